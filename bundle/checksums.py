@@ -1,0 +1,32 @@
+"""sha256 sums of a bundle's files."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from bundle.errors import BundleError
+
+
+def sha256(path: Path) -> str:
+    """The sum of a file, as hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def check(folder: Path, sums: dict[str, str]) -> None:
+    """Compare every file with its sum.
+
+    Args:
+        folder: The bundle.
+        sums: sha256 by file name.
+
+    Raises:
+        BundleError: a file is missing or differs; the message names it.
+    """
+    for name, expected in sums.items():
+        path = folder / name
+        if not path.is_file():
+            raise BundleError(f"{path}: missing")
+        if sha256(path) != expected:
+            raise BundleError(f"{path}: sha256 differs from the manifest; the file was changed")

@@ -1,0 +1,78 @@
+"""Where things lie: `<repository>/<model>/<version>/<file>`."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from bundle.errors import BundleError
+
+MANIFEST = "manifest.json"
+FORECAST_GRAPH = "forecast.onnx"
+EXPLAIN_GRAPH = "explain.onnx"
+WEIGHTS = "weights.bin"
+PROBES = "probes.npz"
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_VERSION = re.compile(r"[1-9][0-9]{0,8}")
+
+
+def check_name(name: str) -> str:
+    """Return a model name that is safe as a folder and in a URL.
+
+    Raises:
+        BundleError: the name is not 1 to 64 letters, digits, `_`, `.` or `-`, the first of them a
+            letter or digit.
+    """
+    if not _NAME.fullmatch(name):
+        raise BundleError(
+            f"model name {name[:80]!r}: expected 1 to 64 letters, digits, '_', '.' or '-', "
+            "the first a letter or digit"
+        )
+    return name
+
+
+def check_version(version: str) -> str:
+    """Return a version, a whole number from 1 (as the Open Inference Protocol's servers have it).
+
+    Raises:
+        BundleError: the version is no such number.
+    """
+    if not _VERSION.fullmatch(version):
+        raise BundleError(f"version {version[:40]!r}: expected a whole number from 1")
+    return version
+
+
+def model_names(repository: Path) -> list[str]:
+    """Names of the models a repository holds, sorted.
+
+    Raises:
+        BundleError: the repository is no folder.
+    """
+    if not repository.is_dir():
+        raise BundleError(f"{repository}: no such folder")
+    return sorted(
+        entry.name
+        for entry in repository.iterdir()
+        if entry.is_dir() and _NAME.fullmatch(entry.name) and versions(repository, entry.name)
+    )
+
+
+def versions(repository: Path, name: str) -> list[str]:
+    """Versions of a model that have a manifest, oldest first."""
+    folder = repository / check_name(name)
+    found = folder.iterdir() if folder.is_dir() else iter(())
+    return sorted(
+        (
+            entry.name
+            for entry in found
+            if _VERSION.fullmatch(entry.name) and (entry / MANIFEST).is_file()
+        ),
+        key=int,
+    )
+
+
+def next_version(repository: Path, name: str) -> str:
+    """The version after the newest one present; `1` for a new model."""
+    present = versions(repository, name)
+    return str(int(present[-1]) + 1) if present else "1"
