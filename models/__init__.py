@@ -1,0 +1,1 @@
+"""Forecasting transformers in PyTorch, the data they learn from and their training."""

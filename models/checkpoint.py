@@ -1,0 +1,240 @@
+"""A trained model on disk: a folder with `model.safetensors` and `config.json`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Literal, NamedTuple, Self
+from uuid import uuid4
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from safetensors.torch import save as serialize
+from torch import Tensor
+
+from bundle.frequency import Frequency
+from bundle.manifest import Scaler, TestResult
+from models.architectures import AnyConfig, build
+from models.data.source import DataSource
+from models.forecaster import Forecaster
+
+WEIGHTS = "model.safetensors"
+CONFIG = "config.json"
+_LISTED = 6
+
+
+class CheckpointError(ValueError):
+    """A checkpoint that cannot be read or written; the message names file and field or key."""
+
+
+class TrainingRecord(BaseModel):
+    """How a model was trained.
+
+    Attributes:
+        seed: Of weights, dropout and order of the windows.
+        epochs: Epochs run.
+        best_epoch: The one whose weights were kept, from 1.
+        validation_mse: Of those weights, in standardised units.
+        learning_rate: Its peak.
+        batch_size: Windows a step.
+        precision: Of the arithmetic.
+        device: `cpu` or `cuda`.
+        libraries: Versions, by name.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    seed: int
+    epochs: int
+    best_epoch: int
+    validation_mse: float
+    learning_rate: float
+    batch_size: int
+    precision: str
+    device: str
+    libraries: dict[str, str]
+
+
+class CheckpointInfo(BaseModel):
+    """All there is to know about a model besides its weights.
+
+    Attributes:
+        format: Version of this format.
+        config: The architecture's configuration.
+        channels: Names of the channels, in the model's order.
+        frequency: Spacing of the steps, a pandas alias.
+        scaler: Standardisation of the training rows.
+        data: What it was trained on, if that is known.
+        test: Accuracy on the test split, if it was measured.
+        training: How it was trained; None for an adopted checkpoint.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: Literal[1] = 1
+    config: AnyConfig
+    channels: Annotated[tuple[str, ...], Field(min_length=1)]
+    frequency: str
+    scaler: Scaler
+    data: DataSource | None = None
+    test: TestResult | None = None
+    training: TrainingRecord | None = None
+
+    @field_validator("frequency")
+    @classmethod
+    def _frequency(cls, frequency: str) -> str:
+        return str(Frequency.parse(frequency))
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        expected = self.config.channels
+        if len(self.channels) != expected or len(set(self.channels)) != expected:
+            raise ValueError(f"channels: expected {expected} different names")
+        if len(self.scaler.mean) != expected or len(self.scaler.std) != expected:
+            raise ValueError(f"scaler: expected {expected} means and standard deviations")
+        if min(self.scaler.std) <= 0:
+            raise ValueError("scaler: a standard deviation is not positive")
+        return self
+
+
+class Checkpoint(NamedTuple):
+    """A model in eval mode, on the CPU, and what is known about it."""
+
+    info: CheckpointInfo
+    model: Forecaster
+
+
+def library_versions() -> dict[str, str]:
+    """Versions of the libraries that training depends on."""
+    return {name: version(name) for name in ("numpy", "safetensors", "torch")}
+
+
+def check_free(folder: Path, *, overwrite: bool = False) -> None:
+    """Refuse a folder that `save` would refuse.
+
+    Raises:
+        CheckpointError: something exists there that is no checkpoint, or `overwrite` is not set.
+    """
+    if not folder.exists():
+        return
+    if not overwrite:
+        raise CheckpointError(f"{folder}: exists already")
+    if not folder.is_dir() or {entry.name for entry in folder.iterdir()} - {WEIGHTS, CONFIG}:
+        raise CheckpointError(f"{folder}: holds more than a checkpoint and is not overwritten")
+
+
+def save(folder: Path, model: Forecaster, info: CheckpointInfo, *, overwrite: bool = False) -> None:
+    """Write a checkpoint; the folder appears whole or not at all.
+
+    Args:
+        folder: Where to.
+        model: Its weights are written.
+        info: Everything else.
+        overwrite: Replace the checkpoint that exists there.
+
+    Raises:
+        CheckpointError: something exists there that is no checkpoint, or `overwrite` is not set.
+    """
+    folder = folder.resolve()
+    check_free(folder, overwrite=overwrite)
+    weights = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    temporary = _sibling(folder)
+    temporary.mkdir()
+    try:
+        _write(temporary / WEIGHTS, serialize(weights))
+        _write(temporary / CONFIG, info.model_dump_json(indent=2).encode() + b"\n")
+        _sync(temporary)
+        _move(temporary, folder)
+        _sync(folder.parent)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def load(folder: Path) -> Checkpoint:
+    """Read a checkpoint.
+
+    Raises:
+        CheckpointError: a file is missing or damaged, a field is wrong, or the weights are not
+            those of the configuration.
+    """
+    info = load_info(folder)
+    path = folder / WEIGHTS
+    try:
+        weights = load_file(path)
+    except FileNotFoundError:
+        raise CheckpointError(f"{path}: missing") from None
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"{path}: {error}") from None
+    model = build(info.config)
+    _check_weights(path, model.state_dict(), weights)
+    model.load_state_dict(weights)
+    return Checkpoint(info, model.eval())
+
+
+def load_info(folder: Path) -> CheckpointInfo:
+    """Read a checkpoint without its weights.
+
+    Raises:
+        CheckpointError: `config.json` is missing or wrong.
+    """
+    path = folder / CONFIG
+    try:
+        return CheckpointInfo.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise CheckpointError(f"{path}: {error.strerror}") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"]) or "file"
+        raise CheckpointError(f"{path}: {place}: {first['msg']}") from None
+
+
+def _check_weights(path: Path, expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> None:
+    problems = [f"missing {name}" for name in expected if name not in found]
+    problems += [f"unexpected {name}" for name in found if name not in expected]
+    problems += [
+        f"{name} is {list(found[name].shape)}, expected {list(tensor.shape)}"
+        for name, tensor in expected.items()
+        if name in found and found[name].shape != tensor.shape
+    ]
+    if problems:
+        listed = "; ".join(problems[:_LISTED])
+        more = f"; and {len(problems) - _LISTED} more" if len(problems) > _LISTED else ""
+        raise CheckpointError(f"{path}: not the weights of its config: {listed}{more}")
+
+
+def _sibling(folder: Path) -> Path:
+    return folder.with_name(f".{folder.name}.{uuid4().hex[:8]}")
+
+
+def _move(source: Path, target: Path) -> None:
+    if not target.exists():
+        source.rename(target)
+        return
+    retired = _sibling(target)
+    target.rename(retired)
+    try:
+        source.rename(target)
+    except OSError:
+        retired.rename(target)
+        raise
+    shutil.rmtree(retired)
+
+
+def _write(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,1 @@
+"""From a CSV file to standardised windows of history and target."""

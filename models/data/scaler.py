@@ -1,0 +1,26 @@
+"""Per-channel standardisation."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bundle.manifest import Scaler
+
+
+def fit(values: NDArray[np.float64]) -> Scaler:
+    """Mean and population standard deviation of each channel; a constant channel's is 1.
+
+    Args:
+        values: Training rows `[time, channels]`.
+    """
+    # Not `std == 0`: rounding gives a constant such as 0.1 a tiny deviation.
+    constant = values.min(axis=0) == values.max(axis=0)
+    std = np.where(constant, 1.0, values.std(axis=0))
+    return Scaler(mean=tuple(values.mean(axis=0).tolist()), std=tuple(std.tolist()))
+
+
+def standardise(values: NDArray[np.float64], scaler: Scaler) -> NDArray[np.float32]:
+    """`[time, channels]` in the user's units to standardised units."""
+    standardised = (values - np.array(scaler.mean)) / np.array(scaler.std)
+    return np.asarray(standardised, np.float32)

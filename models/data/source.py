@@ -1,0 +1,51 @@
+"""Where the data of a model came from, so that it can be read again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from bundle.checksums import sha256
+from bundle.frequency import Frequency
+from models.data.csv import read_csv
+from models.data.errors import DataError
+from models.data.splits import Splits
+from models.data.table import Table
+
+
+class DataSource(BaseModel):
+    """The file a model learnt from.
+
+    Attributes:
+        path: The file, absolute.
+        sha256: Its sum.
+        timestamp_column: Name of its timestamp column.
+        rows: Number of rows.
+        splits: What each row was for.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    path: Path
+    sha256: str
+    timestamp_column: str | None
+    rows: int = Field(ge=1)
+    splits: Splits
+
+    def read(self, channels: tuple[str, ...], frequency: Frequency) -> Table:
+        """Read the file again, with the channels and the frequency of the model.
+
+        Raises:
+            DataError: the file is gone or has changed.
+        """
+        if not self.path.is_file():
+            raise DataError(f"{self.path}: missing; the model was trained on it")
+        if sha256(self.path) != self.sha256:
+            raise DataError(f"{self.path}: changed since the model was trained on it")
+        return read_csv(
+            self.path,
+            timestamp_column=self.timestamp_column,
+            channels=channels,
+            frequency=frequency,
+        )

@@ -1,0 +1,77 @@
+"""Accuracy over all windows of a split."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bundle.frequency import Frequency
+from bundle.manifest import Accuracy, TestResult
+from models.baselines import last_value, season_of, seasonal_naive
+from models.data.windows import Windows
+
+
+class Predictor(Protocol):
+    """A forecaster in eval mode, an onnxruntime session or a baseline."""
+
+    def __call__(
+        self, history: Tensor, history_calendar: Tensor | None, future_calendar: Tensor | None, /
+    ) -> Tensor | NDArray[Any]:
+        """Forecasts `[batch, horizon, channels]` from what a `Batch` holds, in its units."""
+        ...
+
+
+def evaluate(
+    predict: Predictor, windows: Windows, batch_size: int = 256, unit: Tensor | None = None
+) -> Accuracy:
+    """Mean errors over all windows.
+
+    Args:
+        predict: What to measure.
+        windows: On the device that `predict` reads from.
+        batch_size: Windows a call.
+        unit: `[channels]`, what an error of 1 is; for windows in the user's units the standard
+            deviations, so that the result is in standardised units.
+    """
+    device = windows.values.device
+    squared = torch.zeros((), dtype=torch.float64, device=device)
+    absolute = torch.zeros_like(squared)
+    count = 0
+    with torch.inference_mode():
+        for batch in windows.batches(batch_size):
+            forecast = predict(batch.history, batch.history_calendar, batch.future_calendar)
+            error = torch.as_tensor(forecast, device=device).double() - batch.target.double()
+            if unit is not None:
+                error /= unit
+            squared += error.square().sum()
+            absolute += error.abs().sum()
+            count += error.numel()
+    return Accuracy(mse=squared.item() / count, mae=absolute.item() / count)
+
+
+def against_baselines(
+    predict: Predictor, windows: Windows, frequency: Frequency, batch_size: int = 256
+) -> TestResult:
+    """Accuracy of a model next to the baselines on the same windows.
+
+    Args:
+        predict: The model.
+        windows: Those of the test split.
+        frequency: Its season is the seasonal baseline's.
+        batch_size: Windows a call.
+    """
+    season = season_of(frequency, windows.context)
+    return TestResult(
+        windows=len(windows),
+        model=evaluate(predict, windows, batch_size),
+        last_value=evaluate(lambda history, *_: last_value(history, windows.horizon), windows),
+        seasonal_naive=None
+        if season is None
+        else evaluate(
+            lambda history, *_: seasonal_naive(history, windows.horizon, season), windows
+        ),
+        season=season,
+    )

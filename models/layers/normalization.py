@@ -1,0 +1,78 @@
+"""Normalisations over features and over time."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+_EPSILON = 1e-5
+
+
+class SeasonalLayerNorm(nn.Module):
+    """LayerNorm whose mean over time is removed, so that no trend stays in (arXiv:2106.13008)."""
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(d_model)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """`[batch, time, d_model]`, the shape stays."""
+        normed: Tensor = self.norm(tokens)
+        return normed - normed.mean(dim=1, keepdim=True)
+
+
+class TokenBatchNorm(nn.Module):
+    """BatchNorm of each feature over batch and time."""
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(d_model)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """`[batch, time, d_model]`, the shape stays."""
+        return self.norm(tokens.transpose(1, 2)).transpose(1, 2)  # type: ignore[no-any-return]
+
+
+class InstanceStatistics(NamedTuple):
+    """Centre and spread of each window and channel, `[batch, 1, channels]`."""
+
+    centre: Tensor
+    spread: Tensor
+
+
+class InstanceNorm(nn.Module):
+    """Reversible instance normalisation, RevIN (Kim et al., ICLR 2022).
+
+    Args:
+        channels: Series of the input.
+        centre: What is subtracted: the `mean` of the window or its `last` value.
+        affine: Scale and shift each channel with trained parameters.
+    """
+
+    def __init__(
+        self, channels: int, *, centre: Literal["mean", "last"] = "mean", affine: bool = False
+    ) -> None:
+        super().__init__()
+        self.centre = centre
+        self.weight = nn.Parameter(torch.ones(channels)) if affine else None
+        self.bias = nn.Parameter(torch.zeros(channels)) if affine else None
+
+    def forward(self, history: Tensor) -> tuple[Tensor, InstanceStatistics]:
+        """Normalise `[batch, context, channels]` and return what undoes it."""
+        mean = history.mean(dim=1, keepdim=True).detach()
+        variance = history.var(dim=1, keepdim=True, correction=0).detach()
+        centre = mean if self.centre == "mean" else history[:, -1:].detach()
+        statistics = InstanceStatistics(centre, torch.sqrt(variance + _EPSILON))
+        normed = (history - statistics.centre) / statistics.spread
+        if self.weight is not None and self.bias is not None:
+            normed = normed * self.weight + self.bias
+        return normed, statistics
+
+    def reverse(self, forecast: Tensor, statistics: InstanceStatistics) -> Tensor:
+        """Undo the normalisation on `[batch, horizon, channels]`."""
+        if self.weight is not None and self.bias is not None:
+            # The published code guards against a zero weight with eps squared.
+            forecast = (forecast - self.bias) / (self.weight + _EPSILON**2)
+        return forecast * statistics.spread + statistics.centre

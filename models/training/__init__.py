@@ -1,0 +1,1 @@
+"""Training of the architectures on a table."""

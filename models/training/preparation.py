@@ -1,0 +1,84 @@
+"""From settings and a table to a model and its windows."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pydantic import ValidationError
+
+from bundle.calendar import Calendar, Encoding
+from bundle.frequency import Frequency
+from bundle.manifest import Scaler
+from models.architectures import ARCHITECTURES
+from models.data.scaler import fit
+from models.data.splits import Splits
+from models.data.table import Table
+from models.data.windows import Windows
+from models.encoder_decoder import EncoderDecoderConfig
+from models.forecaster import ForecasterConfig
+from models.training.config import TrainingConfig
+from models.training.errors import TrainingError
+
+
+class Prepared(NamedTuple):
+    """What a training starts from."""
+
+    config: ForecasterConfig
+    splits: Splits
+    scaler: Scaler
+    train: Windows
+    validation: Windows
+    test: Windows
+
+
+def prepare(settings: TrainingConfig, table: Table) -> Prepared:
+    """Configure the architecture, split the table and standardise it by its training rows.
+
+    Raises:
+        TrainingError: the architecture cannot be configured so.
+        DataError: a split holds no window.
+    """
+    config = forecaster_config(settings, len(table.channels), table.frequency)
+    splits = settings.split(len(table))
+    scaler = fit(table.values[slice(*splits.train)])
+    train, validation, test = (
+        Windows(table, rows, config.context, config.horizon, scaler, config.calendar)
+        for rows in (splits.train, splits.validation, splits.test)
+    )
+    return Prepared(config, splits, scaler, train, validation, test)
+
+
+def forecaster_config(
+    settings: TrainingConfig, channels: int, frequency: Frequency
+) -> ForecasterConfig:
+    """The configuration of the architecture that the settings name.
+
+    Args:
+        settings: Hyper-parameters.
+        channels: Channels of the data.
+        frequency: Decides the calendar features, for architectures that read any.
+
+    Raises:
+        TrainingError: a hyper-parameter is not one of this architecture, or is wrong; the message
+            names it.
+    """
+    family = ARCHITECTURES[settings.arch]
+    values = settings.hyper_parameters()
+    for name in values:
+        if name not in family.model_fields:
+            raise TrainingError(f"{name}: {settings.arch} has no such setting")
+    if issubclass(family, EncoderDecoderConfig):
+        values.setdefault("label", settings.context // 2)
+        encoding: Encoding = "integer" if settings.embedding in ("fixed", "learned") else "scaled"
+        calendar = Calendar.for_frequency(frequency, encoding)
+        # The timestamps of yearly data tell a model nothing.
+        values["calendar"] = calendar if calendar.features else None
+    try:
+        return family.model_validate(
+            values
+            | {"channels": channels, "context": settings.context, "horizon": settings.horizon}
+        )
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = "".join(f"{part}: " for part in first["loc"])
+        raise TrainingError(f"{place}{first['msg'].removeprefix('Value error, ')}") from None

@@ -1,0 +1,107 @@
+"""How a training tells what it is doing."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.progress import (
+    Progress as Bars,
+)
+
+
+class EpochReport(NamedTuple):
+    """Mean squared errors after an epoch, in standardised units."""
+
+    epoch: int
+    train_mse: float
+    validation_mse: float
+    best_epoch: int
+
+
+class Progress:
+    """What a trainer calls; this one tells nothing."""
+
+    def started(self, epochs: int, steps_per_epoch: int, epochs_done: int) -> None:
+        """Training begins, or goes on after `epochs_done` epochs."""
+
+    def stepped(self, step: int, loss: float) -> None:
+        """`step` steps of this epoch are done; `loss` is their mean."""
+
+    def finished_epoch(self, report: EpochReport) -> None:
+        """An epoch is over."""
+
+
+class ConsoleProgress(Progress):
+    """A bar with loss and time left on a terminal, one line an epoch anywhere.
+
+    A context manager: leaving it takes the bar away.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.bars = Bars(
+            TextColumn("epoch {task.fields[epoch]}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("loss {task.fields[loss]}"),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._bar = self.bars.add_task("", total=None, epoch="", loss="-")
+        self._epochs = 0
+        self._steps = 0
+        self._done = 0
+
+    def __enter__(self) -> Self:
+        self.bars.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.bars.stop()
+
+    def started(self, epochs: int, steps_per_epoch: int, epochs_done: int) -> None:
+        """Show an empty bar."""
+        self._epochs, self._steps, self._done = epochs, steps_per_epoch, epochs_done
+        if epochs_done:
+            self._print(f"going on after epoch {epochs_done} of {epochs}")
+        self._update(0, "-")
+
+    def stepped(self, step: int, loss: float) -> None:
+        """Move the bar."""
+        self._update(step, f"{loss:.4f}")
+
+    def finished_epoch(self, report: EpochReport) -> None:
+        """Print a line."""
+        self._done = report.epoch
+        mark = "  best so far" if report.best_epoch == report.epoch else ""
+        self._print(
+            f"epoch {report.epoch}/{self._epochs}  train {report.train_mse:.4f}  "
+            f"validation {report.validation_mse:.4f}{mark}"
+        )
+
+    def _update(self, step: int, loss: str) -> None:
+        self.bars.update(
+            self._bar,
+            total=self._epochs * self._steps,
+            completed=self._done * self._steps + step,
+            epoch=f"{min(self._done + 1, self._epochs)}/{self._epochs}",
+            loss=loss,
+        )
+
+    def _print(self, line: str) -> None:
+        self.console.print(line, highlight=False, soft_wrap=True)

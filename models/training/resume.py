@@ -1,0 +1,69 @@
+"""Training state between epochs, so that an interrupted training goes on where it was."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from models.training.errors import TrainingError
+
+_STATE = "state.pt"
+
+
+class PartialRun:
+    """The folder `<out>.partial`, which holds the state after the last finished epoch.
+
+    Args:
+        out: Where the checkpoint will be.
+        settings: All that the result depends on; a run goes on only with the same.
+    """
+
+    def __init__(self, out: Path, settings: dict[str, Any]) -> None:
+        self.folder = out.with_name(out.name + ".partial")
+        self.settings = settings
+
+    def save(self, state: dict[str, Any]) -> None:
+        """Replace the state on disk in one step."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        temporary = self.folder / f"{_STATE}.new"
+        with temporary.open("wb") as file:
+            torch.save({"settings": self.settings, "state": state}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(self.folder / _STATE)
+
+    def load(self, device: torch.device) -> dict[str, Any] | None:
+        """The state to go on from, or None when there is none.
+
+        Raises:
+            TrainingError: the state is damaged or of a run with other settings.
+        """
+        path = self.folder / _STATE
+        if not path.exists():
+            return None
+        afresh = "start afresh with --restart"
+        try:
+            saved = torch.load(path, map_location=device, weights_only=True)
+            found, state = saved["settings"], saved["state"]
+        except (OSError, RuntimeError, EOFError, KeyError, pickle.UnpicklingError):
+            raise TrainingError(f"{path}: damaged, cannot be read; {afresh}") from None
+        changed = [
+            f"{name} was {found.get(name)!r} and is {self.settings.get(name)!r}"
+            for name in sorted(found.keys() | self.settings.keys())
+            if found.get(name) != self.settings.get(name)
+        ]
+        if changed:
+            raise TrainingError(
+                f"{self.folder}: an unfinished training with other settings: "
+                f"{'; '.join(changed)}; {afresh}"
+            )
+        return dict(state)
+
+    def remove(self) -> None:
+        """Delete the folder, if there is one."""
+        shutil.rmtree(self.folder, ignore_errors=True)

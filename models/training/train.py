@@ -1,0 +1,124 @@
+"""Training from a table to a checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bundle.checksums import sha256
+from models.architectures import build
+from models.checkpoint import (
+    Checkpoint,
+    CheckpointInfo,
+    TrainingRecord,
+    check_free,
+    library_versions,
+    save,
+)
+from models.data.source import DataSource
+from models.data.splits import Splits
+from models.data.table import Table
+from models.evaluation import against_baselines
+from models.training.config import TrainingConfig
+from models.training.preparation import prepare
+from models.training.progress import Progress
+from models.training.resume import PartialRun
+from models.training.trainer import Trainer, choose_device, seed_everything
+
+
+def train(
+    settings: TrainingConfig,
+    table: Table,
+    out: Path,
+    *,
+    restart: bool = False,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> Checkpoint:
+    """Train a model, measure it on the test split and write its checkpoint.
+
+    After each epoch the state is written to `<out>.partial`. The same call goes on from there and,
+    on a CPU, ends with the very weights of an uninterrupted one.
+
+    Args:
+        settings: Of model and training.
+        table: The data.
+        out: Folder of the checkpoint.
+        restart: Throw away the state of an unfinished training.
+        overwrite: Replace the checkpoint at `out`.
+        progress: Is told of every epoch.
+
+    Returns:
+        What was written, the model on the CPU.
+
+    Raises:
+        TrainingError: the settings do not fit, differ from those of the unfinished training, or
+            the loss diverged.
+        DataError: a split holds no window.
+        CheckpointError: `out` exists.
+    """
+    out = out.resolve()
+    progress = progress or Progress()
+    check_free(out, overwrite=overwrite)
+    device = choose_device(settings)
+    prepared = prepare(settings, table)
+    source = _source(table, prepared.splits)
+    partial = PartialRun(
+        out, settings.model_dump(mode="json") | {"device": device.type, "data": table.fingerprint()}
+    )
+    if restart:
+        partial.remove()
+    state = partial.load(device)
+
+    seed_everything(settings.seed, 0)
+    model = build(prepared.config)
+    trainer = Trainer(model, prepared.train, prepared.validation, settings, device)
+    if state is not None:
+        trainer.load_state(state)
+    progress.started(settings.epochs, trainer.steps_per_epoch, trainer.epoch)
+    while not trainer.finished:
+        trainer.run_epoch(progress)
+        partial.save(trainer.state())
+    trainer.restore_best()
+
+    test = against_baselines(model, prepared.test.to(device), table.frequency)
+    info = CheckpointInfo.model_validate(
+        {
+            "config": prepared.config,
+            "channels": table.channels,
+            "frequency": str(table.frequency),
+            "scaler": prepared.scaler,
+            "data": source,
+            "test": test,
+            "training": _record(settings, trainer),
+        }
+    )
+    save(out, model.to("cpu"), info, overwrite=overwrite)
+    partial.remove()
+    return Checkpoint(info, model)
+
+
+def _source(table: Table, splits: Splits) -> DataSource | None:
+    if table.path is None:
+        return None
+    path = table.path.resolve()
+    return DataSource(
+        path=path,
+        sha256=sha256(path),
+        timestamp_column=table.timestamp_column,
+        rows=len(table),
+        splits=splits,
+    )
+
+
+def _record(settings: TrainingConfig, trainer: Trainer) -> TrainingRecord:
+    return TrainingRecord(
+        seed=settings.seed,
+        epochs=trainer.epoch,
+        best_epoch=trainer.best.epoch,
+        validation_mse=trainer.best.mse,
+        learning_rate=settings.learning_rate,
+        batch_size=settings.batch_size,
+        precision=settings.precision,
+        device=trainer.device.type,
+        libraries=library_versions(),
+    )

@@ -1,0 +1,131 @@
+"""Reference numbers of the published code, which lie next to the repository and not in it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bundle.manifest import Scaler
+from models.forecaster import Explained, Forecaster
+from models.importers.convert import Request, import_checkpoint
+from models.importers.layouts import Source
+
+SHARED = Path(__file__).resolve().parent.parent.parent / "shared"
+
+AUTOFORMERS = (
+    "tslib_autoformer_timef",
+    "tslib_autoformer_dec_longer",
+    "tslib_autoformer_dec_shorter",
+    "tslib_autoformer_odd",
+    "autoformer_official",
+    "autoformer_official_odd",
+)
+SOFTMAX = (
+    "tslib_transformer_timef",
+    "tslib_transformer_learned",
+    "tslib_patchtst",
+    "patchtst_official_revin",
+    "patchtst_official_individual_decomp",
+)
+FORECASTERS = (*AUTOFORMERS, *SOFTMAX)
+
+
+def shared(name: str) -> Path:
+    """A file or folder of the reference data; skips the test where it is absent."""
+    path = SHARED / name
+    if not path.exists():
+        pytest.skip(f"no reference data at {path}")
+    return path
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """One published model with random weights, its inputs and outputs."""
+
+    name: str
+    folder: Path
+
+    @cached_property
+    def description(self) -> dict[str, Any]:
+        return json.loads((self.folder / "config.json").read_text())
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        described = self.description
+        return described.get("config_for_the_windows_only", {}) | described["config"]
+
+    @property
+    def tolerance(self) -> dict[str, Any]:
+        return self.description["tolerance"]
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.folder / "checkpoint.pth"
+
+    @property
+    def request(self) -> Request:
+        """What to ask the importer for, with all arguments of the case."""
+        source: Source = "tslib"
+        if "official" in self.name:
+            source = "patchtst" if self.name.startswith("patchtst") else "autoformer"
+        return Request(
+            file=self.checkpoint,
+            source=source,
+            architecture=next(
+                name for name in ("autoformer", "transformer", "patchtst") if name in self.name
+            ),
+            arguments={name: str(value) for name, value in self.arguments.items()},
+            channels=("HUFL", "HULL", "MUFL", "MULL", "LUFL", "LULL", "OT"),
+            frequency="h",
+            scaler=Scaler(mean=(0.0,) * 7, std=(1.0,) * 7),
+        )
+
+    @cached_property
+    def model(self) -> Forecaster:
+        """In eval mode, shared by the tests."""
+        return import_checkpoint(self.request).model
+
+    @cache  # noqa: B019
+    def arrays(self, name: str) -> dict[str, NDArray[Any]]:
+        with np.load(self.folder / f"{name}.npz") as file:
+            return dict(file)
+
+    def inputs(self, name: str) -> tuple[Tensor, ...]:
+        """What the model reads of a file."""
+        arrays, config = self.arrays(name), self.model.config
+        history = torch.from_numpy(arrays["x_enc"])
+        if config.calendar is None:
+            return (history,)
+        future = torch.from_numpy(arrays["x_mark_dec"])[:, -config.horizon :]
+        return history, torch.from_numpy(arrays["x_mark_enc"]), future
+
+    @cache  # noqa: B019
+    def explain(self, name: str) -> Explained:
+        """What the model makes of a file."""
+        with torch.inference_mode():
+            return self.model.explain(*self.inputs(name))
+
+
+@cache
+def case(name: str) -> Case:
+    return Case(name, shared(f"golden/{name}"))
+
+
+def stage(name: str) -> str:
+    """Our name of an attention stage of a case."""
+    parts = name.split("_")
+    prefix = {"trend": "trend.", "res": "residual."}.get(parts[0], "")
+    if prefix:
+        parts = parts[1:]
+    if parts[0] == "enc":
+        return f"{prefix}encoder.{parts[1]}.self"
+    return f"decoder.{parts[2]}.{parts[1]}"

@@ -1,0 +1,36 @@
+from pathlib import Path
+
+import pytest
+
+from bundle.checksums import sha256
+from bundle.frequency import Frequency
+from models.data.errors import DataError
+from models.data.source import DataSource
+from models.data.splits import Splits
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> DataSource:
+    path = tmp_path / "data.csv"
+    path.write_text("when,a,b\n2024-01-01,1,2\n2024-01-02,3,4\n2024-01-03,5,6\n")
+    splits = Splits(train=(0, 1), validation=(1, 2), test=(2, 3))
+    return DataSource(
+        path=path, sha256=sha256(path), timestamp_column="when", rows=3, splits=splits
+    )
+
+
+def test_reads_the_channels_of_the_model(source: DataSource) -> None:
+    table = source.read(("b",), Frequency.parse("D"))
+    assert table.values.tolist() == [[2], [4], [6]]
+
+
+def test_refuses_a_changed_file(source: DataSource) -> None:
+    source.path.write_text(source.path.read_text() + "2024-01-04,7,8\n")
+    with pytest.raises(DataError, match=r"data\.csv: changed since"):
+        source.read(("b",), Frequency.parse("D"))
+
+
+def test_refuses_a_missing_file(source: DataSource) -> None:
+    source.path.unlink()
+    with pytest.raises(DataError, match=r"data\.csv: missing"):
+        source.read(("b",), Frequency.parse("D"))

@@ -1,0 +1,112 @@
+import pytest
+import torch
+from pydantic import ValidationError
+
+from bundle.calendar import Calendar
+from bundle.frequency import Frequency
+from models.autoformer import Autoformer, AutoformerConfig
+from models.forecaster import LagAttention
+
+CALENDAR = Calendar.for_frequency(Frequency.parse("h"), "scaled")
+SIZES = {
+    "channels": 3,
+    "context": 24,
+    "horizon": 10,
+    "label": 8,
+    "d_model": 8,
+    "heads": 2,
+    "d_ff": 16,
+    "encoder_layers": 2,
+    "moving_average": 5,
+    "factor": 2.0,
+    "calendar": CALENDAR,
+}
+
+
+def make(**changes: object) -> Autoformer:
+    torch.manual_seed(0)
+    return Autoformer(AutoformerConfig.model_validate(SIZES | changes)).eval()
+
+
+def batch(size: int = 2, context: int = 24, horizon: int = 10) -> tuple[torch.Tensor, ...]:
+    torch.manual_seed(1)
+    return torch.randn(size, context, 3), torch.rand(size, context, 4), torch.rand(size, horizon, 4)
+
+
+# Odd lengths, a decoder shorter and one longer than the encoder, and no label.
+@pytest.mark.parametrize(
+    ("context", "label", "horizon"), [(24, 8, 10), (25, 8, 11), (13, 0, 7), (12, 12, 36)]
+)
+@pytest.mark.parametrize("lags", ["all", "even"])
+def test_shapes(context: int, label: int, horizon: int, lags: str) -> None:
+    model = make(context=context, label=label, horizon=horizon, lags=lags)
+    explained = model.explain(*batch(2, context, horizon))
+    assert explained.forecast.shape == (2, horizon, 3)
+    assert [stage.name for stage in model.stages] == list(explained.attention)
+    for stage in model.stages:
+        found = explained.attention[stage.name]
+        assert isinstance(found, LagAttention)
+        length = stage.query.length
+        assert found.correlation.shape == (2, length if lags == "all" else length // 2 * 2)
+        assert int(found.lags.max()) < length
+
+
+def test_forward_is_the_forecast_of_explain() -> None:
+    model, parts = make(), batch()
+    assert torch.equal(model(*parts), model.explain(*parts).forecast)
+
+
+def test_an_offset_goes_through_to_the_forecast() -> None:
+    """The trend carries the level; the rest of the network sees what is left."""
+    model, (history, *calendar) = make(), batch()
+    for weight in model.encoder_embedding.parameters():
+        torch.nn.init.zeros_(weight)
+    shifted = model(history + 100, *calendar) - model(history, *calendar)
+    torch.testing.assert_close(shifted, torch.full_like(shifted, 100), atol=1e-3, rtol=0)
+
+
+def test_batch_never_changes_a_forecast() -> None:
+    model, parts = make(), batch(5)
+    together = model(*parts)
+    for i in range(5):
+        alone = model(*(part[i : i + 1] for part in parts))
+        torch.testing.assert_close(alone[0], together[i], atol=1e-5, rtol=0)
+
+
+def test_published_training_lets_the_batch_choose_lags() -> None:
+    model, parts = make(dropout=0.0), batch(4)
+    found = model.train().explain(*parts).attention["encoder.0.self"]
+    assert isinstance(found, LagAttention)
+    assert all(torch.equal(lags, found.lags[0]) for lags in found.lags)
+    single = make(dropout=0.0, training_lags="sample").train()
+    torch.testing.assert_close(single(*parts), make()(*parts))
+
+
+def test_without_a_calendar() -> None:
+    history = batch()[0]
+    assert make(calendar=None)(history).shape == (2, 10, 3)
+
+
+def test_every_parameter_but_the_norms_biases_learns() -> None:
+    model = make(dropout=0.0).train()
+    model(*batch()).square().sum().backward()
+    for name, weight in model.named_parameters():
+        # The mean over time takes the bias of a seasonal norm away; a key's bias shifts all lags.
+        if name.endswith(("_norm.norm.bias", "query.bias", "key.bias")):
+            continue
+        assert weight.grad is not None, name
+        assert weight.grad.abs().max() > 0, name
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"moving_average": 4}, "moving_average: expected an odd number, got 4"),
+        ({"factor": 0.1}, "factor: 0.1 keeps 0 of the 24 lags"),
+        ({"factor": 9.0}, "factor: 9 keeps 28 of the 24 lags"),
+        ({"heads": 3}, "heads: 3 heads do not divide"),
+    ],
+)
+def test_refuses(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        make(**changes)

@@ -1,0 +1,87 @@
+import pytest
+import torch
+from pydantic import ValidationError
+
+from bundle.calendar import Calendar
+from bundle.frequency import Frequency
+from models.encoder_decoder import EncoderDecoderConfig
+from models.transformer import TransformerConfig
+
+HOURLY = Frequency.parse("h")
+SIZES = {
+    "channels": 2,
+    "context": 12,
+    "horizon": 6,
+    "label": 4,
+    "d_model": 8,
+    "heads": 2,
+    "d_ff": 16,
+    "encoder_layers": 2,
+}
+
+
+def make(**changes: object) -> EncoderDecoderConfig:
+    return TransformerConfig.model_validate(SIZES | changes)
+
+
+def test_decoder_length() -> None:
+    assert make().decoder_length == 10
+
+
+def test_decoder_calendar_is_the_label_and_the_horizon() -> None:
+    config = make(calendar=Calendar.for_frequency(HOURLY, "scaled"))
+    history, future = torch.randn(3, 12, 4), torch.randn(3, 6, 4)
+    calendar = config.decoder_calendar(history, future)
+    assert calendar is not None
+    assert torch.equal(calendar, torch.cat([history[:, -4:], future], dim=1))
+
+
+def test_no_decoder_calendar_without_a_calendar() -> None:
+    assert make().decoder_calendar(torch.randn(1, 12, 4), torch.randn(1, 6, 4)) is None
+
+
+def test_a_label_of_zero() -> None:
+    config = make(label=0, calendar=Calendar.for_frequency(HOURLY, "scaled"))
+    calendar = config.decoder_calendar(torch.randn(1, 12, 4), torch.ones(1, 6, 4))
+    assert calendar is not None
+    assert torch.equal(calendar, torch.ones(1, 6, 4))
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"heads": 3}, "heads"),
+        ({"label": 13}, "label"),
+        ({"calendar": Calendar.for_frequency(HOURLY, "integer")}, "calendar"),
+        (
+            {"calendar": Calendar.for_frequency(HOURLY, "scaled"), "embedding": "fixed"},
+            "calendar",
+        ),
+        ({"channels": 0}, "channels"),
+        ({"unknown": 1}, "unknown"),
+    ],
+)
+def test_refuses(changes: dict[str, object], field: str) -> None:
+    with pytest.raises(ValidationError, match=field):
+        make(**changes)
+
+
+def test_axes_of_softmax_stages() -> None:
+    stages = {stage.name: stage for stage in make().describe_stages("softmax")}
+    assert list(stages) == [
+        "encoder.0.self",
+        "encoder.1.self",
+        "decoder.0.self",
+        "decoder.0.cross",
+    ]
+    cross = stages["decoder.0.cross"]
+    assert (cross.query.length, cross.query.start) == (10, -4)
+    assert (cross.key.length, cross.key.start, cross.key.padding) == (12, -12, 0)
+
+
+@pytest.mark.parametrize(("horizon", "length", "padding"), [(6, 10, 0), (20, 24, 12)])
+def test_axes_of_auto_correlation_are_cut_or_padded(
+    horizon: int, length: int, padding: int
+) -> None:
+    cross = make(horizon=horizon).describe_stages("autocorrelation")[-1]
+    assert (cross.key.length, cross.key.start, cross.key.padding) == (length, -12, padding)

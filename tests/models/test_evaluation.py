@@ -1,0 +1,56 @@
+import numpy as np
+import pytest
+import torch
+
+from bundle.frequency import Frequency
+from bundle.manifest import Scaler
+from models.data.table import Table
+from models.data.windows import Windows
+from models.evaluation import against_baselines, evaluate
+
+HOUR = Frequency.parse("h")
+
+
+def windows_of(values: np.ndarray, context: int, horizon: int) -> Windows:
+    timestamps = HOUR.steps_from(np.datetime64("2024-01-01T00:00"), len(values))
+    channels = tuple(f"c{i}" for i in range(values.shape[1]))
+    scaler = Scaler(mean=(0.0,) * len(channels), std=(1.0,) * len(channels))
+    table = Table(timestamps, values, channels, HOUR)
+    return Windows(table, (0, len(values)), context, horizon, scaler)
+
+
+@pytest.mark.parametrize("batch_size", [1, 7, 1000])
+def test_every_window_counts_the_same(batch_size: int) -> None:
+    values = np.random.default_rng(0).normal(size=(50, 2))
+    windows = windows_of(values, 4, 2)
+    accuracy = evaluate(lambda history, *_: torch.zeros(len(history), 2, 2), windows, batch_size)
+    targets = np.stack([values[i + 4 : i + 6] for i in range(45)]).astype(np.float32)
+    assert accuracy.mse == pytest.approx(np.square(targets, dtype=np.float64).mean(), rel=1e-12)
+    assert accuracy.mae == pytest.approx(np.abs(targets).mean(dtype=np.float64), rel=1e-12)
+
+
+def test_takes_arrays() -> None:
+    windows = windows_of(np.ones((10, 1)), 4, 2)
+    accuracy = evaluate(lambda history, *_: np.full((len(history), 2, 1), 4.0), windows)
+    assert (accuracy.mse, accuracy.mae) == (9.0, 3.0)
+
+
+def test_against_baselines() -> None:
+    day = np.arange(24.0)
+    windows = windows_of(np.tile(day, 10)[:, None], 48, 1)
+    result = against_baselines(lambda history, *_: history[:, -1:] + 1, windows, HOUR)
+    assert result.windows == len(windows) == 192
+    assert result.season == 24
+    assert result.seasonal_naive is not None
+    assert result.seasonal_naive.mse == 0
+    # One step up from the last value is right except at midnight: 24 too much, 8 times in 192.
+    assert result.model.mse == pytest.approx(24**2 / 24)
+    assert result.last_value.mse == pytest.approx((23 * 1 + 23**2) / 24)
+    assert result.onnx is None
+
+
+def test_no_seasonal_baseline_without_a_season() -> None:
+    windows = windows_of(np.ones((40, 1)), 12, 1)
+    result = against_baselines(lambda history, *_: history[:, -1:], windows, HOUR)
+    assert result.season is None
+    assert result.seasonal_naive is None

@@ -1,0 +1,52 @@
+import subprocess
+import sys
+
+import pytest
+from pydantic import ValidationError
+
+from models.data.errors import DataError
+from models.training.config import TrainingConfig
+
+
+def config(**values: object) -> TrainingConfig:
+    return TrainingConfig.model_validate(
+        {"arch": "patchtst", "context": 96, "horizon": 24} | values
+    )
+
+
+def test_texts_are_read_as_a_command_line_gives_them() -> None:
+    read = config(context="96", dropout="0.2", splits="0.6,0.2,0.2")
+    assert (read.context, read.dropout, read.splits) == (96, 0.2, (0.6, 0.2, 0.2))
+
+
+def test_hyper_parameters_are_those_that_were_set() -> None:
+    names = config(patch=8, norm="batch").hyper_parameters()
+    assert names["patch"] == 8
+    assert names["norm"] == "batch"
+    assert names["d_model"] == 32
+    assert "label" not in names
+    assert "stride" not in names
+
+
+@pytest.mark.parametrize("splits", ["ett", "0.7,0.3", "a,b,c", 3, (0.7, 0.1)])
+def test_splits_that_are_none(splits: object) -> None:
+    with pytest.raises(ValidationError, match="expected ett-hourly, ett-minute or three"):
+        config(splits=splits)
+
+
+def test_split() -> None:
+    assert config(splits="ett-hourly").split(17420).test == (11520 - 96, 14400)
+    assert config(splits="ett-minute").split(69680).test == (46080 - 96, 57600)
+    assert config(splits="0.6,0.2,0.2").split(1000).train == (0, 600)
+
+
+def test_split_without_a_window() -> None:
+    with pytest.raises(DataError, match="validation split: rows 44 to 160 hold no window"):
+        config().split(200)
+
+
+def test_imports_neither_torch_nor_pandas() -> None:
+    code = (
+        "import sys, models.training.config; sys.exit(bool({'torch', 'pandas'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

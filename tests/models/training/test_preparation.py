@@ -1,0 +1,64 @@
+import numpy as np
+import pytest
+
+from bundle.frequency import Frequency
+from models.data.table import Table
+from models.training.config import TrainingConfig
+from models.training.errors import TrainingError
+from models.training.preparation import forecaster_config, prepare
+from models.transformer import TransformerConfig
+
+HOUR = Frequency.parse("h")
+
+
+def of(arch: str, **values: object) -> TrainingConfig:
+    return TrainingConfig.model_validate({"arch": arch, "context": 48, "horizon": 12} | values)
+
+
+def test_windows_are_standardised_by_the_training_rows(
+    table: Table, settings: TrainingConfig
+) -> None:
+    prepared = prepare(settings, table)
+    train = table.values[:168]
+    np.testing.assert_allclose(prepared.scaler.mean, train.mean(axis=0))
+    np.testing.assert_allclose(prepared.scaler.std, train.std(axis=0))
+    assert prepared.splits.validation == (168 - 16, 192)
+    assert len(prepared.train) == 168 - 16 - 2 + 1
+    assert len(prepared.test) == 48 - 2 + 1
+
+
+def test_patchtst_reads_no_calendar() -> None:
+    config = forecaster_config(of("patchtst", patch=8), 3, HOUR)
+    assert config.calendar is None
+    assert (config.channels, config.context, config.horizon) == (3, 48, 12)
+
+
+@pytest.mark.parametrize(
+    ("embedding", "encoding"), [(None, "scaled"), ("timeF", "scaled"), ("learned", "integer")]
+)
+def test_the_embedding_decides_the_calendar(embedding: str | None, encoding: str) -> None:
+    config = forecaster_config(of("transformer", embedding=embedding), 3, HOUR)
+    assert isinstance(config, TransformerConfig)
+    assert config.calendar is not None
+    assert config.calendar.encoding == encoding
+    assert config.label == 24
+
+
+def test_yearly_data_has_no_calendar() -> None:
+    config = forecaster_config(of("autoformer", label=12), 3, Frequency.parse("YS"))
+    assert config.calendar is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (of("patchtst", label=4), "^label: patchtst has no such setting"),
+        (of("transformer", factor=3), "^factor: transformer has no such setting"),
+        (of("patchtst", heads=5), "^heads: 5 heads do not divide"),
+        (of("patchtst", patch=49), "^patch: 49 steps are more than the context"),
+        (of("autoformer", moving_average=4), "^moving_average: expected an odd number"),
+    ],
+)
+def test_a_wrong_hyper_parameter_is_named(settings: TrainingConfig, message: str) -> None:
+    with pytest.raises(TrainingError, match=message):
+        forecaster_config(settings, 3, HOUR)

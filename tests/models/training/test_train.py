@@ -1,0 +1,138 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from bundle.checksums import sha256
+from models.checkpoint import WEIGHTS, CheckpointError, load, load_info
+from models.data.errors import DataError
+from models.data.table import Table
+from models.training.config import TrainingConfig
+from models.training.errors import TrainingError
+from models.training.progress import EpochReport, Progress
+from models.training.train import train
+
+
+class Interruption(Progress):
+    """Stops a training, as a lost machine would, before an epoch is over."""
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def finished_epoch(self, report: EpochReport) -> None:
+        if report.epoch == self.epoch:
+            raise KeyboardInterrupt
+
+
+class Counter(Progress):
+    def __init__(self) -> None:
+        self.epochs: list[int] = []
+
+    def finished_epoch(self, report: EpochReport) -> None:
+        self.epochs.append(report.epoch)
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "models" / "daily"
+
+
+def interrupt(settings: TrainingConfig, table: Table, out: Path, epoch: int) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        train(settings, table, out, progress=Interruption(epoch))
+
+
+def test_writes_a_checkpoint(settings: TrainingConfig, table: Table, out: Path) -> None:
+    trained = train(settings, table, out)
+    loaded = load(out)
+    history = torch.randn(2, 16, 2)
+    assert torch.equal(loaded.model(history), trained.model(history))
+    assert list(out.parent.iterdir()) == [out]
+    info = loaded.info
+    assert info == trained.info
+    assert (info.channels, info.frequency, info.data) == (("a", "b"), "h", None)
+    assert info.training is not None
+    assert 1 <= info.training.best_epoch <= info.training.epochs == 4
+    assert info.test is not None
+    assert info.test.windows == 47
+    assert info.test.model.mse < info.test.last_value.mse
+
+
+def test_records_the_file(settings: TrainingConfig, table: Table, out: Path) -> None:
+    path = out.parent.parent / "data.csv"
+    path.write_text("the table was read from here")
+    train(settings, replace(table, path=path, timestamp_column="date"), out)
+    data = load_info(out).data
+    assert data is not None
+    assert (data.path, data.sha256, data.rows) == (path.resolve(), sha256(path), 240)
+    assert data.timestamp_column == "date"
+    assert data.splits.train == (0, 168)
+
+
+@pytest.mark.parametrize("arch", ["patchtst", "transformer", "autoformer"])
+def test_an_interrupted_training_ends_the_same(
+    settings: TrainingConfig, table: Table, out: Path, arch: str
+) -> None:
+    changes: dict[str, object] = {"arch": arch}
+    if arch != "patchtst":
+        changes |= {"patch": None, "stride": None}
+    settings = TrainingConfig.model_validate(settings.model_dump() | changes)
+    whole = out.with_name("whole")
+    train(settings, table, whole)
+    interrupt(settings, table, out, epoch=3)
+    assert not out.exists()
+    counter = Counter()
+    train(settings, table, out, progress=counter)
+    assert counter.epochs == [3, 4]
+    assert (out / WEIGHTS).read_bytes() == (whole / WEIGHTS).read_bytes()
+    assert load_info(out) == load_info(whole)
+
+
+def test_a_training_lost_after_its_last_epoch_is_only_written(
+    settings: TrainingConfig, table: Table, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*args: object, **options: object) -> None:
+        raise OSError("disk full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("models.training.train.save", fail)
+        with pytest.raises(OSError, match="disk full"):
+            train(settings, table, out)
+    counter = Counter()
+    train(settings, table, out, progress=counter)
+    assert counter.epochs == []
+    assert load(out).info.training is not None
+
+
+def test_changed_data_or_settings_are_refused(
+    settings: TrainingConfig, table: Table, out: Path
+) -> None:
+    interrupt(settings, table, out, epoch=2)
+    with pytest.raises(TrainingError, match=r"other settings: data was .*--restart"):
+        train(settings, replace(table, values=table.values + 1), out)
+    faster = settings.model_copy(update={"learning_rate": 0.02})
+    with pytest.raises(TrainingError, match=r"learning_rate was 0\.01 and is 0\.02; start afresh"):
+        train(faster, table, out)
+    counter = Counter()
+    train(faster, table, out, restart=True, progress=counter)
+    assert counter.epochs == [1, 2, 3, 4]
+
+
+def test_an_existing_checkpoint_is_kept(settings: TrainingConfig, table: Table, out: Path) -> None:
+    train(settings, table, out)
+    before = (out / WEIGHTS).read_bytes()
+    other = settings.model_copy(update={"seed": 1})
+    with pytest.raises(CheckpointError, match="exists already"):
+        train(other, table, out)
+    assert (out / WEIGHTS).read_bytes() == before
+    train(other, table, out, overwrite=True)
+    assert (out / WEIGHTS).read_bytes() != before
+
+
+def test_bad_settings_write_nothing(settings: TrainingConfig, table: Table, out: Path) -> None:
+    with pytest.raises(TrainingError, match="heads"):
+        train(settings.model_copy(update={"heads": 3}), table, out)
+    with pytest.raises(DataError, match="hold no window"):
+        train(settings.model_copy(update={"context": 200}), table, out)
+    assert not out.parent.exists()

@@ -1,0 +1,139 @@
+import random
+
+import numpy as np
+import pytest
+import torch
+
+from models.architectures import build
+from models.data.table import Table
+from models.training.config import TrainingConfig
+from models.training.errors import TrainingError
+from models.training.preparation import prepare
+from models.training.progress import EpochReport, Progress
+from models.training.trainer import Trainer, choose_device, learning_rate_at, seed_everything
+
+CPU = torch.device("cpu")
+
+
+def trainer_of(settings: TrainingConfig, table: Table) -> Trainer:
+    prepared = prepare(settings, table)
+    seed_everything(settings.seed, 0)
+    return Trainer(build(prepared.config), prepared.train, prepared.validation, settings, CPU)
+
+
+def weights_of(trainer: Trainer) -> torch.Tensor:
+    return torch.cat([weight.flatten() for weight in trainer.model.state_dict().values()])
+
+
+class Recorder(Progress):
+    def __init__(self) -> None:
+        self.steps: list[int] = []
+        self.reports: list[EpochReport] = []
+
+    def stepped(self, step: int, loss: float) -> None:
+        self.steps.append(step)
+
+    def finished_epoch(self, report: EpochReport) -> None:
+        self.reports.append(report)
+
+
+def test_learns(settings: TrainingConfig, table: Table) -> None:
+    trainer = trainer_of(settings, table)
+    recorder = Recorder()
+    while not trainer.finished:
+        trainer.run_epoch(recorder)
+    assert [report.epoch for report in recorder.reports] == [1, 2, 3, 4]
+    assert recorder.reports[-1].train_mse < recorder.reports[0].train_mse / 2
+    assert recorder.steps[:3] == [1, trainer.steps_per_epoch, 1]
+
+
+def test_one_seed_one_result(settings: TrainingConfig, table: Table) -> None:
+    first, second = trainer_of(settings, table), trainer_of(settings, table)
+    other = trainer_of(settings.model_copy(update={"seed": 1}), table)
+    for trainer in (first, second, other):
+        random.random()
+        torch.rand(3)
+        trainer.run_epoch(Progress())
+    assert torch.equal(weights_of(first), weights_of(second))
+    assert not torch.equal(weights_of(first), weights_of(other))
+
+
+def test_stops_when_validation_stalls(
+    settings: TrainingConfig, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    errors = iter([3.0, 2.0, 2.0, 4.0])
+
+    class Measured:
+        def __init__(self) -> None:
+            self.mse = next(errors)
+
+    monkeypatch.setattr("models.training.trainer.evaluate", lambda *_: Measured())
+    trainer = trainer_of(settings.model_copy(update={"epochs": 9, "patience": 2}), table)
+    kept = []
+    while not trainer.finished:
+        trainer.run_epoch(Progress())
+        kept.append(weights_of(trainer).clone())
+    assert (trainer.epoch, trainer.best.epoch, trainer.best.mse) == (4, 2, 2.0)
+    trainer.restore_best()
+    assert torch.equal(weights_of(trainer), kept[1])
+    assert not trainer.model.training
+
+
+def test_a_diverging_loss_is_an_error(settings: TrainingConfig, table: Table) -> None:
+    trainer = trainer_of(settings, table)
+    with torch.no_grad():
+        next(trainer.model.parameters()).fill_(torch.inf)
+    with pytest.raises(TrainingError, match="not finite after epoch 1; try a lower learning rate"):
+        trainer.run_epoch(Progress())
+
+
+def test_learning_rate_rises_and_falls_to_zero() -> None:
+    rates = [learning_rate_at(step, 100, 0.5) for step in range(100)]
+    assert rates[0] == pytest.approx(0.05)
+    assert rates[9] == rates[10] == 0.5
+    assert rates[10:] == sorted(rates[10:], reverse=True)
+    assert 0 < rates[-1] < 0.001
+
+
+def test_a_single_step_has_the_peak_rate() -> None:
+    assert learning_rate_at(0, 1, 0.5) == 0.5
+
+
+def test_seeds_every_generator() -> None:
+    def draw() -> tuple[float, float, float]:
+        return random.random(), np.random.random(), torch.rand(1).item()
+
+    draws = []
+    for seed, epoch in ((0, 1), (0, 1), (0, 2), (1, 1)):
+        seed_everything(seed, epoch)
+        draws.append(draw())
+    assert draws[0] == draws[1]
+    assert len(set(draws)) == 3
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"device": "cuda"}, "device: cuda was asked for"),
+        ({"device": "auto", "precision": "bfloat16"}, "precision: bfloat16 needs a GPU"),
+        ({"device": "cpu", "precision": "float16"}, "precision: float16 needs a GPU"),
+    ],
+)
+def test_what_a_machine_without_gpu_cannot_do(
+    settings: TrainingConfig,
+    monkeypatch: pytest.MonkeyPatch,
+    values: dict[str, str],
+    message: str,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(TrainingError, match=message):
+        choose_device(settings.model_copy(update=values))
+
+
+def test_auto_takes_a_gpu_if_there_is_one(
+    settings: TrainingConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    automatic = settings.model_copy(update={"device": "auto", "precision": "float16"})
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert choose_device(automatic).type == "cuda"
+    assert choose_device(settings).type == "cpu"
