@@ -1,0 +1,1 @@
+"""Checkpoints of other code bases, read as ours."""

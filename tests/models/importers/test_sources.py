@@ -1,0 +1,20 @@
+from typing import get_args
+
+from models.architectures import ARCHITECTURES
+from models.importers.arguments import ARGUMENTS
+from models.importers.layouts import LAYOUTS, Source
+from models.importers.sources import CODE_BASES
+
+
+def test_every_source_has_a_layout_for_each_of_its_architectures() -> None:
+    assert set(CODE_BASES) == set(get_args(Source))
+    for source, code in CODE_BASES.items():
+        assert set(code.architectures) <= set(ARCHITECTURES)
+        found = {layout.architecture for layout in LAYOUTS if source in layout.sources}
+        assert found == set(code.architectures)
+
+
+def test_constants_and_defaults_are_arguments() -> None:
+    for code in CODE_BASES.values():
+        for name, value in (code.constants | code.defaults).items():
+            assert ARGUMENTS[name].read(str(value)) == value
