@@ -1,0 +1,95 @@
+"""A serving form traced to ONNX, and what must hold of the result."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+
+import onnx
+import torch
+from torch.export import Dim
+
+from export.errors import ExportError
+from export.serving_form import ServingForm
+
+OPSET = 23
+
+# Slow or missing in onnxruntime's CUDA provider, or in need of cuDNN.
+FORBIDDEN_OPS = frozenset(
+    {"DFT", "STFT", "Conv", "AveragePool", "BatchNormalization", "Loop", "If", "Scan"}
+)
+
+
+def trace(form: ServingForm) -> onnx.ModelProto:
+    """Trace a serving form with a dynamic batch axis.
+
+    Raises:
+        ExportError: the graph has other inputs or outputs than the form, or a forbidden operator.
+    """
+    # A batch of 1 would be taken for a constant.
+    example = form.example_inputs(batch=2)
+    batch = Dim("batch", min=1)
+    axes = tuple({0: batch} for _ in example)
+    exporter = logging.getLogger("torch.onnx")
+    level = exporter.level
+    with warnings.catch_warnings():
+        # Deprecations inside torch and onnxscript are not the user's business.
+        warnings.simplefilter("ignore")
+        exporter.setLevel(logging.ERROR)
+        try:
+            program = torch.onnx.export(
+                form.eval(),
+                example,
+                dynamo=True,
+                opset_version=OPSET,
+                # `forward` takes three arguments; PatchTST's graph has one.
+                dynamic_shapes=axes,
+                input_names=form.input_names,
+                output_names=form.output_names,
+                verbose=False,
+            )
+        finally:
+            exporter.setLevel(level)
+    if program is None:
+        raise ExportError("torch.onnx.export returned no program")
+    proto = program.model_proto
+    _strip_traces(proto)
+    _check_interface(proto, form)
+    used = {node.op_type for node in proto.graph.node} & FORBIDDEN_OPS
+    if used:
+        raise ExportError(f"the graph has operators that must not be served: {sorted(used)}")
+    return proto
+
+
+def _strip_traces(proto: onnx.ModelProto) -> None:
+    """Drop the exporter's stack traces: they name paths of this machine and dwarf the graph."""
+    proto.graph.ClearField("value_info")
+    for node in proto.graph.node:
+        node.ClearField("metadata_props")
+        node.ClearField("doc_string")
+    for value in (*proto.graph.input, *proto.graph.output, *proto.graph.initializer):
+        value.ClearField("metadata_props")
+        value.ClearField("doc_string")
+    proto.graph.ClearField("metadata_props")
+
+
+def _check_interface(proto: onnx.ModelProto, form: ServingForm) -> None:
+    """Tracing specialises a dimension silently where the code allows it to: look."""
+    example = form.example_inputs(batch=2)
+    wanted = {
+        name: ["batch", *tensor.shape[1:]]
+        for name, tensor in zip(form.input_names, example, strict=True)
+    }
+    found = {value.name: _dimensions(value) for value in proto.graph.input}
+    if found != wanted:
+        raise ExportError(f"the graph's inputs are {found}, expected {wanted}")
+    outputs = [value.name for value in proto.graph.output]
+    if outputs != list(form.output_names):
+        raise ExportError(f"the graph's outputs are {outputs}, expected {form.output_names}")
+    for value in proto.graph.output:
+        if _dimensions(value)[:1] != ["batch"]:
+            raise ExportError(f"output {value.name}: its first axis is not the batch")
+
+
+def _dimensions(value: onnx.ValueInfoProto) -> list[str | int]:
+    return [axis.dim_param or axis.dim_value for axis in value.type.tensor_type.shape.dim]

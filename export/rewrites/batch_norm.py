@@ -1,0 +1,35 @@
+"""Batch norm with its running statistics as one scale and shift."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from models.layers.normalization import TokenBatchNorm
+
+
+class AffineNorm(nn.Module):
+    """Scales and shifts each feature.
+
+    Equal because in evaluation a batch norm subtracts a constant mean, divides by a constant
+    deviation and applies a constant weight and bias.
+
+    Args:
+        batch_norm: The trained norm.
+    """
+
+    def __init__(self, batch_norm: TokenBatchNorm) -> None:
+        super().__init__()
+        norm = batch_norm.norm
+        if norm.running_mean is None or norm.running_var is None:
+            raise ValueError("a batch norm without running statistics is no constant map")
+        scale = norm.weight.detach().double() / torch.sqrt(norm.running_var.double() + norm.eps)
+        shift = norm.bias.detach().double() - norm.running_mean.double() * scale
+        self.register_buffer("scale", scale.to(norm.weight.dtype))
+        self.register_buffer("shift", shift.to(norm.weight.dtype))
+        self.scale: Tensor
+        self.shift: Tensor
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """`[batch, time, d_model]`, the shape stays."""
+        return tokens * self.scale + self.shift

@@ -1,0 +1,44 @@
+"""Running an exported graph on the CPU, to compare it with torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float32]
+
+
+class Graph:
+    """An onnxruntime session on one of a bundle's graphs."""
+
+    provider = "CPUExecutionProvider"
+    library: str = onnxruntime.__version__
+
+    def __init__(self, path: Path) -> None:
+        onnxruntime.disable_telemetry_events()
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 3
+        # The fused kernel is slower than what it replaces, and serving runs without it.
+        self._session = onnxruntime.InferenceSession(
+            str(path),
+            options,
+            providers=[self.provider],
+            disabled_optimizers=["SkipLayerNormFusion"],
+        )
+        self._inputs = [value.name for value in self._session.get_inputs()]
+        self.outputs = [value.name for value in self._session.get_outputs()]
+
+    def run(self, inputs: Sequence[Floats | None]) -> dict[str, NDArray[np.generic]]:
+        """Run a batch: history and, if the graph has them, both calendars; outputs by name."""
+        feeds = dict(zip(self._inputs, inputs, strict=False))
+        return dict(zip(self.outputs, self._session.run(None, feeds), strict=True))
+
+    def forecast(self, *inputs: Floats | None) -> Floats:
+        """The forecast `[batch, horizon, channels]` alone."""
+        feeds = dict(zip(self._inputs, inputs, strict=False))
+        result: Floats = self._session.run(["forecast"], feeds)[0]
+        return result

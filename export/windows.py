@@ -1,0 +1,102 @@
+"""Windows to verify an exported graph on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from bundle.frequency import Frequency
+from bundle.manifest import Scaler
+from models.checkpoint import CheckpointInfo
+from models.data.table import Table
+from models.data.windows import Windows
+
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class WindowSet:
+    """Inputs of the graphs.
+
+    Attributes:
+        name: What kind of windows these are.
+        history: `[batch, context, channels]` in the user's units.
+        history_calendar: `[batch, context, features]`, or None.
+        future_calendar: `[batch, horizon, features]`, or None.
+    """
+
+    name: str
+    history: Floats
+    history_calendar: Floats | None
+    future_calendar: Floats | None
+
+    def __len__(self) -> int:
+        return len(self.history)
+
+    @property
+    def inputs(self) -> tuple[Floats, Floats | None, Floats | None]:
+        """All inputs, in the graph's order."""
+        return self.history, self.history_calendar, self.future_calendar
+
+    def take(self, rows: NDArray[np.int64] | slice) -> WindowSet:
+        """Some of the windows."""
+        calendars = (self.history_calendar, self.future_calendar)
+        taken = (None if part is None else part[rows] for part in calendars)
+        return WindowSet(self.name, self.history[rows], *taken)
+
+    def batches(self, size: int) -> Iterator[WindowSet]:
+        """All windows in order, `size` at a time; the last batch may be smaller."""
+        for start in range(0, len(self), size):
+            yield self.take(slice(start, start + size))
+
+
+def test_windows(info: CheckpointInfo, table: Table) -> Windows | None:
+    """All test windows in the user's units, or None where the data has no test split."""
+    config = info.config
+    if info.data is None:
+        return None
+    # Standardising is the graph's business.
+    identity = Scaler(mean=(0.0,) * config.channels, std=(1.0,) * config.channels)
+    return Windows(
+        table, info.data.splits.test, config.context, config.horizon, identity, config.calendar
+    )
+
+
+def natural(windows: Windows, count: int, seed: int) -> WindowSet:
+    """Randomly chosen windows of the data."""
+    chosen = np.random.default_rng(seed).choice(len(windows), min(count, len(windows)), False)
+    batch = windows.batch(torch.from_numpy(np.sort(chosen)))
+    return WindowSet(
+        "natural",
+        batch.history.numpy(),
+        None if batch.history_calendar is None else batch.history_calendar.numpy(),
+        None if batch.future_calendar is None else batch.future_calendar.numpy(),
+    )
+
+
+def synthetic(info: CheckpointInfo, count: int, seed: int) -> WindowSet:
+    """Daily cycles with noise in the scale of each channel, for a model without its data."""
+    config = info.config
+    random = np.random.default_rng(seed)
+    shape = (count, 1, config.channels)
+    step = np.arange(config.context)[None, :, None]
+    period = random.uniform(4, config.context, shape)
+    cycle = np.sin(2 * np.pi * (step / period + random.uniform(0, 1, shape)))
+    noise = random.normal(0, 0.5, (count, config.context, config.channels))
+    values = (cycle + noise) * np.array(info.scaler.std) + np.array(info.scaler.mean)
+    past = future = None
+    if config.calendar is not None:
+        frequency = Frequency.parse(info.frequency)
+        steps = config.context + config.horizon
+        starts = np.datetime64("2020-01-01", "us") + random.integers(
+            0, 10**6, count
+        ) * np.timedelta64(1, "h")
+        encoded = np.stack(
+            [config.calendar.encode(frequency.steps_from(start, steps)) for start in starts]
+        )
+        past, future = encoded[:, : config.context], encoded[:, config.context :]
+    return WindowSet("synthetic", values.astype(np.float32), past, future)

@@ -1,0 +1,129 @@
+"""Small models with random weights, their checkpoints and the bundles made of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+
+from bundle.calendar import Calendar
+from bundle.checksums import sha256
+from bundle.frequency import Frequency
+from export.write import export_checkpoint
+from models.architectures import build
+from models.autoformer import AutoformerConfig
+from models.checkpoint import CheckpointInfo, save
+from models.data import scaler
+from models.data.csv import read_csv
+from models.data.source import DataSource
+from models.data.splits import Splits
+from models.data.windows import Windows
+from models.evaluation import against_baselines
+from models.forecaster import Forecaster, ForecasterConfig
+from models.patchtst import PatchTSTConfig
+from models.transformer import TransformerConfig
+
+HOURLY = Calendar.for_frequency(Frequency.parse("h"), "scaled")
+SMALL = {
+    "channels": 3,
+    "context": 48,
+    "horizon": 12,
+    "d_model": 16,
+    "heads": 2,
+    "d_ff": 24,
+    "encoder_layers": 2,
+}
+CONFIGS: dict[str, ForecasterConfig] = {
+    "autoformer": AutoformerConfig(**SMALL, label=24, calendar=HOURLY, moving_average=13),
+    "patchtst": PatchTSTConfig(**SMALL),
+    "transformer": TransformerConfig(**SMALL, label=24, calendar=HOURLY),
+}
+
+
+def randomised(config: ForecasterConfig, seed: int = 0) -> Forecaster:
+    """A model whose every parameter and running statistic shows in its forecast."""
+    torch.manual_seed(seed)
+    model = build(config)
+    for module in model.modules():
+        if isinstance(module, nn.LayerNorm | nn.BatchNorm1d):
+            nn.init.uniform_(module.weight, 0.5, 1.5)
+            nn.init.normal_(module.bias, std=0.2)
+        if isinstance(module, nn.BatchNorm1d):
+            module.running_mean.normal_(std=0.3)
+            module.running_var.uniform_(0.5, 2)
+    return model.eval()
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """700 hours of three channels: daily cycles, noise and offsets of different size."""
+    random = np.random.default_rng(3)
+    hour = np.arange(700)
+    cycle = np.sin(2 * np.pi * hour / 24)
+    table = pd.DataFrame(
+        {
+            "date": pd.date_range("2024-01-01", periods=len(hour), freq="h"),
+            "load": 900 + 80 * cycle + random.normal(0, 15, len(hour)),
+            "price": 40 + 9 * np.roll(cycle, 5) + random.normal(0, 4, len(hour)),
+            "wind": random.normal(0, 0.1, len(hour)).cumsum(),
+        }
+    )
+    path = tmp_path_factory.mktemp("data") / "energy.csv"
+    table.to_csv(path, index=False)
+    return path
+
+
+def checkpoint_of(config: ForecasterConfig, data: Path | None, folder: Path) -> Path:
+    """Save a randomised model as if it had been trained on the data."""
+    model = randomised(config)
+    fitted = {"mean": (0.0,) * config.channels, "std": (1.0,) * config.channels}
+    names = tuple(f"channel {i}" for i in range(config.channels))
+    source = test = None
+    if data is not None:
+        table = read_csv(data)
+        splits = Splits.by_fraction(len(table), config.context)
+        fitted = scaler.fit(table.values[slice(*splits.train)])
+        names = table.channels
+        windows = Windows(
+            table, splits.test, config.context, config.horizon, fitted, config.calendar
+        )
+        test = against_baselines(model, windows, table.frequency)
+        source = DataSource(
+            path=data,
+            sha256=sha256(data),
+            timestamp_column=table.timestamp_column,
+            rows=len(table),
+            splits=splits,
+        )
+    info = CheckpointInfo.model_validate(
+        {
+            "config": config,
+            "channels": names,
+            "frequency": "h",
+            "scaler": fitted,
+            "data": source,
+            "test": test,
+        }
+    )
+    save(folder, model, info)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def checkpoints(data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A checkpoint of each architecture, by name."""
+    folder = tmp_path_factory.mktemp("checkpoints")
+    return {name: checkpoint_of(config, data, folder / name) for name, config in CONFIGS.items()}
+
+
+@pytest.fixture(scope="session")
+def bundles(
+    checkpoints: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Path]:
+    """The bundle of each checkpoint, by name."""
+    repository = tmp_path_factory.mktemp("repository")
+    return {name: export_checkpoint(folder, repository) for name, folder in checkpoints.items()}

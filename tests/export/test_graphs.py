@@ -1,0 +1,46 @@
+import onnx
+import pytest
+import torch
+
+from bundle import layout
+from bundle.manifest import Scaler
+from export.errors import ExportError
+from export.graphs import FORBIDDEN_OPS, trace
+from export.serving_form import ServingForm
+from tests.export.conftest import CONFIGS, randomised
+
+SCALER = Scaler(mean=(0.0,) * 3, std=(1.0,) * 3)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("file", [layout.FORECAST_GRAPH, layout.EXPLAIN_GRAPH])
+def test_interface(bundles, name, file):
+    graph = onnx.load(bundles[name] / file, load_external_data=False).graph
+    history = graph.input[0].type.tensor_type.shape.dim
+    assert [axis.dim_param or axis.dim_value for axis in history] == ["batch", 48, 3]
+    assert len(graph.input) == (1 if name == "patchtst" else 3)
+    assert not {node.op_type for node in graph.node} & FORBIDDEN_OPS
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_no_trace_of_the_machine_that_exported(bundles, name):
+    for file in (layout.FORECAST_GRAPH, layout.EXPLAIN_GRAPH):
+        content = (bundles[name] / file).read_bytes()
+        assert b"site-packages" not in content
+        assert b".py" not in content
+
+
+def test_a_forbidden_operator_is_refused():
+    # The plain model, not its inference form: it has convolutions.
+    with pytest.raises(ExportError, match="Conv"):
+        trace(ServingForm(randomised(CONFIGS["transformer"]), SCALER, "forecast"))
+
+
+def test_a_specialised_batch_is_refused():
+    class Specialised(ServingForm):
+        def forward(self, history: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return (history[:2, :12].clone(),)
+
+    form = Specialised(randomised(CONFIGS["patchtst"]), SCALER, "forecast")
+    with pytest.raises(ExportError, match="first axis is not the batch"):
+        trace(form)

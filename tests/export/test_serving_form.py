@@ -1,0 +1,28 @@
+import torch
+
+from bundle.manifest import Scaler
+from export.serving_form import ServingForm
+from tests.export.conftest import CONFIGS, randomised
+
+SCALER = Scaler(mean=(100.0, -5.0, 0.0), std=(10.0, 0.5, 2.0))
+
+
+def test_users_units_in_and_out():
+    model = randomised(CONFIGS["patchtst"])
+    form = ServingForm(model, SCALER, "forecast")
+    standardised = torch.randn(2, 48, 3)
+    mean, std = torch.tensor(SCALER.mean), torch.tensor(SCALER.std)
+    (found,) = form(standardised * std + mean)
+    torch.testing.assert_close(found, model(standardised) * std + mean, rtol=1e-4, atol=1e-4)
+
+
+def test_names_and_shapes():
+    form = ServingForm(randomised(CONFIGS["autoformer"]), SCALER, "explain")
+    assert form.input_names == ("history", "history_calendar", "future_calendar")
+    example = form.example_inputs(2)
+    assert [tuple(tensor.shape) for tensor in example] == [(2, 48, 3), (2, 48, 4), (2, 12, 4)]
+    outputs = dict(zip(form.output_names, form(*example), strict=True))
+    assert outputs["forecast"].shape == (2, 12, 3)
+    assert outputs["encoder.1.self.correlation"].shape == (2, 48)
+    assert outputs["decoder.0.cross.lags"].shape == outputs["decoder.0.cross.lag_weights"].shape
+    assert ServingForm(form.model, SCALER, "forecast").output_names == ("forecast",)

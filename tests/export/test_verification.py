@@ -1,0 +1,115 @@
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+
+from bundle import layout
+from bundle.comparison import relative_error
+from export.errors import ExportError
+from export.verification import TOLERANCE, verify
+from export.windows import WindowSet, synthetic
+from models.checkpoint import load
+from tests.export.conftest import CONFIGS
+
+
+def torch_forecast(loaded, windows):
+    mean, std = (torch.tensor(part) for part in (loaded.info.scaler.mean, loaded.info.scaler.std))
+    history, *calendars = (None if p is None else torch.from_numpy(p) for p in windows.inputs)
+    with torch.inference_mode():
+        return (loaded.model((history - mean) / std, *calendars) * std + mean).numpy()
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_graphs_equal_torch_float32_alone_and_in_batches(bundles, checkpoints, name):
+    loaded = load(checkpoints[name])
+    windows = synthetic(loaded.info, 64, seed=5)
+    session = onnxruntime.InferenceSession(
+        str(bundles[name] / layout.FORECAST_GRAPH), providers=["CPUExecutionProvider"]
+    )
+    names = [value.name for value in session.get_inputs()]
+    expected = torch_forecast(loaded, windows)
+    scale = np.array(loaded.info.scaler.std)
+    forecasts = {}
+    for batch in (1, 3, 64):
+        forecasts[batch] = np.concatenate(
+            [
+                session.run(["forecast"], dict(zip(names, part.inputs, strict=False)))[0]
+                for part in windows.batches(batch)
+            ]
+        )
+        assert relative_error(forecasts[batch], expected, scale).max() <= 1e-5
+    assert relative_error(forecasts[64], forecasts[1], scale).max() <= 1e-5
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_every_check_passes_on_the_right_model(bundles, checkpoints, name):
+    loaded = load(checkpoints[name])
+    windows = synthetic(loaded.info, 32, seed=1)
+    verification, _, reference = verify(loaded.model, loaded.info.scaler, bundles[name], windows)
+    assert verification.passed
+    compared = {check.name.split(",")[1].strip() for check in verification.checks}
+    assert {"batch 1", "batch 3", "batch 64"} <= compared
+    assert {stage.name for stage in loaded.model.stages} <= compared
+    assert reference.forecast.dtype == np.float64
+    assert all(check.tolerance == TOLERANCE for check in verification.checks)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_another_model_fails(bundles, checkpoints, name):
+    loaded = load(checkpoints[name])
+    weight = next(w for n, w in loaded.model.named_parameters() if "feed_forward.expand" in n)
+    with torch.no_grad():
+        weight.mul_(1.001)
+    windows = synthetic(loaded.info, 16, seed=1)
+    verification, _, _ = verify(loaded.model, loaded.info.scaler, bundles[name], windows)
+    assert not verification.passed
+
+
+def test_wrong_attention_fails(bundles, checkpoints):
+    """The forecasts agree, only the maps differ: the explain graph is another model's."""
+    loaded = load(checkpoints["patchtst"])
+    windows = synthetic(loaded.info, 16, seed=1)
+
+    class Sharpened(type(loaded.model)):
+        def explain(self, *inputs):
+            explained = super().explain(*inputs)
+            maps = {
+                name: attention._replace(weights=attention.weights**2)
+                for name, attention in explained.attention.items()
+            }
+            return explained._replace(attention=maps)
+
+    loaded.model.__class__ = Sharpened
+    verification, _, _ = verify(loaded.model, loaded.info.scaler, bundles["patchtst"], windows)
+    failed = [check.name for check in verification.checks if not check.passed]
+    assert failed == [
+        f"{layout.EXPLAIN_GRAPH}, {stage.name}, synthetic windows" for stage in loaded.model.stages
+    ]
+
+
+def periodic(loaded, count):
+    """Windows that repeat exactly every four steps: lags four apart tie."""
+    windows = synthetic(loaded.info, count, seed=2)
+    history = np.tile(windows.history[:, :4], (1, 12, 1))
+    zeros = [np.zeros_like(part) for part in (windows.history_calendar, windows.future_calendar)]
+    return WindowSet("periodic", history, *zeros)
+
+
+def test_ill_conditioned_windows_are_left_out_and_counted(bundles, checkpoints):
+    loaded = load(checkpoints["autoformer"])
+    good = synthetic(loaded.info, 8, seed=1)
+    ties = periodic(loaded, 4)
+    both = WindowSet(
+        "mixed", *(np.concatenate(pair) for pair in zip(good.inputs, ties.inputs, strict=True))
+    )
+    verification, best, _ = verify(loaded.model, loaded.info.scaler, bundles["autoformer"], both)
+    assert verification.passed
+    assert all(check.excluded >= 4 for check in verification.checks)
+    # The best-conditioned windows come first, ties last.
+    assert not any((best.history[0] == tie).all() for tie in ties.history)
+
+
+def test_nothing_but_ill_conditioned_windows_is_an_error(bundles, checkpoints):
+    loaded = load(checkpoints["autoformer"])
+    with pytest.raises(ExportError, match="ill-conditioned"):
+        verify(loaded.model, loaded.info.scaler, bundles["autoformer"], periodic(loaded, 4))

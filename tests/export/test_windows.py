@@ -1,0 +1,65 @@
+import numpy as np
+import pytest
+
+from bundle.frequency import Frequency
+from export.windows import natural, synthetic, test_windows
+from models.checkpoint import load_info
+from models.data.csv import read_csv
+
+# pytest would take the function for a test.
+windows_of_the_test_split = test_windows
+del test_windows
+
+
+@pytest.fixture
+def info(checkpoints):
+    return load_info(checkpoints["autoformer"])
+
+
+def test_natural_windows_are_rows_of_the_test_split_in_users_units(info, data):
+    table = read_csv(data)
+    windows = windows_of_the_test_split(info, table)
+    chosen = natural(windows, 10, seed=1)
+    assert len(chosen) == 10
+    start, end = info.data.splits.test
+    rows = table.values[start:end].astype(np.float32)
+    for history, calendar in zip(chosen.history, chosen.history_calendar, strict=True):
+        (first,) = np.flatnonzero((rows[:, 0] == history[0, 0]) & (rows[:, 2] == history[0, 2]))
+        np.testing.assert_array_equal(history, rows[first : first + 48])
+        times = table.timestamps[start + first : start + first + 48]
+        np.testing.assert_array_equal(calendar, info.config.calendar.encode(times))
+
+
+def test_the_seed_chooses(info, data):
+    windows = windows_of_the_test_split(info, read_csv(data))
+    one, same, other = (natural(windows, 10, seed).history for seed in (1, 1, 2))
+    np.testing.assert_array_equal(one, same)
+    assert not np.array_equal(one, other)
+
+
+def test_no_more_windows_than_there_are(info, data):
+    windows = windows_of_the_test_split(info, read_csv(data))
+    assert len(natural(windows, 10**6, seed=0)) == len(windows)
+
+
+def test_synthetic_windows_are_of_the_scale_of_the_data(info):
+    windows = synthetic(info, 64, seed=0)
+    mean, std = np.array(info.scaler.mean), np.array(info.scaler.std)
+    standardised = (windows.history - mean) / std
+    assert windows.history.dtype == np.float32
+    assert np.abs(standardised.mean()) < 0.1
+    assert 0.7 < standardised.std() < 1.1
+    assert windows.history_calendar.shape == (64, 48, 4)
+    assert windows.future_calendar.shape == (64, 12, 4)
+    # The future's hours follow the history's.
+    hours = np.concatenate([windows.history_calendar, windows.future_calendar], axis=1)[..., 0]
+    steps = np.diff(np.rint((hours + 0.5) * 23), axis=1) % 24
+    assert (steps == 1).all()
+    assert Frequency.parse(info.frequency).unit == "h"
+
+
+def test_take_and_batches(info):
+    windows = synthetic(info, 10, seed=0)
+    sizes = [len(batch) for batch in windows.batches(4)]
+    assert sizes == [4, 4, 2]
+    np.testing.assert_array_equal(windows.take(np.array([3])).history[0], windows.history[3])

@@ -1,0 +1,102 @@
+import shutil
+
+import numpy as np
+import pytest
+
+from bundle import checksums, layout
+from bundle.errors import BundleError
+from bundle.manifest import read
+from export import write
+from export.errors import ExportError
+from models.checkpoint import load
+from models.data.errors import DataError
+from tests.export.conftest import CONFIGS, checkpoint_of
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_bundle(bundles, checkpoints, name):
+    folder = bundles[name]
+    assert (folder.parent.name, folder.name) == (name, "1")
+    manifest = read(folder)
+    checksums.check(folder, manifest.files)
+    assert {path.name for path in folder.iterdir()} == {*manifest.files, layout.MANIFEST}
+    info, model = load(checkpoints[name])
+    assert manifest.channels == ("load", "price", "wind")
+    assert manifest.config == info.config.model_dump(mode="json")
+    assert manifest.attention == model.stages
+    assert manifest.scaler == info.scaler
+    assert manifest.verification.passed
+    assert manifest.libraries["torch"]
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_accuracy_is_repeated_through_the_graph(bundles, name):
+    test = read(bundles[name]).test
+    assert test.onnx.mse == pytest.approx(test.model.mse, rel=1e-5)
+    assert test.onnx.mae == pytest.approx(test.model.mae, rel=1e-5)
+
+
+def test_probes(bundles):
+    manifest = read(bundles["autoformer"])
+    with np.load(bundles["autoformer"] / layout.PROBES) as probes:
+        assert probes["history"].shape == (4, 48, 3)
+        assert probes["future_calendar"].shape == (4, 12, 4)
+        assert probes["forecast"].shape == (4, manifest.horizon, 3)
+        assert probes["forecast"].dtype == np.float32
+
+
+def test_the_next_version_is_one_higher_and_none_is_changed(checkpoints, bundles, tmp_path):
+    repository = tmp_path / "repository"
+    shutil.copytree(bundles["patchtst"], repository / "patchtst" / "4")
+    second = write.export_checkpoint(checkpoints["patchtst"], repository)
+    assert second == repository / "patchtst" / "5"
+    with pytest.raises(ExportError, match="exists already"):
+        write.export_checkpoint(checkpoints["patchtst"], repository, version="5")
+
+
+def test_a_model_without_its_data_is_verified_on_synthetic_windows(tmp_path):
+    checkpoint = checkpoint_of(CONFIGS["patchtst"], None, tmp_path / "checkpoint")
+    manifest = read(write.export_checkpoint(checkpoint, tmp_path, name="bare"))
+    assert manifest.test is None
+    assert all("synthetic" in check.name for check in manifest.verification.checks)
+
+
+def test_a_graph_that_differs_leaves_nothing(checkpoints, tmp_path, monkeypatch):
+    form = write.inference_form
+
+    def broken(model):
+        changed = form(model)
+        for parameter in changed.parameters():
+            parameter.data *= 1.01
+        return changed
+
+    monkeypatch.setattr(write, "inference_form", broken)
+    with pytest.raises(ExportError, match=r"do not equal the model.*batch 1"):
+        write.export_checkpoint(checkpoints["patchtst"], tmp_path / "repository")
+    assert list((tmp_path / "repository").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [({"name": "../x"}, "model name"), ({"name": "a", "version": "0"}, "version")],
+)
+def test_bad_names(checkpoints, tmp_path, arguments, message):
+    with pytest.raises(BundleError, match=message):
+        write.export_checkpoint(checkpoints["patchtst"], tmp_path, **arguments)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_changed_data_is_refused(data, tmp_path):
+    copy = tmp_path / "energy.csv"
+    shutil.copy(data, copy)
+    checkpoint = checkpoint_of(CONFIGS["patchtst"], copy, tmp_path / "checkpoint")
+    copy.write_text(copy.read_text().replace("2024-01-01 00:00:00,", "2024-01-01 00:00:00,1"))
+    with pytest.raises(DataError, match="changed"):
+        write.export_checkpoint(checkpoint, tmp_path / "repository")
+    assert not (tmp_path / "repository").exists()
+
+
+def test_verify_bundle(bundles, checkpoints):
+    assert write.verify_bundle(bundles["transformer"], checkpoints["transformer"]).passed
+    with pytest.raises(ExportError, match="configuration"):
+        write.verify_bundle(bundles["transformer"], checkpoints["patchtst"])
