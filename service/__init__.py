@@ -1,0 +1,1 @@
+"""The server: bundles in, forecasts over HTTP out. Never imports torch."""

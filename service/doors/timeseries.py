@@ -1,0 +1,59 @@
+"""The main door: KServe's time-series forecast API, `POST /forecast`."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request, Response
+
+from service.decode import decode
+from service.doors.exchange import deadline_of, outcome, read_json
+from service.encode import encode
+from service.middleware import exchange_of
+from service.repository import Repository
+from service.schemas import ErrorResponse, ForecastResponse
+from service.settings import Settings
+
+_ERRORS: dict[int | str, dict[str, object]] = {
+    400: {"model": ErrorResponse, "description": "Not JSON, or another content type."},
+    404: {"model": ErrorResponse, "description": "Unknown model or version."},
+    413: {"model": ErrorResponse, "description": "The body is over the limit."},
+    422: {"model": ErrorResponse, "description": "The request does not fit the model."},
+    429: {"model": ErrorResponse, "description": "The queue is full; see `Retry-After`."},
+    503: {"model": ErrorResponse, "description": "The model is not ready, or failed."},
+    504: {"model": ErrorResponse, "description": "The deadline passed."},
+}
+
+
+def timeseries_router(repository: Repository, settings: Settings) -> APIRouter:
+    """The routes of this door."""
+    router = APIRouter(tags=["time series"])
+
+    async def forecast(request: Request) -> Response:
+        """Forecast every series of the request."""
+        deadline = deadline_of(request.headers, settings.timeout_seconds)
+        body = await read_json(request, settings.max_body_bytes, deadline)
+        job = decode(body, repository, settings)
+        exchange_of(request.scope).model = job.model.name
+        explain = job.attention is not None
+        pending = job.model.submit(job.feeds, explain=explain, deadline=deadline)
+        outputs = await outcome(pending, request.receive, deadline)
+        return Response(encode(job, outputs), media_type="application/json")
+
+    for path in ("/forecast", "/v1/timeseries/forecast"):
+        router.add_api_route(
+            path,
+            forecast,
+            methods=["POST"],
+            responses={200: {"model": ForecastResponse}, **_ERRORS},
+            response_class=Response,
+            operation_id="forecast" + path.replace("/", "_").removesuffix("_forecast"),
+        )
+
+    @router.get("/v1/timeseries/models")
+    async def models(response: Response) -> list[str]:
+        """Names of the served models; `X-Foretell-Providers` says what runs each."""
+        response.headers["X-Foretell-Providers"] = ", ".join(
+            f"{name}={repository.find(name).provider}" for name in repository.names
+        )
+        return repository.names
+
+    return router

@@ -1,0 +1,251 @@
+"""The wire types of the time-series door: KServe's, plus what foretell adds."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictInt,
+    WithJsonSchema,
+    field_validator,
+)
+
+from bundle.manifest import Architecture, TestResult, Verification
+
+SeriesType = Literal["univariate_time_series", "multivariate_time_series"]
+Status = Literal["completed", "partial", "error"]
+Missing = Literal["error", "interpolate", "ffill"]
+Heads = Literal["all", "mean"]
+
+_Number = {"type": ["number", "null"]}
+# Numbers are checked in bulk by `service.series`, not one by one here.
+Rows = Annotated[
+    list[Any],
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "array", "items": _Number},
+                {"type": "array", "items": {"type": "array", "items": _Number}},
+            ]
+        }
+    ),
+]
+Strings = Annotated[list[str], Field(fail_fast=True)]
+
+
+class SeriesInput(BaseModel):
+    """One history to forecast."""
+
+    name: str | None = Field(
+        default=None, description="Unique in the request; `series-<index>` if absent."
+    )
+    type: SeriesType | None = Field(
+        default=None, description="Given by the shape of `series` if absent."
+    )
+    series: Rows = Field(
+        description="`[time]` for a model of one channel, `[time][channel]` otherwise, oldest "
+        "first; of a longer history than the model reads, the latest part is used."
+    )
+    channels: Strings | None = Field(
+        default=None, description="Names of the columns of `series`, if not in the model's order."
+    )
+    frequency: str | None = Field(
+        default=None,
+        description="S T H D W M Q Y, second … year, or a pandas alias; the model's if absent.",
+    )
+    start_timestamp: str | None = Field(
+        default=None,
+        description="ISO 8601 time of the first row; models with calendar features need it.",
+    )
+    timestamps: Strings | None = Field(
+        default=None, description="ISO 8601 time of every row, instead of `start_timestamp`."
+    )
+
+
+class AttentionOptions(BaseModel):
+    """Which attention to return."""
+
+    layers: Annotated[list[StrictInt], Field(fail_fast=True)] | None = Field(
+        default=None, description="Layer numbers, from 0; all if absent."
+    )
+    heads: Heads = Field(default="all", description="Every head's weights, or their mean.")
+    stages: Strings | None = Field(
+        default=None,
+        description="Names as in `GET /models`, such as `encoder.0.self`; all if absent.",
+    )
+
+
+class ForecastOptions(BaseModel):
+    """How to forecast."""
+
+    horizon: Annotated[int, Field(strict=True, ge=1)] | None = Field(
+        default=None, description="Steps to forecast; the model's horizon if absent."
+    )
+    quantiles: Annotated[list[float], Field(fail_fast=True)] | None = Field(
+        default=None, description="Not supported yet."
+    )
+    missing: Missing = Field(default="error", description="Only `error` is supported yet.")
+    attention: AttentionOptions | None = Field(
+        default=None, description="Whether, and which, attention weights are returned."
+    )
+
+    @field_validator("attention", mode="before", json_schema_input_type=bool | AttentionOptions)
+    @classmethod
+    def _all_of_it(cls, value: object) -> object:
+        if isinstance(value, bool):
+            return AttentionOptions() if value else None
+        return value
+
+
+class Envelope(BaseModel):
+    """A request whose inputs are checked one by one: a bad one does not sink the others."""
+
+    model: str | None = Field(
+        default=None,
+        description="`name` or `name@version`; may be absent when one model is served.",
+    )
+    inputs: Annotated[list[Any], Field(min_length=1)]
+    options: ForecastOptions = Field(default_factory=ForecastOptions)
+    metadata: dict[str, Any] | None = Field(default=None, description="Echoed in the answer.")
+
+    @field_validator("options", mode="before")
+    @classmethod
+    def _defaults(cls, value: object) -> object:
+        return ForecastOptions() if value is None else value
+
+
+class ForecastRequest(Envelope):
+    """A request for forecasts."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "model": "patchtst",
+                    "inputs": [
+                        {
+                            "name": "greensboro",
+                            "type": "multivariate_time_series",
+                            "series": [[14.2, 3.1], [13.9, 2.8]],
+                            "channels": ["temperature", "wind"],
+                            "frequency": "H",
+                            "start_timestamp": "2024-03-01T00:00:00",
+                        }
+                    ],
+                    "options": {"horizon": 24},
+                }
+            ]
+        }
+    )
+
+    inputs: Annotated[list[SeriesInput], Field(min_length=1)]
+
+
+class Error(BaseModel):
+    """What went wrong, and where."""
+
+    code: str = Field(description="The HTTP status, as text.", examples=["422"])
+    message: str = Field(examples=["expected a finite number, got NaN"])
+    param: str | None = Field(default=None, examples=["inputs[3].series[17]"])
+    type: str = Field(examples=["invalid_input"])
+
+
+class ErrorResponse(BaseModel):
+    """The body of every answer that is no success."""
+
+    error: Error
+
+
+class PatchLabel(BaseModel):
+    """The first and the last step of a patch, as in a single step's label."""
+
+    start: int | str
+    end: int | str
+
+
+class Attention(BaseModel):
+    """What one attention stage looked at.
+
+    Axis labels are timestamps if the input has them; otherwise steps, the first forecast one 0. A
+    position that stands for no step is null.
+    """
+
+    name: str
+    kind: Literal["softmax", "autocorrelation"]
+    shape: list[int]
+    axes: list[Literal["channel", "head", "query", "key"]] = Field(description="Axes of `weights`.")
+    weights: list[Any] = Field(description="Nested lists of that shape.")
+    query: list[int | str | PatchLabel | None]
+    key: list[int | str | PatchLabel | None]
+    lags: list[int] | None = Field(
+        default=None, description="Auto-correlation: chosen lags, in steps."
+    )
+    lag_durations: list[str | None] | None = Field(
+        default=None,
+        description="The lags as ISO 8601 durations; null where steps differ in length.",
+    )
+    lag_weights: list[float] | None = None
+    correlation: list[float] | None = Field(default=None, description="Mean correlation by lag.")
+
+
+class Forecast(BaseModel):
+    """The forecast of one input."""
+
+    type: SeriesType
+    name: str
+    mean_forecast: list[float] | list[list[float]]
+    frequency: Literal["S", "T", "H", "D", "W", "M", "Q", "Y"]
+    frequency_multiple: int | None = Field(default=None, description="Units a step, where not 1.")
+    start_timestamp: str = Field(description="The first forecast step; empty if unknown.")
+    timestamps: list[str] | None = None
+    channels: list[str] | None = Field(
+        default=None, description="Columns, if the input named them."
+    )
+    attention: list[Attention] | None = None
+
+
+class ForecastOutput(BaseModel):
+    """The outcome of one input."""
+
+    type: Literal["time_series_forecast"]
+    id: str
+    status: Status
+    content: list[Forecast] = Field(description="One forecast; none if there is an error.")
+    error: Error | None
+
+
+class ForecastResponse(BaseModel):
+    """Forecasts, one output an input, in order."""
+
+    id: str
+    created_at: int = Field(description="Seconds since 1970.")
+    status: Status
+    error: Error | None
+    model: str
+    model_version: str
+    outputs: list[ForecastOutput]
+    metadata: dict[str, Any] | None = None
+
+
+class ModelCard(BaseModel):
+    """What a client needs to know to use a model."""
+
+    name: str
+    version: str
+    versions: list[str]
+    architecture: Architecture
+    channels: tuple[str, ...]
+    context: int
+    horizon: int
+    max_horizon: int
+    frequency: str
+    needs_timestamps: bool
+    quantiles: bool
+    attention: list[str]
+    provider: str
+    parameters: int
+    test: TestResult | None
+    verification: Verification

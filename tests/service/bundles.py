@@ -1,0 +1,276 @@
+"""Small genuine bundles: real graphs whose forecasts are a line of numpy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+from onnx.external_data_helper import set_external_data
+
+from bundle import layout
+from bundle.calendar import Calendar
+from bundle.checksums import sha256
+from bundle.frequency import Frequency
+from bundle.manifest import AttentionStage, Axis, Manifest, Scaler, Verification
+
+_OPSET = 20
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A model that repeats its last row, times 1, 2, 3, … by channel.
+
+    Attributes:
+        burn: Matrix products it wastes on each window, to be slow.
+        fails: Whether the graph fails on a last value of 1 or more.
+        changes: Fields of the manifest to write differently.
+    """
+
+    name: str = "repeat"
+    version: str = "1"
+    channels: tuple[str, ...] = ("load",)
+    context: int = 8
+    horizon: int = 4
+    frequency: str = "h"
+    with_calendar: bool = False
+    stages: tuple[AttentionStage, ...] = ()
+    burn: int = 0
+    fails: bool = False
+    changes: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def calendar(self) -> Calendar | None:
+        if not self.with_calendar:
+            return None
+        return Calendar.for_frequency(Frequency.parse(self.frequency), "scaled")
+
+    @property
+    def scale(self) -> Floats:
+        return np.arange(1, len(self.channels) + 1, dtype=np.float32)
+
+    def forecast(self, history: Floats, future_calendar: Floats | None = None) -> Floats:
+        """What the graph computes: `[batch, horizon, channels]`."""
+        last = history[:, -1:] * self.scale
+        repeated = np.repeat(last, self.horizon, axis=1)
+        if future_calendar is not None:
+            repeated = repeated + future_calendar.sum(axis=2, keepdims=True)
+        return repeated.astype(np.float32)
+
+
+def softmax_stage(
+    context: int = 8, *, name: str = "encoder.0.self", per_channel: bool = False
+) -> AttentionStage:
+    """Patches of 4 steps with stride 2 attend to each other, with two heads."""
+    patches = Axis(length=(context - 4) // 2 + 1, start=-context, stride=2, width=4)
+    return AttentionStage(
+        name=name, kind="softmax", heads=2, query=patches, key=patches, per_channel=per_channel
+    )
+
+
+def lag_stage(context: int = 8, *, name: str = "encoder.1.self") -> AttentionStage:
+    """The history against itself, two lags."""
+    steps = Axis(length=context, start=-context)
+    return AttentionStage(name=name, kind="autocorrelation", heads=2, query=steps, key=steps)
+
+
+def write_bundle(repository: Path, spec: Spec) -> Path:
+    """Write the bundle of a spec; returns its folder."""
+    folder = repository / spec.name / spec.version
+    folder.mkdir(parents=True)
+    (folder / layout.WEIGHTS).write_bytes(spec.scale.tobytes())
+    for file, stages in ((layout.FORECAST_GRAPH, ()), (layout.EXPLAIN_GRAPH, spec.stages)):
+        model = _graph(spec, stages)
+        scale = next(tensor for tensor in model.graph.initializer if tensor.name == "scale")
+        set_external_data(scale, layout.WEIGHTS)
+        scale.ClearField("raw_data")
+        (folder / file).write_bytes(model.SerializeToString())
+    _write_probes(folder, spec)
+    rewrite_manifest(folder, spec)
+    return folder
+
+
+def rewrite_manifest(folder: Path, spec: Spec) -> None:
+    """Write the manifest, with the sums of the files as they are."""
+    files = (layout.FORECAST_GRAPH, layout.EXPLAIN_GRAPH, layout.WEIGHTS, layout.PROBES)
+    manifest = Manifest(
+        name=spec.name,
+        version=spec.version,
+        created_at=datetime(2024, 1, 1, tzinfo=UTC),
+        architecture="patchtst",
+        config={},
+        parameters=len(spec.channels),
+        channels=spec.channels,
+        context=spec.context,
+        horizon=spec.horizon,
+        frequency=spec.frequency,
+        calendar=spec.calendar,
+        scaler=Scaler(mean=(0.0,) * len(spec.channels), std=(1.0,) * len(spec.channels)),
+        attention=spec.stages,
+        test=None,
+        verification=Verification(reference="numpy", provider="CPUExecutionProvider", checks=()),
+        probe_tolerance=1e-4,
+        opset=_OPSET,
+        libraries={},
+        files={name: sha256(folder / name) for name in files},
+    ).model_copy(update=spec.changes)
+    (folder / layout.MANIFEST).write_text(manifest.model_dump_json())
+
+
+def _write_probes(folder: Path, spec: Spec) -> None:
+    rng = np.random.default_rng(0)
+    history = rng.uniform(-0.9, 0.9, (3, spec.context, len(spec.channels))).astype(np.float32)
+    arrays = {"history": history}
+    if spec.calendar is not None:
+        features = len(spec.calendar.features)
+        for name, steps in (("history_calendar", spec.context), ("future_calendar", spec.horizon)):
+            arrays[name] = rng.normal(size=(3, steps, features)).astype(np.float32)
+    forecast = spec.forecast(history, arrays.get("future_calendar"))
+    np.savez(folder / layout.PROBES, forecast=forecast, **arrays)
+
+
+class _Builder:
+    def __init__(self) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: list[onnx.TensorProto] = []
+        self.outputs: list[onnx.ValueInfoProto] = []
+
+    def constant(self, name: str, value: NDArray[Any]) -> str:
+        self.constants.append(numpy_helper.from_array(value, name))
+        return name
+
+    def add(self, kind: str, inputs: list[str], *outputs: str, **attributes: Any) -> str:
+        self.nodes.append(helper.make_node(kind, inputs, list(outputs), **attributes))
+        return outputs[0]
+
+    def output(self, name: str, rank: int, kind: int = TensorProto.FLOAT) -> None:
+        shape = ["batch", *[None] * (rank - 1)]
+        self.outputs.append(helper.make_tensor_value_info(name, kind, shape))
+
+
+def _graph(spec: Spec, stages: tuple[AttentionStage, ...]) -> onnx.ModelProto:
+    build = _Builder()
+    inputs = [("history", (spec.context, len(spec.channels)))]
+    build.constant("scale", spec.scale)
+    build.constant("latest", np.array([spec.context - 1]))
+    build.constant("repeats", np.array([1, spec.horizon, 1]))
+    build.add("Gather", ["history", "latest"], "last", axis=1)
+    build.add("Mul", ["last", "scale"], "scaled")
+    repeated = build.add("Tile", ["scaled", "repeats"], "repeated")
+    if spec.calendar is not None:
+        features = len(spec.calendar.features)
+        inputs += [
+            ("history_calendar", (spec.context, features)),
+            ("future_calendar", (spec.horizon, features)),
+        ]
+        build.constant("features", np.array([2]))
+        build.add("ReduceSum", ["future_calendar", "features"], "season", keepdims=1)
+        # The history's calendar enters with weight 0, so that the graph needs it.
+        build.add("ReduceMean", ["history_calendar"], "past", keepdims=0)
+        build.add("Mul", ["past", build.constant("nothing", np.float32(0))], "none")
+        build.add("Add", ["season", "none"], "added")
+        repeated = build.add("Add", ["repeated", "added"], "seasonal")
+    repeated = _burn(build, repeated, spec.burn)
+    if spec.fails:
+        # A table of one row: a last value of 1 or more looks beyond it.
+        build.add("Cast", ["last"], "row", to=TensorProto.INT64)
+        build.add("Gather", [build.constant("table", np.zeros(1, np.float32)), "row"], "found")
+        repeated = build.add("Add", [repeated, "found"], "guarded")
+    build.add("Identity", [repeated], "forecast")
+    build.output("forecast", 3)
+    for stage in stages:
+        _explain(build, spec, stage)
+    graph = helper.make_graph(
+        build.nodes,
+        spec.name,
+        [
+            helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", *shape])
+            for name, shape in inputs
+        ],
+        build.outputs,
+        build.constants,
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=10)
+    onnx.checker.check_model(model)
+    return model
+
+
+def _burn(build: _Builder, value: str, products: int) -> str:
+    if not products:
+        return value
+    build.constant("matrix", np.full((512, 512), 1 / 512, np.float32))
+    build.add("ReduceMean", ["history"], "seed", keepdims=0)
+    current = build.add("Add", ["matrix", "seed"], "burnt-0")
+    for number in range(1, products + 1):
+        current = build.add("MatMul", [current, "matrix"], f"burnt-{number}")
+    build.add("ReduceMean", [current], "ash", keepdims=0)
+    build.add("Mul", ["ash", build.constant("no-ash", np.float32(0))], "gone")
+    return build.add("Add", [value, "gone"], "slow")
+
+
+def _explain(build: _Builder, spec: Spec, stage: AttentionStage) -> None:
+    own = f"{stage.name}/"
+    if stage.kind == "softmax":
+        _softmax(build, spec, stage, own)
+    else:
+        _correlate(build, spec, stage, own)
+
+
+def _softmax(build: _Builder, spec: Spec, stage: AttentionStage, own: str) -> None:
+    """Scores are products of the patches' means, doubled for the second head."""
+    means = np.zeros((stage.query.length, spec.context), np.float32)
+    for patch in range(stage.query.length):
+        means[patch, patch * stage.query.stride :][: stage.query.width] = 1 / stage.query.width
+    build.constant(own + "means", means)
+    source = "history"
+    if not stage.per_channel:
+        build.constant(own + "channels", np.array([2]))
+        source = build.add("ReduceMean", ["history", own + "channels"], own + "mean", keepdims=1)
+    build.add("MatMul", [own + "means", source], own + "patches")
+    build.add("Transpose", [own + "patches"], own + "rows", perm=[0, 2, 1])
+    build.constant(own + "query", np.array([3]))
+    build.constant(own + "key", np.array([2]))
+    build.add("Unsqueeze", [own + "rows", own + "query"], own + "q")
+    build.add("Unsqueeze", [own + "rows", own + "key"], own + "k")
+    scores = build.add("Mul", [own + "q", own + "k"], own + "scores")
+    head_axis = 2 if stage.per_channel else 1
+    heads = np.array([1, 2], np.float32)[:, None, None]
+    if stage.per_channel:
+        build.constant(own + "head", np.array([head_axis]))
+        scores = build.add("Unsqueeze", [scores, own + "head"], own + "spread")
+    build.add("Mul", [scores, build.constant(own + "heads", heads)], own + "sharp")
+    build.add("Softmax", [own + "sharp"], f"{stage.name}.weights", axis=-1)
+    build.output(f"{stage.name}.weights", 5 if stage.per_channel else 4)
+
+
+def _correlate(build: _Builder, spec: Spec, stage: AttentionStage, own: str) -> None:
+    """Correlation of the channels' mean with itself, its two best lags and their softmax."""
+    steps = np.arange(spec.context)
+    build.constant(own + "rolled", (steps[:, None] + steps) % spec.context)
+    build.constant(own + "channels", np.array([2]))
+    build.constant(own + "lag", np.array([1]))
+    build.constant(own + "k", np.array([2]))
+    build.constant(own + "time", np.array([2]))
+    build.add("ReduceMean", ["history", own + "channels"], own + "mean", keepdims=0)
+    build.add("Gather", [own + "mean", own + "rolled"], own + "later", axis=1)
+    build.add("Unsqueeze", [own + "mean", own + "lag"], own + "now")
+    build.add("Mul", [own + "later", own + "now"], own + "products")
+    build.add(
+        "ReduceMean", [own + "products", own + "time"], f"{stage.name}.correlation", keepdims=0
+    )
+    build.add(
+        "TopK",
+        [f"{stage.name}.correlation", own + "k"],
+        own + "best",
+        f"{stage.name}.lags",
+    )
+    build.add("Softmax", [own + "best"], f"{stage.name}.lag_weights", axis=-1)
+    build.output(f"{stage.name}.correlation", 2)
+    build.output(f"{stage.name}.lags", 2, TensorProto.INT64)
+    build.output(f"{stage.name}.lag_weights", 2)

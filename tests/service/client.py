@@ -1,0 +1,77 @@
+"""The application in this process, behind a synchronous client."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+
+from service.app import create_app
+from service.metrics import Metrics
+from service.repository import Repository
+from service.server import load
+from service.settings import Settings
+from tests.service.kserve import kserve_types
+
+
+class Client:
+    """Sends requests; whatever a forecast door answers must parse with KServe's own classes."""
+
+    def __init__(self, models: Path, **settings: Any) -> None:
+        self.settings = Settings(**{"models": models, "device": "cpu", "workers": 1, **settings})
+        self.metrics = Metrics()
+        self.repository: Repository = load(self.settings, self.metrics)
+        self.app = create_app(self.settings, self.repository, self.metrics)
+        self._runner = asyncio.Runner()
+        self._http = httpx.AsyncClient(
+            transport=httpx.ASGITransport(self.app), base_url="http://server"
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._runner.run(self._http.aclose())
+        self._runner.close()
+        self.repository.close(5)
+
+    def request(self, method: str, path: str, **options: Any) -> httpx.Response:
+        answer = self._runner.run(self._http.request(method, path, **options))
+        types = kserve_types()
+        if path.endswith("/forecast") and types is not None:
+            kind = types.ForecastResponse if answer.is_success else types.ErrorResponse
+            kind.model_validate_json(answer.content)
+        return answer
+
+    def get(self, path: str) -> httpx.Response:
+        return self.request("GET", path)
+
+    def forecast(self, body: Any, **headers: str) -> httpx.Response:
+        return self.request("POST", "/forecast", json=body, headers=headers)
+
+    def send(self, content: bytes, **headers: str) -> httpx.Response:
+        names = {name.replace("_", "-"): value for name, value in headers.items()}
+        return self.request("POST", "/forecast", content=content, headers=names)
+
+    def error(self, body: Any, **headers: str) -> dict[str, Any]:
+        """The error object of a refused request."""
+        answer = self.forecast(body, **headers)
+        assert 400 <= answer.status_code < 500, answer.text
+        error: dict[str, Any] = answer.json()["error"]
+        assert error["code"] == str(answer.status_code)
+        return error
+
+    def first(self, body: Any) -> dict[str, Any]:
+        """The forecast of a request's first input."""
+        answer = self.forecast(body)
+        assert answer.status_code == 200, answer.text
+        content: dict[str, Any] = answer.json()["outputs"][0]["content"][0]
+        return content

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from service.model import Capacity, Model
+from service.runtime import Runtime
+from tests.service.bundles import Spec, lag_stage, softmax_stage, write_bundle
+from tests.service.client import Client
+
+UNIVARIATE = Spec(name="repeat")
+MULTIVARIATE = Spec(
+    name="multi",
+    channels=("load", "wind"),
+    stages=(
+        softmax_stage(),
+        lag_stage(),
+        softmax_stage(name="decoder.0.cross", per_channel=True),
+    ),
+)
+CALENDAR = Spec(name="calendar", with_calendar=True, stages=(lag_stage(),))
+MONTHLY = Spec(name="monthly", frequency="MS", horizon=12, with_calendar=True)
+QUARTER_HOURLY = Spec(name="quarter-hourly", frequency="15min", stages=(lag_stage(),))
+
+
+class Quiet:
+    """A batch observer that wants to know nothing."""
+
+    def waited(self, seconds: float) -> None:
+        pass
+
+    def ran(self, windows: int, seconds: float) -> None:
+        pass
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository of five models; `repeat` has two versions."""
+    folder = tmp_path_factory.mktemp("models")
+    for spec in (UNIVARIATE, MULTIVARIATE, CALENDAR, MONTHLY, QUARTER_HOURLY):
+        write_bundle(folder, spec)
+    write_bundle(folder, Spec(name="repeat", version="10"))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def client(models: Path) -> Iterator[Client]:
+    """The application serving `models`."""
+    with Client(models) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def runtime() -> Runtime:
+    return Runtime("cpu")
+
+
+@pytest.fixture
+def open_model(runtime: Runtime) -> Iterator[object]:
+    """Opens models and closes them after the test."""
+    opened: list[Model] = []
+
+    def open_one(folder: Path) -> Model:
+        opened.append(Model(folder, runtime, Capacity(1, 8, 64), Quiet()))
+        return opened[-1]
+
+    yield open_one
+    for model in opened:
+        model.close(5)

@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+from starlette.requests import Request
+
+from service.doors.exchange import deadline_of, outcome, read_json
+from service.errors import (
+    CallerGoneError,
+    DeadlineExceededError,
+    InvalidInputError,
+    TooLargeError,
+    UnreadableError,
+)
+
+LIMIT = 10
+
+
+def soon() -> float:
+    return time.monotonic() + 0.01
+
+
+def later() -> float:
+    return time.monotonic() + 30
+
+
+def request(*messages: dict[str, Any], **headers: str) -> Request:
+    """A request whose caller sends the messages and then nothing more."""
+    coming = list(messages)
+
+    async def receive() -> dict[str, Any]:
+        if coming:
+            return coming.pop(0)
+        await asyncio.Event().wait()
+        raise AssertionError("nothing more comes")
+
+    named = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+    return Request({"type": "http", "method": "POST", "path": "/", "headers": named}, receive)
+
+
+def part(body: bytes, *, more: bool = False) -> dict[str, Any]:
+    return {"type": "http.request", "body": body, "more_body": more}
+
+
+GONE = {"type": "http.disconnect"}
+
+
+def run(reading: Coroutine[Any, Any, Any]) -> Any:
+    return asyncio.run(reading)
+
+
+def test_reads_parts() -> None:
+    sent = request(part(b"01234", more=True), part(b"56789"))
+    assert run(read_json(sent, LIMIT, later())) == b"0123456789"
+
+
+@pytest.mark.parametrize("media", ["application/json", "Application/JSON; charset=utf-8"])
+def test_json_types(media: str) -> None:
+    assert run(read_json(request(part(b"{}"), content_type=media), LIMIT, later())) == b"{}"
+
+
+@pytest.mark.parametrize(
+    ("header", "value"),
+    [
+        ("content_type", "text/csv"),
+        ("content_type", "application/x-www-form-urlencoded"),
+        ("content_type", ""),
+        ("content_encoding", "gzip"),
+    ],
+)
+def test_other_types(header: str, value: str) -> None:
+    with pytest.raises(UnreadableError) as error:
+        run(read_json(request(part(b"{}"), **{header: value}), LIMIT, later()))
+    assert error.value.param is not None
+    assert error.value.param.lower() == header.replace("_", "-")
+
+
+def test_a_promised_body_over_the_limit_is_not_read() -> None:
+    with pytest.raises(TooLargeError, match="at most 10 bytes"):
+        run(read_json(request(content_length="11"), LIMIT, later()))
+
+
+def test_an_unpromised_body_over_the_limit_is_not_kept() -> None:
+    sent = request(part(b"0123456789", more=True), part(b"x", more=True))
+    with pytest.raises(TooLargeError):
+        run(read_json(sent, LIMIT, later()))
+
+
+def test_a_slow_sender() -> None:
+    with pytest.raises(DeadlineExceededError, match="before the whole body"):
+        run(read_json(request(part(b"0", more=True)), LIMIT, soon()))
+
+
+def test_a_sender_who_hangs_up() -> None:
+    with pytest.raises(CallerGoneError):
+        run(read_json(request(part(b"0", more=True), GONE), LIMIT, later()))
+
+
+def test_a_result() -> None:
+    done: Future[int] = Future()
+    done.set_result(5)
+    assert run(outcome(done, request().receive, later())) == 5
+
+
+def test_a_failure() -> None:
+    failed: Future[int] = Future()
+    failed.set_exception(InvalidInputError("no"))
+    with pytest.raises(InvalidInputError, match="no"):
+        run(outcome(failed, request().receive, later()))
+
+
+def test_a_deadline_cancels_what_is_queued() -> None:
+    queued: Future[int] = Future()
+    with pytest.raises(DeadlineExceededError):
+        run(outcome(queued, request().receive, soon()))
+    assert queued.cancelled()
+
+
+def test_a_caller_who_hangs_up_cancels_what_is_queued() -> None:
+    queued: Future[int] = Future()
+    with pytest.raises(CallerGoneError):
+        run(outcome(queued, request(part(b""), GONE).receive, later()))
+    assert queued.cancelled()
+
+
+def test_callers_may_only_shorten_the_time() -> None:
+    now = time.monotonic()
+    assert deadline_of({}, 30) >= now + 30
+    assert deadline_of({"x-timeout-ms": "1500"}, 30) < now + 15
+    assert deadline_of({"x-timeout-ms": "900000"}, 30) < now + 100
+
+
+@pytest.mark.parametrize(
+    "given", ["0", "-5", "1.5", "soon", "", "1" * 13, "\N{FULLWIDTH DIGIT ONE}"]
+)
+def test_a_wrong_time(given: str) -> None:
+    with pytest.raises(InvalidInputError) as error:
+        deadline_of({"x-timeout-ms": given}, 30)
+    assert error.value.param == "X-Timeout-Ms"

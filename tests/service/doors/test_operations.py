@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bundle import layout
+from service.schemas import ModelCard
+from tests.service.bundles import Spec, write_bundle
+from tests.service.client import Client
+
+
+def test_models_describe_themselves(client: Client) -> None:
+    cards = {card["name"]: card for card in client.get("/models").json()}
+    multi = cards["multi"]
+    assert multi["channels"] == ["load", "wind"]
+    assert (multi["context"], multi["horizon"], multi["max_horizon"]) == (8, 4, 4)
+    assert multi["attention"] == ["encoder.0.self", "encoder.1.self", "decoder.0.cross"]
+    assert multi["provider"] == "CPUExecutionProvider"
+    assert (multi["frequency"], multi["needs_timestamps"]) == ("h", False)
+    assert cards["calendar"]["needs_timestamps"]
+    assert cards["repeat"]["versions"] == ["1", "10"]
+    assert cards["repeat"]["version"] == "10"
+    assert set(multi) == set(ModelCard.model_fields)
+
+
+def test_alive_and_ready(client: Client) -> None:
+    assert client.get("/healthz").json() == {"status": "alive"}
+    answer = client.get("/readyz")
+    assert answer.status_code == 200
+    assert answer.json()["ready"]
+    assert answer.json()["models"]["repeat@10"] == "ready"
+
+
+def test_a_refused_bundle_and_a_stop_are_not_ready(tmp_path: Path) -> None:
+    write_bundle(tmp_path, Spec(name="good"))
+    (write_bundle(tmp_path, Spec(name="bad")) / layout.WEIGHTS).write_bytes(b"x")
+    with Client(tmp_path) as client:
+        answer = client.get("/readyz")
+        assert answer.status_code == 503
+        assert not answer.json()["ready"]
+        assert "sha256 differs" in answer.json()["models"]["bad@1"]
+        assert answer.json()["models"]["good@1"] == "ready"
+        body = {"inputs": [{"series": [1.0] * 8}]}
+        assert client.forecast(body).status_code == 200
+        refused = client.forecast({**body, "model": "bad"})
+        assert refused.status_code == 503
+        assert refused.json()["error"]["type"] == "not_ready"
+
+
+def test_draining_is_not_ready(tmp_path: Path) -> None:
+    write_bundle(tmp_path, Spec())
+    with Client(tmp_path) as client:
+        client.repository.drain()
+        assert client.get("/readyz").status_code == 503
+        assert client.get("/readyz").json()["models"] == {"repeat@1": "draining"}
+        assert client.get("/healthz").status_code == 200
+        assert client.forecast({"inputs": [{"series": [1.0] * 8}]}).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/", "/docs", "/openapi.json"])
+def test_a_reader_finds_the_way(client: Client, path: str) -> None:
+    assert client.get(path).status_code == 200
+
+
+def test_the_index_links_to_what_exists(client: Client) -> None:
+    links = client.get("/").json()["links"]
+    paths = set(client.app.openapi()["paths"]) | {"/docs"}
+    assert set(links.values()) <= paths
+
+
+def test_metrics(client: Client) -> None:
+    client.forecast({"model": "multi", "inputs": [{"series": [[1.0, 2.0]] * 8}]})
+    client.forecast({"model": "nope", "inputs": [1]})
+    client.get("/no/such/route")
+    answer = client.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain")
+    text = answer.text
+    assert 'foretell_requests_total{model="multi",route="/forecast",status="200"}' in text
+    assert 'foretell_requests_total{model="",route="unmatched",status="404"}' in text
+    assert 'foretell_rejected_total{reason="unknown_model"}' in text
+    assert 'foretell_batch_windows_count{model="multi",version="1"}' in text
+    assert "nope" not in text
+    assert "/no/such" not in text

@@ -1,0 +1,86 @@
+"""A real server in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import httpx
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+_PATIENCE = 60
+
+
+class Server:
+    """`foretell serve` on a free port.
+
+    Args:
+        models: The repository.
+        log: A file that takes its log.
+        code: Python to run instead of the command's own entry point.
+        settings: `FORETELL_` variables, in lower case.
+    """
+
+    def __init__(self, models: Path, log: Path, *, code: str = "", **settings: object) -> None:
+        self._log = log
+        program = ["-c", code] if code else ["-m", "foretell"]
+        environment = {f"FORETELL_{name.upper()}": str(value) for name, value in settings.items()}
+        with log.open("wb") as file:
+            self.process = subprocess.Popen(
+                [sys.executable, *program, "serve", "--models", models, "--port", "0"],
+                cwd=ROOT,
+                env={**os.environ, "FORETELL_DEVICE": "cpu", **environment},
+                stdout=file,
+                stderr=subprocess.STDOUT,
+            )
+        self.url = self._wait_for_address()
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text()
+
+    def metric(self, line: str) -> float:
+        """The value of a sample, 0 if it does not exist yet."""
+        text = httpx.get(f"{self.url}/metrics").text
+        found = re.search(rf"^{re.escape(line)} (\S+)$", text, re.MULTILINE)
+        return float(found[1]) if found else 0.0
+
+    def wait(self) -> int:
+        return self.process.wait(_PATIENCE)
+
+    def stop(self) -> int:
+        """SIGTERM; returns the exit status."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.wait()
+
+    def _wait_for_address(self) -> str:
+        end = time.monotonic() + _PATIENCE
+        while time.monotonic() < end:
+            if found := re.search(r"http://127\.0\.0\.1:\d+", self.log):
+                return found[0]
+            if self.process.poll() is not None:
+                break
+            time.sleep(0.02)
+        self.process.kill()
+        self.process.wait()
+        raise AssertionError(f"no server:\n{self.log}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()

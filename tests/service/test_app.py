@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.errors import QueueFullError
+from service.model import Model
+from service.session import Arrays
+from tests.service.client import Client
+
+BODY = {"model": "repeat", "inputs": [{"series": [1.0] * 8}]}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "kind"),
+    [
+        ("GET", "/nope", 404, "not_found"),
+        ("GET", "/forecast/", 404, "not_found"),
+        ("GET", "/forecast", 405, "method_not_allowed"),
+        ("DELETE", "/models", 405, "method_not_allowed"),
+    ],
+)
+def test_routes_that_do_not_exist(
+    client: Client, method: str, path: str, status: int, kind: str
+) -> None:
+    answer = client.request(method, path)
+    assert answer.status_code == status
+    error = answer.json()["error"]
+    assert (error["code"], error["type"], error["param"]) == (str(status), kind, None)
+    assert path in error["message"]
+
+
+def test_a_wrong_method_names_the_right_one(client: Client) -> None:
+    assert client.request("GET", "/forecast").headers["allow"] == "POST"
+
+
+def test_a_full_queue_says_when_to_retry(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise QueueFullError("2048 windows are waiting", retry_after=7)
+
+    monkeypatch.setattr(Model, "submit", refuse)
+    answer = client.forecast(BODY)
+    assert (answer.status_code, answer.headers["retry-after"]) == (429, "7")
+    assert answer.json()["error"]["type"] == "queue_full"
+    assert 'foretell_rejected_total{reason="queue_full"} 1.0' in client.get("/metrics").text
+
+
+def test_a_deadline(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    queued: Future[Arrays] = Future()
+    monkeypatch.setattr(Model, "submit", lambda *_, **__: queued)
+    answer = client.forecast(BODY, **{"X-Timeout-Ms": "10"})
+    assert answer.status_code == 504
+    assert answer.json()["error"]["type"] == "deadline_exceeded"
+    assert queued.cancelled()
+
+
+def test_a_bad_deadline(client: Client) -> None:
+    error = client.error(BODY, **{"X-Timeout-Ms": "soon"})
+    assert (error["code"], error["param"]) == ("422", "X-Timeout-Ms")
+
+
+def test_headers_that_promise_something_else(client: Client) -> None:
+    for headers in ({"content_type": "text/csv"}, {"content_encoding": "gzip"}):
+        answer = client.send(b"{}", **headers)
+        assert (answer.status_code, answer.json()["error"]["type"]) == (400, "unreadable")
+
+
+def test_bodies_over_the_limit(models: Path) -> None:
+    with Client(models, max_body_bytes=100) as client:
+        assert client.send(b" " * 100).status_code == 400
+        answer = client.send(b" " * 101)
+        assert (answer.status_code, answer.json()["error"]["type"]) == (413, "too_large")
+
+        async def parts() -> Any:
+            for _ in range(30):
+                yield b" " * 10
+
+        assert client.request("POST", "/forecast", content=parts()).status_code == 413
+
+
+def test_shutting_down_closes_the_models(models: Path) -> None:
+    with Client(models) as client:
+
+        async def start_and_stop() -> None:
+            async with client.app.router.lifespan_context(client.app):
+                assert client.repository.ready
+
+        asyncio.run(start_and_stop())
+        assert not client.repository.ready
+        assert client.forecast(BODY).status_code == 503

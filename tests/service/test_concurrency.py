@@ -1,0 +1,132 @@
+"""Many callers at once: batched together, answered apart."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from service.model import Model
+from service.session import Arrays
+from tests.service.client import Client
+from tests.service.conftest import MULTIVARIATE
+
+CALLERS = 64
+
+
+@pytest.fixture(scope="module")
+def histories() -> np.ndarray[Any, np.dtype[np.float32]]:
+    return np.random.default_rng(2).normal(size=(CALLERS, 8, 2)).astype(np.float32)
+
+
+def request_body(*histories: np.ndarray[Any, Any], **options: Any) -> dict[str, Any]:
+    inputs = [{"series": history.tolist()} for history in histories]
+    return {"model": "multi", "inputs": inputs, "options": options}
+
+
+def connect(client: Client) -> httpx.AsyncClient:
+    transport = httpx.ASGITransport(client.app)
+    return httpx.AsyncClient(transport=transport, base_url="http://server")
+
+
+def post_together(client: Client, bodies: list[Any]) -> list[httpx.Response]:
+    """Send every request before any is answered."""
+
+    async def post() -> list[httpx.Response]:
+        async with connect(client) as http:
+            return await asyncio.gather(*(http.post("/forecast", json=body) for body in bodies))
+
+    return asyncio.run(post())
+
+
+def test_everyone_gets_their_own_forecast(
+    models: Path, histories: np.ndarray[Any, np.dtype[np.float32]]
+) -> None:
+    with Client(models) as client:
+        answers = post_together(client, [request_body(history) for history in histories])
+        expected = MULTIVARIATE.forecast(histories)
+        for answer, forecast in zip(answers, expected, strict=True):
+            (output,) = answer.json()["outputs"]
+            np.testing.assert_allclose(output["content"][0]["mean_forecast"], forecast, rtol=1e-5)
+        metrics = client.get("/metrics").text
+        labels = '{model="multi",version="1"}'
+        windows = re.search(rf"foretell_batch_windows_sum{re.escape(labels)} (\S+)", metrics)
+        assert windows is not None
+        assert float(windows[1]) == CALLERS
+
+
+def test_attention_goes_to_who_asked(
+    models: Path, histories: np.ndarray[Any, np.dtype[np.float32]]
+) -> None:
+    options = [{"attention": True} if caller % 3 == 0 else {} for caller in range(CALLERS)]
+    bodies = [request_body(history, **own) for history, own in zip(histories, options, strict=True)]
+    with Client(models) as client:
+        contents = [
+            answer.json()["outputs"][0]["content"][0] for answer in post_together(client, bodies)
+        ]
+        assert ["attention" in content for content in contents] == [bool(own) for own in options]
+        for caller in (0, 30, 63):
+            alone = client.first(bodies[caller])["attention"]
+            for stage, same in zip(contents[caller]["attention"], alone, strict=True):
+                assert stage["name"] == same["name"]
+                np.testing.assert_allclose(stage["weights"], same["weights"], rtol=1e-5)
+
+
+class Held:
+    """A model whose runs wait until told to go on.
+
+    Attributes:
+        entered: Set once a run has begun.
+        submitted: Released for every request that was queued.
+    """
+
+    def __init__(self, model: Model, patch: pytest.MonkeyPatch) -> None:
+        self.entered = threading.Event()
+        self.submitted = threading.Semaphore(0)
+        self.go_on = threading.Event()
+        self._run = model._forecast_session.run
+        self._submit = model.submit
+        patch.setattr(model._forecast_session, "run", self.run)
+        patch.setattr(model, "submit", self.submit)
+
+    def run(self, feeds: Arrays) -> Arrays:
+        self.entered.set()
+        assert self.go_on.wait(30)
+        return self._run(feeds)
+
+    def submit(self, *arguments: Any, **options: Any) -> Any:
+        future = self._submit(*arguments, **options)
+        self.submitted.release()
+        return future
+
+
+def test_who_gives_up_makes_room_and_who_comes_too_late_is_told(
+    models: Path,
+    histories: np.ndarray[Any, np.dtype[np.float32]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with Client(models, max_queue=4, max_inputs=4) as client:
+        held = Held(client.repository.find("multi"), monkeypatch)
+
+        async def scene() -> list[httpx.Response]:
+            async with connect(client) as http:
+                one, four = request_body(histories[0]), request_body(*histories[:4])
+                running = asyncio.create_task(http.post("/forecast", json=one))
+                await asyncio.to_thread(held.entered.wait, 30)
+                gave_up = await http.post("/forecast", json=four, headers={"X-Timeout-Ms": "200"})
+                waiting = asyncio.create_task(http.post("/forecast", json=four))
+                for _ in ("running", "gave_up", "waiting"):
+                    await asyncio.to_thread(held.submitted.acquire, timeout=30)
+                refused = await http.post("/forecast", json=one)
+                held.go_on.set()
+                return [await running, gave_up, await waiting, refused]
+
+        answers = asyncio.run(scene())
+        assert [answer.status_code for answer in answers] == [200, 504, 200, 429]
+        assert int(answers[-1].headers["retry-after"]) >= 1

@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+import pytest
+
+from service import errors
+from service.failures import error_object, status_of
+
+
+def all_errors() -> list[type[errors.ServiceError]]:
+    return errors.ServiceError.__subclasses__()
+
+
+@pytest.mark.parametrize("kind", all_errors())
+def test_every_error_has_a_status(kind: type[errors.ServiceError]) -> None:
+    error = kind.__new__(kind)
+    assert status_of(error) in (400, 404, 413, 422, 429, 499, 503, 504)
+
+
+def test_types_are_distinct() -> None:
+    types = [kind.type for kind in all_errors()]
+    assert len(set(types)) == len(types)
+
+
+def test_the_object() -> None:
+    error = errors.InvalidInputError("expected this, got that", param="inputs[0]")
+    assert error_object(error) == {
+        "code": "422",
+        "message": "expected this, got that",
+        "param": "inputs[0]",
+        "type": "invalid_input",
+    }

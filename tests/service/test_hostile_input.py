@@ -1,0 +1,174 @@
+"""Whatever a client sends: an answer, or an error that says where; never the server's failure."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from bundle.manifest import Axis
+from tests.service.bundles import Spec, softmax_stage, write_bundle
+from tests.service.client import Client
+
+EIGHT = [float(n) for n in range(8)]
+HOURS = [f"2024-01-01T{hour:02}:00:00Z" for hour in range(8)]
+# Every field of the interface, in requests that are accepted as they stand.
+VALID: list[dict[str, Any]] = [
+    {
+        "model": "calendar@1",
+        "inputs": [
+            {
+                "name": "a",
+                "type": "univariate_time_series",
+                "series": EIGHT,
+                "frequency": "hour",
+                "start_timestamp": HOURS[0],
+                "timestamps": HOURS,
+            }
+        ],
+        "options": {"horizon": 2, "quantiles": [], "missing": "error", "attention": True},
+        "metadata": {"any": ["thing", 1]},
+    },
+    {
+        "model": "multi",
+        "inputs": [
+            {
+                "type": "multivariate_time_series",
+                "series": [[value, 1] for value in EIGHT],
+                "channels": ["wind", "load"],
+            },
+            {"series": [[1, value] for value in EIGHT], "start_timestamp": "2024-01-01"},
+        ],
+        "options": {"attention": {"layers": [0, 1], "heads": "mean", "stages": ["encoder.0.self"]}},
+    },
+]
+HOSTILE: list[Any] = [
+    *(None, True, -1, 0, 2**63, -(10**400), 1.5, 1e39, float("nan"), float("inf")),
+    *("", "x", "\x00", "\u202e\U0001f600", "x" * 10_000, "../../etc/passwd", "multi@../1", "h" * 9),
+    *("0001-01-01", "9999-12-31T23:59:59.999999+23:59", "2024-02-30", "15min", "999999Y"),
+    *([], [None], [[]], [[[1]]], ["1"], [float("-inf")] * 8, [[1], 2], list(range(5000))),
+    *({}, {"": {}}, {"model": "multi"}, {"layers": "all"}),
+]
+
+
+def places(node: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The path of every value inside a JSON value."""
+    children: list[tuple[Any, Any]] = []
+    if isinstance(node, dict):
+        children = list(node.items())
+    elif isinstance(node, list):
+        children = list(enumerate(node))
+    for key, child in children:
+        yield (*path, key)
+        yield from places(child, (*path, key))
+
+
+def check(client: Client, content: bytes) -> int:
+    answer = client.send(content)
+    assert answer.status_code in (200, 400, 404, 422), (content[:500], answer.text)
+    parsed = json.loads(answer.content, parse_constant=pytest.fail)
+    if answer.status_code == 200:
+        assert parsed["status"] in ("completed", "partial")
+    else:
+        error = parsed["error"]
+        assert error["code"] == str(answer.status_code)
+        assert error["message"]
+        assert len(answer.content) < 2000, "an error must not send the request back"
+    return answer.status_code
+
+
+@pytest.mark.parametrize("request_body", VALID)
+def test_the_requests_below_are_valid(client: Client, request_body: dict[str, Any]) -> None:
+    answer = client.forecast(request_body)
+    assert (answer.status_code, answer.json()["status"]) == (200, "completed")
+
+
+@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@given(st.data())
+def test_any_value_anywhere(client: Client, data: st.DataObject) -> None:
+    request_body = copy.deepcopy(data.draw(st.sampled_from(VALID)))
+    for _ in range(data.draw(st.integers(1, 2))):
+        place = data.draw(st.sampled_from(list(places(request_body))))
+        node: Any = request_body
+        for key in place[:-1]:
+            node = node[key]
+        if data.draw(st.booleans()):
+            node[place[-1]] = copy.deepcopy(data.draw(st.sampled_from(HOSTILE)))
+        else:
+            del node[place[-1]]
+        if not request_body:
+            break
+    check(client, json.dumps(request_body).encode())
+
+
+@settings(deadline=None, max_examples=80)
+@given(
+    st.sampled_from([json.dumps(body).encode() for body in VALID]),
+    st.integers(0, 2000),
+    st.binary(max_size=6),
+    st.integers(0, 40),
+)
+def test_any_damage_to_the_bytes(
+    client: Client, content: bytes, at: int, put: bytes, cut: int
+) -> None:
+    at %= len(content)
+    check(client, content[:at] + put + content[at + cut :])
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.text(st.characters(exclude_categories=()), max_size=40))
+def test_any_model_name_is_only_a_name(client: Client, name: str) -> None:
+    served = {*client.repository.names, "repeat@1", "repeat@10"}
+    content = json.dumps({"model": name, "inputs": [{"series": EIGHT}]}).encode()
+    if name not in served and "@" not in name:
+        assert check(client, content) == (400 if has_surrogate(name) else 404)
+
+
+def has_surrogate(text: str) -> bool:
+    return any("\ud800" <= character <= "\udfff" for character in text)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../repeat",
+        "repeat/1",
+        "repeat/../multi",
+        "..",
+        ".",
+        "/etc/passwd",
+        "repeat\\1",
+        "repeat%2f1",
+    ],
+)
+def test_names_never_become_paths(client: Client, name: str) -> None:
+    for reference in (name, f"{name}@1", f"repeat@{name}"):
+        answer = client.forecast({"model": reference, "inputs": [{"series": EIGHT}]})
+        assert answer.status_code == 404
+        assert answer.json()["error"]["param"] == "model"
+
+
+def test_10_mb_over_the_limit(client: Client) -> None:
+    size = client.settings.max_body_bytes + 10_000_000
+    answer = client.send(b'{"model":"' + b"x" * size + b'"}')
+    assert (answer.status_code, answer.json()["error"]["type"]) == (413, "too_large")
+
+
+def test_attention_labels_beyond_the_year_9999(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The last patch of an end-padded model reaches further than its forecast."""
+    patches = Axis(length=3, start=-8, stride=4, width=8)
+    stage = softmax_stage()
+    beyond = stage.model_copy(update={"query": patches, "key": patches})
+    folder = tmp_path_factory.mktemp("beyond")
+    write_bundle(folder, Spec(stages=(stage,), changes={"attention": (beyond,)}))
+    entry = {"series": EIGHT, "start_timestamp": "9999-12-31T12:00:00"}
+    with Client(folder) as client:
+        assert client.first({"inputs": [entry]})["timestamps"][-1] == "9999-12-31T23:00:00"
+        error = client.error({"inputs": [entry], "options": {"attention": True}})
+        assert (error["code"], error["param"]) == ("422", "inputs[0].start_timestamp")
+        assert "beyond the years 1 to 9999" in error["message"]

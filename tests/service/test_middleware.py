@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from service.model import Model
+from tests.service.client import Client
+
+BODY = {"model": "repeat", "inputs": [{"series": [1.0] * 8}]}
+
+
+def test_a_request_id_is_kept(client: Client) -> None:
+    answer = client.forecast(BODY, **{"X-Request-Id": "my-id/1"})
+    assert answer.headers["x-request-id"] == "my-id/1"
+
+
+@pytest.mark.parametrize("given", [None, "", "two words", "x" * 129, "caf\xe9"])
+def test_or_made(client: Client, given: str | None) -> None:
+    headers = {} if given is None else {"X-Request-Id": given.encode("latin-1")}
+    answers = [client.request("GET", "/healthz", headers=headers) for _ in range(2)]
+    made = {answer.headers["x-request-id"] for answer in answers}
+    assert len(made) == 2
+    assert given not in made
+
+
+def test_errors_carry_it_too(client: Client) -> None:
+    for path in ("/nope", "/forecast"):
+        answer = client.request("GET", path, headers={"X-Request-Id": "abc"})
+        assert answer.headers["x-request-id"] == "abc"
+
+
+def test_every_request_is_one_line(client: Client, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "foretell.access"):
+        client.forecast(BODY)
+        client.get("/healthz")
+        client.forecast({})
+    fields = [record.fields for record in caplog.records if record.name == "foretell.access"]
+    assert [(entry["path"], entry["status"], entry["model"]) for entry in fields] == [
+        ("/forecast", 200, "repeat"),
+        ("/forecast", 422, ""),
+    ]
+
+
+def test_the_callers_trace_is_logged(client: Client, caplog: pytest.LogCaptureFixture) -> None:
+    trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+    with caplog.at_level(logging.INFO, "foretell.access"):
+        client.forecast(BODY, traceparent=f"00-{trace}-00f067aa0ba902b7-01")
+        client.forecast(BODY, traceparent="nonsense")
+    first, second = (r.fields for r in caplog.records if r.name == "foretell.access")
+    assert first["trace_id"] == trace
+    assert "trace_id" not in second
+
+
+def test_a_bug_is_logged_and_answered(
+    client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(Model, "submit", fail)
+    answer = client.forecast(BODY, **{"X-Request-Id": "abc"})
+    assert answer.status_code == 500
+    assert answer.headers["x-request-id"] == "abc"
+    assert answer.json()["error"]["type"] == "internal_error"
+    assert "a bug" not in answer.text
+    assert "RuntimeError: a bug" in caplog.text
+    assert 'model="repeat",route="/forecast",status="500"' in client.get("/metrics").text

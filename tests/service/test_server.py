@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+import uvicorn
+
+from service.errors import StartError
+from service.server import _Server, serve
+from service.settings import Settings
+from tests.service.bundles import Spec, write_bundle
+from tests.service.client import Client
+from tests.service.process import Server
+
+BODY = {"inputs": [{"series": [1.0] * 8}]}
+DEPTH = 'foretell_queue_depth{model="slow",version="1"}'
+GONE = 'foretell_rejected_total{reason="caller_gone"}'
+BATCHES = 'foretell_batch_windows_count{model="slow",version="1"}'
+
+
+def until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+@pytest.fixture(scope="module")
+def slow(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that needs a noticeable fraction of a second for a window."""
+    folder = tmp_path_factory.mktemp("slow")
+    write_bundle(folder, Spec(name="slow", burn=30))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(slow: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    log = tmp_path_factory.mktemp("log") / "server.log"
+    with Server(slow, log, workers=1, max_batch=1, max_queue=16, max_inputs=16) as server:
+        yield server
+
+
+def test_forecasts_and_logs_json_lines(server: Server) -> None:
+    answer = httpx.post(f"{server.url}/forecast", json=BODY, headers={"X-Request-Id": "seen"})
+    assert answer.json()["outputs"][0]["content"][0]["mean_forecast"] == [1.0] * 4
+    # The line is written once the answer is.
+    until(lambda: '"seen"' in server.log)
+    lines = [json.loads(line) for line in server.log.splitlines()]
+    line = next(line for line in lines if line.get("request_id") == "seen")
+    assert (line["message"], line["path"], line["status"]) == ("request", "/forecast", 200)
+    assert any("slow/1/forecast.onnx on CPUExecutionProvider" in line["message"] for line in lines)
+
+
+def test_bodies_far_over_the_limit(server: Server) -> None:
+    answer = httpx.post(f"{server.url}/forecast", content=b" " * (26 << 20))
+    assert (answer.status_code, answer.json()["error"]["type"]) == (413, "too_large")
+    parts = (b" " * (1 << 20) for _ in range(26))
+    assert httpx.post(f"{server.url}/forecast", content=parts).status_code == 413
+    assert httpx.post(f"{server.url}/forecast", json=BODY).status_code == 200
+
+
+def test_a_full_queue_a_deadline_and_a_hang_up(server: Server) -> None:
+    large = {"inputs": BODY["inputs"] * 16}
+
+    def post(body: object, timeout_ms: int = 60_000) -> httpx.Response:
+        headers = {"X-Timeout-Ms": str(timeout_ms)}
+        return httpx.post(f"{server.url}/forecast", json=body, headers=headers, timeout=60)
+
+    with ThreadPoolExecutor(1) as pool:
+        accepted = pool.submit(post, large)
+        until(lambda: server.metric(DEPTH) > 0)
+        full = post(large)
+        assert full.status_code == 429
+        assert int(full.headers["retry-after"]) >= 1
+        assert post(BODY, timeout_ms=1).status_code == 504
+        gone = server.metric(GONE)
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.post(f"{server.url}/forecast", json=BODY, timeout=httpx.Timeout(60, read=0.001))
+        until(lambda: server.metric(GONE) > gone)
+        assert accepted.result().status_code == 200
+    until(lambda: server.metric(DEPTH) == 0)
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n",
+        b"GET\r\n\r\n",
+        b"GET /\xff HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"POST /forecast HTTP/1.1\r\nHost: x\r\nContent-Length: -2\r\n\r\n{}",
+        b"POST /forecast HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n{}",
+        b"GET /nope HTTP/1.1\r\nHost: [\r\n\r\n",
+    ],
+)
+def test_bytes_that_are_no_request(server: Server, garbage: bytes) -> None:
+    url = httpx.URL(server.url)
+    with socket.create_connection((url.host, url.port), timeout=60) as connection:
+        connection.sendall(garbage)
+        assert connection.recv(100).startswith(b"HTTP/1.1 4")
+    assert httpx.get(f"{server.url}/healthz").status_code == 200
+
+
+def test_a_caller_who_sends_half_a_request(server: Server) -> None:
+    url = httpx.URL(server.url)
+    with socket.create_connection((url.host, url.port), timeout=60) as connection:
+        connection.sendall(b"POST /forecast HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{")
+        assert httpx.post(f"{server.url}/forecast", json=BODY).status_code == 200
+
+
+def test_sigterm_finishes_what_was_accepted(slow: Path, tmp_path: Path) -> None:
+    with (
+        Server(slow, tmp_path / "log", workers=1, max_batch=1) as server,
+        ThreadPoolExecutor(8) as pool,
+    ):
+        url = f"{server.url}/forecast"
+        pending = [pool.submit(httpx.post, url, json=BODY, timeout=60) for _ in range(8)]
+        # Some have run, one runs, the others wait.
+        until(lambda: server.metric(BATCHES) + server.metric(DEPTH) >= 7)
+        assert not all(future.done() for future in pending)
+        assert server.stop() == 0
+        assert [future.result().status_code for future in pending] == [200] * 8
+        with pytest.raises(httpx.ConnectError):
+            httpx.get(f"{server.url}/healthz")
+
+
+def test_a_signal_says_at_once_that_the_server_is_not_ready(slow: Path) -> None:
+    with Client(slow) as client:
+        server = _Server(uvicorn.Config(client.app), client.repository)
+        server.handle_exit(signal.SIGTERM, None)
+        assert client.get("/readyz").status_code == 503
+        assert (server.should_exit, server.force_exit) == (True, False)
+        server.handle_exit(signal.SIGTERM, None)
+        assert server.force_exit
+
+
+def test_sigint_stops_too(slow: Path, tmp_path: Path) -> None:
+    with Server(slow, tmp_path / "log") as server:
+        server.process.send_signal(signal.SIGINT)
+        assert server.wait() == 0
+
+
+def test_an_address_in_use(slow: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        settings = Settings(models=slow, port=port, device="cpu", log_level="error")
+        with pytest.raises(StartError, match=f"cannot listen on 127.0.0.1:{port}: Address already"):
+            serve(settings)

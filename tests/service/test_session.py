@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bundle import layout
+from service.errors import ModelFailedError
+from service.runtime import Runtime
+from tests.service.bundles import Spec, write_bundle
+
+
+def test_runs_named_arrays(runtime: Runtime, tmp_path: Path) -> None:
+    spec = Spec(channels=("a", "b"))
+    session = runtime.open(write_bundle(tmp_path, spec) / layout.FORECAST_GRAPH)
+    history = np.arange(48, dtype=np.float32).reshape(3, 8, 2)
+    outputs = session.run({"history": history})
+    assert list(outputs) == ["forecast"]
+    np.testing.assert_array_equal(outputs["forecast"], spec.forecast(history))
+
+
+def test_knows_its_signature(runtime: Runtime, tmp_path: Path) -> None:
+    spec = Spec(with_calendar=True)
+    session = runtime.open(write_bundle(tmp_path, spec) / layout.FORECAST_GRAPH)
+    assert session.inputs == {
+        "history": (None, 8, 1),
+        "history_calendar": (None, 8, 4),
+        "future_calendar": (None, 4, 4),
+    }
+    assert session.outputs == ("forecast",)
+
+
+def test_a_failing_graph(
+    runtime: Runtime, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = write_bundle(tmp_path, Spec(fails=True))
+    session = runtime.open(folder / layout.FORECAST_GRAPH)
+    session.run({"history": np.zeros((1, 8, 1), np.float32)})
+    with pytest.raises(ModelFailedError) as failure:
+        session.run({"history": np.full((1, 8, 1), 5, np.float32)})
+    assert "out of data bounds" in str(failure.value.__cause__)

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import pytest
+from pydantic import BaseModel, Field
+
+from service.errors import InvalidInputError
+from service.validation import shown, validate
+
+
+class Inner(BaseModel):
+    numbers: list[int]
+
+
+class Outer(BaseModel):
+    inner: list[Inner]
+    name: str = Field(default="")
+
+
+@pytest.mark.parametrize(
+    ("value", "place", "param", "message"),
+    [
+        ({"inner": [{"numbers": [1, "x"]}]}, "", "inner[0].numbers[1]", "got the string 'x'"),
+        ({"inner": [{"numbers": [1, "x"]}]}, "a[2]", "a[2].inner[0].numbers[1]", "valid integer"),
+        ({"inner": [{}]}, "", "inner[0].numbers", "required, but missing"),
+        ({"inner": [5]}, "", "inner[0]", "expected an object, got 5"),
+        ([1, 2], "", None, "expected an object, got a list of 2"),
+        ({"inner": [], "name": 5}, "", "name", "valid string, got 5"),
+    ],
+)
+def test_names_the_place(value: object, place: str, param: str | None, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message) as error:
+        validate(Outer, value, place)
+    assert error.value.param == param
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "null"),
+        (True, "true"),
+        (1.5, "1.5"),
+        ("x", "the string 'x'"),
+        ("x" * 100, f"the string {'x' * 60!r}…"),
+        (10**80, "a number of over 70 digits"),
+        ([], "a list of 0"),
+        ({}, "an object"),
+    ],
+)
+def test_values_in_messages_are_short(value: object, text: str) -> None:
+    assert shown(value) == text
