@@ -1,0 +1,1 @@
+"""The `foretell` command: arguments in, calls to the packages out."""

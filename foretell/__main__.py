@@ -1,0 +1,71 @@
+"""Entry point: finds the subcommand and imports only what it needs."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import keyword
+import sys
+from pathlib import Path
+
+import click
+
+_COMMANDS = ("train", "import", "export", "verify", "serve", "forecast", "demo")
+_PACKAGES = ("bundle", "models", "export", "service")
+
+
+class _LazyGroup(click.Group):
+    """A group whose subcommands are imported on use, so that `serve` never imports torch."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in _COMMANDS:
+            return None
+        # A module cannot be called `import`.
+        module = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name
+        command: click.Command = importlib.import_module(f"foretell.commands.{module}").command
+        return command
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="foretell")
+def cli() -> None:
+    """From a trained forecasting transformer to a verified ONNX service."""
+
+
+def main() -> None:
+    """Run the command line; the exit code is 2 for bad input."""
+    _refuse_shadowed_packages()
+    try:
+        cli()
+    except ImportError as error:
+        if error.name is None or error.name.split(".")[0] in _PACKAGES:
+            raise
+        click.echo(f"foretell: {error.name} is not installed; {_hint(error.name)}", err=True)
+        sys.exit(2)
+
+
+def _hint(module: str) -> str:
+    extras = {"onnxruntime": "cpu or gpu", "httpx": "client", "matplotlib": "client"}
+    return f"install foretell with the extra {extras.get(module.split('.')[0], 'train')}"
+
+
+def _refuse_shadowed_packages() -> None:
+    # Forecasting repositories often have a `models` folder of their own on PYTHONPATH.
+    home = Path(__file__).resolve().parent.parent
+    for name in _PACKAGES:
+        spec = importlib.util.find_spec(name)
+        origin = spec.origin if spec else None
+        if origin is not None and Path(origin).resolve().parent.parent != home:
+            click.echo(
+                f"foretell: the package {name!r} comes from {origin}, not from foretell's own "
+                f"{home / name}; take that folder off PYTHONPATH",
+                err=True,
+            )
+            sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""A client of `/forecast`: the tail of a CSV in, the forecast out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+from numpy.typing import NDArray
+
+from bundle.frequency import Frequency
+from bundle.timestamps import Timestamps, parse, render
+from models.data.csv import read_csv
+from models.data.table import Table
+
+
+class ClientError(Exception):
+    """The server does not answer, or answers with an error."""
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What the server answered, next to what it was sent.
+
+    Attributes:
+        model: Name and version of the model.
+        history: The rows that were sent.
+        timestamps: `[horizon]` datetime64[us], wall-clock time.
+        values: `[horizon, channels]` in the user's units.
+    """
+
+    model: str
+    history: Table
+    timestamps: Timestamps
+    values: NDArray[np.float64]
+
+
+def request_forecast(
+    url: str, path: Path, *, model: str | None, horizon: int | None, timeout: float
+) -> Forecast:
+    """Post the last `context` rows of a CSV.
+
+    Args:
+        url: Base address of the server.
+        path: The CSV; its columns must include the model's channels.
+        model: A served name; the only one served by default.
+        horizon: Steps to forecast; the model's by default.
+        timeout: Seconds to wait.
+
+    Raises:
+        ClientError: no answer, or an error; the message is the server's.
+        DataError: the CSV cannot be read, or is shorter than the model's context.
+    """
+    with httpx.Client(base_url=url.rstrip("/"), timeout=timeout) as client:
+        served = _call(client, "GET", "/models")
+        info = _choose(served, model)
+        frequency = Frequency.parse(info["frequency"])
+        table = read_csv(path, channels=tuple(info["channels"]), frequency=frequency)
+        rows = slice(max(len(table) - info["context"], 0), None)
+        history = Table(
+            table.timestamps[rows],
+            table.values[rows],
+            table.channels,
+            frequency,
+            table.utc_offset,
+            path,
+        )
+        values = history.values
+        body: dict[str, Any] = {
+            "model": info["name"],
+            "inputs": [
+                {
+                    "name": path.stem,
+                    "series": (values[:, 0] if values.shape[1] == 1 else values).tolist(),
+                    "start_timestamp": render(history.timestamps[:1], table.utc_offset)[0],
+                }
+            ],
+            "options": {} if horizon is None else {"horizon": horizon},
+        }
+        answer = _call(client, "POST", "/forecast", body)
+    content = answer["outputs"][0]["content"][0]
+    steps = np.array([parse(text).wall for text in content["timestamps"]])
+    forecast = np.array(content["mean_forecast"], dtype=np.float64).reshape(len(steps), -1)
+    return Forecast(f"{answer['model']}@{answer['model_version']}", history, steps, forecast)
+
+
+def _choose(served: list[dict[str, Any]], model: str | None) -> dict[str, Any]:
+    by_name = {entry["name"]: entry for entry in served}
+    names = ", ".join(sorted(by_name)) or "none"
+    if model is None:
+        if len(by_name) != 1:
+            raise ClientError(f"choose one of the served models with --model: {names}")
+        return next(iter(by_name.values()))
+    if model not in by_name:
+        raise ClientError(f"model {model!r} is not served; served: {names}")
+    return by_name[model]
+
+
+def _call(client: httpx.Client, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401
+    try:
+        response = client.request(method, path, json=body)
+    except httpx.HTTPError as error:
+        raise ClientError(f"{client.base_url}: {error}") from None
+    try:
+        content = response.json()
+    except ValueError:
+        raise ClientError(f"{response.url}: {response.status_code}, not JSON") from None
+    if response.is_error:
+        said = content.get("error", {}) if isinstance(content, dict) else {}
+        place = f"{said['param']}: " if said.get("param") else ""
+        raise ClientError(f"{response.status_code}: {place}{said.get('message', content)}")
+    return content

@@ -1,0 +1,44 @@
+"""`foretell demo`: three trained, exported and verified models to serve."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command("demo")
+@click.option(
+    "--to",
+    "folder",
+    default=".demo",
+    show_default=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Gets the data, the checkpoints and the repository; what is there is kept.",
+)
+def command(folder: Path) -> None:
+    """Train PatchTST, Transformer and Autoformer on a year of hourly weather and export them."""
+    from bundle import layout
+
+    names = ("patchtst", "transformer", "autoformer")
+    # A finished demo is told from its folders: importing torch would take seconds.
+    if all(layout.versions(folder / "repository", name) for name in names):
+        click.echo(f"the demo's bundles are in {folder / 'repository'}")
+        return
+    from rich.console import Console
+
+    from export.errors import ExportError
+    from foretell.demo import build
+    from foretell.report import print_test
+    from models.training.progress import ConsoleProgress
+
+    results = {}
+    try:
+        with ConsoleProgress(Console(stderr=True)) as progress:
+            for manifest in build(folder, progress):
+                click.echo(f"{manifest.name}: trained, exported and verified", err=True)
+                results[manifest.name] = manifest.test
+    except ExportError as error:
+        click.echo(f"foretell demo: {error}", err=True)
+        raise SystemExit(2) from None
+    print_test(results)

@@ -1,0 +1,46 @@
+"""`foretell export`: from a checkpoint to a verified bundle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command("export")
+@click.argument("checkpoint", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option(
+    "--to",
+    "repository",
+    required=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder of bundles that `foretell serve` serves; made if it does not exist.",
+)
+@click.option("--name", help="The served name; the checkpoint folder's by default.")
+@click.option("--version", help="A whole number; the one after the newest by default.")
+@click.option(
+    "--data",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="CSV to verify on; the one it was trained on by default.",
+)
+def command(
+    checkpoint: Path, repository: Path, name: str | None, version: str | None, data: Path | None
+) -> None:
+    """Write CHECKPOINT as an ONNX bundle that was verified against torch."""
+    from bundle.errors import BundleError
+    from bundle.manifest import read
+    from export.errors import ExportError
+    from export.write import export_checkpoint
+    from foretell.report import print_test, print_verification
+    from models.checkpoint import CheckpointError
+    from models.data.errors import DataError
+
+    try:
+        folder = export_checkpoint(checkpoint, repository, name=name, version=version, data=data)
+    except (BundleError, CheckpointError, DataError, ExportError) as error:
+        click.echo(f"foretell export: {error}", err=True)
+        raise SystemExit(2) from None
+    manifest = read(folder)
+    print_verification(manifest.verification)
+    print_test({manifest.name: manifest.test})
+    click.echo(f"written to {folder}")

@@ -1,0 +1,53 @@
+"""`foretell forecast`: ask a server to continue a CSV."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command("forecast")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--model", help="Served name; needed when the server has more than one.")
+@click.option("--url", default="http://127.0.0.1:8000", show_default=True, help="The server.")
+@click.option("--horizon", type=click.IntRange(min=1), help="Steps ahead; the model's by default.")
+@click.option(
+    "--plot",
+    "picture",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    help="Draw history and forecast to this file (png, svg or pdf).",
+)
+@click.option("--timeout", default=30.0, show_default=True, help="Seconds to wait.")
+def command(
+    file: Path,
+    model: str | None,
+    url: str,
+    horizon: int | None,
+    picture: Path | None,
+    timeout: float,
+) -> None:
+    """Post the tail of FILE, print the forecast and draw it."""
+    from rich.table import Table
+
+    from foretell.client import ClientError, request_forecast
+    from foretell.report import show
+    from models.data.errors import DataError
+
+    try:
+        forecast = request_forecast(url, file, model=model, horizon=horizon, timeout=timeout)
+    except (ClientError, DataError) as error:
+        click.echo(f"foretell forecast: {error}", err=True)
+        raise SystemExit(2) from None
+    table = Table(title=f"{forecast.model} on {file.name}")
+    table.add_column("timestamp")
+    for name in forecast.history.channels:
+        table.add_column(name, justify="right")
+    for time, row in zip(forecast.timestamps.astype("M8[s]"), forecast.values, strict=True):
+        table.add_row(str(time), *(f"{value:.4g}" for value in row))
+    show(table)
+    if picture is not None:
+        from foretell.plot import draw
+
+        draw(forecast, picture)
+        click.echo(f"drawn to {picture}")

@@ -1,0 +1,167 @@
+"""`foretell import`: adopt a checkpoint of published code."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from models.importers.arguments import ARGUMENTS
+
+if TYPE_CHECKING:
+    from models.importers.convert import Imported
+    from models.importers.layouts import Source
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+def _arguments(command: Callable[..., None]) -> Callable[..., None]:
+    """One option for each argument of the published code, under its own name."""
+    for name, argument in reversed(ARGUMENTS.items()):
+        command = click.option(f"--{name}", name, help=argument.meaning)(command)
+    return command
+
+
+@click.command("import")
+@click.argument("file", type=_FILE)
+@click.option(
+    "--from",
+    "source",
+    required=True,
+    type=click.Choice(["tslib", "autoformer", "patchtst", "tfb"]),
+    help="The code it comes from.",
+)
+@click.option(
+    "--arch",
+    "architecture",
+    required=True,
+    type=click.Choice(["autoformer", "patchtst", "transformer"]),
+    help="Its architecture.",
+)
+@click.option("--data", type=_FILE, help="CSV it was trained on: scaler, channels and test split.")
+@click.option("--setting", help="Name of the folder it was saved in; its own folder's by default.")
+@click.option("--config", "script", help="Its shell script, YAML or JSON; or '--seq_len 96 …'.")
+@click.option("--mean", help="Mean of each channel: numbers, or a file of them.")
+@click.option("--std", help="Standard deviation of each channel, likewise.")
+@click.option("--channels", help="Columns in the model's order, separated by commas.")
+@click.option("--frequency", help="Spacing of the steps, such as h or 15min; that of --data.")
+@click.option("--source-defaults", is_flag=True, help="Take what nothing tells from its defaults.")
+@click.option("--out", type=click.Path(path_type=Path), help="Checkpoint folder to write.")
+@click.option(
+    "--to",
+    "repository",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder of bundles to export it to as well.",
+)
+@click.option("--name", help="The served name; that of --out by default.")
+@click.option("--version", help="A whole number; the one after the newest by default.")
+@_arguments
+def command(
+    file: Path,
+    source: Source,
+    architecture: str,
+    data: Path | None,
+    setting: str | None,
+    script: str | None,
+    mean: str | None,
+    std: str | None,
+    channels: str | None,
+    frequency: str | None,
+    source_defaults: bool,
+    out: Path | None,
+    repository: Path | None,
+    name: str | None,
+    version: str | None,
+    **arguments: str | None,
+) -> None:
+    """Adopt FILE, a state_dict of published code, as a checkpoint of our own.
+
+    What its keys and shapes do not tell comes from the name of its folder (--setting), its script
+    (--config) or the options that have its arguments' names; the rest is asked for.
+    """
+    from bundle.errors import BundleError
+    from bundle.layout import check_name
+    from export.errors import ExportError
+    from foretell.report import print_test
+    from models.checkpoint import CheckpointError, check_free, save
+    from models.data.errors import DataError
+    from models.importers.convert import Request, import_checkpoint
+    from models.importers.data import read_scaler
+    from models.importers.errors import ImporterError
+
+    if out is None and (repository is None or name is None):
+        raise click.UsageError("give --out CHECKPOINT, or --to REPOSITORY with --name NAME")
+    served = name or (out.resolve().name if out is not None else "")
+    try:
+        if repository is not None:
+            check_name(served)
+        if out is not None:
+            check_free(out)
+        imported = import_checkpoint(
+            Request(
+                file=file,
+                source=source,
+                architecture=architecture,
+                data=data,
+                setting=setting,
+                script=script,
+                arguments={key: value for key, value in arguments.items() if value is not None},
+                scaler=read_scaler(mean, std),
+                channels=tuple(channels.split(",")) if channels else None,
+                frequency=frequency,
+                defaults=source_defaults,
+            )
+        )
+        _print_origins(imported, scaler_given=mean is not None)
+        if repository is not None:
+            _export(imported, repository, served, version)
+        else:
+            print_test({served: imported.info.test})
+        if out is not None:
+            save(out, imported.model, imported.info)
+            click.echo(f"checkpoint written to {out}")
+    except (BundleError, CheckpointError, DataError, ExportError, ImporterError) as error:
+        click.echo(f"foretell import: {error}", err=True)
+        raise SystemExit(2) from None
+
+
+def _export(imported: Imported, repository: Path, name: str, version: str | None) -> None:
+    from bundle.manifest import read
+    from export.write import export_checkpoint
+    from foretell.report import print_test, print_verification
+    from models.checkpoint import save
+
+    with tempfile.TemporaryDirectory() as folder:
+        checkpoint = Path(folder) / name
+        save(checkpoint, imported.model, imported.info)
+        bundle = export_checkpoint(checkpoint, repository, name=name, version=version)
+    manifest = read(bundle)
+    print_verification(manifest.verification)
+    print_test({name: manifest.test})
+    click.echo(f"bundle written to {bundle}")
+
+
+def _print_origins(imported: Imported, *, scaler_given: bool) -> None:
+    """What the model is, and what told it."""
+    from rich.table import Table
+
+    from foretell.report import show
+
+    info = imported.info
+    table = Table("argument", "value", "told by")
+    for name, known in imported.facts.items():
+        value = f"{known.value:g}" if isinstance(known.value, float) else str(known.value)
+        table.add_row(name, value, known.origin)
+    if info.config.calendar is not None:
+        table.add_row("calendar", ", ".join(info.config.calendar.features), "the file")
+    data = "--channels" if info.data is None else info.data.path.name
+    table.add_row("channels", ", ".join(info.channels), data)
+    table.add_row("frequency", info.frequency, "--frequency" if info.data is None else data)
+    rows = (
+        "" if info.data is None or scaler_given else "rows {} to {}".format(*info.data.splits.train)
+    )
+    table.add_row("scaler", rows, "--mean, --std" if scaler_given else data)
+    show(table)

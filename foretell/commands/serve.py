@@ -1,0 +1,31 @@
+"""`foretell serve`: answer forecasts from a repository of bundles."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command(name="serve")
+@click.option("--models", type=click.Path(path_type=Path), help="The repository of bundles.")
+@click.option("--host", help="Address to listen on; 127.0.0.1 unless given.")
+@click.option("--port", type=int, help="Port to listen on; 8000 unless given.")
+@click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), help="Where to run models.")
+@click.option("--log-format", type=click.Choice(["json", "text"]), help="json unless given.")
+def command(**flags: object) -> None:
+    """Serve a repository of bundles over HTTP.
+
+    Every flag, and more, can be set as a FORETELL_ variable: FORETELL_MODELS, FORETELL_MAX_BATCH, …
+    A flag wins over its variable.
+    """
+    from service.errors import StartError
+    from service.server import serve
+    from service.settings import Settings
+
+    given = {name: value for name, value in flags.items() if value is not None}
+    try:
+        serve(Settings.read(**given))
+    except StartError as error:
+        click.echo(f"foretell serve: {error}", err=True)
+        raise SystemExit(2) from None

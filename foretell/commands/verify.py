@@ -1,0 +1,60 @@
+"""`foretell verify`: does a bundle still compute what it was exported to compute?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command("verify")
+@click.argument("bundle", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option(
+    "--checkpoint",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Compare with this checkpoint in torch as well.",
+)
+@click.option(
+    "--data",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="CSV to compare on; the one the checkpoint was trained on by default.",
+)
+def command(bundle: Path, checkpoint: Path | None, data: Path | None) -> None:
+    """Check the sums of BUNDLE and replay its probes; needs no torch without --checkpoint.
+
+    BUNDLE is the folder <repository>/<name>/<version>. The exit code is 1 when it fails.
+    """
+    from bundle.errors import BundleError
+    from export.replay import replay
+    from foretell.report import print_verification
+
+    if data is not None and checkpoint is None:
+        raise click.UsageError("--data needs --checkpoint")
+    try:
+        manifest, replayed = replay(bundle)
+        print_verification(replayed)
+        passed = replayed.passed
+        if checkpoint is not None:
+            passed &= _against_checkpoint(bundle, checkpoint, data)
+    except BundleError as error:
+        click.echo(f"foretell verify: {error}", err=True)
+        raise SystemExit(1) from None
+    verdict = "verified" if passed else "FAILED"
+    click.echo(f"{manifest.name}@{manifest.version}: {verdict}")
+    raise SystemExit(0 if passed else 1)
+
+
+def _against_checkpoint(bundle: Path, checkpoint: Path, data: Path | None) -> bool:
+    from export.errors import ExportError
+    from export.write import verify_bundle
+    from foretell.report import print_verification
+    from models.checkpoint import CheckpointError
+    from models.data.errors import DataError
+
+    try:
+        verification = verify_bundle(bundle, checkpoint, data)
+    except (CheckpointError, DataError, ExportError) as error:
+        click.echo(f"foretell verify: {error}", err=True)
+        raise SystemExit(2) from None
+    print_verification(verification)
+    return verification.passed

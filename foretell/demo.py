@@ -1,0 +1,77 @@
+"""The demo: three models on real data, from nothing to a repository of verified bundles."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from bundle import layout
+from bundle.manifest import Architecture, Manifest, read
+from bundle.timestamps import render
+from export.errors import ExportError
+from export.write import export_checkpoint
+from foretell.demo_data import write_csv
+from models.data.csv import read_csv
+from models.data.table import Table
+from models.training.config import TrainingConfig
+from models.training.progress import Progress
+from models.training.train import train
+
+ARCHITECTURES: tuple[Architecture, ...] = ("patchtst", "transformer", "autoformer")
+CONTEXT = 168
+HORIZON = 24
+
+
+def build(folder: Path, progress: Progress) -> Iterator[Manifest]:
+    """Train, export and verify each model that is not there yet.
+
+    Args:
+        folder: Gets `greensboro.csv`, `request.json`, `checkpoints/` and `repository/`.
+        progress: Is told of every epoch.
+
+    Yields:
+        The manifest of each model.
+
+    Raises:
+        ExportError: a model's forecasts are no better than the baselines, or its graph differs.
+    """
+    data = folder / "greensboro.csv"
+    if not data.exists():
+        write_csv(data)
+    table = read_csv(data)
+    _write_request(table, folder / "request.json")
+    repository = folder / "repository"
+    for name in ARCHITECTURES:
+        if not layout.versions(repository, name):
+            checkpoint = folder / "checkpoints" / name
+            if not checkpoint.exists():
+                settings = TrainingConfig(arch=name, context=CONTEXT, horizon=HORIZON)
+                train(settings, table, checkpoint, progress=progress)
+            export_checkpoint(checkpoint, repository, name=name)
+        manifest = read(repository / name / layout.versions(repository, name)[-1])
+        _check_accuracy(manifest)
+        yield manifest
+
+
+def _write_request(table: Table, path: Path) -> None:
+    """A body to POST: the last week of the data, three hours to forecast."""
+    series = {
+        "name": "greensboro",
+        "series": table.values[-CONTEXT:].tolist(),
+        "frequency": str(table.frequency),
+        "start_timestamp": render(table.timestamps[-CONTEXT:], table.utc_offset)[0],
+    }
+    request = {"model": "patchtst", "inputs": [series], "options": {"horizon": 3}}
+    path.write_text(json.dumps(request))
+
+
+def _check_accuracy(manifest: Manifest) -> None:
+    test = manifest.test
+    if test is None or test.seasonal_naive is None:
+        raise ExportError(f"{manifest.name}: its accuracy was not measured")
+    bar = min(test.last_value.mse, test.seasonal_naive.mse)
+    if test.model.mse >= bar:
+        raise ExportError(
+            f"{manifest.name}: test MSE {test.model.mse:.3f}, the better baseline has {bar:.3f}"
+        )

@@ -1,0 +1,56 @@
+"""Tables on the terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+
+from rich.console import Console
+from rich.table import Table
+
+from bundle.manifest import Accuracy, TestResult, Verification
+
+_FILE_WIDTH = 200
+
+
+def show(table: Table) -> None:
+    """Print a table; a file or pipe has no width that cells would have to be cut to."""
+    Console(width=None if sys.stdout.isatty() else _FILE_WIDTH).print(table)
+
+
+def print_verification(verification: Verification) -> None:
+    """Print the comparisons of a graph with torch."""
+    table = Table(title=f"{verification.provider} against {verification.reference}")
+    table.add_column("check")
+    for column in ("windows", "left out", "median error", "max error", "allowed", ""):
+        table.add_column(column, justify="right")
+    for check in verification.checks:
+        table.add_row(
+            check.name,
+            str(check.windows),
+            str(check.excluded),
+            f"{check.median_error:.1e}",
+            f"{check.max_error:.1e}",
+            f"{check.tolerance:.0e}",
+            "ok" if check.passed else "FAILED",
+        )
+    show(table)
+
+
+def print_test(results: Mapping[str, TestResult | None]) -> None:
+    """Print accuracy on the test split next to the baselines, MSE / MAE, a row a model."""
+    known = {name: result for name, result in results.items() if result is not None}
+    if not known:
+        return
+    table = Table(title="test split, MSE / MAE in standardised units")
+    table.add_column("model")
+    for column in ("windows", "torch", "onnxruntime", "last value", "seasonal naive"):
+        table.add_column(column, justify="right")
+    for name, result in known.items():
+        errors = (result.model, result.onnx, result.last_value, result.seasonal_naive)
+        table.add_row(name, str(result.windows), *(_errors(accuracy) for accuracy in errors))
+    show(table)
+
+
+def _errors(accuracy: Accuracy | None) -> str:
+    return "-" if accuracy is None else f"{accuracy.mse:.5f} / {accuracy.mae:.5f}"

@@ -1,0 +1,165 @@
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from click.testing import CliRunner, Result
+
+from bundle.manifest import read
+from foretell.commands.import_ import command
+from models.checkpoint import load
+from models.importers.arguments import ARGUMENTS
+from tests.models.importers import published
+
+LAYOUT = published.layout("tslib", "transformer", embed="timeF")
+CONV = "encoder.attn_layers.0.conv1.weight"
+
+
+def arguments(form: str) -> list[str]:
+    flags = published.ARGUMENTS[form] | {"split": "custom", "target": "OT"}
+    return [part for name, value in flags.items() for part in (f"--{name}", value)]
+
+
+def run(folder: Path, file: Path, *options: str, form: str = "transformer") -> Result:
+    """Import the file into `folder/out`, and export it into `folder/repository`."""
+    data = folder / "train.csv"
+    if not data.exists():
+        published.write_csv(folder)
+    given = ["--from", "tslib", "--arch", form, "--data", str(data), "--out", str(folder / "out")]
+    exported = ["--to", str(folder / "repository")]
+    return CliRunner().invoke(command, [str(file), *given, *exported, *arguments(form), *options])
+
+
+def state() -> dict[str, torch.Tensor]:
+    return published.publish(published.make("transformer"), LAYOUT)
+
+
+class Malicious:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.mkdir, (str(self.folder),)
+
+
+def write_bad(path: Path, kind: str) -> None:
+    content: dict[str, object] = dict(state())
+    match kind:
+        case "key removed":
+            del content[CONV]
+        case "key renamed":
+            content[f"{CONV}_old"] = content.pop(CONV)
+        case "key transposed":
+            content[CONV] = state()[CONV].transpose(0, 1)
+        case "pickle that runs code":
+            content["victim"] = Malicious(path.parent / "victim")
+        case "empty":
+            path.write_bytes(b"")
+            return
+        case "text":
+            path.write_text("epoch,loss\n1,0.5\n")
+            return
+    torch.save(content, path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "message"),
+    [
+        ("key removed", [], f"missing (1):\n    {CONV} [12, 8, 1]"),
+        ("key renamed", [], f"{CONV} [12, 8, 1]: renamed to {CONV}_old?"),
+        ("key transposed", [], f"{CONV} is [8, 12, 1], expected [12, 8, 1]: transposed?"),
+        ("wrong architecture", ["--arch", "autoformer"], "are those of Transformer: use --from"),
+        ("pickle that runs code", [], "refused: loading it would call posix.mkdir"),
+        ("empty", [], "bad.pth: the file is empty"),
+        ("text", [], "bad.pth: not a PyTorch file"),
+    ],
+)
+def test_bad_file_is_refused_and_nothing_written(
+    tmp_path: Path, kind: str, options: list[str], message: str
+) -> None:
+    path = tmp_path / "bad.pth"
+    write_bad(path, kind)
+    result = run(tmp_path, path, *options)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert result.stdout == ""
+    assert {entry.name for entry in tmp_path.iterdir()} == {"bad.pth", "train.csv"}
+
+
+def test_writes_a_checkpoint_and_a_bundle(tmp_path: Path) -> None:
+    layout = published.layout("tslib", "patchtst", final_norm="batch")
+    file = published.save(tmp_path, published.make("patchtst"), layout)
+    result = run(tmp_path, file, "--name", "wind", form="patchtst")
+    assert result.exit_code == 0, result.output
+    assert "35" in result.stdout
+    checkpoint = load(tmp_path / "out")
+    assert checkpoint.info.channels == published.CHANNELS
+    manifest = read(tmp_path / "repository" / "wind" / "1")
+    assert manifest.test is not None
+    assert checkpoint.info.test is not None
+    assert manifest.test.model == checkpoint.info.test.model
+    assert manifest.test.onnx is not None
+    assert manifest.test.onnx.mse == pytest.approx(manifest.test.model.mse, abs=1e-5)
+
+
+def test_prints_what_told_each_argument(tmp_path: Path) -> None:
+    file = published.save(tmp_path, published.make("transformer"), LAYOUT)
+    data = published.write_csv(tmp_path)
+    options = ["--from", "tslib", "--arch", "transformer", "--data", str(data)]
+    result = CliRunner().invoke(
+        command,
+        [str(file), *options, "--out", str(tmp_path / "out"), *arguments("transformer")],
+    )
+    assert result.exit_code == 0, result.output
+    rows = [
+        [cell.strip() for cell in line.strip("│").split("│")]
+        for line in result.stdout.splitlines()
+        if line.startswith("│")
+    ]
+    assert ["seq_len", "24", "--seq_len"] in rows
+    assert ["d_model", "8", "the file"] in rows
+    assert ["channels", "load, wind, OT", "train.csv"] in rows
+    assert ["scaler", "rows 0 to 140", "train.csv"] in rows
+    assert (tmp_path / "out" / "config.json").is_file()
+
+
+def test_neither_out_nor_repository(tmp_path: Path) -> None:
+    file = published.save(tmp_path, published.make("transformer"), LAYOUT)
+    for options in ([], ["--to", str(tmp_path / "repository")]):
+        result = CliRunner().invoke(
+            command, [str(file), "--from", "tslib", "--arch", "transformer", *options]
+        )
+        assert result.exit_code == 2
+        assert "give --out CHECKPOINT, or --to REPOSITORY with --name NAME" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--name", "../x"], "model name '../x'"),
+        (["--mean", "1,2,3"], "--mean and --std belong together"),
+        (["--channels", "load,wind"], "2 channels (load, wind), but the model has 3 by the file"),
+        (["--seq_len", "many"], "seq_len 'many' (--seq_len): expected a number"),
+        (["--d_model", "16"], "d_model is 16 by --d_model, 8 by the file"),
+    ],
+)
+def test_bad_options(tmp_path: Path, options: list[str], message: str) -> None:
+    file = published.save(tmp_path, published.make("transformer"), LAYOUT)
+    result = run(tmp_path, file, *options)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "repository").exists()
+
+
+def test_existing_checkpoint_is_kept(tmp_path: Path) -> None:
+    file = published.save(tmp_path, published.make("transformer"), LAYOUT)
+    (tmp_path / "out").mkdir()
+    result = run(tmp_path, file)
+    assert result.exit_code == 2
+    assert "out: exists already" in result.stderr
+
+
+def test_every_argument_has_an_option() -> None:
+    options = {option for parameter in command.params for option in parameter.opts}
+    assert {f"--{name}" for name in ARGUMENTS} <= options

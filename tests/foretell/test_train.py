@@ -1,0 +1,162 @@
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from bundle.frequency import Frequency
+from foretell.commands.train import Arguments, command
+from models.checkpoint import load_info
+
+SMALL = {
+    "arch": "patchtst",
+    "context": 24,
+    "horizon": 2,
+    "d_model": 8,
+    "heads": 2,
+    "d_ff": 8,
+    "encoder_layers": 1,
+    "patch": 4,
+    "stride": 4,
+    "epochs": 1,
+}
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    hours = np.arange(240)
+    moments = Frequency.parse("h").steps_from(np.datetime64("2024-01-01T00:00"), 240)
+    path = tmp_path / "data.csv"
+    rows = [
+        f"{moment},{np.sin(hour * np.pi / 12):.4f},{hour}"
+        for moment, hour in zip(moments.astype("M8[s]"), hours, strict=True)
+    ]
+    path.write_text("\n".join(["date,load,count", *rows]) + "\n")
+    return path
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "model"
+
+
+def flags(**settings: object) -> list[str]:
+    return [f"--{name.replace('_', '-')}={value}" for name, value in settings.items()]
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(command, arguments)
+
+
+def test_trains_from_flags(data: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    result = run(*flags(data=data, out=out, **SMALL))
+    assert result.exit_code == 0, result.stderr
+    for text in ("patchtst", "last value", "seasonal naive", "checkpoint written to"):
+        assert text in result.stdout
+    assert "epoch 1/1" in result.stderr
+    info = load_info(out)
+    assert info.channels == ("load", "count")
+    assert (info.config.context, info.config.horizon, info.config.d_model) == (24, 2, 8)
+
+
+def test_flags_win_over_the_file(data: Path, out: Path, tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    settings = SMALL | {"data": data, "seed": 5, "channels": "[load]"}
+    file.write_text("".join(f"{name}: {value}\n" for name, value in settings.items()))
+    result = run(f"--config={file}", *flags(out=out, seed=7, d_model=16, frequency="H"))
+    assert result.exit_code == 0, result.stderr
+    info = load_info(out)
+    assert info.config.d_model == 16
+    assert info.channels == ("load",)
+    assert info.training is not None
+    assert info.training.seed == 7
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"context": None}, "--context is missing"),
+        ({"context": "long"}, "--context: .*integer.*got 'long'"),
+        ({"batch_size": 0}, "--batch-size: .*got '0'"),
+        ({"arch": "oracle"}, "--arch: .*got 'oracle'"),
+        ({"splits": "0.5,0.5"}, "--splits: expected ett-hourly, ett-minute or three fractions"),
+        ({"frequency": "often"}, "--frequency: expected a frequency"),
+        ({"frequency": "D"}, r"data\.csv: line 3, column 'date'"),
+        ({"channels": "load,loud"}, "no channel 'loud'"),
+        ({"timestamp_column": "when"}, "no column 'when'"),
+        ({"data": "nowhere.csv"}, r"nowhere\.csv: No such file"),
+        ({"heads": 3}, "heads: 3 heads do not divide d_model 8"),
+        ({"label": 4}, "label: patchtst has no such setting"),
+        ({"horizon": 200}, "split: .* hold no window"),
+        ({"splits": "ett-hourly"}, "train split: it ends at row 8640"),
+    ],
+)
+def test_bad_input_writes_nothing(
+    data: Path, out: Path, change: dict[str, object], message: str
+) -> None:
+    settings = {"data": data, "out": out} | SMALL | change
+    given = {name: value for name, value in settings.items() if value is not None}
+    result = run(*flags(**given))
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith("foretell train: ")
+    assert re.search(message, result.stderr)
+    assert sorted(entry.name for entry in data.parent.iterdir()) == ["data.csv"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("colour: red\nbatch-size: 3\n", r"settings\.yaml: unknown setting colour$"),
+        ("context: [\n", r"settings\.yaml: not YAML"),
+        ("just text\n", "expected settings as 'name: value'"),
+        ("", "expected settings as 'name: value'"),
+        ("batch-size: 0\n", "--arch is missing"),
+        ("arch: [a]\ncontext: 4\nhorizon: 2\ndata: x\nout: y\n", "--arch: "),
+    ],
+)
+def test_a_bad_file_is_refused(tmp_path: Path, content: str, message: str) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text(content)
+    result = run(f"--config={file}")
+    assert result.exit_code == 2
+    assert re.search(message, result.stderr.strip())
+
+
+def test_an_existing_checkpoint_is_replaced_only_when_asked(data: Path, out: Path) -> None:
+    arguments = flags(data=data, out=out, **SMALL)
+    assert run(*arguments).exit_code == 0
+    refused = run(*arguments, "--seed=1")
+    assert refused.exit_code == 2
+    assert "exists already" in refused.stderr
+    assert run(*arguments, "--seed=1", "--overwrite").exit_code == 0
+
+
+def test_an_interruption_tells_how_to_go_on(
+    data: Path, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*args: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("models.training.train.train", interrupted)
+    result = run(*flags(data=data, out=out, **SMALL))
+    assert result.exit_code == 130
+    assert "the same command goes on" in result.stderr
+
+
+def test_every_setting_has_a_flag_with_help() -> None:
+    options = {option.name: option for option in command.params}
+    assert options.keys() == Arguments.model_fields.keys() | {"file", "restart", "overwrite"}
+    text = run("--help").stdout
+    assert "timeF|fixed|learned" in text
+    assert "[default: 0.7,0.1,0.2]" in " ".join(text.split())
+    assert all(field.description for field in Arguments.model_fields.values())
+
+
+def test_help_imports_no_torch() -> None:
+    code = "import sys, foretell.commands.train; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,145 @@
+"""The arrows of the design: who may import whom."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("bundle", "models", "export", "service", "foretell")
+
+# What each package may import of the others, and the libraries whose place is elsewhere.
+ARROWS: dict[str, set[str]] = {
+    "bundle": set(),
+    "models": {"bundle"},
+    "export": {"bundle", "models"},
+    "service": {"bundle"},
+    "foretell": {"bundle", "models", "export", "service"},
+}
+FOREIGN: dict[str, set[str]] = {
+    "models": {"onnx", "onnxruntime", "onnxscript", "fastapi", "starlette", "uvicorn", "click"},
+    "export": {"fastapi", "starlette", "uvicorn", "click"},
+}
+# What is installed where nothing is trained: a library that is not here is not there.
+LIBRARIES: dict[str, set[str]] = {
+    "bundle": {"numpy", "pydantic"},
+    "service": {
+        *("fastapi", "numpy", "onnxruntime", "orjson", "prometheus_client", "pydantic"),
+        *("pydantic_core", "pydantic_settings", "starlette", "uvicorn"),
+    },
+}
+HEAVY = {"torch", "onnx", "onnxruntime", "fastapi", "pandas", "matplotlib"}
+# Modules that know HTTP; every other one of `service` is the core.
+HTTP_MODULES = {"app", "doors", "middleware", "openapi", "server"}
+HTTP_LIBRARIES = {"fastapi", "starlette", "uvicorn", "http"}
+
+
+def modules(package: str) -> Iterator[Path]:
+    return (ROOT / package).rglob("*.py")
+
+
+def imports(path: Path) -> set[str]:
+    """Dotted names of the modules a file imports, at its top or within functions."""
+    return imported_by(path.read_text(), str(path))
+
+
+def imported_by(source: str, path: str) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(source, path)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: a relative import"
+            assert node.module is not None
+            found.add(node.module)
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Call):
+            found |= _imported_at_run_time(node)
+    return found
+
+
+def _imported_at_run_time(call: ast.Call) -> set[str]:
+    if ast.unparse(call.func).rpartition(".")[2] not in ("import_module", "__import__"):
+        return set()
+    return {str(name.value) for name in call.args[:1] if isinstance(name, ast.Constant)}
+
+
+def tops(names: set[str]) -> set[str]:
+    return {name.partition(".")[0] for name in names}
+
+
+def where(package: str) -> list[tuple[str, Path]]:
+    return [(str(path.relative_to(ROOT)), path) for path in modules(package)]
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_arrows_between_packages(package: str) -> None:
+    assert where(package)
+    forbidden = set(PACKAGES) - {package} - ARROWS[package]
+    for name, path in where(package):
+        assert not tops(imports(path)) & (forbidden | {"tests"}), name
+
+
+@pytest.mark.parametrize("package", FOREIGN)
+def test_libraries_stay_in_their_place(package: str) -> None:
+    for name, path in where(package):
+        assert not tops(imports(path)) & FOREIGN[package], name
+
+
+@pytest.mark.parametrize("package", LIBRARIES)
+def test_serving_needs_little(package: str) -> None:
+    allowed = LIBRARIES[package] | {package} | ARROWS[package] | set(sys.stdlib_module_names)
+    for name, path in where(package):
+        assert tops(imports(path)) <= allowed, name
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import torch",
+        "import numpy, torch.nn as nn",
+        "from torch import nn",
+        "def f():\n    from torch.nn import Linear",
+        "if TYPE_CHECKING:\n    import torch",
+        "import_module('torch')",
+        "class A:\n    nn = importlib.import_module('torch.nn')",
+    ],
+)
+def test_no_import_is_overlooked(source: str) -> None:
+    assert "torch" in tops(imported_by(source, "source"))
+
+
+def test_the_command_line_is_lazy() -> None:
+    """Not even the help of every subcommand pays for the libraries one of them needs."""
+    code = (
+        "import sys; from click.testing import CliRunner; from foretell.__main__ import cli\n"
+        "assert CliRunner().invoke(cli, ['--help']).exit_code == 0\n"
+        f"print(sorted({HEAVY!r} & set(sys.modules)))"
+    )
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert (result.stdout, result.stderr) == ("[]\n", "")
+
+
+def test_the_core_of_the_service_knows_nothing_of_http() -> None:
+    for path in modules("service"):
+        module = path.relative_to(ROOT / "service").parts[0].removesuffix(".py")
+        used = tops(imports(path))
+        # `failures` names the statuses for every door, and needs no library for it.
+        forbidden = HTTP_LIBRARIES - ({"http"} if module == "failures" else set())
+        assert module in HTTP_MODULES or not used & forbidden, path
+
+
+def test_the_batcher_knows_neither_models_nor_runtimes() -> None:
+    known = imports(ROOT / "service/batcher.py")
+    ours = {name for name in known if name.startswith(("service", "bundle", "onnxruntime"))}
+    assert all(name.startswith("service.errors") for name in ours), ours
+
+
+def test_only_one_module_of_the_service_names_onnxruntime() -> None:
+    naming = {path.name for path in modules("service") if "onnxruntime" in tops(imports(path))}
+    assert naming == {"runtime.py"}

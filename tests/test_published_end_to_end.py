@@ -1,0 +1,142 @@
+"""Trained checkpoints of published code, from their file to answers of a running server.
+
+Raw rows go in over HTTP; what comes back is, standardised, what the published code predicted.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from numpy.typing import NDArray
+
+from bundle.timestamps import render
+from foretell.commands.import_ import command
+from models.data.csv import read_csv
+from models.data.table import Table
+from tests import golden
+
+FLAGS = {
+    "autoformer_ETTh1_96_48": ("--moving_avg", "25"),
+    "patchtst_ETTh1_96_96": (),
+    "transformer_ETTh1_96_24": (),
+}
+CONTEXT = 96
+TRAIN_ROWS = 8640
+FIRST_TEST_ROW = 11520
+LAST_TEST_ROW = 14400
+INPUTS = 128
+
+Floats = NDArray[np.float64]
+
+
+def described(name: str) -> dict[str, Any]:
+    return json.loads((golden.shared(f"trained/{name}") / "meta.json").read_text())
+
+
+@cache
+def etth1() -> Table:
+    return read_csv(golden.shared("data/ETT-small/ETTh1.csv"))
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All three models, imported and exported."""
+    folder = tmp_path_factory.mktemp("repository")
+    for name, flags in FLAGS.items():
+        options = {
+            "--from": "tslib",
+            "--arch": name.split("_")[0],
+            "--data": str(golden.shared("data/ETT-small/ETTh1.csv")),
+            "--setting": described(name)["setting"],
+            "--activation": "gelu",
+            "--to": str(folder),
+            "--name": name,
+        }
+        file = golden.shared(f"trained/{name}") / "checkpoint.pth"
+        words = [word for option in options.items() for word in option]
+        result = CliRunner().invoke(command, [str(file), *words, *flags])
+        assert result.exit_code == 0, result.output
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(repository: Path) -> Iterator[httpx.Client]:
+    """A server of its own process, on a port it was given by the system."""
+    options = ["--models", str(repository), "--port", "0", "--device", "cpu"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "foretell", "serve", *options, "--log-format", "text"],
+        cwd=Path(__file__).resolve().parent.parent,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stderr is not None
+        log = ""
+        while (address := re.search(r"http://127\.0\.0\.1:\d+", log)) is None:
+            line = process.stderr.readline()
+            assert line, f"the server ended: {log}"
+            log += line
+        with httpx.Client(base_url=address[0], timeout=60) as client:
+            yield client
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
+
+
+def forecast(client: httpx.Client, name: str, windows: NDArray[np.int64]) -> Floats:
+    """Forecasts `[batch, horizon, channels]` of test windows, asked for with raw rows."""
+    table = etth1()
+    starts = FIRST_TEST_ROW - CONTEXT + windows
+    inputs = [
+        {
+            "series": table.values[start : start + CONTEXT].tolist(),
+            "start_timestamp": render(table.timestamps[start : start + 1], None)[0],
+        }
+        for start in starts
+    ]
+    answer = client.post("/forecast", json={"model": name, "inputs": inputs})
+    assert answer.status_code == 200, answer.text
+    return np.array([output["content"][0]["mean_forecast"] for output in answer.json()["outputs"]])
+
+
+def standardised(values: Floats) -> Floats:
+    train = etth1().values[:TRAIN_ROWS]
+    return (values - train.mean(axis=0)) / train.std(axis=0)
+
+
+@pytest.mark.parametrize("name", FLAGS)
+def test_stored_predictions_over_http(server: httpx.Client, name: str) -> None:
+    with np.load(golden.shared(f"trained/{name}") / "pred.npz") as stored:
+        windows, expected = stored["window_index"], stored["pred"]
+    assert len(windows) == 128
+    found = standardised(forecast(server, name, windows))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", FLAGS)
+def test_accuracy_on_the_whole_split_over_http(server: httpx.Client, name: str) -> None:
+    expected = described(name)
+    horizon = int(name.split("_")[-1])
+    windows = np.arange(LAST_TEST_ROW - FIRST_TEST_ROW - horizon + 1)
+    assert len(windows) == expected["n_test_windows"]
+    rows = standardised(etth1().values)
+    squared = absolute = 0.0
+    for start in range(0, len(windows), INPUTS):
+        chunk = windows[start : start + INPUTS]
+        found = standardised(forecast(server, name, chunk))
+        target = rows[FIRST_TEST_ROW + chunk[:, None] + np.arange(horizon)]
+        squared += float(np.square(found - target).mean(axis=(1, 2)).sum())
+        absolute += float(np.abs(found - target).mean(axis=(1, 2)).sum())
+    assert round(squared / len(windows), 5) == round(expected["mse_scaled"], 5)
+    assert round(absolute / len(windows), 5) == round(expected["mae_scaled"], 5)
