@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import keyword
+import os
 import sys
 from pathlib import Path
 
@@ -38,6 +39,8 @@ def cli() -> None:
 def main() -> None:
     """Run the command line; the exit code is 2 for bad input."""
     _refuse_shadowed_packages()
+    # Read when torch is loaded: threads that wait spinning starve each other on shared cores.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         cli()
     except ImportError as error:
