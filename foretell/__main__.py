@@ -51,7 +51,12 @@ def main() -> None:
 
 
 def _hint(module: str) -> str:
-    extras = {"onnxruntime": "cpu or gpu", "httpx": "client", "matplotlib": "client"}
+    extras = {
+        "onnxruntime": "cpu or gpu",
+        "httpx": "client",
+        "matplotlib": "client",
+        "pvlib": "demo",
+    }
     return f"install foretell with the extra {extras.get(module.split('.')[0], 'train')}"
 
 

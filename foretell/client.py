@@ -4,20 +4,49 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
 import httpx
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from bundle.frequency import Frequency
 from bundle.timestamps import Timestamps, parse, render
 from models.data.csv import read_csv
 from models.data.table import Table
 
+Read = TypeVar("Read")
+
 
 class ClientError(Exception):
     """The server does not answer, or answers with an error."""
+
+
+class _Served(BaseModel):
+    name: str
+    channels: tuple[str, ...]
+    context: int
+    frequency: str
+
+
+class _Content(BaseModel):
+    timestamps: list[str]
+    mean_forecast: list[float] | list[list[float]]
+
+
+class _Output(BaseModel):
+    content: Annotated[list[_Content], Field(min_length=1)]
+
+
+class _Answer(BaseModel):
+    model: str
+    model_version: str
+    outputs: Annotated[list[_Output], Field(min_length=1)]
+
+
+_MODELS = TypeAdapter(list[_Served])
+_FORECAST = TypeAdapter(_Answer)
 
 
 @dataclass(frozen=True)
@@ -51,14 +80,17 @@ def request_forecast(
 
     Raises:
         ClientError: no answer, or an error; the message is the server's.
-        DataError: the CSV cannot be read, or is shorter than the model's context.
+        DataError: the CSV cannot be read.
     """
-    with httpx.Client(base_url=url.rstrip("/"), timeout=timeout) as client:
-        served = _call(client, "GET", "/models")
-        info = _choose(served, model)
-        frequency = Frequency.parse(info["frequency"])
-        table = read_csv(path, channels=tuple(info["channels"]), frequency=frequency)
-        rows = slice(max(len(table) - info["context"], 0), None)
+    try:
+        client = httpx.Client(base_url=url.rstrip("/"), timeout=timeout)
+    except httpx.InvalidURL as error:
+        raise ClientError(f"{url}: {error}") from None
+    with client:
+        info = _choose(_call(client, "GET", "/models", _MODELS), model)
+        frequency = Frequency.parse(info.frequency)
+        table = read_csv(path, channels=info.channels, frequency=frequency)
+        rows = slice(max(len(table) - info.context, 0), None)
         history = Table(
             table.timestamps[rows],
             table.values[rows],
@@ -69,7 +101,7 @@ def request_forecast(
         )
         values = history.values
         body: dict[str, Any] = {
-            "model": info["name"],
+            "model": info.name,
             "inputs": [
                 {
                     "name": path.stem,
@@ -79,15 +111,15 @@ def request_forecast(
             ],
             "options": {} if horizon is None else {"horizon": horizon},
         }
-        answer = _call(client, "POST", "/forecast", body)
-    content = answer["outputs"][0]["content"][0]
-    steps = np.array([parse(text).wall for text in content["timestamps"]])
-    forecast = np.array(content["mean_forecast"], dtype=np.float64).reshape(len(steps), -1)
-    return Forecast(f"{answer['model']}@{answer['model_version']}", history, steps, forecast)
+        answer = _call(client, "POST", "/forecast", _FORECAST, body)
+    content = answer.outputs[0].content[0]
+    steps = np.array([parse(text).wall for text in content.timestamps])
+    forecast = np.array(content.mean_forecast, dtype=np.float64).reshape(len(steps), -1)
+    return Forecast(f"{answer.model}@{answer.model_version}", history, steps, forecast)
 
 
-def _choose(served: list[dict[str, Any]], model: str | None) -> dict[str, Any]:
-    by_name = {entry["name"]: entry for entry in served}
+def _choose(served: list[_Served], model: str | None) -> _Served:
+    by_name = {entry.name: entry for entry in served}
     names = ", ".join(sorted(by_name)) or "none"
     if model is None:
         if len(by_name) != 1:
@@ -98,7 +130,9 @@ def _choose(served: list[dict[str, Any]], model: str | None) -> dict[str, Any]:
     return by_name[model]
 
 
-def _call(client: httpx.Client, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401
+def _call(
+    client: httpx.Client, method: str, path: str, wanted: TypeAdapter[Read], body: object = None
+) -> Read:
     try:
         response = client.request(method, path, json=body)
     except httpx.HTTPError as error:
@@ -108,7 +142,16 @@ def _call(client: httpx.Client, method: str, path: str, body: object = None) -> 
     except ValueError:
         raise ClientError(f"{response.url}: {response.status_code}, not JSON") from None
     if response.is_error:
-        said = content.get("error", {}) if isinstance(content, dict) else {}
+        said = content.get("error") if isinstance(content, dict) else None
+        if not isinstance(said, dict):
+            said = {"message": said or content}
         place = f"{said['param']}: " if said.get("param") else ""
         raise ClientError(f"{response.status_code}: {place}{said.get('message', content)}")
-    return content
+    try:
+        return wanted.validate_python(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"]) or "body"
+        raise ClientError(
+            f"{response.url}: no answer of foretell: {place}: {first['msg']}"
+        ) from None

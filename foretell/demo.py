@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bundle import layout
-from bundle.manifest import Architecture, Manifest, read
+from bundle.manifest import Architecture, Manifest, TestResult, read
 from bundle.timestamps import render
 from export.errors import ExportError
 from export.write import export_checkpoint
 from foretell.demo_data import write_csv
+from models.checkpoint import load_info
 from models.data.csv import read_csv
 from models.data.table import Table
 from models.training.config import TrainingConfig
@@ -48,10 +49,9 @@ def build(folder: Path, progress: Progress) -> Iterator[Manifest]:
             if not checkpoint.exists():
                 settings = TrainingConfig(arch=name, context=CONTEXT, horizon=HORIZON)
                 train(settings, table, checkpoint, progress=progress)
+            _check_accuracy(name, load_info(checkpoint).test)
             export_checkpoint(checkpoint, repository, name=name)
-        manifest = read(repository / name / layout.versions(repository, name)[-1])
-        _check_accuracy(manifest)
-        yield manifest
+        yield read(repository / name / layout.versions(repository, name)[-1])
 
 
 def _write_request(table: Table, path: Path) -> None:
@@ -66,12 +66,12 @@ def _write_request(table: Table, path: Path) -> None:
     path.write_text(json.dumps(request))
 
 
-def _check_accuracy(manifest: Manifest) -> None:
-    test = manifest.test
+def _check_accuracy(name: str, test: TestResult | None) -> None:
     if test is None or test.seasonal_naive is None:
-        raise ExportError(f"{manifest.name}: its accuracy was not measured")
+        raise ExportError(f"{name}: its accuracy was not measured")
     bar = min(test.last_value.mse, test.seasonal_naive.mse)
-    if test.model.mse >= bar:
+    # A comparison that NaN fails.
+    if not test.model.mse < bar:
         raise ExportError(
-            f"{manifest.name}: test MSE {test.model.mse:.3f}, the better baseline has {bar:.3f}"
+            f"{name}: test MSE {test.model.mse:.3f}, the better baseline has {bar:.3f}"
         )

@@ -23,7 +23,7 @@ _CHANNELS = {
 
 
 def write_csv(path: Path) -> None:
-    """Write 8760 rows: `date` and seven channels (W/m², °C, %, mbar, m/s, tenths)."""
+    """Write 8760 rows, all or none: `date` and seven channels (W/m², °C, %, mbar, m/s, tenths)."""
     import pvlib
 
     source = Path(pvlib.__file__).parent / "data" / _STATION
@@ -31,4 +31,6 @@ def write_csv(path: Path) -> None:
     weather = table[list(_CHANNELS)].rename(columns=_CHANNELS)
     weather.index = weather.index.tz_localize(None).rename("date")
     path.parent.mkdir(parents=True, exist_ok=True)
-    weather.to_csv(path)
+    partial = path.with_name(f"{path.name}.partial")
+    weather.to_csv(partial)
+    partial.rename(path)

@@ -30,6 +30,8 @@ def command(folder: Path) -> None:
     from export.errors import ExportError
     from foretell.demo import build
     from foretell.report import print_test
+    from models.checkpoint import CheckpointError
+    from models.data.errors import DataError
     from models.training.progress import ConsoleProgress
 
     results = {}
@@ -38,7 +40,7 @@ def command(folder: Path) -> None:
             for manifest in build(folder, progress):
                 click.echo(f"{manifest.name}: trained, exported and verified", err=True)
                 results[manifest.name] = manifest.test
-    except ExportError as error:
+    except (CheckpointError, DataError, ExportError) as error:
         click.echo(f"foretell demo: {error}", err=True)
         raise SystemExit(2) from None
     print_test(results)

@@ -49,5 +49,9 @@ def command(
     if picture is not None:
         from foretell.plot import draw
 
-        draw(forecast, picture)
+        try:
+            draw(forecast, picture)
+        except (OSError, ValueError) as error:
+            click.echo(f"foretell forecast: {picture}: {error}", err=True)
+            raise SystemExit(2) from None
         click.echo(f"drawn to {picture}")

@@ -65,6 +65,16 @@ def test_another_model_fails(bundles, checkpoints, name):
     assert not verification.passed
 
 
+def test_wrong_correlations_excuse_no_window(bundles, checkpoints):
+    loaded = load(checkpoints["autoformer"])
+    windows = synthetic(loaded.info, 32, seed=1)
+    with torch.no_grad():
+        loaded.model.encoder_layers[0].attention.query.weight.neg_()
+    verification, _, _ = verify(loaded.model, loaded.info.scaler, bundles["autoformer"], windows)
+    assert not verification.passed
+    assert max(check.excluded for check in verification.checks) <= 3
+
+
 def test_wrong_attention_fails(bundles, checkpoints):
     """The forecasts agree, only the maps differ: the explain graph is another model's."""
     loaded = load(checkpoints["patchtst"])

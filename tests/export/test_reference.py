@@ -1,0 +1,34 @@
+import numpy as np
+import torch
+
+from export.reference import compute_reference
+from export.windows import synthetic
+from models.checkpoint import load
+
+
+def test_is_the_plain_model_in_float64(checkpoints):
+    info, model = load(checkpoints["autoformer"])
+    windows = synthetic(info, 70, seed=3)
+    found = compute_reference(model, info.scaler, windows)
+    # float32 as the graph has it, then widened.
+    mean, std = (
+        np.float32(part).astype(np.float64) for part in (info.scaler.mean, info.scaler.std)
+    )
+    history, past, future = (part.astype(np.float64) for part in windows.inputs)
+    standardised = torch.from_numpy((history - mean) / std)
+    with torch.inference_mode():
+        expected = (
+            load(checkpoints["autoformer"])
+            .model.double()
+            .explain(standardised, torch.from_numpy(past), torch.from_numpy(future))
+        )
+    np.testing.assert_allclose(found.forecast, expected.forecast.numpy() * std + mean, rtol=1e-12)
+    for stage in model.stages:
+        for name, part in zip(stage.outputs, expected.attention[stage.name], strict=True):
+            np.testing.assert_allclose(found.outputs[name], part, rtol=1e-9, atol=1e-12)
+
+
+def test_leaves_the_model_in_float32(checkpoints):
+    info, model = load(checkpoints["patchtst"])
+    compute_reference(model, info.scaler, synthetic(info, 2, seed=0))
+    assert {weight.dtype for weight in model.parameters()} == {torch.float32}

@@ -1,0 +1,173 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from bundle import layout
+from bundle.manifest import Accuracy, TestResult
+from export.errors import ExportError
+from foretell import demo
+from foretell.commands.demo import command
+from models.checkpoint import CheckpointInfo, save
+from models.training.config import TrainingConfig
+from models.training.progress import Progress
+from tests.export.conftest import CONFIGS, randomised
+from tests.service.bundles import Spec, write_bundle
+
+MODELS = ("patchtst", "transformer", "autoformer")
+
+
+def measured(mse: float, last_value: float = 0.9, seasonal_naive: float | None = 0.8):
+    """A test result with these squared errors."""
+
+    def accuracy(error: float) -> Accuracy:
+        return Accuracy(mse=error, mae=error)
+
+    return TestResult(
+        windows=9,
+        model=accuracy(mse),
+        last_value=accuracy(last_value),
+        seasonal_naive=None if seasonal_naive is None else accuracy(seasonal_naive),
+        season=24,
+    )
+
+
+class Workshop:
+    """Stands in for training and export, which take minutes, and remembers what was asked."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.mse = 0.5
+        self.trained: list[TrainingConfig] = []
+        self.exported: list[str] = []
+        monkeypatch.setattr(demo, "train", self.train)
+        monkeypatch.setattr(demo, "export_checkpoint", self.export)
+
+    def train(
+        self, settings: TrainingConfig, table: object, out: Path, *, progress: object
+    ) -> None:
+        self.trained.append(settings)
+        config = CONFIGS[settings.arch]
+        info = CheckpointInfo.model_validate(
+            {
+                "config": config,
+                "channels": ("a", "b", "c"),
+                "frequency": "h",
+                "scaler": {"mean": (0.0,) * 3, "std": (1.0,) * 3},
+                "test": measured(self.mse),
+            }
+        )
+        save(out, randomised(config), info)
+
+    def export(self, checkpoint: Path, repository: Path, *, name: str) -> None:
+        assert (checkpoint / "config.json").exists()
+        self.exported.append(name)
+        write_bundle(repository, Spec(name=name, changes={"test": measured(self.mse)}))
+
+
+@pytest.fixture
+def workshop(monkeypatch: pytest.MonkeyPatch) -> Workshop:
+    return Workshop(monkeypatch)
+
+
+def test_makes_all_three_models(workshop: Workshop, tmp_path: Path):
+    manifests = list(demo.build(tmp_path / "demo", Progress()))
+    assert tuple(manifest.name for manifest in manifests) == MODELS
+    assert tuple(settings.arch for settings in workshop.trained) == MODELS
+    assert {(s.context, s.horizon) for s in workshop.trained} == {(168, 24)}
+    assert workshop.exported == list(MODELS)
+    assert layout.model_names(tmp_path / "demo" / "repository") == sorted(MODELS)
+
+
+def test_keeps_what_is_there(workshop: Workshop, tmp_path: Path):
+    list(demo.build(tmp_path, Progress()))
+    data = (tmp_path / "greensboro.csv").stat()
+    workshop.trained.clear()
+    workshop.exported.clear()
+    for lost in (
+        tmp_path / "repository" / "transformer" / "1" / layout.MANIFEST,
+        tmp_path / "repository" / "autoformer" / "1" / layout.MANIFEST,
+        *(tmp_path / "checkpoints" / "autoformer").iterdir(),
+    ):
+        lost.unlink()
+    (tmp_path / "checkpoints" / "autoformer").rmdir()
+    for name in ("transformer", "autoformer"):
+        (tmp_path / "repository" / name).rename(tmp_path / name)
+    assert len(list(demo.build(tmp_path, Progress()))) == 3
+    assert [settings.arch for settings in workshop.trained] == ["autoformer"]
+    assert workshop.exported == ["transformer", "autoformer"]
+    assert (tmp_path / "greensboro.csv").stat() == data
+
+
+def test_the_request_is_the_last_week(workshop: Workshop, tmp_path: Path):
+    next(demo.build(tmp_path, Progress()))
+    request = json.loads((tmp_path / "request.json").read_text())
+    rows = (tmp_path / "greensboro.csv").read_text().splitlines()[-168:]
+    [series] = request["inputs"]
+    assert series["series"] == [[float(cell) for cell in row.split(",")[1:]] for row in rows]
+    assert series["start_timestamp"] == rows[0].split(",")[0].replace(" ", "T")
+    assert (request["model"], series["frequency"]) == ("patchtst", "h")
+    assert request["options"] == {"horizon": 3}
+
+
+@pytest.mark.parametrize(("mse", "bar"), [(0.8, "0.800"), (0.85, "0.800"), (2.0, "0.800")])
+def test_a_model_no_better_than_a_baseline_is_not_exported(
+    workshop: Workshop, tmp_path: Path, mse: float, bar: str
+):
+    workshop.mse = mse
+    for _ in range(2):  # nor by trying again
+        with pytest.raises(ExportError, match=f"patchtst: test MSE .*baseline has {bar}"):
+            list(demo.build(tmp_path, Progress()))
+    assert workshop.exported == []
+
+
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        (measured(0.5, last_value=0.4), "better baseline has 0.400"),
+        (measured(0.5, seasonal_naive=0.3), "better baseline has 0.300"),
+        (measured(float("nan")), "test MSE nan"),
+        (measured(0.5, seasonal_naive=None), "was not measured"),
+        (None, "was not measured"),
+    ],
+)
+def test_both_baselines_count(result: TestResult | None, message: str):
+    with pytest.raises(ExportError, match=message):
+        demo._check_accuracy("patchtst", result)
+    demo._check_accuracy("patchtst", measured(0.5))
+
+
+def test_the_command_prints_the_table(workshop: Workshop, tmp_path: Path):
+    result = CliRunner().invoke(command, [f"--to={tmp_path}"])
+    assert result.exit_code == 0, result.stderr
+    assert "test split, MSE / MAE" in result.stdout
+    for name in MODELS:
+        assert f"{name}: trained, exported and verified" in result.stderr
+        assert f"│ {name}" in result.stdout
+    assert "0.50000 / 0.50000" in result.stdout
+
+
+def test_the_command_says_what_failed(workshop: Workshop, tmp_path: Path):
+    workshop.mse = 1.0
+    result = CliRunner().invoke(command, [f"--to={tmp_path}"])
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert "foretell demo: patchtst: test MSE 1.000" in result.stderr
+
+
+def test_a_finished_demo_imports_no_torch(tmp_path: Path):
+    for name in MODELS:
+        write_bundle(tmp_path / "repository", Spec(name=name))
+    code = (
+        "import sys; from foretell.commands.demo import command\n"
+        f"command(['--to', {str(tmp_path)!r}], standalone_mode=False)\n"
+        "sys.exit(bool({'torch', 'onnx', 'pandas'} & set(sys.modules)))"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == f"the demo's bundles are in {tmp_path / 'repository'}\n"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["repository"]

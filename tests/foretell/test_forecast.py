@@ -1,0 +1,77 @@
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from foretell.commands.forecast import command
+from tests.foretell.server import FakeServer
+
+
+def run(server: FakeServer, *words: str) -> Result:
+    return CliRunner().invoke(command, [f"--url={server.url}", *words])
+
+
+def test_prints_the_forecast(server: FakeServer, data: Path):
+    result = run(server, str(data), "--model=weather", "--horizon=2")
+    assert result.exit_code == 0, result.stderr
+    assert "weather@3 on weather.csv" in result.stdout
+    found = [
+        [cell.strip() for cell in line.strip("│").split("│")]
+        for line in result.stdout.splitlines()
+        if line.startswith("│")
+    ]
+    assert found == [["2024-01-01T06:00:00", "5.5", "50"], ["2024-01-01T07:00:00", "6.5", "60"]]
+    assert server.requests[1][1]["options"] == {"horizon": 2}
+
+
+def test_draws_it(server: FakeServer, data: Path, tmp_path: Path):
+    picture = tmp_path / "out.png"
+    result = run(server, str(data), f"--plot={picture}")
+    assert result.exit_code == 0, result.stderr
+    assert f"drawn to {picture}" in result.stdout
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("name", ["out.xyz", "nowhere/out.png"])
+def test_a_picture_that_cannot_be_drawn(server: FakeServer, data: Path, tmp_path: Path, name: str):
+    result = run(server, str(data), f"--plot={tmp_path / name}")
+    assert result.exit_code == 2
+    # The forecast itself was printed.
+    assert "2024-01-01T06:00:00" in result.stdout
+    assert result.stderr.startswith(f"foretell forecast: {tmp_path / name}: ")
+
+
+def test_an_error_of_the_server(server: FakeServer, data: Path):
+    server.answers["/forecast"] = (429, {"error": {"message": "queue full"}})
+    result = run(server, str(data))
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr == "foretell forecast: 429: queue full\n"
+
+
+def test_a_bad_file(server: FakeServer, tmp_path: Path):
+    path = tmp_path / "bad.csv"
+    path.write_text("date,load,wind\n2024-01-01T00,1,2\n2024-01-01T01,x,2\n2024-01-01T02,1,2\n")
+    result = run(server, str(path))
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"foretell forecast: {path}: line 3, column 'load'")
+
+
+def test_bad_arguments(server: FakeServer, data: Path):
+    assert run(server, str(data), "--horizon=0").exit_code == 2
+    assert run(server, "nowhere.csv").exit_code == 2
+    assert server.requests == []
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("127.0.0.1:8000", "missing an 'http://' or 'https://' protocol"),
+        ("http://[::1", "http://[::1: Invalid"),
+    ],
+)
+def test_a_bad_address(server: FakeServer, data: Path, url: str, message: str):
+    result = run(server, str(data), f"--url={url}")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("foretell forecast: ")
+    assert message in result.stderr

@@ -1,0 +1,114 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from foretell import __main__ as entry
+from foretell.__main__ import cli, main
+
+ROOT = Path(entry.__file__).resolve().parent.parent
+COMMANDS = ("train", "import", "export", "verify", "serve", "forecast", "demo")
+
+
+def run(*words: str, code: str = "from foretell.__main__ import main; main()", path: str = ""):
+    return subprocess.run(
+        [sys.executable, "-c", code, *words],
+        cwd=ROOT,
+        env={"PYTHONPATH": path, "PATH": "/usr/bin:/bin", "COLUMNS": "100"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("flag", ["--help", "-h"])
+def test_help_lists_the_commands(flag: str):
+    result = CliRunner().invoke(cli, [flag])
+    assert result.exit_code == 0
+    listed = result.stdout.split("Commands:")[1].splitlines()
+    assert tuple(line.split()[0] for line in listed if line.strip()) == COMMANDS
+    # Each with a line that says what it is for.
+    assert all(len(line.split()) > 4 for line in listed if line.strip())
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help(name: str):
+    result = CliRunner().invoke(cli, [name, "--help"])
+    assert result.exit_code == 0
+    assert result.stdout.startswith(f"Usage: cli {name} ")
+
+
+def test_help_imports_no_torch():
+    code = (
+        "import sys; from foretell.__main__ import cli\n"
+        "cli(['--help'], standalone_mode=False); sys.exit('torch' in sys.modules)"
+    )
+    result = run(code=code)
+    assert result.returncode == 0, result.stderr
+    assert "Commands:" in result.stdout
+
+
+def test_an_unknown_command():
+    result = CliRunner().invoke(cli, ["explain"])
+    assert result.exit_code == 2
+    assert "No such command 'explain'" in result.stderr
+
+
+def test_version():
+    assert "version 0." in CliRunner().invoke(cli, ["--version"]).stdout
+
+
+@pytest.mark.parametrize("name", ["models", "service"])
+def test_a_package_of_that_name_elsewhere_is_refused(tmp_path: Path, name: str):
+    package = tmp_path / name
+    package.mkdir()
+    (package / "__init__.py").touch()
+    code = (
+        f"import sys; sys.path[:0] = [{str(tmp_path)!r}, {str(ROOT)!r}]\n"
+        "from foretell.__main__ import main; main()"
+    )
+    result = run("--help", code=code)
+    assert result.returncode == 2
+    assert f"the package '{name}' comes from {package}" in result.stderr
+    assert "take that folder off PYTHONPATH" in result.stderr
+    assert result.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("module", "extra"),
+    [
+        ("torch", "train"),
+        ("pandas", "train"),
+        ("httpx", "client"),
+        ("matplotlib.figure", "client"),
+        ("onnxruntime", "cpu or gpu"),
+        ("pvlib", "demo"),
+    ],
+)
+def test_a_library_that_is_not_installed(
+    module: str, extra: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    def missing():
+        raise ModuleNotFoundError(f"No module named {module!r}", name=module)
+
+    monkeypatch.setattr(entry, "cli", missing)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == (
+        f"foretell: {module} is not installed; install foretell with the extra {extra}\n"
+    )
+
+
+@pytest.mark.parametrize("module", ["models.layers.lost", "bundle", None])
+def test_a_fault_of_our_own_is_no_missing_library(
+    module: str | None, monkeypatch: pytest.MonkeyPatch
+):
+    def broken():
+        raise ImportError("broken", name=module)
+
+    monkeypatch.setattr(entry, "cli", broken)
+    with pytest.raises(ImportError, match="broken"):
+        main()

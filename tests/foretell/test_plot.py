@@ -1,0 +1,41 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bundle.frequency import Frequency
+from foretell.client import Forecast
+from foretell.plot import draw
+from models.data.table import Table
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def forecast(channels: int) -> Forecast:
+    hourly = Frequency.parse("h")
+    start = np.datetime64("2024-01-01", "us")
+    names = tuple(f"channel {i}" for i in range(channels))
+    values = np.random.default_rng(0).normal(size=(30, channels))
+    history = Table(hourly.steps_from(start, 24), values[:24], names, hourly)
+    return Forecast("weather@1", history, hourly.steps_from(start, 6, first=24), values[24:])
+
+
+@pytest.mark.parametrize("channels", [1, 3, 4, 7])
+def test_png(tmp_path: Path, channels: int):
+    draw(forecast(channels), tmp_path / "out.png")
+    assert (tmp_path / "out.png").read_bytes().startswith(PNG)
+
+
+def test_svg_names_model_and_channels(tmp_path: Path):
+    import matplotlib as mpl
+
+    with mpl.rc_context({"svg.fonttype": "none"}):
+        draw(forecast(5), tmp_path / "out.svg")
+    text = (tmp_path / "out.svg").read_text()
+    assert "weather@1: 24 steps of history, 6 ahead" in text
+    assert all(f">channel {i}<" in text for i in range(5))
+
+
+def test_an_unknown_format(tmp_path: Path):
+    with pytest.raises(ValueError, match="xyz"):
+        draw(forecast(1), tmp_path / "out.xyz")

@@ -1,0 +1,65 @@
+import pytest
+
+from bundle.manifest import Accuracy, Check, TestResult, Verification
+from foretell.report import print_test, print_verification
+
+
+def accuracy(mse: float, mae: float) -> Accuracy:
+    return Accuracy(mse=mse, mae=mae)
+
+
+def rows(text: str) -> list[list[str]]:
+    """The cells of the body, row by row."""
+    return [
+        [cell.strip() for cell in line.strip("│").split("│")]
+        for line in text.splitlines()
+        if line.startswith("│")
+    ]
+
+
+def test_verification(capsys: pytest.CaptureFixture[str]):
+    good = Check(
+        name="graph, batch 1",
+        windows=120,
+        excluded=8,
+        max_error=3.21e-6,
+        median_error=4e-7,
+        tolerance=1e-5,
+    )
+    bad = good.model_copy(update={"name": "graph, a name that is long " * 4, "max_error": 0.5})
+    print_verification(Verification(reference="torch float64", provider="CPU", checks=(good, bad)))
+    text = capsys.readouterr().out
+    assert "CPU against torch float64" in text
+    first, second = rows(text)
+    assert first == ["graph, batch 1", "120", "8", "4.0e-07", "3.2e-06", "1e-05", "ok"]
+    # A pipe is not cut to the width of a terminal.
+    assert second[0] == bad.name.strip()
+    assert second[-1] == "FAILED"
+
+
+def test_accuracy(capsys: pytest.CaptureFixture[str]):
+    result = TestResult(
+        windows=1729,
+        model=accuracy(0.453211, 0.4),
+        onnx=accuracy(0.453212, 0.4),
+        last_value=accuracy(0.887, 0.6),
+        seasonal_naive=accuracy(0.832, 0.5),
+        season=24,
+    )
+    bare = result.model_copy(update={"onnx": None, "seasonal_naive": None})
+    print_test({"patchtst": result, "unknown": None, "bare": bare})
+    first, second = rows(capsys.readouterr().out)
+    assert first == [
+        "patchtst",
+        "1729",
+        "0.45321 / 0.40000",
+        "0.45321 / 0.40000",
+        "0.88700 / 0.60000",
+        "0.83200 / 0.50000",
+    ]
+    assert second == ["bare", "1729", "0.45321 / 0.40000", "-", "0.88700 / 0.60000", "-"]
+
+
+def test_no_accuracy_prints_nothing(capsys: pytest.CaptureFixture[str]):
+    print_test({"patchtst": None})
+    assert capsys.readouterr().out == ""
