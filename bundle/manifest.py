@@ -110,7 +110,7 @@ class Check(_Part):
     """
 
     name: str
-    windows: Positive
+    windows: Annotated[int, Field(ge=0)]
     excluded: Annotated[int, Field(ge=0)] = 0
     max_error: float
     median_error: float

@@ -1,20 +1,28 @@
 """Comparing exported graphs with torch, number by number.
 
-The reference is the plain model in float64. A forecast passes when its relative error
-(`bundle.comparison`) is at most `TOLERANCE` in every window; attention passes when every weight is
-within `TOLERANCE` and every auto-correlation keeps the same set of lags.
+The reference is the plain model in float64. The rules:
 
-Auto-correlation keeps the k largest correlations: where the k-th and the next differ by less than
-twice the rounding error of the correlation, rounding alone decides, for torch's own float32 as much
-as for the graph. Such windows are ill-conditioned; they are counted, not compared. What differs by
-more than rounding does is no excuse: a wrong graph leaves out no window by being wrong.
+- Natural windows: a forecast passes when its relative error (`bundle.comparison`) is at most
+  `TOLERANCE` in every window, alone, in batches, and alone against among others; attention passes
+  when every weight is within `TOLERANCE` and every auto-correlation keeps the same set of lags.
+- Adversarial windows lie far outside of the data, where a model may amplify rounding without bound:
+  there a graph may be `_SLACK` times as wrong as torch's own float32, if that is more. Every
+  auto-correlation must keep the same set of lags.
+- Ill-conditioned windows are counted, not compared. Auto-correlation keeps the k largest
+  correlations: where the k-th and the next differ by less than twice the rounding error of the
+  correlation, rounding alone decides, for torch's own float32 as much as for the graph. A graph
+  that differs by more than rounding does leaves out no window by being wrong.
+- Every forecast is finite, also of the windows that are not compared.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from bundle.comparison import relative_error
@@ -28,80 +36,165 @@ from models.forecaster import Forecaster
 
 TOLERANCE = 1e-5
 BATCHES = (1, 3, 64)
+_SLACK = 10
 # The most that is taken for rounding, relative to the largest correlation of the window.
 _ROUNDING = 1e-4
 
 Outputs = dict[str, NDArray[np.generic]]
+Errors = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 
+@dataclass(frozen=True)
+class Verified:
+    """What `verify` found.
+
+    Attributes:
+        verification: The checks, passed or not.
+        windows: The natural windows, the best-conditioned ones first.
+        reference: Their forecasts in float64, in the same order.
+    """
+
+    verification: Verification
+    windows: WindowSet
+    reference: Reference
+
+
 def verify(
-    model: Forecaster, scaler: Scaler, folder: Path, windows: WindowSet
-) -> tuple[Verification, WindowSet, Reference]:
+    model: Forecaster,
+    scaler: Scaler,
+    folder: Path,
+    windows: WindowSet,
+    adversarial: Iterable[WindowSet] = (),
+) -> Verified:
     """Compare both graphs of a folder with the model they were made of.
 
     Args:
         model: The plain trained model.
         scaler: Its standardisation.
         folder: Where the graphs and their weights are.
-        windows: What to compare on; at least one of them must be well-conditioned.
-
-    Returns:
-        The checks, passed or not, and the best-conditioned windows with their reference first.
+        windows: Natural ones; at least one of them must be well-conditioned.
+        adversarial: Sets of windows far outside of the data.
 
     Raises:
-        ExportError: every window is ill-conditioned.
+        ExportError: every natural window is ill-conditioned, or a forecast is not finite.
     """
-    graph = Graph(folder / FORECAST_GRAPH)
+    comparison = _Comparison(model, scaler, folder)
     reference = compute_reference(model, scaler, windows)
-    explained = Graph(folder / EXPLAIN_GRAPH).run(windows.inputs)
+    explained = comparison.explain(windows)
     headroom = _headroom(model.stages, explained, reference.outputs)
-    clear = headroom > 1
-    if not clear.any():
+    if not (headroom > 1).any():
         raise ExportError(
             f"all {len(windows)} windows are ill-conditioned: rounding decides which lags the "
             "auto-correlation keeps"
         )
-    scale = np.array(scaler.std)
-    expected = reference.forecast
-
-    def check(name: str, errors: NDArray[np.float64], compared: Mask) -> Check:
-        return Check(
-            name=f"{name}, {windows.name} windows",
-            windows=int(compared.sum()),
-            excluded=int((~compared).sum()),
-            max_error=float(errors[compared].max()),
-            median_error=float(np.median(errors[compared])),
-            tolerance=TOLERANCE,
-        )
-
-    checks = []
-    by_batch: dict[int, NDArray[np.float32]] = {}
-    for size in BATCHES:
-        by_batch[size] = np.concatenate(
-            [graph.forecast(*batch.inputs) for batch in windows.batches(size)]
-        )
-        errors = relative_error(by_batch[size], expected, scale)
-        checks.append(check(f"{FORECAST_GRAPH}, batch {size}", errors, clear))
-    together = relative_error(by_batch[BATCHES[-1]], by_batch[BATCHES[0]], scale)
-    checks.append(check(f"{FORECAST_GRAPH}, alone against among {BATCHES[-1]}", together, clear))
-    errors = relative_error(explained["forecast"].astype(np.float32), expected, scale)
-    checks.append(check(f"{EXPLAIN_GRAPH}, forecast", errors, clear))
-    for stage in model.stages:
-        errors = _attention_error(stage, explained, reference.outputs)
-        checks.append(check(f"{EXPLAIN_GRAPH}, {stage.name}", errors, clear))
-
-    verification = Verification(
-        reference="torch float64", provider=graph.provider, checks=tuple(checks)
-    )
+    checks = comparison.natural(windows, reference, explained, headroom > 1)
+    for kind in adversarial:
+        checks += comparison.adversarial(kind)
     order = np.argsort(-headroom, kind="stable")
-    best = Reference({name: output[order] for name, output in reference.outputs.items()})
-    return verification, windows.take(order), best
+    return Verified(
+        Verification(
+            reference="torch float64", provider=comparison.graph.provider, checks=tuple(checks)
+        ),
+        windows.take(order),
+        Reference({name: output[order] for name, output in reference.outputs.items()}),
+    )
 
 
-def _headroom(
-    stages: tuple[AttentionStage, ...], found: Outputs, expected: Outputs
-) -> NDArray[np.float64]:
+class _Comparison:
+    """Both graphs of a folder next to their model."""
+
+    def __init__(self, model: Forecaster, scaler: Scaler, folder: Path) -> None:
+        self.model = model
+        self.scaler = scaler
+        self.scale = np.array(scaler.std)
+        self.graph = Graph(folder / FORECAST_GRAPH)
+        self.explain_graph = Graph(folder / EXPLAIN_GRAPH)
+
+    def explain(self, windows: WindowSet) -> Outputs:
+        """All outputs of the explain graph, whose forecast must be finite."""
+        explained = self.explain_graph.run(windows.inputs)
+        finite = np.isfinite(explained["forecast"].astype(np.float64)).all(axis=(1, 2))
+        if not finite.all():
+            raise ExportError(
+                f"{(~finite).sum()} of {len(windows)} {windows.name} windows have a forecast that "
+                "is not finite"
+            )
+        return explained
+
+    def natural(
+        self, windows: WindowSet, reference: Reference, explained: Outputs, clear: Mask
+    ) -> list[Check]:
+        """Forecasts in batches of every size, and the attention of every stage."""
+        forecasts = {
+            size: np.concatenate(
+                [self.graph.forecast(*batch.inputs) for batch in windows.batches(size)]
+            )
+            for size in BATCHES
+        }
+        found = {f"batch {size}": self._error(part, reference) for size, part in forecasts.items()}
+        largest = BATCHES[-1]
+        found[f"alone against among {largest}"] = relative_error(
+            forecasts[largest], forecasts[1], self.scale
+        )
+        checks = [
+            _check(f"{FORECAST_GRAPH}, {what}, {windows.name} windows", errors, clear, TOLERANCE)
+            for what, errors in found.items()
+        ]
+        seen = {"forecast": self._error(explained["forecast"], reference)}
+        for stage in self.model.stages:
+            seen[stage.name] = _attention_error(stage, explained, reference.outputs)
+        return checks + [
+            _check(f"{EXPLAIN_GRAPH}, {what}, {windows.name} windows", errors, clear, TOLERANCE)
+            for what, errors in seen.items()
+        ]
+
+    def adversarial(self, windows: WindowSet) -> list[Check]:
+        """The forecast, and the lags of all auto-correlations."""
+        reference = compute_reference(self.model, self.scaler, windows)
+        rounded = compute_reference(self.model, self.scaler, windows, torch.float32)
+        explained = self.explain(windows)
+        clear = _headroom(self.model.stages, explained, reference.outputs) > 1
+        allowed = TOLERANCE
+        if clear.any():
+            own = self._error(rounded.outputs["forecast"], reference)[clear].max()
+            allowed = max(TOLERANCE, _SLACK * float(own))
+        forecast = self.graph.forecast(*windows.inputs)
+        checks = [
+            _check(
+                f"{FORECAST_GRAPH}, {windows.name} windows",
+                self._error(forecast, reference),
+                clear,
+                allowed,
+            )
+        ]
+        lags = [
+            _lags_differ(stage, explained, reference.outputs)
+            for stage in self.model.stages
+            if stage.kind == "autocorrelation"
+        ]
+        if lags:
+            differ = np.any(lags, axis=0).astype(np.float64)
+            checks.append(_check(f"lag sets, {windows.name} windows", differ, clear, 0.0))
+        return checks
+
+    def _error(self, forecast: NDArray[np.generic], reference: Reference) -> Errors:
+        return relative_error(forecast.astype(np.float64), reference.forecast, self.scale)
+
+
+def _check(name: str, errors: Errors, compared: Mask, tolerance: float) -> Check:
+    counted = errors[compared] if compared.any() else np.zeros(1)
+    return Check(
+        name=name,
+        windows=int(compared.sum()),
+        excluded=int((~compared).sum()),
+        max_error=float(counted.max()),
+        median_error=float(np.median(counted)),
+        tolerance=tolerance,
+    )
+
+
+def _headroom(stages: tuple[AttentionStage, ...], found: Outputs, expected: Outputs) -> Errors:
     """How many times the margin of the last kept lag exceeds what rounding could bridge.
 
     Returns:
@@ -126,27 +219,32 @@ def _headroom(
     return smallest
 
 
-def _attention_error(
-    stage: AttentionStage, found: Outputs, expected: Outputs
-) -> NDArray[np.float64]:
+def _attention_error(stage: AttentionStage, found: Outputs, expected: Outputs) -> Errors:
     """Largest difference of an attention weight, `[batch]`; infinite where the lags differ."""
     if stage.kind == "softmax":
         name = stage.outputs[0]
         return _largest(found[name].astype(np.float64) - expected[name].astype(np.float64))
-    by_lag = []
-    for outputs in (found, expected):
-        lags = outputs[f"{stage.name}.lags"].astype(np.int64)
-        weights = np.full((len(lags), stage.query.length), np.inf)
-        np.put_along_axis(
-            weights, lags, outputs[f"{stage.name}.lag_weights"].astype(np.float64), axis=1
-        )
-        by_lag.append(weights)
-    same = (np.isfinite(by_lag[0]) == np.isfinite(by_lag[1])).all(axis=1)
-    with np.errstate(invalid="ignore"):
-        difference = _largest(np.nan_to_num(by_lag[0] - by_lag[1]))
-    return np.where(same, difference, np.inf)
+    by_lag = [_weights_by_lag(stage, outputs) for outputs in (found, expected)]
+    difference = _largest(np.nan_to_num(by_lag[0]) - np.nan_to_num(by_lag[1]))
+    return np.where(_lags_differ(stage, found, expected), np.inf, difference)
 
 
-def _largest(difference: NDArray[np.float64]) -> NDArray[np.float64]:
-    largest: NDArray[np.float64] = np.abs(difference).reshape(len(difference), -1).max(axis=1)
+def _lags_differ(stage: AttentionStage, found: Outputs, expected: Outputs) -> Mask:
+    """Whether an auto-correlation keeps another set of lags, `[batch]`."""
+    by_lag = [_weights_by_lag(stage, outputs) for outputs in (found, expected)]
+    differ: Mask = (np.isnan(by_lag[0]) != np.isnan(by_lag[1])).any(axis=1)
+    return differ
+
+
+def _weights_by_lag(stage: AttentionStage, outputs: Outputs) -> Errors:
+    """`[batch, lags]`, NaN at lags that were not kept."""
+    lags = outputs[f"{stage.name}.lags"].astype(np.int64)
+    weights = np.full((len(lags), stage.query.length), np.nan)
+    kept = outputs[f"{stage.name}.lag_weights"].astype(np.float64)
+    np.put_along_axis(weights, lags, kept, axis=1)
+    return weights
+
+
+def _largest(difference: Errors) -> Errors:
+    largest: Errors = np.abs(difference).reshape(len(difference), -1).max(axis=1)
     return largest

@@ -17,15 +17,15 @@ from bundle import layout
 from bundle.checksums import sha256
 from bundle.frequency import Frequency
 from bundle.manifest import Manifest, TestResult, Verification, read
+from export.adversarial import adversarial
 from export.errors import ExportError
 from export.graphs import OPSET, trace
-from export.reference import Reference
 from export.rewrites import inference_form
 from export.runtime import Graph
 from export.serving_form import GraphKind, ServingForm
-from export.verification import verify
+from export.verification import Verified, verify
 from export.weights import share_weights
-from export.windows import WindowSet, natural, synthetic, test_windows
+from export.windows import natural, synthetic, test_windows
 from models.checkpoint import Checkpoint, CheckpointInfo, load
 from models.data.csv import read_csv
 from models.data.table import Table
@@ -36,6 +36,7 @@ _GRAPHS: dict[GraphKind, str] = {
     "explain": layout.EXPLAIN_GRAPH,
 }
 _VERIFIED_WINDOWS = 128
+_ADVERSARIAL_WINDOWS = 16
 _PROBES = 4
 # A server may run the probes on another device, whose rounding differs.
 _PROBE_TOLERANCE = 1e-4
@@ -109,16 +110,19 @@ def verify_bundle(bundle: Path, checkpoint: Path, data: Path | None = None) -> V
     loaded = load(checkpoint)
     if loaded.info.config.model_dump(mode="json") != manifest.config:
         raise ExportError(f"{checkpoint}: its configuration is not that of {bundle}")
-    windows = _windows(loaded.info, _table(loaded, data), seed=0)
-    return verify(loaded.model, loaded.info.scaler, bundle, windows)[0]
+    return _verify(loaded, _table(loaded, data), bundle, seed=0).verification
 
 
-def _windows(info: CheckpointInfo, table: Table | None, seed: int) -> WindowSet:
-    """Windows to verify on: of the test split, or synthetic ones where there is no data."""
+def _verify(checkpoint: Checkpoint, table: Table | None, folder: Path, seed: int) -> Verified:
+    """Verify on windows of the test split, or synthetic ones without data, and adversarial ones."""
+    info, model = checkpoint
     split = test_windows(info, table) if table is not None else None
     if split is None:
-        return synthetic(info, _VERIFIED_WINDOWS, seed)
-    return natural(split, _VERIFIED_WINDOWS, seed)
+        windows = synthetic(info, _VERIFIED_WINDOWS, seed)
+    else:
+        windows = natural(split, _VERIFIED_WINDOWS, seed)
+    few = windows.take(slice(_ADVERSARIAL_WINDOWS))
+    return verify(model, info.scaler, folder, windows, adversarial(few, info.scaler, seed))
 
 
 def _write(
@@ -137,8 +141,8 @@ def _write(
     for file, proto in graphs.items():
         onnx.save(proto, folder / file)
 
-    windows = _windows(info, table, seed)
-    verification, best, reference = verify(model, scaler, folder, windows)
+    verified = _verify(checkpoint, table, folder, seed)
+    verification = verified.verification
     if not verification.passed:
         failed = "; ".join(
             f"{check.name}: error {check.max_error:.1e}, at most {check.tolerance:.0e} allowed"
@@ -146,7 +150,7 @@ def _write(
             if not check.passed
         )
         raise ExportError(f"the graphs do not equal the model, nothing is written: {failed}")
-    _write_probes(folder / layout.PROBES, best, reference)
+    _write_probes(folder / layout.PROBES, verified)
 
     manifest = Manifest(
         name=name,
@@ -183,14 +187,14 @@ def _table(checkpoint: Checkpoint, data: Path | None) -> Table | None:
     return info.data.read(info.channels, frequency)
 
 
-def _write_probes(path: Path, windows: WindowSet, reference: Reference) -> None:
+def _write_probes(path: Path, verified: Verified) -> None:
     """Store the best-conditioned windows with the forecasts they must give."""
-    probes = windows.take(slice(_PROBES))
+    probes = verified.windows.take(slice(_PROBES))
     arrays = {
         "history": probes.history,
         "history_calendar": probes.history_calendar,
         "future_calendar": probes.future_calendar,
-        "forecast": reference.forecast[:_PROBES].astype(np.float32),
+        "forecast": verified.reference.forecast[:_PROBES].astype(np.float32),
     }
     present = {key: array for key, array in arrays.items() if array is not None}
     np.savez(path, allow_pickle=False, **present)

@@ -136,7 +136,7 @@ def _check_first(first: Timestamp, frequency: Frequency, place: str) -> None:
     nearest = frequency.steps_from(first.wall, 1)[0]
     if nearest != first.wall:
         raise InvalidInputError(
-            f"no step of frequency {frequency} falls on it; the nearest is {_shown(nearest)}",
+            f"no step of frequency {frequency} falls on it; the next one is {_shown(nearest)}",
             param=place,
         )
 

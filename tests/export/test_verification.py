@@ -5,6 +5,7 @@ import torch
 
 from bundle import layout
 from bundle.comparison import relative_error
+from export.adversarial import adversarial
 from export.errors import ExportError
 from export.verification import TOLERANCE, verify
 from export.windows import WindowSet, synthetic
@@ -45,7 +46,8 @@ def test_graphs_equal_torch_float32_alone_and_in_batches(bundles, checkpoints, n
 def test_every_check_passes_on_the_right_model(bundles, checkpoints, name):
     loaded = load(checkpoints[name])
     windows = synthetic(loaded.info, 32, seed=1)
-    verification, _, reference = verify(loaded.model, loaded.info.scaler, bundles[name], windows)
+    verified = verify(loaded.model, loaded.info.scaler, bundles[name], windows)
+    verification, reference = verified.verification, verified.reference
     assert verification.passed
     compared = {check.name.split(",")[1].strip() for check in verification.checks}
     assert {"batch 1", "batch 3", "batch 64"} <= compared
@@ -61,7 +63,8 @@ def test_another_model_fails(bundles, checkpoints, name):
     with torch.no_grad():
         weight.mul_(1.001)
     windows = synthetic(loaded.info, 16, seed=1)
-    verification, _, _ = verify(loaded.model, loaded.info.scaler, bundles[name], windows)
+    verified = verify(loaded.model, loaded.info.scaler, bundles[name], windows)
+    verification = verified.verification
     assert not verification.passed
 
 
@@ -70,7 +73,8 @@ def test_wrong_correlations_excuse_no_window(bundles, checkpoints):
     windows = synthetic(loaded.info, 32, seed=1)
     with torch.no_grad():
         loaded.model.encoder_layers[0].attention.query.weight.neg_()
-    verification, _, _ = verify(loaded.model, loaded.info.scaler, bundles["autoformer"], windows)
+    verified = verify(loaded.model, loaded.info.scaler, bundles["autoformer"], windows)
+    verification = verified.verification
     assert not verification.passed
     assert max(check.excluded for check in verification.checks) <= 3
 
@@ -90,7 +94,8 @@ def test_wrong_attention_fails(bundles, checkpoints):
             return explained._replace(attention=maps)
 
     loaded.model.__class__ = Sharpened
-    verification, _, _ = verify(loaded.model, loaded.info.scaler, bundles["patchtst"], windows)
+    verified = verify(loaded.model, loaded.info.scaler, bundles["patchtst"], windows)
+    verification = verified.verification
     failed = [check.name for check in verification.checks if not check.passed]
     assert failed == [
         f"{layout.EXPLAIN_GRAPH}, {stage.name}, synthetic windows" for stage in loaded.model.stages
@@ -112,7 +117,8 @@ def test_ill_conditioned_windows_are_left_out_and_counted(bundles, checkpoints):
     both = WindowSet(
         "mixed", *(np.concatenate(pair) for pair in zip(good.inputs, ties.inputs, strict=True))
     )
-    verification, best, _ = verify(loaded.model, loaded.info.scaler, bundles["autoformer"], both)
+    verified = verify(loaded.model, loaded.info.scaler, bundles["autoformer"], both)
+    verification, best = verified.verification, verified.windows
     assert verification.passed
     assert all(check.excluded >= 4 for check in verification.checks)
     # The best-conditioned windows come first, ties last.
@@ -123,3 +129,37 @@ def test_nothing_but_ill_conditioned_windows_is_an_error(bundles, checkpoints):
     loaded = load(checkpoints["autoformer"])
     with pytest.raises(ExportError, match="ill-conditioned"):
         verify(loaded.model, loaded.info.scaler, bundles["autoformer"], periodic(loaded, 4))
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_adversarial_windows(bundles, checkpoints, name):
+    loaded = load(checkpoints[name])
+    scaler = loaded.info.scaler
+    windows = synthetic(loaded.info, 8, seed=1)
+    kinds = list(adversarial(windows, scaler, seed=1))
+    verification = verify(loaded.model, scaler, bundles[name], windows, kinds).verification
+    assert verification.passed
+    found = {check.name for check in verification.checks}
+    for kind in kinds:
+        assert f"{layout.FORECAST_GRAPH}, {kind.name} windows" in found
+        assert (f"lag sets, {kind.name} windows" in found) == (name == "autoformer")
+
+
+def test_other_lags_on_adversarial_windows_fail(bundles, checkpoints):
+    loaded = load(checkpoints["autoformer"])
+    scaler = loaded.info.scaler
+    windows = synthetic(loaded.info, 8, seed=1)
+    kinds = [kind for kind in adversarial(windows, scaler, seed=1) if kind.name == "trend"]
+    with torch.no_grad():
+        loaded.model.encoder_layers[0].attention.query.weight.neg_()
+    verification = verify(loaded.model, scaler, bundles["autoformer"], windows, kinds).verification
+    (lags,) = [check for check in verification.checks if check.name == "lag sets, trend windows"]
+    assert not lags.passed
+
+
+def test_a_forecast_that_is_not_finite_is_an_error(bundles, checkpoints):
+    loaded = load(checkpoints["patchtst"])
+    windows = synthetic(loaded.info, 4, seed=1)
+    windows.history[2] = np.nan
+    with pytest.raises(ExportError, match=r"1 of 4 synthetic windows .* not finite"):
+        verify(loaded.model, loaded.info.scaler, bundles["patchtst"], windows)

@@ -7,6 +7,7 @@ import torch
 from click.testing import CliRunner, Result
 
 from bundle import layout
+from bundle.manifest import read
 from foretell.commands.verify import command
 from models.checkpoint import load, save
 from tests.export.conftest import CONFIGS, checkpoint_of
@@ -29,6 +30,15 @@ def test_from_the_probes(bundle: Path):
     assert "forecast.onnx, probes" in result.stdout
     assert "explain.onnx, probes" in result.stdout
     assert result.stdout.rstrip().endswith("repeat@1: verified")
+
+
+def test_report_prints_what_was_verified_at_export(bundle: Path):
+    (bundle / layout.WEIGHTS).unlink()
+    result = run(bundle, "--report")
+    assert result.exit_code == 0, result.stderr
+    assert "probes" not in result.stdout
+    for check in read(bundle).verification.checks:
+        assert check.name in result.stdout
 
 
 def test_needs_no_torch(bundle: Path):

@@ -60,7 +60,7 @@ def test_a_gap_at_the_end_of_time() -> None:
     [("B", "2024-03-02", "2024-03-04"), ("ME", "2024-02-10", "2024-02-29")],
 )
 def test_a_start_between_steps(frequency: str, start: str, nearest: str) -> None:
-    with pytest.raises(InvalidInputError, match=f"the nearest is {nearest}"):
+    with pytest.raises(InvalidInputError, match=f"the next one is {nearest}"):
         read(start, frequency=frequency)
 
 

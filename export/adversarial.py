@@ -1,0 +1,48 @@
+"""Windows that no data set has, to see where rounding shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from bundle.manifest import Scaler
+from export.windows import WindowSet
+
+_DAY = 24
+
+
+def adversarial(windows: WindowSet, scaler: Scaler, seed: int) -> Iterator[WindowSet]:
+    """Artificial histories in the place of real ones; the calendars stay.
+
+    Args:
+        windows: Real windows; the last kind mixes them in.
+        scaler: Offsets and amplitudes are in its units.
+        seed: Of levels, phases and noise.
+
+    Yields:
+        As many windows of each kind: `constant`, `zero`, `periodic` (24 steps exactly), `trend`,
+        `offset 30`, `offset 10000`, `tiny` (1e-6), and `mixed`, whose channels take turns.
+    """
+    random = np.random.default_rng(seed)
+    count, context, channels = windows.history.shape
+    each = (count, 1, channels)
+    step = np.arange(context)[None, :, None]
+    noise = random.normal(size=windows.history.shape)
+    mean, std = np.array(scaler.mean), np.array(scaler.std)
+    real = (windows.history - mean) / std
+    kinds = {
+        "constant": random.normal(size=each) + 0 * noise,
+        "zero": 0 * noise,
+        "periodic": np.sin(2 * np.pi * (step / _DAY + random.uniform(size=each))),
+        "trend": 3 * random.normal(size=each) * step / context,
+        "offset 30": 30 + noise,
+        "offset 10000": 10_000 + noise,
+        "tiny": 1e-6 * noise,
+    }
+    turns = np.stack([real, *kinds.values()])
+    taken = np.arange(channels) % len(turns)
+    kinds["mixed"] = np.moveaxis(turns[taken, :, :, np.arange(channels)], 0, -1)
+    for name, standardised in kinds.items():
+        yield replace(windows, name=name, history=(standardised * std + mean).astype(np.float32))
