@@ -153,6 +153,8 @@ class Manifest(_Part):
         calendar: Calendar features it reads, or None.
         scaler: Its standardisation.
         attention: What `explain.onnx` returns besides the forecast.
+        margin_bound: The graphs' `margin` below which rounding may decide which lags an
+            auto-correlation keeps; None for models without one.
         test: Accuracy on the test split, if it was measured.
         verification: The comparisons with torch.
         probe_tolerance: Largest error when the server replays the probes.
@@ -175,6 +177,7 @@ class Manifest(_Part):
     calendar: Calendar | None
     scaler: Scaler
     attention: tuple[AttentionStage, ...]
+    margin_bound: Annotated[float, Field(ge=0)] | None = None
     test: TestResult | None
     verification: Verification
     probe_tolerance: float

@@ -37,6 +37,8 @@ from models.forecaster import Forecaster
 TOLERANCE = 1e-5
 BATCHES = (1, 3, 64)
 _SLACK = 10
+# Other windows may round worse than the natural ones that were measured.
+_RESERVE = 4
 # The most that is taken for rounding, relative to the largest correlation of the window.
 _ROUNDING = 1e-4
 
@@ -53,11 +55,14 @@ class Verified:
         verification: The checks, passed or not.
         windows: The natural windows, the best-conditioned ones first.
         reference: Their forecasts in float64, in the same order.
+        margin_bound: The `margin` below which rounding may decide an auto-correlation's lags; None
+            without one.
     """
 
     verification: Verification
     windows: WindowSet
     reference: Reference
+    margin_bound: float | None
 
 
 def verify(
@@ -98,6 +103,7 @@ def verify(
         ),
         windows.take(order),
         Reference({name: output[order] for name, output in reference.outputs.items()}),
+        _margin_bound(model.stages, explained, reference.outputs, headroom > 1),
     )
 
 
@@ -209,14 +215,33 @@ def _headroom(stages: tuple[AttentionStage, ...], found: Outputs, expected: Outp
         if keep == exact.shape[1]:
             continue
         error = np.minimum(
-            np.abs(found[f"{stage.name}.correlation"].astype(np.float64) - exact).max(axis=1),
-            _ROUNDING * np.abs(exact).max(axis=1),
+            _correlation_error(stage, found, expected), _ROUNDING * np.abs(exact).max(axis=1)
         )
         ranked = np.sort(exact, axis=1)
         margin = ranked[:, -keep] - ranked[:, -keep - 1]
         with np.errstate(divide="ignore", invalid="ignore"):
             smallest = np.minimum(smallest, np.nan_to_num(margin / (2 * error), posinf=np.inf))
     return smallest
+
+
+def _margin_bound(
+    stages: tuple[AttentionStage, ...], found: Outputs, expected: Outputs, clear: Mask
+) -> float | None:
+    """Twice the largest rounding error of a correlation, relative to it, with a reserve."""
+    bounds = [
+        2
+        * _correlation_error(stage, found, expected)[clear]
+        / np.abs(expected[f"{stage.name}.correlation"].astype(np.float64)).max(axis=1)[clear]
+        for stage in stages
+        if stage.kind == "autocorrelation"
+    ]
+    return _RESERVE * float(np.max(bounds)) if bounds else None
+
+
+def _correlation_error(stage: AttentionStage, found: Outputs, expected: Outputs) -> Errors:
+    """Largest error of an auto-correlation's correlation, `[batch]`."""
+    name = f"{stage.name}.correlation"
+    return _largest(found[name].astype(np.float64) - expected[name].astype(np.float64))
 
 
 def _attention_error(stage: AttentionStage, found: Outputs, expected: Outputs) -> Errors:

@@ -166,6 +166,7 @@ def _write(
         calendar=info.config.calendar,
         scaler=scaler,
         attention=model.stages,
+        margin_bound=verified.margin_bound,
         test=_test_result(info, table, folder),
         verification=verification,
         probe_tolerance=_PROBE_TOLERANCE,

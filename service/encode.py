@@ -14,7 +14,7 @@ from service.attention import describe
 from service.decode import Job, Series
 from service.errors import InvalidInputError, ServiceError
 from service.failures import error_object
-from service.model import FORECAST
+from service.model import FORECAST, MARGIN
 from service.session import Arrays
 
 
@@ -86,6 +86,8 @@ def _forecast(
     if series.timestamps is not None:
         answer["start_timestamp"] = series.timestamps[0]
         answer["timestamps"] = series.timestamps
+    if manifest.margin_bound is not None:
+        answer["ill_conditioned"] = bool(own[MARGIN] < manifest.margin_bound)
     if series.columns is not None:
         answer["channels"] = [manifest.channels[column] for column in series.columns]
     if job.attention is not None:

@@ -28,6 +28,7 @@ HISTORY = "history"
 HISTORY_CALENDAR = "history_calendar"
 FUTURE_CALENDAR = "future_calendar"
 FORECAST = "forecast"
+MARGIN = "margin"
 
 # What one run may return of attention, 64 MiB: a long context has far more of it than of forecast.
 _ATTENTION_VALUES = 16 * 1024 * 1024
@@ -152,7 +153,8 @@ class Model:
 
     def _open(self, graph: str, outputs: Sequence[str]) -> Session:
         session = self._runtime.open(self._folder / graph)
-        self._check_signature(session, {FORECAST, *outputs})
+        margin = () if self.manifest.margin_bound is None else (MARGIN,)
+        self._check_signature(session, {FORECAST, *margin, *outputs})
         self._replay(session)
         _logger.info("opened %s on %s", session.graph, session.provider)
         return session

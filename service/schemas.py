@@ -204,6 +204,11 @@ class Forecast(BaseModel):
     channels: list[str] | None = Field(
         default=None, description="Columns, if the input named them."
     )
+    ill_conditioned: bool | None = Field(
+        default=None,
+        description="Auto-correlation: rounding may decide which lags count for this history (a "
+        "constant or exactly periodic one, say), so that another machine may forecast otherwise.",
+    )
     attention: list[Attention] | None = None
 
 

@@ -8,6 +8,8 @@ from bundle.errors import BundleError
 from bundle.manifest import read
 from export import write
 from export.errors import ExportError
+from export.runtime import Graph
+from export.windows import synthetic
 from models.checkpoint import load
 from models.data.errors import DataError
 from tests.export.conftest import CONFIGS, checkpoint_of
@@ -34,6 +36,19 @@ def test_accuracy_is_repeated_through_the_graph(bundles, name):
     test = read(bundles[name]).test
     assert test.onnx.mse == pytest.approx(test.model.mse, rel=1e-5)
     assert test.onnx.mae == pytest.approx(test.model.mae, rel=1e-5)
+
+
+def test_the_margin_tells_ill_conditioned_windows(bundles, checkpoints, data):
+    assert read(bundles["patchtst"]).margin_bound is None
+    bound = read(bundles["autoformer"]).margin_bound
+    assert 0 < bound < 1e-3
+    info = load(checkpoints["autoformer"]).info
+    windows = synthetic(info, 32, seed=4)
+    ties = np.tile(windows.history[:, :4], (1, 12, 1))
+    graph = Graph(bundles["autoformer"] / layout.FORECAST_GRAPH)
+    calendars = [np.zeros_like(part) for part in windows.inputs[1:]]
+    assert (graph.run([windows.history, *calendars])["margin"] > bound).mean() > 0.9
+    assert (graph.run([ties, *calendars])["margin"] < bound).all()
 
 
 def test_probes(bundles):

@@ -30,6 +30,7 @@ class Spec:
     Attributes:
         burn: Matrix products it wastes on each window, to be slow.
         fails: Whether the graph fails on a last value of 1 or more.
+        margin_bound: If set, the graphs have a margin: the first value of a one-channel history.
         changes: Fields of the manifest to write differently.
     """
 
@@ -43,6 +44,7 @@ class Spec:
     stages: tuple[AttentionStage, ...] = ()
     burn: int = 0
     fails: bool = False
+    margin_bound: float | None = None
     changes: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -113,6 +115,7 @@ def rewrite_manifest(folder: Path, spec: Spec) -> None:
         calendar=spec.calendar,
         scaler=Scaler(mean=(0.0,) * len(spec.channels), std=(1.0,) * len(spec.channels)),
         attention=spec.stages,
+        margin_bound=spec.margin_bound,
         test=None,
         verification=Verification(reference="numpy", provider="CPUExecutionProvider", checks=()),
         probe_tolerance=1e-4,
@@ -184,6 +187,12 @@ def _graph(spec: Spec, stages: tuple[AttentionStage, ...]) -> onnx.ModelProto:
         repeated = build.add("Add", [repeated, "found"], "guarded")
     build.add("Identity", [repeated], "forecast")
     build.output("forecast", 3)
+    if spec.margin_bound is not None:
+        build.constant("first", np.array([0]))
+        build.add("Gather", ["history", "first"], "oldest", axis=1)
+        build.constant("row", np.array([-1]))
+        build.add("Reshape", ["oldest", "row"], "margin")
+        build.output("margin", 1)
     for stage in stages:
         _explain(build, spec, stage)
     graph = helper.make_graph(

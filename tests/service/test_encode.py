@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from service.decode import Job, decode
 from service.encode import encode
 from service.errors import InvalidInputError
+from tests.service.bundles import Spec, write_bundle
 from tests.service.client import Client
 from tests.service.test_decode import EIGHT, PAIRS
 
@@ -87,3 +89,18 @@ def test_columns_come_back_in_the_order_they_came(client: Client) -> None:
     content = json.loads(encode(request, {"forecast": values}))["outputs"][0]["content"][0]
     assert content["channels"] == ["wind", "load"]
     assert content["mean_forecast"] == [[2.0, 1.0]]
+
+
+@pytest.mark.parametrize(("margin", "flagged"), [(0.5e-5, True), (2e-5, False)])
+def test_a_history_whose_lags_rounding_may_decide_is_flagged(
+    tmp_path: Path, margin: float, flagged: bool
+) -> None:
+    write_bundle(tmp_path, Spec(margin_bound=1e-5))
+    with Client(tmp_path) as client:
+        content = client.first({"inputs": [{"series": [margin, *EIGHT[1:]]}]})
+    assert content["ill_conditioned"] is flagged
+
+
+def test_without_auto_correlation_there_is_no_such_flag(client: Client) -> None:
+    answer = json.loads(encode(job(client, {"series": EIGHT}), outputs([1, 2, 3, 4])))
+    assert "ill_conditioned" not in answer["outputs"][0]["content"][0]
