@@ -4,22 +4,23 @@ ENV PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_
 
 FROM base AS build
 RUN python3 -m venv /opt/foretell
-COPY pyproject.toml constraints.txt README.md /src/
-COPY bundle /src/bundle
-COPY export /src/export
-COPY foretell /src/foretell
-COPY models /src/models
-COPY service /src/service
 WORKDIR /src
+ENV REQUIREMENTS="import sys, tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; print(*project['dependencies'], *project['optional-dependencies'][sys.argv[1]], sep='\\n')"
+COPY pyproject.toml constraints.txt /src/
 
+# What foretell needs comes first: a change of its code does not install it again.
 FROM build AS build-cpu
-RUN /opt/foretell/bin/pip install --constraint constraints.txt '.[cpu]' \
-    && /opt/foretell/bin/pip uninstall --yes pip setuptools
+RUN python3 -c "$REQUIREMENTS" cpu > requirements.txt \
+    && /opt/foretell/bin/pip install --constraint constraints.txt --requirement requirements.txt
+COPY . /src
+RUN /opt/foretell/bin/pip install --no-deps . && /opt/foretell/bin/pip uninstall --yes pip setuptools
 
 FROM build AS build-gpu
 # CUDA's libraries come as wheels: the host brings the driver alone.
-RUN /opt/foretell/bin/pip install --constraint constraints.txt '.[gpu]' \
-    && /opt/foretell/bin/pip uninstall --yes pip setuptools
+RUN python3 -c "$REQUIREMENTS" gpu > requirements.txt \
+    && /opt/foretell/bin/pip install --constraint constraints.txt --requirement requirements.txt
+COPY . /src
+RUN /opt/foretell/bin/pip install --no-deps . && /opt/foretell/bin/pip uninstall --yes pip setuptools
 
 FROM base AS serving
 RUN useradd --system --uid 10001 --no-create-home --shell /usr/sbin/nologin foretell

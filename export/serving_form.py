@@ -36,7 +36,7 @@ class ServingForm(nn.Module):
     """A model between its scaler and the inverse of it.
 
     The scaler stays an explicit subtraction and division: folded into the weights, data with a
-    large offset would lose its precision (docs: lag agreement of auto-correlation).
+    large offset would lose its precision, and auto-correlation its lags.
 
     Args:
         model: Standardised history to standardised forecast.
