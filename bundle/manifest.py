@@ -25,14 +25,16 @@ class Axis(_Part):
     """What the positions of an attention axis stand for.
 
     Position `i` covers the steps `start + i * stride` up to, not including, that plus `width`,
-    counted from the first forecast step (0; history is negative). The last `padding` positions
-    stand for no step: zeros that the model appends.
+    counted from the first forecast step (0; history is negative). Steps from `end` on, if given,
+    are none: the model repeats the one before. The last `padding` positions stand for no step:
+    zeros that the model appends.
     """
 
     length: Positive
     start: int
     stride: Positive = 1
     width: Positive = 1
+    end: int | None = None
     padding: Annotated[int, Field(ge=0)] = 0
 
 
@@ -228,6 +230,8 @@ def read(folder: Path) -> Manifest:
         return Manifest.model_validate_json(path.read_bytes())
     except FileNotFoundError:
         raise BundleError(f"{path}: missing") from None
+    except OSError as error:
+        raise BundleError(f"{path}: {error.strerror}") from None
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"]) or "manifest"

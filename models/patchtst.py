@@ -193,6 +193,7 @@ class PatchTST(Forecaster):
             start=-config.context,
             stride=config.stride,
             width=config.patch,
+            end=0,
         )
         return tuple(
             AttentionStage(

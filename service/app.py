@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,17 +13,21 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
+from service.doors.budget import BodyBudget
 from service.doors.operations import operations_router
 from service.doors.timeseries import timeseries_router
 from service.errors import ModelFailedError, QueueFullError, ServiceError
 from service.failures import error_fields, error_object, status_of
 from service.metrics import Metrics
 from service.middleware import Observed
+from service.offload import Offload
 from service.openapi import describe_requests
 from service.repository import Repository
 from service.settings import Settings
 
 _logger = logging.getLogger(__name__)
+
+_LAST_RUNS_SECONDS = 0.5
 
 
 def create_app(settings: Settings, repository: Repository, metrics: Metrics) -> FastAPI:
@@ -33,11 +38,15 @@ def create_app(settings: Settings, repository: Repository, metrics: Metrics) -> 
         repository: The served models; closed when the application shuts down.
         metrics: Where requests are counted.
     """
+    budget = BodyBudget(settings.max_buffered_bytes)
+    offload = Offload()
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
-        repository.close(settings.grace_seconds)
+        offload.close()
+        # Every request was answered by now or was cut off: nobody waits for a model any more.
+        await asyncio.to_thread(repository.close, _LAST_RUNS_SECONDS)
 
     async def refuse(_: Request, error: Exception) -> Response:
         assert isinstance(error, ServiceError)  # noqa: S101 - what it is registered for
@@ -59,7 +68,9 @@ def create_app(settings: Settings, repository: Repository, metrics: Metrics) -> 
     app = FastAPI(
         title="foretell",
         version=metadata.version("foretell"),
-        description="Forecasts of verified transformer models.",
+        description="Forecasts of verified transformer models. The page at `/docs` loads its "
+        "script and style from cdn.jsdelivr.net, which the browser must reach; `/openapi.json` "
+        "needs no other host.",
         lifespan=lifespan,
         redoc_url=None,
         redirect_slashes=False,
@@ -67,7 +78,7 @@ def create_app(settings: Settings, repository: Repository, metrics: Metrics) -> 
     app.add_middleware(Observed, metrics=metrics)
     app.add_exception_handler(ServiceError, refuse)
     app.add_exception_handler(HTTPException, refuse_route)
-    app.include_router(timeseries_router(repository, settings))
+    app.include_router(timeseries_router(repository, settings, budget, offload))
     app.include_router(operations_router(repository, metrics))
     describe_requests(app)
     return app

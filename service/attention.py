@@ -167,15 +167,21 @@ def labels(axis: Axis, timeline: Timeline | None) -> list[Label]:
     count = axis.length - axis.padding
     names: list[int] | list[str]
     span = (count - 1) * axis.stride + axis.width
+    if axis.end is not None:
+        span = min(span, axis.end - axis.start)
     if timeline is None:
         names = list(range(axis.start, axis.start + span))
     else:
         names = timeline.labels(axis.start, span)
+
+    def name(offset: int) -> int | str:
+        return names[min(offset, span - 1)]
+
     firsts = range(0, count * axis.stride, axis.stride)
     if axis.width == 1:
-        found: list[Label] = [names[first] for first in firsts]
+        found: list[Label] = [name(first) for first in firsts]
     else:
-        found = [{"start": names[first], "end": names[first + axis.width - 1]} for first in firsts]
+        found = [{"start": name(first), "end": name(first + axis.width - 1)} for first in firsts]
     return found + [None] * axis.padding
 
 

@@ -6,6 +6,7 @@ of a batch is filled from the work behind it. Rows of different graphs never sha
 
 from __future__ import annotations
 
+import copy
 import math
 import threading
 import time
@@ -18,7 +19,13 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from service.errors import DeadlineExceededError, NotReadyError, QueueFullError
+from service.errors import (
+    DeadlineExceededError,
+    ModelFailedError,
+    NotReadyError,
+    QueueFullError,
+    ServiceError,
+)
 
 Arrays = dict[str, NDArray[Any]]
 Run = Callable[[str, Arrays], Arrays]
@@ -117,7 +124,8 @@ class Batcher:
 
         Returns:
             A future of `[windows, …]` by output name. Cancelling it frees what still waits. It may
-            fail with `DeadlineExceededError`, with `NotReadyError`, or with what `run` raised.
+            fail with `DeadlineExceededError`, with `NotReadyError`, with a `ServiceError` that
+            `run` raised, or with `ModelFailedError` because of anything else.
 
         Raises:
             QueueFullError: the windows do not fit the queue.
@@ -128,18 +136,20 @@ class Batcher:
         with self._changed:
             if self._closed:
                 raise NotReadyError("the server is stopping")
-            if self._waiting + windows > self._max_queue:
-                self._drop_abandoned()
-            if self._waiting + windows > self._max_queue:
-                raise QueueFullError(
-                    f"{self._waiting} windows are waiting and {windows} more do not fit: "
-                    f"at most {self._max_queue} may wait",
-                    retry_after=self._drain_seconds(),
-                )
+            self._check_room(windows)
             self._queues.setdefault(graph, deque()).append(work)
             self._waiting += windows
             self._changed.notify(windows)
         return work.future
+
+    def check_room(self) -> None:
+        """Find out early whether work can be submitted at all.
+
+        Raises:
+            QueueFullError: not even one window fits the queue.
+        """
+        with self._changed:
+            self._check_room(1)
 
     def close(self, timeout: float) -> None:
         """Refuse new work, finish what was accepted, and stop the threads.
@@ -159,6 +169,16 @@ class Batcher:
             self._waiting = 0
             for work in left:
                 _fail(work, NotReadyError("the server stopped before this was run"))
+
+    def _check_room(self, windows: int) -> None:
+        if self._waiting + windows > self._max_queue:
+            self._drop_abandoned()
+        if self._waiting + windows > self._max_queue:
+            raise QueueFullError(
+                f"{self._waiting} windows are waiting and {windows} more do not fit: "
+                f"at most {self._max_queue} may wait",
+                retry_after=self._drain_seconds(),
+            )
 
     def _drop_abandoned(self) -> None:
         """Free the places of work that was cancelled or has expired."""
@@ -223,27 +243,37 @@ class Batcher:
         return min(self._queues.values(), key=lambda queue: queue[0].submitted, default=None)
 
     def _process(self, batch: list[_Slice]) -> None:
+        """Run a batch; whatever goes wrong is told to those who wait, and the thread lives on."""
+        try:
+            for work in self._complete(batch):
+                # Copies much, and others need the lock.
+                outputs = _join([work.parts[start] for start in sorted(work.parts)])
+                with self._changed:
+                    _succeed(work, outputs)
+        except Exception as error:
+            with self._changed:
+                for part in batch:
+                    _fail(part.work, _own(error))
+
+    def _complete(self, batch: list[_Slice]) -> list[_Work]:
+        """Run a batch; returns the work that now has all its parts."""
         started = time.monotonic()
         for part in batch:
             if part.start == 0:
                 self._observer.waited(started - part.work.submitted)
-        try:
-            outputs = self._run(batch[0].work.graph, _assemble(batch))
-        except Exception as error:
-            with self._changed:
-                for part in batch:
-                    _fail(part.work, error)
-            return
+        outputs = self._run(batch[0].work.graph, _assemble(batch))
         windows = sum(part.stop - part.start for part in batch)
         seconds = time.monotonic() - started
         self._observer.ran(windows, seconds)
         first = 0
         with self._changed:
             self._window_seconds = _smoothed(self._window_seconds, seconds / windows)
-            for part in batch:
-                last = first + part.stop - part.start
-                _deliver(part, {name: rows[first:last] for name, rows in outputs.items()})
+            for work, start, stop in batch:
+                last = first + stop - start
+                work.parts[start] = {name: rows[first:last] for name, rows in outputs.items()}
+                work.delivered += stop - start
                 first = last
+            return [work for work, _, _ in batch if work.delivered == work.windows]
 
 
 def _smoothed(average: float, sample: float) -> float:
@@ -267,20 +297,25 @@ def _assemble(batch: list[_Slice]) -> Arrays:
     }
 
 
-def _deliver(part: _Slice, outputs: Arrays) -> None:
-    work = part.work
-    work.parts[part.start] = outputs
-    work.delivered += part.stop - part.start
-    if work.delivered < work.windows or work.future.done():
-        return
-    if work.future.set_running_or_notify_cancel():
-        work.future.set_result(_join([work.parts[start] for start in sorted(work.parts)]))
-
-
 def _join(parts: list[Arrays]) -> Arrays:
     if len(parts) == 1:
         return parts[0]
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def _own(error: Exception) -> ServiceError:
+    """What one of several waiters is told: each raises it, which adds to its traceback."""
+    if isinstance(error, ServiceError):
+        own, cause = copy.copy(error), error.__cause__
+    else:
+        own, cause = ModelFailedError("the model could not be run"), error
+    own.__cause__ = cause
+    return own
+
+
+def _succeed(work: _Work, outputs: Arrays) -> None:
+    if not work.future.done() and work.future.set_running_or_notify_cancel():
+        work.future.set_result(outputs)
 
 
 def _fail(work: _Work, error: Exception) -> None:

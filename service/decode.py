@@ -14,7 +14,6 @@ from bundle.manifest import Manifest
 from service.attention import Selection, select
 from service.errors import InvalidInputError, NotSupportedError, ServiceError, UnreadableError
 from service.model import FUTURE_CALENDAR, HISTORY, HISTORY_CALENDAR, Model
-from service.repository import Repository
 from service.schemas import Envelope, ForecastOptions, SeriesInput
 from service.series import is_multivariate, read_values
 from service.session import Arrays
@@ -65,17 +64,28 @@ class Job:
     metadata: bytes | None
 
 
-def decode(body: bytes, repository: Repository, settings: Settings) -> Job:
-    """Read a request.
+def parse(body: bytes | bytearray) -> Envelope:
+    """Read a request as far as it can be read without knowing its model.
 
     Raises:
         UnreadableError: the body is no JSON.
-        ServiceError: there is no such model, as `Repository.find` has it.
-        InvalidInputError: the request does not fit the interface or the model, or none of its
-            inputs does; `NotSupportedError` likewise.
+        InvalidInputError: the request does not fit the interface.
     """
-    envelope = validate(Envelope, _parse(body))
-    model = repository.find(envelope.model)
+    try:
+        # NaN and Infinity are let through, to be refused with their place by `read_values`.
+        value = from_json(body, allow_inf_nan=True, cache_strings="keys")
+    except ValueError as error:
+        raise UnreadableError(f"the body is not JSON: {error}") from None
+    return validate(Envelope, value)
+
+
+def decode(envelope: Envelope, model: Model, settings: Settings) -> Job:
+    """Read the rest of a request.
+
+    Raises:
+        InvalidInputError: the request does not fit the model, or none of its inputs does;
+            `NotSupportedError` likewise.
+    """
     manifest = model.manifest
     if len(envelope.inputs) > settings.max_inputs:
         raise InvalidInputError(
@@ -92,14 +102,6 @@ def decode(body: bytes, repository: Repository, settings: Settings) -> Job:
     if not len(feeds[HISTORY]):
         raise next(entry for entry in entries if isinstance(entry, ServiceError))
     return Job(model, horizon, entries, feeds, attention, metadata)
-
-
-def _parse(body: bytes) -> object:
-    try:
-        # NaN and Infinity are let through, to be refused with their place by `read_values`.
-        return from_json(body, allow_inf_nan=True, cache_strings="keys")
-    except ValueError as error:
-        raise UnreadableError(f"the body is not JSON: {error}") from None
 
 
 def _check_options(options: ForecastOptions, manifest: Manifest) -> int:
@@ -182,6 +184,12 @@ class _Reader:
         name = self._claim_name(entry.name, index)
         if entry.frequency is not None:
             check_frequency(entry.frequency, self._frequency, f"{place}.frequency")
+        if entry.frequency_multiple not in (None, self._frequency.multiple):
+            raise InvalidInputError(
+                f"expected the model's, {self._frequency.multiple} (frequency {self._frequency}), "
+                f"got {shown(entry.frequency_multiple)}",
+                param=f"{place}.frequency_multiple",
+            )
         columns = self._columns(entry.channels, f"{place}.channels")
         self._read_history(entry, columns, row, place)
         timeline = read_timeline(

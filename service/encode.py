@@ -9,13 +9,23 @@ from typing import Any
 import numpy as np
 import orjson
 
-from bundle.errors import TimestampError
+from bundle.frequency import Frequency
 from service.attention import describe
 from service.decode import Job, Series
 from service.errors import InvalidInputError, ServiceError
 from service.failures import error_object
 from service.model import FORECAST, MARGIN
 from service.session import Arrays
+
+
+def answer_bytes(job: Job, outputs: Arrays) -> int:
+    """At least how many bytes of numbers the answer will hold."""
+    size = sum(rows.nbytes for rows in outputs.values())
+    if job.attention is not None:
+        # The map of an auto-correlation is made of a few lags.
+        channels = len(job.model.manifest.channels)
+        size += 4 * len(job.entries) * job.attention.values(channels)
+    return size
 
 
 def encode(job: Job, outputs: Arrays) -> bytes:
@@ -83,6 +93,8 @@ def _forecast(
     }
     if frequency.multiple != 1:
         answer["frequency_multiple"] = frequency.multiple
+    if Frequency.parse(frequency.kserve) != frequency:
+        answer["frequency_alias"] = str(frequency)
     if series.timestamps is not None:
         answer["start_timestamp"] = series.timestamps[0]
         answer["timestamps"] = series.timestamps
@@ -91,11 +103,7 @@ def _forecast(
     if series.columns is not None:
         answer["channels"] = [manifest.channels[column] for column in series.columns]
     if job.attention is not None:
-        try:
-            answer["attention"] = describe(
-                job.attention, own, series.timeline, frequency, series.columns
-            )
-        except TimestampError as error:
-            # A padded patch may be labelled with steps beyond the horizon.
-            raise InvalidInputError(str(error), param=f"{place}.start_timestamp") from None
+        answer["attention"] = describe(
+            job.attention, own, series.timeline, frequency, series.columns
+        )
     return answer

@@ -1,4 +1,4 @@
-"""What can go wrong, without a word of HTTP; `doors/failures.py` maps each to a status."""
+"""What can go wrong, without a word of HTTP; `service/failures.py` maps each to a status."""
 
 from __future__ import annotations
 
@@ -74,6 +74,12 @@ class QueueFullError(ServiceError):
     def __init__(self, message: str, *, retry_after: int) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+
+
+class BuffersFullError(QueueFullError):
+    """Too many bytes of requests are held that are not even queued."""
+
+    type = "buffers_full"
 
 
 class DeadlineExceededError(ServiceError):

@@ -14,6 +14,7 @@ _STATUS: dict[type[errors.ServiceError], int] = {
     errors.InvalidInputError: HTTPStatus.UNPROCESSABLE_ENTITY,
     errors.NotSupportedError: HTTPStatus.UNPROCESSABLE_ENTITY,
     errors.QueueFullError: HTTPStatus.TOO_MANY_REQUESTS,
+    errors.BuffersFullError: HTTPStatus.TOO_MANY_REQUESTS,
     # nginx's status for a caller who hung up; only logs and metrics see it.
     errors.CallerGoneError: 499,
     errors.NotReadyError: HTTPStatus.SERVICE_UNAVAILABLE,

@@ -40,7 +40,7 @@ class TextFormatter(logging.Formatter):
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
         """Write the record's line, without its traceback."""
         members = "".join(f" {key}={value}" for key, value in _context(record).items())
-        return super().formatMessage(record) + members
+        return _on_one_line(super().formatMessage(record) + members)
 
 
 def configure(level: LogLevel, form: LogFormat) -> None:
@@ -48,6 +48,13 @@ def configure(level: LogLevel, form: LogFormat) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+
+
+def _on_one_line(text: str) -> str:
+    """Escape what would begin a new line or steer a terminal: callers choose some of the text."""
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
+    )
 
 
 def _context(record: logging.LogRecord) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import time
@@ -13,7 +14,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service import logs
-from service.failures import error_fields
+from service.errors import NotReadyError
+from service.failures import error_fields, error_object, status_of
 from service.metrics import Metrics
 
 _logger = logging.getLogger("foretell.access")
@@ -72,13 +74,20 @@ class Observed:
 
         try:
             await self._app(scope, receive, send_identified)
+        except asyncio.CancelledError:
+            # The grace period is over. A request that was answered in part can only be cut off.
+            if status:
+                raise
+            stopped = NotReadyError("the server stopped before the answer was ready")
+            self._metrics.rejected(stopped.type)
+            await _send_error(send_identified, status_of(stopped), error_object(stopped))
         except Exception:
             _logger.exception("a request failed for a reason nobody foresaw")
             if not status:
-                await _send_failure(send_identified)
+                failed = error_fields(500, "internal_error", "the server failed; its log says why")
+                await _send_error(send_identified, 500, failed)
         finally:
-            # A request that the server's stop cut short was never answered.
-            self._record(scope, exchange, status or 503, time.perf_counter() - started)
+            self._record(scope, exchange, status, time.perf_counter() - started)
 
     def _record(self, scope: Scope, exchange: Exchange, status: int, seconds: float) -> None:
         route = getattr(scope.get("route"), "path", "unmatched")
@@ -106,9 +115,8 @@ def _exchange(headers: Headers) -> Exchange:
     )
 
 
-async def _send_failure(send: Send) -> None:
-    error = error_fields(500, "internal_error", "the server failed; its log says why")
+async def _send_error(send: Send, status: int, error: dict[str, str | None]) -> None:
     body = orjson.dumps({"error": error})
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-    await send({"type": "http.response.start", "status": 500, "headers": headers})
+    await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

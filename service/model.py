@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import zipfile
-from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +16,7 @@ from bundle.comparison import relative_error
 from bundle.errors import BundleError
 from bundle.manifest import Manifest
 from service.batcher import Batcher, Observer
+from service.cpus import usable_cpus
 from service.errors import ModelFailedError, ServiceError, StartError
 from service.runtime import Runtime
 from service.session import Arrays, Session, Shape
@@ -32,6 +31,7 @@ MARGIN = "margin"
 
 # What one run may return of attention, 64 MiB: a long context has far more of it than of forecast.
 _ATTENTION_VALUES = 16 * 1024 * 1024
+_STOP_SECONDS = 0.5
 _FILES = (layout.FORECAST_GRAPH, layout.EXPLAIN_GRAPH, layout.WEIGHTS, layout.PROBES)
 
 
@@ -40,7 +40,7 @@ class Capacity:
     """How much a model may do at once.
 
     Attributes:
-        workers: Threads on the CPU, one per usable core if None; on CUDA there is one.
+        workers: Threads on the CPU, one per usable CPU if None; on CUDA there is one.
         max_batch: Most windows run together.
         max_queue: Most windows waiting.
     """
@@ -80,12 +80,16 @@ class Model:
         self._folder = folder
         self._runtime = runtime
         self._probes = _read_probes(folder / layout.PROBES)
-        self._forecast_session = self._open(layout.FORECAST_GRAPH, outputs=())
+        self._forecast_session = self._open(layout.FORECAST_GRAPH)
+        if self.manifest.attention:
+            # Tested with the rest of the bundle, and not kept: few callers ask for attention.
+            self._open(layout.EXPLAIN_GRAPH)
         self._explain_session: Session | None = None
+        self._explain_failure: Exception | None = None
         self._explain_lock = threading.Lock()
         self._batcher = Batcher(
             self._run,
-            workers=1 if runtime.on_gpu else capacity.workers or len(os.sched_getaffinity(0)),
+            workers=1 if runtime.on_gpu else capacity.workers or usable_cpus(),
             max_batch=capacity.max_batch,
             max_queue=capacity.max_queue,
             observer=observer,
@@ -114,6 +118,10 @@ class Model:
         """Windows in its queue."""
         return self._batcher.waiting
 
+    def check_room(self) -> None:
+        """See `Batcher.check_room`."""
+        self._batcher.check_room()
+
     def submit(self, feeds: Arrays, *, explain: bool, deadline: float) -> Future[Arrays]:
         """Queue windows; see `Batcher.submit`.
 
@@ -130,8 +138,13 @@ class Model:
         return self._batcher.submit(graph, feeds, deadline=deadline)
 
     def close(self, timeout: float) -> None:
-        """Refuse new work and finish what was accepted, within `timeout` seconds."""
+        """Refuse new work and finish what was accepted, within `timeout` seconds; drop the rest."""
         self._batcher.close(timeout)
+        for session in (self._forecast_session, self._explain_session):
+            if session is not None:
+                session.stop()
+        # A thread that is inside onnxruntime when Python exits would abort the process.
+        self._batcher.close(_STOP_SECONDS)
 
     def _run(self, graph: str, feeds: Arrays) -> Arrays:
         if graph == layout.FORECAST_GRAPH:
@@ -139,22 +152,25 @@ class Model:
         return self._explain().run(feeds)
 
     def _explain(self) -> Session:
-        # Few callers ask for attention, so its session is not worth memory before one does.
         with self._explain_lock:
-            if self._explain_session is None:
-                outputs = [name for stage in self.manifest.attention for name in stage.outputs]
+            if self._explain_session is None and self._explain_failure is None:
                 try:
-                    self._explain_session = self._open(layout.EXPLAIN_GRAPH, outputs)
+                    self._explain_session = self._open(layout.EXPLAIN_GRAPH)
                 except (BundleError, StartError) as error:
-                    raise ModelFailedError(
-                        "the model's attention graph does not work here"
-                    ) from error
+                    self._explain_failure = error
+            if self._explain_session is None:
+                # It would fail again: whoever asks next need not wait for that.
+                raise ModelFailedError(
+                    "the model's attention graph could not be opened again"
+                ) from self._explain_failure
             return self._explain_session
 
-    def _open(self, graph: str, outputs: Sequence[str]) -> Session:
+    def _open(self, graph: str) -> Session:
         session = self._runtime.open(self._folder / graph)
-        margin = () if self.manifest.margin_bound is None else (MARGIN,)
-        self._check_signature(session, {FORECAST, *margin, *outputs})
+        outputs = {FORECAST} if self.manifest.margin_bound is None else {FORECAST, MARGIN}
+        if graph == layout.EXPLAIN_GRAPH:
+            outputs.update(name for stage in self.manifest.attention for name in stage.outputs)
+        self._check_signature(session, outputs)
         self._replay(session)
         _logger.info("opened %s on %s", session.graph, session.provider)
         return session

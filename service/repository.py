@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -135,10 +136,11 @@ class Repository:
         self._draining = True
 
     def close(self, timeout: float) -> None:
-        """Finish what was accepted, within `timeout` seconds a model."""
+        """Finish what was accepted, within `timeout` seconds over all models."""
         self.drain()
+        end = time.monotonic() + timeout
         for model in self.models:
-            model.close(timeout)
+            model.close(max(0.0, end - time.monotonic()))
 
     def _newest(self, name: str) -> Model:
         return list(self._models[name].values())[-1]

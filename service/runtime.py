@@ -77,7 +77,7 @@ class Runtime:
             session = self._create(graph)
         # Sessions of one process never mix devices.
         self._may_fall_back = False
-        return Session(session, graph)
+        return Session(session, self._onnxruntime.RunOptions(), graph)
 
     def _create(self, graph: Path) -> Any:  # noqa: ANN401 - onnxruntime has no types
         options = self._onnxruntime.SessionOptions()

@@ -54,7 +54,11 @@ class SeriesInput(BaseModel):
     )
     frequency: str | None = Field(
         default=None,
-        description="S T H D W M Q Y, second … year, or a pandas alias; the model's if absent.",
+        description="S T H D W M Q Y or second … year, which name the unit, or a pandas alias; the "
+        "model's if absent.",
+    )
+    frequency_multiple: Annotated[int, Field(strict=True, ge=1)] | None = Field(
+        default=None, description="Units a step, as in answers; the model's if absent."
     )
     start_timestamp: str | None = Field(
         default=None,
@@ -199,6 +203,9 @@ class Forecast(BaseModel):
     mean_forecast: list[float] | list[list[float]]
     frequency: Literal["S", "T", "H", "D", "W", "M", "Q", "Y"]
     frequency_multiple: int | None = Field(default=None, description="Units a step, where not 1.")
+    frequency_alias: str | None = Field(
+        default=None, description="The pandas alias, where the letter alone does not say it."
+    )
     start_timestamp: str = Field(description="The first forecast step; empty if unknown.")
     timestamps: list[str] | None = None
     channels: list[str] | None = Field(

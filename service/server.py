@@ -29,6 +29,8 @@ def serve(settings: Settings) -> None:
         StartError: the runtime, the repository or the address does not allow it.
     """
     logs.configure(settings.log_level, settings.log_format)
+    for name in Settings.unknown():
+        _logger.warning("no setting is called %s: it is ignored", name)
     with _listen(settings.host, settings.port) as listener:
         metrics = Metrics()
         repository = load(settings, metrics)

@@ -18,6 +18,7 @@ class Session:
 
     Args:
         session: An `onnxruntime.InferenceSession`.
+        options: An `onnxruntime.RunOptions` for its runs alone.
         graph: Where it came from.
 
     Attributes:
@@ -27,8 +28,14 @@ class Session:
         outputs: Names of the outputs.
     """
 
-    def __init__(self, session: Any, graph: Path) -> None:  # noqa: ANN401 - onnxruntime is untyped
+    def __init__(
+        self,
+        session: Any,  # noqa: ANN401 - onnxruntime is untyped
+        options: Any,  # noqa: ANN401
+        graph: Path,
+    ) -> None:
         self._session = session
+        self._options = options
         self.graph = graph
         self.provider: str = session.get_providers()[0]
         self.inputs: dict[str, Shape] = {
@@ -50,6 +57,11 @@ class Session:
             ModelFailedError: onnxruntime raised; its error is the cause.
         """
         try:
-            return dict(zip(self.outputs, self._session.run(self.outputs, feeds), strict=True))
+            values = self._session.run(self.outputs, feeds, self._options)
+            return dict(zip(self.outputs, values, strict=True))
         except Exception as error:
             raise ModelFailedError("onnxruntime could not run the model") from error
+
+    def stop(self) -> None:
+        """Make the runs that are going on fail at their next node, and all later ones."""
+        self._options.terminate = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -17,6 +18,7 @@ Positive = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0, le=86400)]
 
 _PREFIX = "FORETELL_"
+_MOST_WORKERS = 256
 
 
 class Settings(BaseSettings):
@@ -27,12 +29,13 @@ class Settings(BaseSettings):
         host: Address to listen on.
         port: Port to listen on; 0 takes a free one.
         device: `cuda` refuses to start without a working GPU; `auto` takes one if it works.
-        workers: Threads that run a model on the CPU; one per usable core if None. On CUDA a model
+        workers: Threads that run a model on the CPU; one per usable CPU if None. On CUDA a model
             always has one.
         max_batch: Most windows run together.
         max_queue: Most windows that may wait for a model.
         max_inputs: Most series in a request.
         max_body_bytes: Largest request body.
+        max_buffered_bytes: Most bytes of request bodies held at a time, over all requests.
         max_attention_values: Most attention weights in an answer.
         timeout_seconds: Time a request may take; a caller may only shorten it.
         grace_seconds: Time accepted requests have to finish when the server is told to stop.
@@ -46,11 +49,12 @@ class Settings(BaseSettings):
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 8000
     device: DeviceChoice = "auto"
-    workers: Positive | None = None
+    workers: Annotated[int, Field(ge=1, le=_MOST_WORKERS)] | None = None
     max_batch: Positive = 32
     max_queue: Positive = 2048
     max_inputs: Positive = 1024
     max_body_bytes: Positive = 16 * 1024 * 1024
+    max_buffered_bytes: Positive = 256 * 1024 * 1024
     max_attention_values: Positive = 1_000_000
     timeout_seconds: Seconds = 30.0
     grace_seconds: Seconds = 30.0
@@ -58,13 +62,28 @@ class Settings(BaseSettings):
     log_format: LogFormat = "json"
 
     @model_validator(mode="after")
-    def _a_request_fits_the_queue(self) -> Self:
+    def _a_request_fits(self) -> Self:
         if self.max_inputs > self.max_queue:
             raise ValueError(
                 f"max_inputs ({self.max_inputs}) is over max_queue ({self.max_queue}): "
                 "a request of that size could never be accepted"
             )
+        if self.max_body_bytes > self.max_buffered_bytes:
+            raise ValueError(
+                f"max_body_bytes ({self.max_body_bytes}) is over max_buffered_bytes "
+                f"({self.max_buffered_bytes}): a body of that size could never be accepted"
+            )
         return self
+
+    @classmethod
+    def unknown(cls) -> list[str]:
+        """Variables of the environment that look like a setting's and are none."""
+        known = {f"{_PREFIX}{name.upper()}" for name in cls.model_fields}
+        return sorted(
+            name
+            for name in os.environ
+            if name.upper().startswith(_PREFIX) and name.upper() not in known
+        )
 
     @classmethod
     def read(cls, **overrides: Any) -> Self:  # noqa: ANN401 - pydantic checks them
@@ -77,5 +96,7 @@ class Settings(BaseSettings):
             return cls(**overrides)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
+            if first["type"] == "missing":
+                raise StartError("FORETELL_MODELS or --models: required, but missing") from None
             name = "".join(f"{_PREFIX}{str(part).upper()}: " for part in first["loc"])
             raise StartError(f"{name}{first['msg']}") from None

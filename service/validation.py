@@ -5,11 +5,29 @@ from __future__ import annotations
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from service.errors import InvalidInputError
 
 _Model = TypeVar("_Model", bound=BaseModel)
 _LONGEST = 60
+# What pydantic misses, in the words of the other messages.
+_EXPECTED = {
+    "bool_type": "true or false",
+    "dict_type": "an object",
+    "float_parsing": "a number",
+    "float_type": "a number",
+    "greater_than_equal": "at least {ge}",
+    "int_from_float": "a whole number",
+    "int_parsing": "a whole number",
+    "int_type": "a whole number",
+    "list_type": "a list",
+    "literal_error": "{expected}",
+    "model_attributes_type": "an object",
+    "model_type": "an object",
+    "string_type": "a string",
+    "too_short": "a list of at least {min_length}",
+}
 
 
 def validate(kind: type[_Model], value: object, place: str = "") -> _Model:
@@ -26,17 +44,20 @@ def validate(kind: type[_Model], value: object, place: str = "") -> _Model:
     try:
         return kind.model_validate(value)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
+        first = error.errors(include_url=False)[0]
         where = place
         for part in first["loc"]:
             where += f"[{part}]" if isinstance(part, int) else f".{part}" if where else part
-        if first["type"] == "missing":
-            message = "required, but missing"
-        elif first["type"] in ("model_type", "dict_type"):
-            message = f"expected an object, got {shown(first['input'])}"
-        else:
-            message = f"{first['msg']}, got {shown(first['input'])}"
-        raise InvalidInputError(message, param=where or None) from None
+        raise InvalidInputError(_message(first), param=where or None) from None
+
+
+def _message(error: ErrorDetails) -> str:
+    if error["type"] == "missing":
+        return "required, but missing"
+    expected = _EXPECTED.get(error["type"])
+    if expected is None:
+        return f"{error['msg']}, got {shown(error['input'])}"
+    return f"expected {expected.format(**error.get('ctx', {}))}, got {shown(error['input'])}"
 
 
 def shown(value: object) -> str:

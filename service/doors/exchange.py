@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import TypeVar
 
@@ -46,15 +46,19 @@ def deadline_of(headers: Mapping[str, str], timeout_seconds: float) -> float:
     return time.monotonic() + timeout_seconds
 
 
-async def read_json(request: Request, limit: int, deadline: float) -> bytes:
+async def read_json(
+    request: Request, limit: int, deadline: float, take: Callable[[int], None]
+) -> bytearray:
     """The body of a request that should hold JSON.
 
     Args:
         request: The request.
         limit: Most bytes; they are counted as they come.
         deadline: When the whole body must be here.
+        take: Takes the bytes from the server's budget, as they come.
 
     Raises:
+        BuffersFullError: the budget is spent.
         UnreadableError: the headers promise something else than plain JSON.
         TooLargeError: the body is over the limit.
         DeadlineExceededError: the caller sends too slowly.
@@ -78,14 +82,15 @@ async def read_json(request: Request, limit: int, deadline: float) -> bytes:
     try:
         async with asyncio.timeout(deadline - time.monotonic()):
             async for chunk in request.stream():
-                body += chunk
-                if len(body) > limit:
+                if len(body) + len(chunk) > limit:
                     raise _too_large(limit)
+                take(len(chunk))
+                body += chunk
     except TimeoutError:
         raise DeadlineExceededError("the deadline passed before the whole body was here") from None
     except ClientDisconnect:
         raise CallerGoneError("the caller hung up while sending") from None
-    return bytes(body)
+    return body
 
 
 async def outcome(future: Future[_Outcome], receive: Receive, deadline: float) -> _Outcome:

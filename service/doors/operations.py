@@ -24,12 +24,14 @@ def operations_router(repository: Repository, metrics: Metrics) -> APIRouter:
                 "forecast": "/forecast",
                 "models": "/models",
                 "documentation": "/docs",
+                "openapi": "/openapi.json",
                 "readiness": "/readyz",
                 "metrics": "/metrics",
             },
         }
 
     @router.get("/models")
+    @router.head("/models", include_in_schema=False)
     async def models() -> list[ModelCard]:
         """Every served model: what a client needs to build a request."""
         return [
@@ -37,11 +39,13 @@ def operations_router(repository: Repository, metrics: Metrics) -> APIRouter:
         ]
 
     @router.get("/healthz")
+    @router.head("/healthz", include_in_schema=False)
     async def healthz() -> dict[str, str]:
         """Whether the process is alive."""
         return {"status": "alive"}
 
     @router.get("/readyz", responses={503: {"description": "A bundle was refused, or draining."}})
+    @router.head("/readyz", include_in_schema=False)
     async def readyz(response: Response) -> dict[str, object]:
         """Whether every bundle is served, and why not."""
         ready = repository.ready
@@ -50,6 +54,7 @@ def operations_router(repository: Repository, metrics: Metrics) -> APIRouter:
         return {"ready": ready, "models": repository.report()}
 
     @router.get("/metrics", response_class=Response)
+    @router.head("/metrics", include_in_schema=False)
     async def prometheus() -> Response:
         """Metrics in Prometheus' text format."""
         return Response(metrics.render(), media_type="text/plain; version=0.0.4; charset=utf-8")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
 
-from service.decode import decode
+from service.decode import decode, parse
+from service.doors.budget import BodyBudget
 from service.doors.exchange import deadline_of, outcome, read_json
-from service.encode import encode
+from service.encode import answer_bytes, encode
 from service.middleware import exchange_of
+from service.offload import Offload
 from service.repository import Repository
 from service.schemas import ErrorResponse, ForecastResponse
 from service.settings import Settings
@@ -17,26 +19,45 @@ _ERRORS: dict[int | str, dict[str, object]] = {
     404: {"model": ErrorResponse, "description": "Unknown model or version."},
     413: {"model": ErrorResponse, "description": "The body is over the limit."},
     422: {"model": ErrorResponse, "description": "The request does not fit the model."},
-    429: {"model": ErrorResponse, "description": "The queue is full; see `Retry-After`."},
+    429: {
+        "model": ErrorResponse,
+        "description": "Too much is waiting; see `Retry-After`.",
+    },
     503: {"model": ErrorResponse, "description": "The model is not ready, or failed."},
     504: {"model": ErrorResponse, "description": "The deadline passed."},
 }
 
 
-def timeseries_router(repository: Repository, settings: Settings) -> APIRouter:
-    """The routes of this door."""
+def timeseries_router(
+    repository: Repository, settings: Settings, budget: BodyBudget, offload: Offload
+) -> APIRouter:
+    """The routes of this door.
+
+    Args:
+        repository: Whose models answer.
+        settings: Limits.
+        budget: Counts the bodies of requests.
+        offload: Reads large requests and writes large answers.
+    """
     router = APIRouter(tags=["time series"])
 
     async def forecast(request: Request) -> Response:
         """Forecast every series of the request."""
         deadline = deadline_of(request.headers, settings.timeout_seconds)
-        body = await read_json(request, settings.max_body_bytes, deadline)
-        job = decode(body, repository, settings)
-        exchange_of(request.scope).model = job.model.name
+        with budget.share() as take:
+            body = await read_json(request, settings.max_body_bytes, deadline, take)
+            envelope = await offload.run(len(body), parse, body)
+            model = repository.find(envelope.model)
+            exchange_of(request.scope).model = model.name
+            model.check_room()
+            job = await offload.run(len(body), decode, envelope, model, settings)
+            # Nothing of the request but the job outlives its share of the budget.
+            del body, envelope
         explain = job.attention is not None
-        pending = job.model.submit(job.feeds, explain=explain, deadline=deadline)
+        pending = model.submit(job.feeds, explain=explain, deadline=deadline)
         outputs = await outcome(pending, request.receive, deadline)
-        return Response(encode(job, outputs), media_type="application/json")
+        answer = await offload.run(answer_bytes(job, outputs), encode, job, outputs)
+        return Response(answer, media_type="application/json")
 
     for path in ("/forecast", "/v1/timeseries/forecast"):
         router.add_api_route(
@@ -50,10 +71,10 @@ def timeseries_router(repository: Repository, settings: Settings) -> APIRouter:
 
     @router.get("/v1/timeseries/models")
     async def models(response: Response) -> list[str]:
-        """Names of the served models; `X-Foretell-Providers` says what runs each."""
-        response.headers["X-Foretell-Providers"] = ", ".join(
-            f"{name}={repository.find(name).provider}" for name in repository.names
-        )
+        """Names of the served models; `X-Foretell-Providers` says what runs them."""
+        # Not model by model: clients refuse headers of many kilobytes.
+        providers = {model.provider for model in repository.models}
+        response.headers["X-Foretell-Providers"] = ", ".join(sorted(providers))
         return repository.names
 
     return router

@@ -66,7 +66,7 @@ def test_no_repository(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FORETELL_MODELS", raising=False)
     result = CliRunner().invoke(command, [])
     assert result.exit_code == 2
-    assert "FORETELL_MODELS: Field required" in result.stderr
+    assert "FORETELL_MODELS or --models: required" in result.stderr
 
 
 def test_a_flag_wins_over_its_variable(

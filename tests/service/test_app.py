@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
+from service.doors import timeseries
 from service.errors import QueueFullError
 from service.model import Model
 from service.session import Arrays
@@ -80,6 +83,63 @@ def test_bodies_over_the_limit(models: Path) -> None:
                 yield b" " * 10
 
         assert client.request("POST", "/forecast", content=parts()).status_code == 413
+
+
+def test_more_bodies_than_the_server_may_hold(models: Path) -> None:
+    with Client(models, max_body_bytes=100, max_buffered_bytes=150) as client:
+        held, gate = asyncio.Event(), asyncio.Event()
+
+        async def slowly() -> Any:
+            yield b" " * 60
+            held.set()
+            await gate.wait()
+
+        async def scene() -> list[httpx.Response]:
+            transport = httpx.ASGITransport(client.app)
+            async with httpx.AsyncClient(transport=transport, base_url="http://server") as http:
+                first = asyncio.create_task(http.post("/forecast", content=slowly()))
+                await held.wait()
+                refused = await http.post("/forecast", content=b" " * 100)
+                gate.set()
+                return [refused, await first]
+
+        refused, first = asyncio.run(scene())
+        assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+        assert refused.json()["error"]["type"] == "buffers_full"
+        assert first.status_code == 400
+        assert client.send(b" " * 100).status_code == 400
+
+
+def test_large_bodies_are_read_and_written_off_the_loop(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[bool] = []
+
+    def watched(name: str) -> None:
+        original = getattr(timeseries, name)
+
+        def watch(*arguments: Any) -> Any:
+            threads.append(threading.current_thread() is threading.main_thread())
+            return original(*arguments)
+
+        monkeypatch.setattr(timeseries, name, watch)
+
+    for name in ("parse", "decode", "encode"):
+        watched(name)
+    client.forecast(BODY)
+    client.forecast({**BODY, "metadata": {"large": "x" * 300_000}})
+    assert threads == [True, True, True, False, False, True]
+
+
+def test_a_full_queue_is_told_before_the_series_are_read(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise QueueFullError("full", retry_after=1)
+
+    monkeypatch.setattr(Model, "check_room", refuse)
+    answer = client.forecast({"model": "repeat", "inputs": [{"series": "nonsense"}]})
+    assert answer.status_code == 429
 
 
 def test_shutting_down_closes_the_models(models: Path) -> None:

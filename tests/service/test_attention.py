@@ -94,6 +94,22 @@ def test_labels_of_patches() -> None:
 
 
 @pytest.mark.parametrize(
+    ("patch", "stride", "patches", "last"),
+    [
+        (4, 2, 4, {"start": -2, "end": -1}),
+        (2, 3, 4, {"start": -1, "end": -1}),
+        (2, 4, 3, {"start": -1, "end": -1}),
+        (1, 1, 9, -1),
+    ],
+)
+def test_labels_of_a_padded_history_end_with_it(
+    patch: int, stride: int, patches: int, last: object
+) -> None:
+    axis = Axis(length=patches, start=-8, stride=stride, width=patch, end=0)
+    assert labels(axis, None)[-1] == last
+
+
+@pytest.mark.parametrize(
     ("frequency", "text"),
     [("15min", "PT45M"), ("h", "PT3H"), ("s", "PT3S"), ("D", "P3D"), ("W", "P3W"), ("MS", None)],
 )

@@ -11,7 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.batcher import Arrays, Batcher
-from service.errors import DeadlineExceededError, NotReadyError, QueueFullError
+from service.errors import (
+    DeadlineExceededError,
+    ModelFailedError,
+    NotReadyError,
+    QueueFullError,
+)
 from tests.service.conftest import Quiet
 
 LATER = time.monotonic() + 3600
@@ -153,8 +158,11 @@ def test_a_full_queue_refuses_and_says_when_to_retry(batcher: Batcher, gate: Gat
     ) as full:
         submit(batcher, 1, 2)
     assert full.value.retry_after >= 1
+    batcher.check_room()
     submit(batcher, 1)
     assert batcher.waiting == MAX_QUEUE
+    with pytest.raises(QueueFullError):
+        batcher.check_room()
 
 
 def test_cancelled_work_is_not_run(batcher: Batcher, gate: Gate) -> None:
@@ -206,19 +214,55 @@ def test_a_failure_reaches_every_waiter_of_the_batch_and_no_other(
 ) -> None:
     gate.error = ValueError("broken")
     first = occupy(batcher, gate)
-    outcomes: list[object] = []
     together = [submit(batcher, 1), submit(batcher, 2, 3, 4, 5, 6)]
-    for future in together:
-        future.add_done_callback(lambda done: outcomes.append(done.exception()))
     gate.open.set()
-    for future in (first, *together):
-        with pytest.raises(ValueError, match="broken"):
-            future.result(30)
-    assert outcomes == [gate.error, gate.error]
+    failures = [future.exception(30) for future in (first, *together)]
+    assert {type(failure) for failure in failures} == {ModelFailedError}
+    assert all(failure is not None and failure.__cause__ is gate.error for failure in failures)
+    assert len(set(map(id, failures))) == 3
     gate.error = None
     assert result(submit(batcher, 7)) == [70]
     # The failed half of the split work was enough: its rest was dropped.
     assert [values for _, values in gate.batches] == [[0], [1, 2, 3, 4], [7]]
+
+
+def test_a_domain_error_stays_what_it_is(batcher: Batcher, gate: Gate) -> None:
+    gate.error = NotReadyError("not now", param="model")
+    gate.error.__cause__ = reason = OSError("gone")
+    gate.open.set()
+    failure = submit(batcher, 1).exception(30)
+    assert isinstance(failure, NotReadyError)
+    assert failure is not gate.error
+    assert (failure.message, failure.param, failure.__cause__) == ("not now", "model", reason)
+
+
+class Failing(Quiet):
+    """An observer that fails once it is told of a batch."""
+
+    def ran(self, windows: int, seconds: float) -> None:
+        raise MemoryError
+
+
+@pytest.mark.parametrize("part", ["observer", "_assemble", "_join"])
+def test_whatever_fails_is_told_and_the_worker_lives_on(
+    gate: Gate, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    gate.open.set()
+    batcher = Batcher(gate, workers=1, max_batch=MAX_BATCH, max_queue=MAX_QUEUE, observer=Quiet())
+
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        if part == "observer":
+            patch.setattr(batcher, "_observer", Failing())
+        else:
+            patch.setattr(f"service.batcher.{part}", fail)
+        failure = submit(batcher, 1).exception(30)
+    assert isinstance(failure, ModelFailedError)
+    assert isinstance(failure.__cause__, MemoryError)
+    assert result(submit(batcher, 2)) == [20]
+    batcher.close(5)
 
 
 def test_close_finishes_what_was_accepted(batcher: Batcher, gate: Gate) -> None:
@@ -291,7 +335,7 @@ def test_every_submission_has_exactly_one_outcome(
         error = None if future.cancelled() else future.exception(0)
         if error is not None:
             assert failing or isinstance(error, DeadlineExceededError)
-            assert fate != "run" or isinstance(error, ValueError)
+            assert fate != "run" or isinstance(error, ModelFailedError)
         elif future.cancelled():
             assert fate == "cancel"
         else:

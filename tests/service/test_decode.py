@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.decode import Job, Series, decode
+from service.decode import Job, Series, decode, parse
 from service.errors import ServiceError
 from tests.service.client import Client
 from tests.service.conftest import CALENDAR
@@ -17,7 +17,8 @@ PAIRS = [[float(n), -float(n)] for n in range(8)]
 
 def job(client: Client, *inputs: dict[str, Any], model: str = "repeat", **rest: Any) -> Job:
     body = {"model": model, "inputs": list(inputs), **rest}
-    return decode(json.dumps(body).encode(), client.repository, client.settings)
+    envelope = parse(json.dumps(body).encode())
+    return decode(envelope, client.repository.find(envelope.model), client.settings)
 
 
 def only(decoded: Job) -> Series:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.decode import Job, decode
-from service.encode import encode
+from service.decode import Job, decode, parse
+from service.encode import answer_bytes, encode
 from service.errors import InvalidInputError
 from tests.service.bundles import Spec, write_bundle
 from tests.service.client import Client
@@ -18,7 +18,8 @@ from tests.service.test_decode import EIGHT, PAIRS
 
 def job(client: Client, *inputs: dict[str, Any], model: str = "repeat", **rest: Any) -> Job:
     body = {"model": model, "inputs": list(inputs), **rest}
-    return decode(json.dumps(body).encode(), client.repository, client.settings)
+    envelope = parse(json.dumps(body).encode())
+    return decode(envelope, client.repository.find(envelope.model), client.settings)
 
 
 def outputs(*windows: list[float]) -> dict[str, np.ndarray[Any, Any]]:
@@ -70,6 +71,14 @@ def test_a_forecast_that_is_not_finite_is_an_error_of_its_series(client: Client)
     assert first["error"]["param"] == "inputs[0].series"
     assert first["error"]["code"] == "422"
     assert second["status"] == "completed"
+
+
+def test_the_size_of_an_answer(client: Client) -> None:
+    inputs = [{"series": PAIRS}] * 2
+    values = outputs([1, 2, 3, 4], [1, 2, 3, 4])
+    assert answer_bytes(job(client, *inputs, model="multi"), values) == 32
+    explained = job(client, *inputs, model="multi", options={"attention": True})
+    assert answer_bytes(explained, values) == 32 + 4 * 2 * (18 + 64 + 36)
 
 
 def test_nothing_finite(client: Client) -> None:

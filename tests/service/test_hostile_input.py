@@ -27,6 +27,7 @@ VALID: list[dict[str, Any]] = [
                 "type": "univariate_time_series",
                 "series": EIGHT,
                 "frequency": "hour",
+                "frequency_multiple": 1,
                 "start_timestamp": HOURS[0],
                 "timestamps": HOURS,
             }
@@ -159,16 +160,18 @@ def test_10_mb_over_the_limit(client: Client) -> None:
     assert (answer.status_code, answer.json()["error"]["type"]) == (413, "too_large")
 
 
-def test_attention_labels_beyond_the_year_9999(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """The last patch of an end-padded model reaches further than its forecast."""
-    patches = Axis(length=3, start=-8, stride=4, width=8)
+def test_attention_at_the_end_of_the_year_9999(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The last patch of an end-padded model names no time after its history."""
+    patches = Axis(length=3, start=-8, stride=4, width=8, end=0)
     stage = softmax_stage()
     beyond = stage.model_copy(update={"query": patches, "key": patches})
     folder = tmp_path_factory.mktemp("beyond")
     write_bundle(folder, Spec(stages=(stage,), changes={"attention": (beyond,)}))
     entry = {"series": EIGHT, "start_timestamp": "9999-12-31T12:00:00"}
     with Client(folder) as client:
-        assert client.first({"inputs": [entry]})["timestamps"][-1] == "9999-12-31T23:00:00"
-        error = client.error({"inputs": [entry], "options": {"attention": True}})
-        assert (error["code"], error["param"]) == ("422", "inputs[0].start_timestamp")
-        assert "beyond the years 1 to 9999" in error["message"]
+        forecast = client.first({"inputs": [entry], "options": {"attention": True}})
+    assert forecast["timestamps"][-1] == "9999-12-31T23:00:00"
+    assert forecast["attention"][0]["key"][-1] == {
+        "start": "9999-12-31T19:00:00",
+        "end": "9999-12-31T19:00:00",
+    }

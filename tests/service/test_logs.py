@@ -29,6 +29,12 @@ def test_json_is_one_object_a_line() -> None:
     }
 
 
+def test_text_is_one_line_too() -> None:
+    text = logs.TextFormatter().format(record("a\r\n%s", path="/x\n2024 ERROR \x1b[2J\u2028é\\"))
+    assert text.endswith(r"a\r\nyou path=/x\n2024 ERROR \x1b[2J\u2028é" + "\\")
+    assert len(text.splitlines()) == 1
+
+
 def test_the_request_id_goes_along() -> None:
     token = logs.request_id.set("abc")
     try:

@@ -35,10 +35,12 @@ def test_every_request_is_one_line(client: Client, caplog: pytest.LogCaptureFixt
         client.forecast(BODY)
         client.get("/healthz")
         client.forecast({})
+        client.forecast({"model": "repeat", "inputs": [{"series": "x"}]})
     fields = [record.fields for record in caplog.records if record.name == "foretell.access"]
     assert [(entry["path"], entry["status"], entry["model"]) for entry in fields] == [
         ("/forecast", 200, "repeat"),
         ("/forecast", 422, ""),
+        ("/forecast", 422, "repeat"),
     ]
 
 

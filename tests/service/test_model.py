@@ -12,6 +12,8 @@ from bundle.errors import BundleError
 from bundle.manifest import Manifest
 from service.errors import ModelFailedError, NotReadyError
 from service.model import Model, attention_values
+from service.runtime import Runtime
+from service.session import Session
 from tests.service.bundles import (
     Spec,
     lag_stage,
@@ -49,6 +51,21 @@ def test_a_closed_model_refuses(open_model: Open, tmp_path: Path) -> None:
     model.close(5)
     with pytest.raises(NotReadyError):
         model.submit({"history": np.zeros((1, 8, 1), np.float32)}, explain=False, deadline=later())
+
+
+def test_closing_stops_a_run_that_takes_too_long(
+    open_model: Open, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    model = open_model(write_bundle(tmp_path, Spec(burn=300)))
+    running = model.submit(
+        {"history": np.zeros((1, 8, 1), np.float32)}, explain=False, deadline=later()
+    )
+    while model.waiting:
+        time.sleep(0.001)
+    model.close(0)
+    assert not any(thread.is_alive() for thread in model._batcher._threads)
+    with pytest.raises(ModelFailedError):
+        running.result(0)
 
 
 @pytest.mark.parametrize(
@@ -105,12 +122,35 @@ def test_a_graph_that_does_not_fit_the_manifest_is_refused(
         open_model(folder)
 
 
-def test_a_broken_attention_graph_fails_only_who_asks(open_model: Open, tmp_path: Path) -> None:
-    folder = write_bundle(tmp_path, Spec(changes={"attention": (lag_stage(),)}))
+def test_a_broken_attention_graph_is_refused(open_model: Open, tmp_path: Path) -> None:
+    spec = Spec(changes={"attention": (lag_stage(),)})
+    folder = write_bundle(tmp_path, spec)
+    with pytest.raises(BundleError, match=r"explain\.onnx: it has no output encoder\.1"):
+        open_model(folder)
+    (folder / layout.EXPLAIN_GRAPH).write_bytes(b"no graph")
+    rewrite_manifest(folder, spec)
+    with pytest.raises(BundleError, match=r"explain\.onnx: onnxruntime refuses it"):
+        open_model(folder)
+
+
+def test_an_attention_graph_that_breaks_later_fails_only_who_asks(
+    open_model: Open, runtime: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_bundle(tmp_path, Spec(stages=(lag_stage(),)))
     model = open_model(folder)
+    (folder / layout.EXPLAIN_GRAPH).write_bytes(b"no graph")
+    opened: list[str] = []
+    open_session = runtime.open
+
+    def count(graph: Path) -> Session:
+        opened.append(graph.name)
+        return open_session(graph)
+
+    monkeypatch.setattr(runtime, "open", count)
     feeds = {"history": np.zeros((1, 8, 1), np.float32)}
     for _ in range(2):
         with pytest.raises(ModelFailedError) as failure:
             model.submit(feeds, explain=True, deadline=later()).result(30)
-        assert "has no output encoder.1.self.correlation" in str(failure.value.__cause__)
+        assert "onnxruntime refuses it" in str(failure.value.__cause__)
+    assert opened == [layout.EXPLAIN_GRAPH]
     model.submit(feeds, explain=False, deadline=later()).result(30)

@@ -93,6 +93,21 @@ def test_nothing_to_serve(open_model: Open, tmp_path: Path) -> None:
         Repository.load(tmp_path, open_model)
 
 
+def test_models_share_the_time_to_close(
+    open_model: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("one", "two"):
+        write_bundle(tmp_path, Spec(name=name))
+    given: list[float] = []
+    clock = iter((100.0, 100.0, 107.0))
+    monkeypatch.setattr(Model, "close", lambda _, timeout: given.append(timeout))
+    repository = Repository.load(tmp_path, open_model)
+    with monkeypatch.context() as patch:
+        patch.setattr("service.repository.time.monotonic", lambda: next(clock))
+        repository.close(5)
+    assert given == [5.0, 0.0]
+
+
 def test_draining_is_not_ready_and_still_answers(open_model: Open, tmp_path: Path) -> None:
     write_bundle(tmp_path, Spec())
     repository = Repository.load(tmp_path, open_model)

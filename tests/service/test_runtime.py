@@ -53,6 +53,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         calls=[],
         InferenceSession=sessions,
         SessionOptions=FakeOptions,
+        RunOptions=SimpleNamespace,
         available=[CUDA, CPU],
     )
     module.disable_telemetry_events = lambda: module.calls.append("no telemetry")

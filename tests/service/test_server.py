@@ -58,6 +58,13 @@ def test_forecasts_and_logs_json_lines(server: Server) -> None:
     assert any("slow/1/forecast.onnx on CPUExecutionProvider" in line["message"] for line in lines)
 
 
+def test_misspelt_settings_are_named(slow: Path, tmp_path: Path) -> None:
+    with Server(slow, tmp_path / "log", maxbatch=1) as server:
+        assert "no setting is called FORETELL_MAXBATCH" in server.log
+        head = httpx.head(f"{server.url}/models")
+        assert (head.status_code, head.content) == (200, b"")
+
+
 def test_bodies_far_over_the_limit(server: Server) -> None:
     answer = httpx.post(f"{server.url}/forecast", content=b" " * (26 << 20))
     assert (answer.status_code, answer.json()["error"]["type"]) == (413, "too_large")
@@ -128,6 +135,25 @@ def test_sigterm_finishes_what_was_accepted(slow: Path, tmp_path: Path) -> None:
         assert [future.result().status_code for future in pending] == [200] * 8
         with pytest.raises(httpx.ConnectError):
             httpx.get(f"{server.url}/healthz")
+
+
+def test_who_is_still_sending_when_the_grace_period_ends_is_told(
+    slow: Path, tmp_path: Path
+) -> None:
+    with Server(slow, tmp_path / "log", grace_seconds=1) as server:
+        url = httpx.URL(server.url)
+        with socket.create_connection((url.host, url.port), timeout=60) as connection:
+            connection.sendall(b"POST /forecast HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{")
+            until(lambda: httpx.get(f"{server.url}/healthz").is_success)
+            server.process.send_signal(signal.SIGTERM)
+            with connection.makefile("rb") as answer:
+                head, _, body = answer.read().partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 503 ")
+        assert b"content-type: application/json" in head
+        error = json.loads(body)["error"]
+        assert (error["code"], error["type"]) == ("503", "not_ready")
+        assert server.wait() == 0
+        assert "Traceback" not in server.log
 
 
 def test_a_signal_says_at_once_that_the_server_is_not_ready(slow: Path) -> None:

@@ -31,6 +31,16 @@ def test_knows_its_signature(runtime: Runtime, tmp_path: Path) -> None:
     assert session.outputs == ("forecast",)
 
 
+def test_a_stopped_session_runs_no_more(
+    runtime: Runtime, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    session = runtime.open(write_bundle(tmp_path, Spec()) / layout.FORECAST_GRAPH)
+    session.stop()
+    with pytest.raises(ModelFailedError) as failure:
+        session.run({"history": np.zeros((1, 8, 1), np.float32)})
+    assert "terminate flag" in str(failure.value.__cause__)
+
+
 def test_a_failing_graph(
     runtime: Runtime, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -18,8 +18,13 @@ def test_reads_the_environment_and_flags_win(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_names_the_variable_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FORETELL_MODELS", raising=False)
-    with pytest.raises(StartError, match=r"^FORETELL_MODELS: Field required"):
+    with pytest.raises(StartError, match=r"^FORETELL_MODELS or --models: required, but missing"):
         Settings.read()
+
+
+def test_names_variables_that_are_no_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.environ", {"FORETELL_MAXBATCH": "1", "foretell_port": "1", "HOME": "/"})
+    assert Settings.unknown() == ["FORETELL_MAXBATCH"]
 
 
 @pytest.mark.parametrize(
@@ -29,6 +34,7 @@ def test_names_the_variable_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> 
         ("PORT", "70000"),
         ("DEVICE", "tpu"),
         ("WORKERS", "0"),
+        ("WORKERS", "100000"),
         ("TIMEOUT_SECONDS", "0"),
         ("LOG_FORMAT", "xml"),
     ],
@@ -39,6 +45,11 @@ def test_names_the_variable_that_is_wrong(
     monkeypatch.setenv(f"FORETELL_{name}", value)
     with pytest.raises(StartError, match=f"^FORETELL_{name}: "):
         Settings.read(models="m")
+
+
+def test_a_body_must_fit_the_buffers() -> None:
+    with pytest.raises(StartError, match=r"max_body_bytes \(9\) is over max_buffered_bytes \(8\)"):
+        Settings.read(models="m", max_body_bytes=9, max_buffered_bytes=8)
 
 
 def test_a_request_must_fit_the_queue() -> None:

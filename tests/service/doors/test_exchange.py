@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
+from service.doors.budget import BodyBudget
 from service.doors.exchange import deadline_of, outcome, read_json
 from service.errors import (
+    BuffersFullError,
     CallerGoneError,
     DeadlineExceededError,
     InvalidInputError,
@@ -19,6 +21,10 @@ from service.errors import (
 )
 
 LIMIT = 10
+
+
+def take(_: int) -> None:
+    """There is always room for more bytes."""
 
 
 def soon() -> float:
@@ -56,12 +62,12 @@ def run(reading: Coroutine[Any, Any, Any]) -> Any:
 
 def test_reads_parts() -> None:
     sent = request(part(b"01234", more=True), part(b"56789"))
-    assert run(read_json(sent, LIMIT, later())) == b"0123456789"
+    assert run(read_json(sent, LIMIT, later(), take)) == b"0123456789"
 
 
 @pytest.mark.parametrize("media", ["application/json", "Application/JSON; charset=utf-8"])
 def test_json_types(media: str) -> None:
-    assert run(read_json(request(part(b"{}"), content_type=media), LIMIT, later())) == b"{}"
+    assert run(read_json(request(part(b"{}"), content_type=media), LIMIT, later(), take)) == b"{}"
 
 
 @pytest.mark.parametrize(
@@ -75,30 +81,40 @@ def test_json_types(media: str) -> None:
 )
 def test_other_types(header: str, value: str) -> None:
     with pytest.raises(UnreadableError) as error:
-        run(read_json(request(part(b"{}"), **{header: value}), LIMIT, later()))
+        run(read_json(request(part(b"{}"), **{header: value}), LIMIT, later(), take))
     assert error.value.param is not None
     assert error.value.param.lower() == header.replace("_", "-")
 
 
 def test_a_promised_body_over_the_limit_is_not_read() -> None:
     with pytest.raises(TooLargeError, match="at most 10 bytes"):
-        run(read_json(request(content_length="11"), LIMIT, later()))
+        run(read_json(request(content_length="11"), LIMIT, later(), take))
 
 
 def test_an_unpromised_body_over_the_limit_is_not_kept() -> None:
     sent = request(part(b"0123456789", more=True), part(b"x", more=True))
     with pytest.raises(TooLargeError):
-        run(read_json(sent, LIMIT, later()))
+        run(read_json(sent, LIMIT, later(), take))
+
+
+def test_a_body_takes_from_the_servers_budget_as_it_comes() -> None:
+    budget = BodyBudget(7)
+    with budget.share() as share:
+        sent = request(part(b"01234", more=True), part(b"56789", more=True))
+        with pytest.raises(BuffersFullError):
+            run(read_json(sent, LIMIT, later(), share))
+    with budget.share() as share:
+        assert run(read_json(request(part(b"0123456")), LIMIT, later(), share)) == b"0123456"
 
 
 def test_a_slow_sender() -> None:
     with pytest.raises(DeadlineExceededError, match="before the whole body"):
-        run(read_json(request(part(b"0", more=True)), LIMIT, soon()))
+        run(read_json(request(part(b"0", more=True)), LIMIT, soon(), take))
 
 
 def test_a_sender_who_hangs_up() -> None:
     with pytest.raises(CallerGoneError):
-        run(read_json(request(part(b"0", more=True), GONE), LIMIT, later()))
+        run(read_json(request(part(b"0", more=True), GONE), LIMIT, later(), take))
 
 
 def test_a_result() -> None:

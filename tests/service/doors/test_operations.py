@@ -63,9 +63,14 @@ def test_a_reader_finds_the_way(client: Client, path: str) -> None:
     assert client.get(path).status_code == 200
 
 
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics", "/models"])
+def test_a_probe_may_ask_for_the_head_alone(client: Client, path: str) -> None:
+    assert client.request("HEAD", path).status_code == 200
+
+
 def test_the_index_links_to_what_exists(client: Client) -> None:
     links = client.get("/").json()["links"]
-    paths = set(client.app.openapi()["paths"]) | {"/docs"}
+    paths = set(client.app.openapi()["paths"]) | {"/docs", "/openapi.json"}
     assert set(links.values()) <= paths
 
 

@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import pytest
+
+from service.doors.budget import BodyBudget
+from service.errors import BuffersFullError
+
+
+def test_requests_share_the_budget_and_give_back() -> None:
+    budget = BodyBudget(10)
+    with budget.share() as one:
+        one(4)
+        with budget.share() as other:
+            other(6)
+            with pytest.raises(BuffersFullError, match="holds 10 bytes of requests") as full:
+                one(1)
+            assert full.value.retry_after >= 1
+        one(6)
+    with budget.share() as one:
+        one(10)
+
+
+def test_a_failed_request_gives_back_too() -> None:
+    budget = BodyBudget(10)
+
+    def fail() -> None:
+        with budget.share() as take:
+            take(10)
+            raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        fail()
+    with budget.share() as take:
+        take(10)
