@@ -54,16 +54,17 @@ class WindowSet:
             yield self.take(slice(start, start + size))
 
 
-def test_windows(info: CheckpointInfo, table: Table) -> Windows | None:
-    """All test windows in the user's units, or None where the data has no test split."""
+def windows_of(info: CheckpointInfo, table: Table) -> Windows:
+    """All windows in the user's units: of the test split, or of all rows where none is known.
+
+    Raises:
+        DataError: the rows hold no window.
+    """
     config = info.config
-    if info.data is None:
-        return None
+    rows = (0, len(table)) if info.data is None else info.data.splits.test
     # Standardising is the graph's business.
     identity = Scaler(mean=(0.0,) * config.channels, std=(1.0,) * config.channels)
-    return Windows(
-        table, info.data.splits.test, config.context, config.horizon, identity, config.calendar
-    )
+    return Windows(table, rows, config.context, config.horizon, identity, config.calendar)
 
 
 def natural(windows: Windows, count: int, seed: int) -> WindowSet:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from importlib.metadata import version as library_version
 from pathlib import Path
@@ -25,7 +27,7 @@ from export.runtime import Graph
 from export.serving_form import GraphKind, ServingForm
 from export.verification import Verified, verify
 from export.weights import share_weights
-from export.windows import natural, synthetic, test_windows
+from export.windows import natural, synthetic, windows_of
 from models.checkpoint import Checkpoint, CheckpointInfo, load
 from models.data.csv import read_csv
 from models.data.table import Table
@@ -40,6 +42,8 @@ _ADVERSARIAL_WINDOWS = 16
 _PROBES = 4
 # A server may run the probes on another device, whose rounding differs.
 _PROBE_TOLERANCE = 1e-4
+# Relative; the checkpoint's accuracy may have been measured on another device.
+_ACCURACY_TOLERANCE = 1e-3
 _LIBRARIES = ("foretell", "torch", "onnx", "onnxscript", "numpy")
 
 
@@ -59,8 +63,9 @@ def export_checkpoint(
         repository: Folder of bundles; made if it does not exist.
         name: The model's name; the checkpoint folder's by default.
         version: A whole number; the one after the newest by default.
-        data: The CSV to verify on; the one the checkpoint names by default. Without either the
-            graphs are verified on synthetic windows, and accuracy is not measured.
+        data: Where the CSV the checkpoint names is now, if it was moved; for a checkpoint that
+            names none, any CSV of its channels to verify on. Without either the graphs are
+            verified on synthetic windows.
         seed: Of the choice of windows.
 
     Returns:
@@ -71,25 +76,16 @@ def export_checkpoint(
         CheckpointError: the checkpoint cannot be read.
         DataError: the data cannot be read or is not the data of the checkpoint.
         ExportError: the version exists, or a graph does not equal the model; nothing is written.
+        OSError: the repository cannot be written.
     """
     name = layout.check_name(name or checkpoint.resolve().name)
     version = layout.check_version(version or layout.next_version(repository, name))
     target = repository / name / version
-    if target.exists():
-        raise ExportError(f"{target}: exists already; bundles are never changed")
+    _check_free(target)
     loaded = load(checkpoint)
     table = _table(loaded, data)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    # A leading dot keeps the half-written bundle out of the repository's listing.
-    folder = target.with_name(f".{version}.{uuid4().hex[:8]}")
-    folder.mkdir()
-    try:
+    with _appearing(target) as folder:
         _write(loaded, table, folder, name, version, seed)
-        folder.rename(target)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        if not any(target.parent.iterdir()):
-            target.parent.rmdir()
     return target
 
 
@@ -113,14 +109,40 @@ def verify_bundle(bundle: Path, checkpoint: Path, data: Path | None = None) -> V
     return _verify(loaded, _table(loaded, data), bundle, seed=0).verification
 
 
+def _check_free(target: Path) -> None:
+    if target.exists():
+        raise ExportError(f"{target}: exists already; bundles are never changed")
+
+
+@contextmanager
+def _appearing(target: Path) -> Iterator[Path]:
+    """A folder to fill, which becomes `target` at the end; an error leaves nothing behind."""
+    made = [folder for folder in target.parents if not folder.exists()]
+    # A leading dot keeps the half-written bundle out of the repository's listing.
+    folder = target.with_name(f".{target.name}.{uuid4().hex[:8]}")
+    try:
+        folder.mkdir(parents=True)
+        yield folder
+        try:
+            folder.rename(target)
+        except OSError:
+            # Another export may have been faster.
+            _check_free(target)
+            raise
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        with suppress(OSError):
+            for empty in made:
+                empty.rmdir()
+
+
 def _verify(checkpoint: Checkpoint, table: Table | None, folder: Path, seed: int) -> Verified:
-    """Verify on windows of the test split, or synthetic ones without data, and adversarial ones."""
+    """Verify on windows of the data, or synthetic ones without any, and adversarial ones."""
     info, model = checkpoint
-    split = test_windows(info, table) if table is not None else None
-    if split is None:
+    if table is None:
         windows = synthetic(info, _VERIFIED_WINDOWS, seed)
     else:
-        windows = natural(split, _VERIFIED_WINDOWS, seed)
+        windows = natural(windows_of(info, table), _VERIFIED_WINDOWS, seed)
     few = windows.take(slice(_ADVERSARIAL_WINDOWS))
     return verify(model, info.scaler, folder, windows, adversarial(few, info.scaler, seed))
 
@@ -181,11 +203,11 @@ def _write(
 def _table(checkpoint: Checkpoint, data: Path | None) -> Table | None:
     info = checkpoint.info
     frequency = Frequency.parse(info.frequency)
+    if info.data is not None:
+        return info.data.read(info.channels, frequency, data)
     if data is not None:
         return read_csv(data, channels=info.channels, frequency=frequency)
-    if info.data is None:
-        return None
-    return info.data.read(info.channels, frequency)
+    return None
 
 
 def _write_probes(path: Path, verified: Verified) -> None:
@@ -203,13 +225,24 @@ def _write_probes(path: Path, verified: Verified) -> None:
 
 def _test_result(info: CheckpointInfo, table: Table | None, folder: Path) -> TestResult | None:
     """The checkpoint's test result, repeated through the graph on the same windows."""
-    split = test_windows(info, table) if table is not None else None
-    if info.test is None or split is None:
+    if info.test is None or info.data is None or table is None:
         return info.test
     graph = Graph(folder / layout.FORECAST_GRAPH)
 
     def predict(*inputs: torch.Tensor | None) -> NDArray[np.float32]:
         return graph.forecast(*(None if part is None else part.numpy() for part in inputs))
 
-    accuracy = evaluate(predict, split, unit=torch.tensor(info.scaler.std, dtype=torch.float64))
+    std = torch.tensor(info.scaler.std, dtype=torch.float64)
+    accuracy = evaluate(predict, windows_of(info, table), unit=std)
+    expected = info.test.model
+    for kind, found, wanted in (
+        ("MSE", accuracy.mse, expected.mse),
+        ("MAE", accuracy.mae, expected.mae),
+    ):
+        # A comparison that NaN fails.
+        if not abs(found - wanted) <= _ACCURACY_TOLERANCE * wanted:
+            raise ExportError(
+                f"the graph's {kind} on the test split is {found:.6g}, the checkpoint's "
+                f"{wanted:.6g}; nothing is written"
+            )
     return info.test.model_copy(update={"onnx": accuracy})

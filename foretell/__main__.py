@@ -48,6 +48,10 @@ def main() -> None:
             raise
         click.echo(f"foretell: {error.name} is not installed; {_hint(error.name)}", err=True)
         sys.exit(2)
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename else ""
+        click.echo(f"foretell: {place}{error.strerror or error}", err=True)
+        sys.exit(2)
 
 
 def _hint(module: str) -> str:

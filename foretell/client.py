@@ -25,6 +25,7 @@ class ClientError(Exception):
 
 class _Served(BaseModel):
     name: str
+    versions: tuple[str, ...]
     channels: tuple[str, ...]
     context: int
     frequency: str
@@ -74,7 +75,7 @@ def request_forecast(
     Args:
         url: Base address of the server.
         path: The CSV; its columns must include the model's channels.
-        model: A served name; the only one served by default.
+        model: A served name, or name@version; the only one served by default.
         horizon: Steps to forecast; the model's by default.
         timeout: Seconds to wait.
 
@@ -101,7 +102,7 @@ def request_forecast(
         )
         values = history.values
         body: dict[str, Any] = {
-            "model": info.name,
+            "model": model or info.name,
             "inputs": [
                 {
                     "name": path.stem,
@@ -125,9 +126,13 @@ def _choose(served: list[_Served], model: str | None) -> _Served:
         if len(by_name) != 1:
             raise ClientError(f"choose one of the served models with --model: {names}")
         return next(iter(by_name.values()))
-    if model not in by_name:
-        raise ClientError(f"model {model!r} is not served; served: {names}")
-    return by_name[model]
+    name, at, version = model.partition("@")
+    if name not in by_name:
+        raise ClientError(f"model {name!r} is not served; served: {names}")
+    info = by_name[name]
+    if at and version not in info.versions:
+        raise ClientError(f"{name} has no version {version!r}; served: {', '.join(info.versions)}")
+    return info
 
 
 def _call(

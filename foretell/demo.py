@@ -1,9 +1,9 @@
-"""The demo: three models on real data, from nothing to a repository of verified bundles."""
+"""The demo: models of real data, from nothing to a repository of verified bundles."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bundle import layout
@@ -16,19 +16,23 @@ from models.checkpoint import load_info
 from models.data.csv import read_csv
 from models.data.table import Table
 from models.training.config import TrainingConfig
+from models.training.errors import ResumeError
 from models.training.progress import Progress
 from models.training.train import train
 
-ARCHITECTURES: tuple[Architecture, ...] = ("patchtst", "transformer", "autoformer")
 CONTEXT = 168
 HORIZON = 24
+EPOCHS = 3
 
 
-def build(folder: Path, progress: Progress) -> Iterator[Manifest]:
+def build(
+    folder: Path, architectures: Sequence[Architecture], progress: Progress
+) -> Iterator[Manifest]:
     """Train, export and verify each model that is not there yet.
 
     Args:
         folder: Gets `greensboro.csv`, `request.json`, `checkpoints/` and `repository/`.
+        architectures: One model is made of each, by its name.
         progress: Is told of every epoch.
 
     Yields:
@@ -43,15 +47,23 @@ def build(folder: Path, progress: Progress) -> Iterator[Manifest]:
     table = read_csv(data)
     _write_request(table, folder / "request.json")
     repository = folder / "repository"
-    for name in ARCHITECTURES:
+    for name in architectures:
         if not layout.versions(repository, name):
             checkpoint = folder / "checkpoints" / name
             if not checkpoint.exists():
-                settings = TrainingConfig(arch=name, context=CONTEXT, horizon=HORIZON)
-                train(settings, table, checkpoint, progress=progress)
+                _train(name, table, checkpoint, progress)
             _check_accuracy(name, load_info(checkpoint).test)
             export_checkpoint(checkpoint, repository, name=name)
         yield read(repository / name / layout.versions(repository, name)[-1])
+
+
+def _train(architecture: Architecture, table: Table, checkpoint: Path, progress: Progress) -> None:
+    settings = TrainingConfig(arch=architecture, context=CONTEXT, horizon=HORIZON, epochs=EPOCHS)
+    try:
+        train(settings, table, checkpoint, progress=progress)
+    except ResumeError:
+        # Left by another version of the demo.
+        train(settings, table, checkpoint, restart=True, progress=progress)
 
 
 def _write_request(table: Table, path: Path) -> None:

@@ -38,7 +38,7 @@ class AutoformerConfig(EncoderDecoderConfig):
     """
 
     architecture: Literal["autoformer"] = "autoformer"
-    factor: float = Field(default=3, gt=0)
+    factor: float = Field(default=3, gt=0, allow_inf_nan=False)
     moving_average: int = Field(default=25, ge=1)
     lags: Lags = "all"
     training_lags: LagChoice = "batch"

@@ -5,13 +5,20 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tomllib
+from collections.abc import Iterable
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from tests.service.bundles import Spec, write_bundle
 
 ROOT = Path(__file__).resolve().parent.parent
+
+OWN = {"bundle", "export", "foretell", "models", "service"}
 
 # Runs a command line of foretell, then prints what was imported.
 COMMAND = """
@@ -24,6 +31,7 @@ except SystemExit as end:
     assert end.code == 0, end.code
 print(json.dumps(sorted(sys.modules)))
 """
+BARE = "import json, sys; print(json.dumps(sorted(sys.modules)))"
 APP = """
 import json, sys
 from service.app import create_app
@@ -72,4 +80,42 @@ def test_the_server_needs_no_torch(bundle: Path) -> None:
 def test_verify_needs_no_torch(bundle: Path) -> None:
     modules = imported(COMMAND, "verify", str(bundle))
     assert "onnxruntime" in modules
-    assert not modules & {"torch", "models"}
+    assert not modules & {"torch", "models", "export"}
+
+
+def test_verify_needs_only_what_serving_installs(bundle: Path) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    installed = with_requirements([*project["dependencies"], *extras["cpu"], *extras["gpu"]])
+    providers = metadata.packages_distributions()
+    # What an interpreter loads by itself is none of our doing.
+    modules = imported(COMMAND, "verify", str(bundle)) - imported(BARE) - OWN
+    foreign = {
+        name
+        for name in modules & providers.keys()
+        if not installed & {canonicalize_name(provider) for provider in providers[name]}
+    }
+    assert not foreign
+
+
+def with_requirements(texts: Iterable[str]) -> set[str]:
+    """Names of the installed distributions that these requirements bring."""
+    waiting = [Requirement(text) for text in texts]
+    found: dict[str, set[str]] = {}
+    while waiting:
+        requirement = waiting.pop()
+        name = canonicalize_name(requirement.name)
+        if name in found and requirement.extras <= found[name]:
+            continue
+        found[name] = found.get(name, set()) | requirement.extras
+        try:
+            further = map(Requirement, metadata.requires(name) or ())
+        except metadata.PackageNotFoundError:  # of `cpu` and `gpu` one is there
+            continue
+        waiting += [
+            each
+            for each in further
+            if each.marker is None
+            or any(each.marker.evaluate({"extra": extra}) for extra in {"", *requirement.extras})
+        ]
+    return set(found)

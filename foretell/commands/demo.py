@@ -6,6 +6,10 @@ from pathlib import Path
 
 import click
 
+from bundle.manifest import Architecture
+
+_ARCHITECTURES: tuple[Architecture, ...] = ("patchtst", "transformer", "autoformer")
+
 
 @click.command("demo")
 @click.option(
@@ -20,27 +24,28 @@ def command(folder: Path) -> None:
     """Train PatchTST, Transformer and Autoformer on a year of hourly weather and export them."""
     from bundle import layout
 
-    names = ("patchtst", "transformer", "autoformer")
     # A finished demo is told from its folders: importing torch would take seconds.
-    if all(layout.versions(folder / "repository", name) for name in names):
+    if all(layout.versions(folder / "repository", name) for name in _ARCHITECTURES):
         click.echo(f"the demo's bundles are in {folder / 'repository'}")
         return
     from rich.console import Console
 
+    from bundle.errors import BundleError
     from export.errors import ExportError
     from foretell.demo import build
     from foretell.report import print_test
     from models.checkpoint import CheckpointError
     from models.data.errors import DataError
+    from models.training.errors import TrainingError
     from models.training.progress import ConsoleProgress
 
     results = {}
     try:
         with ConsoleProgress(Console(stderr=True)) as progress:
-            for manifest in build(folder, progress):
+            for manifest in build(folder, _ARCHITECTURES, progress):
                 click.echo(f"{manifest.name}: trained, exported and verified", err=True)
                 results[manifest.name] = manifest.test
-    except (CheckpointError, DataError, ExportError) as error:
+    except (BundleError, CheckpointError, DataError, ExportError, TrainingError) as error:
         click.echo(f"foretell demo: {error}", err=True)
         raise SystemExit(2) from None
     print_test(results)

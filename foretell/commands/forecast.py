@@ -9,7 +9,9 @@ import click
 
 @click.command("forecast")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--model", help="Served name; needed when the server has more than one.")
+@click.option(
+    "--model", help="Served name, or name@version; needed when the server has more than one."
+)
 @click.option("--url", default="http://127.0.0.1:8000", show_default=True, help="The server.")
 @click.option("--horizon", type=click.IntRange(min=1), help="Steps ahead; the model's by default.")
 @click.option(
@@ -18,7 +20,13 @@ import click
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
     help="Draw history and forecast to this file (png, svg or pdf).",
 )
-@click.option("--timeout", default=30.0, show_default=True, help="Seconds to wait.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=30.0,
+    show_default=True,
+    help="Seconds to wait.",
+)
 def command(
     file: Path,
     model: str | None,

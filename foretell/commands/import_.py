@@ -83,7 +83,7 @@ def command(
     (--config) or the options that have its arguments' names; the rest is asked for.
     """
     from bundle.errors import BundleError
-    from bundle.layout import check_name
+    from bundle.layout import check_name, check_version
     from export.errors import ExportError
     from foretell.report import print_test
     from models.checkpoint import CheckpointError, check_free, save
@@ -98,6 +98,7 @@ def command(
     try:
         if repository is not None:
             check_name(served)
+            check_version(version or "1")
         if out is not None:
             check_free(out)
         imported = import_checkpoint(
@@ -116,28 +117,26 @@ def command(
             )
         )
         _print_origins(imported, scaler_given=mean is not None)
-        if repository is not None:
-            _export(imported, repository, served, version)
-        else:
-            print_test({served: imported.info.test})
-        if out is not None:
-            save(out, imported.model, imported.info)
-            click.echo(f"checkpoint written to {out}")
+        with tempfile.TemporaryDirectory() as scratch:
+            checkpoint = out or Path(scratch) / served
+            save(checkpoint, imported.model, imported.info)
+            if out is not None:
+                click.echo(f"checkpoint written to {out}")
+            if repository is not None:
+                _export(checkpoint, repository, served, version)
+            else:
+                print_test({served: imported.info.test})
     except (BundleError, CheckpointError, DataError, ExportError, ImporterError) as error:
         click.echo(f"foretell import: {error}", err=True)
         raise SystemExit(2) from None
 
 
-def _export(imported: Imported, repository: Path, name: str, version: str | None) -> None:
+def _export(checkpoint: Path, repository: Path, name: str, version: str | None) -> None:
     from bundle.manifest import read
     from export.write import export_checkpoint
     from foretell.report import print_test, print_verification
-    from models.checkpoint import save
 
-    with tempfile.TemporaryDirectory() as folder:
-        checkpoint = Path(folder) / name
-        save(checkpoint, imported.model, imported.info)
-        bundle = export_checkpoint(checkpoint, repository, name=name, version=version)
+    bundle = export_checkpoint(checkpoint, repository, name=name, version=version)
     manifest = read(bundle)
     print_verification(manifest.verification)
     print_test({name: manifest.test})

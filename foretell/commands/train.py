@@ -116,7 +116,7 @@ def command(file: Path | None, restart: bool, overwrite: bool, **flags: str | No
                 overwrite=overwrite,
                 progress=progress,
             )
-    except (CheckpointError, DataError, TrainingError, OSError) as error:
+    except (CheckpointError, DataError, TrainingError) as error:
         raise _refusal(str(error)) from None
     except KeyboardInterrupt:
         click.echo("interrupted; the same command goes on after the last finished epoch", err=True)

@@ -21,14 +21,15 @@ import click
 )
 @click.option("--report", is_flag=True, help="Print what was verified at export, and run nothing.")
 def command(bundle: Path, checkpoint: Path | None, data: Path | None, report: bool) -> None:
-    """Check the sums of BUNDLE and replay its probes; needs no torch without --checkpoint.
+    """Open BUNDLE as the server does: its manifest, its sums, its graphs and their probes.
 
-    BUNDLE is the folder <repository>/<name>/<version>. The exit code is 1 when it fails.
+    BUNDLE is the folder <repository>/<name>/<version>. The exit code is 1 when it fails. Without
+    --checkpoint this needs no torch.
     """
     from bundle.errors import BundleError
     from bundle.manifest import read
-    from export.replay import replay
     from foretell.report import print_verification
+    from service.errors import StartError
 
     if data is not None and checkpoint is None:
         raise click.UsageError("--data needs --checkpoint")
@@ -36,17 +37,25 @@ def command(bundle: Path, checkpoint: Path | None, data: Path | None, report: bo
         if report:
             print_verification(read(bundle).verification)
             return
-        manifest, replayed = replay(bundle)
-        print_verification(replayed)
-        passed = replayed.passed
-        if checkpoint is not None:
-            passed &= _against_checkpoint(bundle, checkpoint, data)
-    except BundleError as error:
+        opened = _open(bundle.resolve())
+        passed = checkpoint is None or _against_checkpoint(bundle, checkpoint, data)
+    except (BundleError, StartError) as error:
         click.echo(f"foretell verify: {error}", err=True)
-        raise SystemExit(1) from None
-    verdict = "verified" if passed else "FAILED"
-    click.echo(f"{manifest.name}@{manifest.version}: {verdict}")
+        raise SystemExit(1 if isinstance(error, BundleError) else 2) from None
+    click.echo(f"{opened}: {'verified' if passed else 'FAILED'}")
     raise SystemExit(0 if passed else 1)
+
+
+def _open(bundle: Path) -> str:
+    """Load a bundle with all that serving asks of it; what it is called."""
+    from service.metrics import Metrics
+    from service.model import Capacity, Model
+    from service.runtime import Runtime
+
+    observer = Metrics().observer(bundle.parent.name, bundle.name)
+    model = Model(bundle, Runtime("cpu"), Capacity(workers=1, max_batch=1, max_queue=1), observer)
+    model.close(timeout=1)
+    return f"{model.name}@{model.version}"
 
 
 def _against_checkpoint(bundle: Path, checkpoint: Path, data: Path | None) -> bool:

@@ -33,18 +33,32 @@ class DataSource(BaseModel):
     rows: int = Field(ge=1)
     splits: Splits
 
-    def read(self, channels: tuple[str, ...], frequency: Frequency) -> Table:
+    def read(
+        self, channels: tuple[str, ...], frequency: Frequency, copy: Path | None = None
+    ) -> Table:
         """Read the file again, with the channels and the frequency of the model.
+
+        Args:
+            channels: Columns to read, in this order.
+            frequency: Spacing of the rows.
+            copy: Where the file is now, if not where it was.
 
         Raises:
             DataError: the file is gone or has changed.
         """
-        if not self.path.is_file():
-            raise DataError(f"{self.path}: missing; the model was trained on it")
-        if sha256(self.path) != self.sha256:
-            raise DataError(f"{self.path}: changed since the model was trained on it")
+        path = copy or self.path
+        if not path.is_file():
+            raise DataError(
+                f"{path}: missing; the model was trained on it; --data takes a copy of it"
+            )
+        found = sha256(path)
+        if found != self.sha256:
+            raise DataError(
+                f"{path}: changed, or not the data the model was trained on: its sha256 is "
+                f"{found}, that of {self.path} was {self.sha256}"
+            )
         return read_csv(
-            self.path,
+            path,
             timestamp_column=self.timestamp_column,
             channels=channels,
             frequency=frequency,

@@ -17,6 +17,7 @@ from bundle.manifest import Architecture, Positive
 from models.data.splits import Splits
 
 NamedSplit = Literal["ett-hourly", "ett-minute"]
+Precision = Literal["float32", "bfloat16", "float16"]
 Fractions = tuple[float, float, float]
 
 HYPER_PARAMETERS = (
@@ -43,7 +44,7 @@ class TrainingConfig(BaseModel):
     A hyper-parameter that is None is left to the architecture.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     arch: Architecture = Field(description="Family of the model.")
     context: Positive = Field(description="Steps of history the model reads.")
@@ -89,7 +90,7 @@ class TrainingConfig(BaseModel):
         description="Train, validation and test: three fractions, or a published split.",
     )
     epochs: Positive = Field(
-        default=3,
+        default=10,
         description="Passes over the training windows, at most; the learning rate falls to zero "
         "over just these.",
     )
@@ -104,8 +105,10 @@ class TrainingConfig(BaseModel):
     device: Literal["auto", "cpu", "cuda"] = Field(
         default="auto", description="Where to train; auto takes a GPU if there is one."
     )
-    precision: Literal["float32", "bfloat16", "float16"] = Field(
-        default="float32", description="Of the arithmetic; less than float32 needs a GPU."
+    precision: Literal["auto", Precision] = Field(
+        default="auto",
+        description="Of the arithmetic; less than float32 needs a GPU, auto takes bfloat16 on one "
+        "that has it.",
     )
 
     @field_validator("splits", mode="wrap")

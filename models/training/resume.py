@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from models.training.errors import TrainingError
+from models.training.errors import ResumeError
 
 _STATE = "state.pt"
 
@@ -27,9 +27,17 @@ class PartialRun:
         self.folder = out.with_name(out.name + ".partial")
         self.settings = settings
 
+    def prepare(self) -> None:
+        """Make the folder, to learn before the first epoch whether it can be written.
+
+        Raises:
+            OSError: it cannot.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+
     def save(self, state: dict[str, Any]) -> None:
         """Replace the state on disk in one step."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.prepare()
         temporary = self.folder / f"{_STATE}.new"
         with temporary.open("wb") as file:
             torch.save({"settings": self.settings, "state": state}, file)
@@ -41,7 +49,7 @@ class PartialRun:
         """The state to go on from, or None when there is none.
 
         Raises:
-            TrainingError: the state is damaged or of a run with other settings.
+            ResumeError: the state is damaged or of a run with other settings.
         """
         path = self.folder / _STATE
         if not path.exists():
@@ -51,14 +59,14 @@ class PartialRun:
             saved = torch.load(path, map_location=device, weights_only=True)
             found, state = saved["settings"], saved["state"]
         except (OSError, RuntimeError, EOFError, KeyError, pickle.UnpicklingError):
-            raise TrainingError(f"{path}: damaged, cannot be read; {afresh}") from None
+            raise ResumeError(f"{path}: damaged, cannot be read; {afresh}") from None
         changed = [
             f"{name} was {found.get(name)!r} and is {self.settings.get(name)!r}"
             for name in sorted(found.keys() | self.settings.keys())
             if found.get(name) != self.settings.get(name)
         ]
         if changed:
-            raise TrainingError(
+            raise ResumeError(
                 f"{self.folder}: an unfinished training with other settings: "
                 f"{'; '.join(changed)}; {afresh}"
             )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import torch
+
 from bundle.checksums import sha256
 from models.architectures import build
 from models.checkpoint import (
@@ -51,10 +53,11 @@ def train(
         What was written, the model on the CPU.
 
     Raises:
-        TrainingError: the settings do not fit, differ from those of the unfinished training, or
-            the loss diverged.
+        ResumeError: the settings differ from those of the unfinished training.
+        TrainingError: the settings do not fit, or the loss diverged.
         DataError: a split holds no window.
         CheckpointError: `out` exists.
+        OSError: `out` cannot be written.
     """
     out = out.resolve()
     progress = progress or Progress()
@@ -62,25 +65,29 @@ def train(
     device = choose_device(settings)
     prepared = prepare(settings, table)
     source = _source(table, prepared.splits)
+    seed_everything(settings.seed, 0)
+    model = build(prepared.config)
+    trainer = Trainer(model, prepared.train, prepared.validation, settings, device)
+
+    machine = {"device": device.type, "precision": trainer.precision}
     partial = PartialRun(
-        out, settings.model_dump(mode="json") | {"device": device.type, "data": table.fingerprint()}
+        out, settings.model_dump(mode="json") | machine | {"data": table.fingerprint()}
     )
     if restart:
         partial.remove()
     state = partial.load(device)
-
-    seed_everything(settings.seed, 0)
-    model = build(prepared.config)
-    trainer = Trainer(model, prepared.train, prepared.validation, settings, device)
     if state is not None:
         trainer.load_state(state)
+    partial.prepare()
     progress.started(settings.epochs, trainer.steps_per_epoch, trainer.epoch)
     while not trainer.finished:
         trainer.run_epoch(progress)
         partial.save(trainer.state())
     trainer.restore_best()
 
-    test = against_baselines(model, prepared.test.to(device), table.frequency)
+    # The graph will be held to this accuracy, in which TF32 shows.
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        test = against_baselines(model, prepared.test.to(device), table.frequency)
     info = CheckpointInfo.model_validate(
         {
             "config": prepared.config,
@@ -118,7 +125,7 @@ def _record(settings: TrainingConfig, trainer: Trainer) -> TrainingRecord:
         validation_mse=trainer.best.mse,
         learning_rate=settings.learning_rate,
         batch_size=settings.batch_size,
-        precision=settings.precision,
+        precision=trainer.precision,
         device=trainer.device.type,
         libraries=library_versions(),
     )

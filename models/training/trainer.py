@@ -15,7 +15,7 @@ from torch.nn import functional
 from models.data.windows import Batch, Windows
 from models.evaluation import evaluate
 from models.forecaster import Forecaster
-from models.training.config import TrainingConfig
+from models.training.config import Precision, TrainingConfig
 from models.training.errors import TrainingError
 from models.training.progress import EpochReport, Progress
 
@@ -42,9 +42,17 @@ def choose_device(settings: TrainingConfig) -> torch.device:
     if settings.device == "cuda" and not available:
         raise TrainingError("device: cuda was asked for, but torch finds no GPU")
     name = "cuda" if available and settings.device != "cpu" else "cpu"
-    if name == "cpu" and settings.precision != "float32":
+    if name == "cpu" and settings.precision not in ("auto", "float32"):
         raise TrainingError(f"precision: {settings.precision} needs a GPU; use float32")
     return torch.device(name)
+
+
+def choose_precision(settings: TrainingConfig, device: torch.device) -> Precision:
+    """The precision to train in; `auto` is bfloat16 on a GPU that computes in it."""
+    if settings.precision != "auto":
+        return settings.precision
+    reduced = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    return "bfloat16" if reduced else "float32"
 
 
 def seed_everything(seed: int, epoch: int) -> None:
@@ -99,12 +107,11 @@ class Trainer:
         self.validation = validation.to(device)
         self.settings = settings
         self.device = device
+        self.precision = choose_precision(settings, device)
         self.steps_per_epoch = math.ceil(len(train) / settings.batch_size)
         self.optimizer = torch.optim.Adam(model.parameters(), lr=settings.learning_rate)
         # Only float16 has so little range that gradients have to be scaled into it.
-        self.grad_scaler = torch.amp.GradScaler(
-            device.type, enabled=settings.precision == "float16"
-        )
+        self.grad_scaler = torch.amp.GradScaler(device.type, enabled=self.precision == "float16")
         self.epoch = 0
         self.best = Best()
 
@@ -150,8 +157,8 @@ class Trainer:
         steps = self.settings.epochs * self.steps_per_epoch
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate_at(done, steps, self.settings.learning_rate)
-        reduced = self.settings.precision != "float32"
-        kind = getattr(torch, self.settings.precision)
+        reduced = self.precision != "float32"
+        kind = getattr(torch, self.precision)
         with torch.autocast(self.device.type, dtype=kind, enabled=reduced):
             forecast = self.model(batch.history, batch.history_calendar, batch.future_calendar)
         loss = functional.mse_loss(forecast.float(), batch.target)

@@ -21,6 +21,7 @@ from models.data import scaler
 from models.data.csv import read_csv
 from models.data.source import DataSource
 from models.data.splits import Splits
+from models.data.table import Table
 from models.data.windows import Windows
 from models.evaluation import against_baselines
 from models.forecaster import Forecaster, ForecasterConfig
@@ -77,14 +78,14 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def checkpoint_of(config: ForecasterConfig, data: Path | None, folder: Path) -> Path:
+def checkpoint_of(config: ForecasterConfig, data: Path | Table | None, folder: Path) -> Path:
     """Save a randomised model as if it had been trained on the data."""
     model = randomised(config)
     fitted = {"mean": (0.0,) * config.channels, "std": (1.0,) * config.channels}
     names = tuple(f"channel {i}" for i in range(config.channels))
     source = test = None
     if data is not None:
-        table = read_csv(data)
+        table = read_csv(data) if isinstance(data, Path) else data
         splits = Splits.by_fraction(len(table), config.context)
         fitted = scaler.fit(table.values[slice(*splits.train)])
         names = table.channels
@@ -93,8 +94,8 @@ def checkpoint_of(config: ForecasterConfig, data: Path | None, folder: Path) -> 
         )
         test = against_baselines(model, windows, table.frequency)
         source = DataSource(
-            path=data,
-            sha256=sha256(data),
+            path=table.path,
+            sha256=sha256(table.path),
             timestamp_column=table.timestamp_column,
             rows=len(table),
             splits=splits,

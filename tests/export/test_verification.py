@@ -125,10 +125,15 @@ def test_ill_conditioned_windows_are_left_out_and_counted(bundles, checkpoints):
     assert not any((best.history[0] == tie).all() for tie in ties.history)
 
 
-def test_nothing_but_ill_conditioned_windows_is_an_error(bundles, checkpoints):
+@pytest.mark.parametrize(("good", "ties"), [(1, 4), (8, 12)])
+def test_more_than_half_ill_conditioned_windows_are_an_error(bundles, checkpoints, good, ties):
     loaded = load(checkpoints["autoformer"])
-    with pytest.raises(ExportError, match="ill-conditioned"):
-        verify(loaded.model, loaded.info.scaler, bundles["autoformer"], periodic(loaded, 4))
+    both = zip(
+        synthetic(loaded.info, good, seed=1).inputs, periodic(loaded, ties).inputs, strict=True
+    )
+    windows = WindowSet("mixed", *(np.concatenate(pair) for pair in both))
+    with pytest.raises(ExportError, match=rf"of {good + ties} mixed .* ill-conditioned, more than"):
+        verify(loaded.model, loaded.info.scaler, bundles["autoformer"], windows)
 
 
 @pytest.mark.parametrize("name", CONFIGS)

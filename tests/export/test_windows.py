@@ -2,13 +2,9 @@ import numpy as np
 import pytest
 
 from bundle.frequency import Frequency
-from export.windows import natural, synthetic, test_windows
+from export.windows import natural, synthetic, windows_of
 from models.checkpoint import load_info
 from models.data.csv import read_csv
-
-# pytest would take the function for a test.
-windows_of_the_test_split = test_windows
-del test_windows
 
 
 @pytest.fixture
@@ -18,7 +14,7 @@ def info(checkpoints):
 
 def test_natural_windows_are_rows_of_the_test_split_in_users_units(info, data):
     table = read_csv(data)
-    windows = windows_of_the_test_split(info, table)
+    windows = windows_of(info, table)
     chosen = natural(windows, 10, seed=1)
     assert len(chosen) == 10
     start, end = info.data.splits.test
@@ -30,15 +26,21 @@ def test_natural_windows_are_rows_of_the_test_split_in_users_units(info, data):
         np.testing.assert_array_equal(calendar, info.config.calendar.encode(times))
 
 
+def test_without_a_known_split_all_rows_have_windows(info, data):
+    table = read_csv(data)
+    bare = info.model_copy(update={"data": None})
+    assert len(windows_of(bare, table)) == len(table) - 48 - 12 + 1
+
+
 def test_the_seed_chooses(info, data):
-    windows = windows_of_the_test_split(info, read_csv(data))
+    windows = windows_of(info, read_csv(data))
     one, same, other = (natural(windows, 10, seed).history for seed in (1, 1, 2))
     np.testing.assert_array_equal(one, same)
     assert not np.array_equal(one, other)
 
 
 def test_no_more_windows_than_there_are(info, data):
-    windows = windows_of_the_test_split(info, read_csv(data))
+    windows = windows_of(info, read_csv(data))
     assert len(natural(windows, 10**6, seed=0)) == len(windows)
 
 

@@ -1,6 +1,7 @@
 import shutil
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from bundle import checksums, layout
@@ -10,9 +11,14 @@ from export import write
 from export.errors import ExportError
 from export.runtime import Graph
 from export.windows import synthetic
-from models.checkpoint import load
+from models.checkpoint import load, save
+from models.data.csv import read_csv
 from models.data.errors import DataError
 from tests.export.conftest import CONFIGS, checkpoint_of
+
+
+def broken(*arguments):
+    raise ExportError("broken")
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -81,16 +87,38 @@ def test_a_model_without_its_data_is_verified_on_synthetic_windows(tmp_path):
 def test_a_graph_that_differs_leaves_nothing(checkpoints, tmp_path, monkeypatch):
     form = write.inference_form
 
-    def broken(model):
+    def changed_form(model):
         changed = form(model)
         for parameter in changed.parameters():
             parameter.data *= 1.01
         return changed
 
-    monkeypatch.setattr(write, "inference_form", broken)
+    monkeypatch.setattr(write, "inference_form", changed_form)
     with pytest.raises(ExportError, match=r"do not equal the model.*batch 1"):
         write.export_checkpoint(checkpoints["patchtst"], tmp_path / "repository")
-    assert list((tmp_path / "repository").iterdir()) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failure_leaves_the_folders_that_were_there(checkpoints, tmp_path, monkeypatch):
+    (tmp_path / "repository").mkdir()
+    monkeypatch.setattr(write, "_write", broken)
+    with pytest.raises(ExportError, match="broken"):
+        write.export_checkpoint(checkpoints["patchtst"], tmp_path / "repository" / "deep")
+    assert [entry.name for entry in tmp_path.rglob("*")] == ["repository"]
+
+
+def test_a_version_that_another_export_writes_meanwhile_is_kept(checkpoints, tmp_path, monkeypatch):
+    other = tmp_path / "patchtst" / "1" / layout.MANIFEST
+
+    def overtaken(*arguments):
+        other.parent.mkdir()
+        other.write_text("theirs")
+
+    monkeypatch.setattr(write, "_write", overtaken)
+    with pytest.raises(ExportError, match="patchtst/1: exists already"):
+        write.export_checkpoint(checkpoints["patchtst"], tmp_path)
+    assert [entry.name for entry in (tmp_path / "patchtst").iterdir()] == ["1"]
+    assert other.read_text() == "theirs"
 
 
 @pytest.mark.parametrize(
@@ -110,6 +138,51 @@ def test_changed_data_is_refused(data, tmp_path):
     copy.write_text(copy.read_text().replace("2024-01-01 00:00:00,", "2024-01-01 00:00:00,1"))
     with pytest.raises(DataError, match="changed"):
         write.export_checkpoint(checkpoint, tmp_path / "repository")
+    assert not (tmp_path / "repository").exists()
+
+
+def test_a_moved_copy_of_the_data(data, tmp_path):
+    original, moved = tmp_path / "energy.csv", tmp_path / "moved.csv"
+    # Two columns of dates: only the checkpoint tells which of them is the timestamp.
+    table = pd.read_csv(data)
+    table["date"], table["when"] = "2024-01-01", table["date"]
+    table.to_csv(original, index=False)
+    table = read_csv(original, timestamp_column="when", channels=("load", "price", "wind"))
+    checkpoint = checkpoint_of(CONFIGS["patchtst"], table, tmp_path / "checkpoint")
+    original.rename(moved)
+    with pytest.raises(DataError, match=r"energy\.csv: missing; .*--data takes a copy"):
+        write.export_checkpoint(checkpoint, tmp_path / "repository")
+    test = read(write.export_checkpoint(checkpoint, tmp_path / "repository", data=moved)).test
+    assert test.onnx.mse == pytest.approx(test.model.mse, rel=1e-5)
+
+
+def test_other_data_than_the_checkpoints_is_refused(data, checkpoints, bundles, tmp_path):
+    other = tmp_path / "other.csv"
+    shutil.copy(data, other)
+    with other.open("a") as file:
+        file.write("2024-01-30 04:00:00,900,40,0\n")
+    with pytest.raises(DataError, match=r"other\.csv: changed, or not .*energy\.csv was "):
+        write.export_checkpoint(checkpoints["patchtst"], tmp_path / "repository", data=other)
+    with pytest.raises(DataError, match=r"other\.csv: changed, or not "):
+        write.verify_bundle(bundles["patchtst"], checkpoints["patchtst"], other)
+
+
+def test_data_of_a_model_without_a_record_of_it_only_verifies(data, checkpoints, tmp_path):
+    info, model = load(checkpoints["patchtst"])
+    save(tmp_path / "bare", model, info.model_copy(update={"data": None, "test": None}))
+    manifest = read(write.export_checkpoint(tmp_path / "bare", tmp_path, name="a", data=data))
+    assert manifest.test is None
+    assert any("natural" in check.name for check in manifest.verification.checks)
+
+
+@pytest.mark.parametrize("kind", ["mse", "mae"])
+def test_another_accuracy_than_the_checkpoints_is_an_error(checkpoints, tmp_path, kind):
+    info, model = load(checkpoints["patchtst"])
+    wrong = {kind: getattr(info.test.model, kind) * 1.001}
+    test = info.test.model_copy(update={"model": info.test.model.model_copy(update=wrong)})
+    save(tmp_path / "wrong", model, info.model_copy(update={"test": test}))
+    with pytest.raises(ExportError, match=f"the graph's {kind.upper()} on the test split is"):
+        write.export_checkpoint(tmp_path / "wrong", tmp_path / "repository")
     assert not (tmp_path / "repository").exists()
 
 

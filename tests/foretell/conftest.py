@@ -10,7 +10,13 @@ from tests.export.conftest import CONFIGS, checkpoint_of
 from tests.foretell.server import FakeServer
 
 CONTEXT, HORIZON = 4, 2
-SERVED = {"name": "weather", "channels": ["wind", "load"], "context": CONTEXT, "frequency": "h"}
+SERVED = {
+    "name": "weather",
+    "versions": ["2", "3"],
+    "channels": ["wind", "load"],
+    "context": CONTEXT,
+    "frequency": "h",
+}
 
 
 def answer(**changes: Any) -> dict[str, Any]:

@@ -65,6 +65,8 @@ def test_a_file_shorter_than_the_context_is_posted_whole(server: FakeServer, dat
     ("served", "model", "message"),
     [
         ([SERVED], "oracle", "model 'oracle' is not served; served: weather"),
+        ([SERVED], "weather@1", "weather has no version '1'; served: 2, 3"),
+        ([SERVED], "weather@", "weather has no version ''; served: 2, 3"),
         ([SERVED, SERVED | {"name": "b"}], None, "choose one .* with --model: b, weather"),
         ([], None, "choose one .* with --model: none"),
     ],
@@ -73,6 +75,11 @@ def test_which_model(server: FakeServer, data: Path, served: list, model: str, m
     server.answers["/models"] = (200, served)
     with pytest.raises(ClientError, match=message):
         ask(server, data, model)
+
+
+def test_a_version(server: FakeServer, data: Path):
+    ask(server, data, "weather@2")
+    assert server.requests[1][1]["model"] == "weather@2"
 
 
 def test_one_of_several_models(server: FakeServer, data: Path):

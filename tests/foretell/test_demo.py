@@ -7,12 +7,14 @@ import pytest
 from click.testing import CliRunner
 
 from bundle import layout
+from bundle.errors import BundleError
 from bundle.manifest import Accuracy, TestResult
 from export.errors import ExportError
 from foretell import demo
 from foretell.commands.demo import command
 from models.checkpoint import CheckpointInfo, save
 from models.training.config import TrainingConfig
+from models.training.errors import ResumeError, TrainingError
 from models.training.progress import Progress
 from tests.export.conftest import CONFIGS, randomised
 from tests.service.bundles import Spec, write_bundle
@@ -40,14 +42,23 @@ class Workshop:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.mse = 0.5
+        self.unfinished: Exception | None = None
         self.trained: list[TrainingConfig] = []
         self.exported: list[str] = []
         monkeypatch.setattr(demo, "train", self.train)
         monkeypatch.setattr(demo, "export_checkpoint", self.export)
 
     def train(
-        self, settings: TrainingConfig, table: object, out: Path, *, progress: object
+        self,
+        settings: TrainingConfig,
+        table: object,
+        out: Path,
+        *,
+        progress: object,
+        restart: bool = False,
     ) -> None:
+        if self.unfinished is not None and not restart:
+            raise self.unfinished
         self.trained.append(settings)
         config = CONFIGS[settings.arch]
         info = CheckpointInfo.model_validate(
@@ -73,7 +84,7 @@ def workshop(monkeypatch: pytest.MonkeyPatch) -> Workshop:
 
 
 def test_makes_all_three_models(workshop: Workshop, tmp_path: Path):
-    manifests = list(demo.build(tmp_path / "demo", Progress()))
+    manifests = list(demo.build(tmp_path / "demo", MODELS, Progress()))
     assert tuple(manifest.name for manifest in manifests) == MODELS
     assert tuple(settings.arch for settings in workshop.trained) == MODELS
     assert {(s.context, s.horizon) for s in workshop.trained} == {(168, 24)}
@@ -81,8 +92,14 @@ def test_makes_all_three_models(workshop: Workshop, tmp_path: Path):
     assert layout.model_names(tmp_path / "demo" / "repository") == sorted(MODELS)
 
 
+def test_an_unfinished_training_of_other_settings_starts_afresh(workshop: Workshop, tmp_path: Path):
+    workshop.unfinished = ResumeError("epochs was 2 and is 3")
+    assert len(list(demo.build(tmp_path, MODELS, Progress()))) == 3
+    assert {settings.epochs for settings in workshop.trained} == {3}
+
+
 def test_keeps_what_is_there(workshop: Workshop, tmp_path: Path):
-    list(demo.build(tmp_path, Progress()))
+    list(demo.build(tmp_path, MODELS, Progress()))
     data = (tmp_path / "greensboro.csv").stat()
     workshop.trained.clear()
     workshop.exported.clear()
@@ -95,14 +112,14 @@ def test_keeps_what_is_there(workshop: Workshop, tmp_path: Path):
     (tmp_path / "checkpoints" / "autoformer").rmdir()
     for name in ("transformer", "autoformer"):
         (tmp_path / "repository" / name).rename(tmp_path / name)
-    assert len(list(demo.build(tmp_path, Progress()))) == 3
+    assert len(list(demo.build(tmp_path, MODELS, Progress()))) == 3
     assert [settings.arch for settings in workshop.trained] == ["autoformer"]
     assert workshop.exported == ["transformer", "autoformer"]
     assert (tmp_path / "greensboro.csv").stat() == data
 
 
 def test_the_request_is_the_last_week(workshop: Workshop, tmp_path: Path):
-    next(demo.build(tmp_path, Progress()))
+    next(demo.build(tmp_path, MODELS, Progress()))
     request = json.loads((tmp_path / "request.json").read_text())
     rows = (tmp_path / "greensboro.csv").read_text().splitlines()[-168:]
     [series] = request["inputs"]
@@ -119,7 +136,7 @@ def test_a_model_no_better_than_a_baseline_is_not_exported(
     workshop.mse = mse
     for _ in range(2):  # nor by trying again
         with pytest.raises(ExportError, match=f"patchtst: test MSE .*baseline has {bar}"):
-            list(demo.build(tmp_path, Progress()))
+            list(demo.build(tmp_path, MODELS, Progress()))
     assert workshop.exported == []
 
 
@@ -155,6 +172,14 @@ def test_the_command_says_what_failed(workshop: Workshop, tmp_path: Path):
     assert result.exit_code == 2
     assert result.stdout == ""
     assert "foretell demo: patchtst: test MSE 1.000" in result.stderr
+
+
+@pytest.mark.parametrize("error", [TrainingError("no GPU"), BundleError("no manifest")])
+def test_the_command_says_what_went_wrong(workshop: Workshop, tmp_path: Path, error: Exception):
+    workshop.unfinished = error
+    result = CliRunner().invoke(command, [f"--to={tmp_path}"])
+    assert result.exit_code == 2
+    assert result.stderr == f"foretell demo: {error}\n"
 
 
 def test_a_finished_demo_imports_no_torch(tmp_path: Path):

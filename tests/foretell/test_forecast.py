@@ -60,6 +60,8 @@ def test_a_bad_file(server: FakeServer, tmp_path: Path):
 def test_bad_arguments(server: FakeServer, data: Path):
     assert run(server, str(data), "--horizon=0").exit_code == 2
     assert run(server, "nowhere.csv").exit_code == 2
+    for seconds in ("-1", "0"):
+        assert "--timeout" in run(server, str(data), f"--timeout={seconds}").stderr
     assert server.requests == []
 
 

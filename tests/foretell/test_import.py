@@ -141,6 +141,7 @@ def test_neither_out_nor_repository(tmp_path: Path) -> None:
         (["--channels", "load,wind"], "2 channels (load, wind), but the model has 3 by the file"),
         (["--seq_len", "many"], "seq_len 'many' (--seq_len): expected a number"),
         (["--d_model", "16"], "d_model is 16 by --d_model, 8 by the file"),
+        (["--version", "3x"], "version '3x': expected a whole number"),
     ],
 )
 def test_bad_options(tmp_path: Path, options: list[str], message: str) -> None:
@@ -148,7 +149,25 @@ def test_bad_options(tmp_path: Path, options: list[str], message: str) -> None:
     result = run(tmp_path, file, *options)
     assert result.exit_code == 2
     assert message in result.stderr
+    assert result.stdout == ""
     assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "repository").exists()
+
+
+def test_a_factor_that_is_not_finite_is_refused(tmp_path: Path) -> None:
+    layout = published.layout("tslib", "autoformer", embed="timeF")
+    file = published.save(tmp_path, published.make("autoformer"), layout)
+    result = run(tmp_path, file, "--factor", "inf", "--arch", "autoformer", form="autoformer")
+    assert result.exit_code == 2
+    assert "factor" in result.stderr
+    assert "finite" in result.stderr
+
+
+def test_no_bundle_without_the_checkpoint(tmp_path: Path) -> None:
+    file = published.save(tmp_path, published.make("transformer"), LAYOUT)
+    (tmp_path / "file").touch()
+    result = run(tmp_path, file, "--out", str(tmp_path / "file" / "out"))
+    assert isinstance(result.exception, OSError)
     assert not (tmp_path / "repository").exists()
 
 

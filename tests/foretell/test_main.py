@@ -102,6 +102,30 @@ def test_a_library_that_is_not_installed(
     )
 
 
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (PermissionError(13, "Permission denied", "/proc/foo"), "/proc/foo: Permission denied"),
+        (OSError(28, "No space left on device"), "No space left on device"),
+        (OSError("truncated"), "truncated"),
+    ],
+)
+def test_a_fault_of_the_file_system_is_a_message(
+    error: OSError,
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    def refused():
+        raise error
+
+    monkeypatch.setattr(entry, "cli", refused)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == f"foretell: {message}\n"
+
+
 @pytest.mark.parametrize("module", ["models.layers.lost", "bundle", None])
 def test_a_fault_of_our_own_is_no_missing_library(
     module: str | None, monkeypatch: pytest.MonkeyPatch

@@ -89,6 +89,7 @@ def test_flags_win_over_the_file(data: Path, out: Path, tmp_path: Path) -> None:
         ({"channels": "load,loud"}, "no channel 'loud'"),
         ({"timestamp_column": "when"}, "no column 'when'"),
         ({"data": "nowhere.csv"}, r"nowhere\.csv: No such file"),
+        ({"arch": "autoformer", "factor": "inf"}, "--factor: .*finite"),
         ({"heads": 3}, "heads: 3 heads do not divide d_model 8"),
         ({"label": 4}, "label: patchtst has no such setting"),
         ({"horizon": 200}, "split: .* hold no window"),

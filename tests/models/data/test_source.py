@@ -26,8 +26,16 @@ def test_reads_the_channels_of_the_model(source: DataSource) -> None:
 
 def test_refuses_a_changed_file(source: DataSource) -> None:
     source.path.write_text(source.path.read_text() + "2024-01-04,7,8\n")
-    with pytest.raises(DataError, match=r"data\.csv: changed since"):
+    with pytest.raises(DataError, match=r"data\.csv: changed, or not the data"):
         source.read(("b",), Frequency.parse("D"))
+
+
+def test_reads_a_copy(source: DataSource) -> None:
+    copy = source.path.rename(source.path.with_name("moved.csv"))
+    assert source.read(("b",), Frequency.parse("D"), copy).values.tolist() == [[2], [4], [6]]
+    copy.write_text("when,a,b\n")
+    with pytest.raises(DataError, match=r"moved\.csv: changed, .* that of .*data\.csv was"):
+        source.read(("b",), Frequency.parse("D"), copy)
 
 
 def test_refuses_a_missing_file(source: DataSource) -> None:

@@ -34,6 +34,16 @@ def test_splits_that_are_none(splits: object) -> None:
         config(splits=splits)
 
 
+@pytest.mark.parametrize("text", ["inf", "nan"])
+def test_the_factor_is_finite(text: str) -> None:
+    with pytest.raises(ValidationError, match=r"factor\n.* finite number"):
+        config(factor=text)
+
+
+def test_patience_can_stop_a_training_of_default_length() -> None:
+    assert config().patience < config().epochs
+
+
 def test_split() -> None:
     assert config(splits="ett-hourly").split(17420).test == (11520 - 96, 14400)
     assert config(splits="ett-minute").split(69680).test == (46080 - 96, 57600)

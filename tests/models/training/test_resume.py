@@ -4,7 +4,7 @@ from typing import BinaryIO
 import pytest
 import torch
 
-from models.training.errors import TrainingError
+from models.training.errors import ResumeError
 from models.training.resume import PartialRun
 
 CPU = torch.device("cpu")
@@ -51,7 +51,7 @@ def test_a_write_cut_short_changes_nothing(
 def test_other_settings_are_refused(run: PartialRun, tmp_path: Path) -> None:
     run.save(STATE)
     other = PartialRun(tmp_path / "model", {"seed": 1, "splits": [0.7, 0.1, 0.2]})
-    with pytest.raises(TrainingError, match=r"seed was 0 and is 1; start afresh with --restart"):
+    with pytest.raises(ResumeError, match=r"seed was 0 and is 1; start afresh with --restart"):
         other.load(CPU)
 
 
@@ -59,7 +59,7 @@ def test_other_settings_are_refused(run: PartialRun, tmp_path: Path) -> None:
 def test_a_damaged_state_is_refused(run: PartialRun, content: bytes) -> None:
     run.save(STATE)
     (run.folder / "state.pt").write_bytes(content)
-    with pytest.raises(TrainingError, match=r"state\.pt: damaged, .* --restart"):
+    with pytest.raises(ResumeError, match=r"state\.pt: damaged, .* --restart"):
         run.load(CPU)
 
 

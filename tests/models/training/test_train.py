@@ -119,6 +119,25 @@ def test_changed_data_or_settings_are_refused(
     assert counter.epochs == [1, 2, 3, 4]
 
 
+def test_a_place_that_cannot_be_written_is_found_before_training(
+    settings: TrainingConfig, table: Table, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    counter = Counter()
+    with pytest.raises(NotADirectoryError, match=r"model\.partial"):
+        train(settings, table, tmp_path / "file" / "model", progress=counter)
+    assert counter.epochs == []
+
+
+def test_records_the_precision_that_was_chosen(
+    settings: TrainingConfig, table: Table, out: Path
+) -> None:
+    assert settings.precision == "auto"
+    training = train(settings, table, out).info.training
+    assert training is not None
+    assert training.precision == "float32"
+
+
 def test_an_existing_checkpoint_is_kept(settings: TrainingConfig, table: Table, out: Path) -> None:
     train(settings, table, out)
     before = (out / WEIGHTS).read_bytes()

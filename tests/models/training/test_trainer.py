@@ -10,7 +10,13 @@ from models.training.config import TrainingConfig
 from models.training.errors import TrainingError
 from models.training.preparation import prepare
 from models.training.progress import EpochReport, Progress
-from models.training.trainer import Trainer, choose_device, learning_rate_at, seed_everything
+from models.training.trainer import (
+    Trainer,
+    choose_device,
+    choose_precision,
+    learning_rate_at,
+    seed_everything,
+)
 
 CPU = torch.device("cpu")
 
@@ -137,3 +143,26 @@ def test_auto_takes_a_gpu_if_there_is_one(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert choose_device(automatic).type == "cuda"
     assert choose_device(settings).type == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("asked", "device", "supported", "chosen"),
+    [
+        ("auto", "cuda", True, "bfloat16"),
+        ("auto", "cuda", False, "float32"),
+        ("auto", "cpu", True, "float32"),
+        ("float32", "cuda", True, "float32"),
+        ("float16", "cuda", True, "float16"),
+    ],
+)
+def test_auto_takes_bfloat16_on_a_gpu_that_has_it(
+    settings: TrainingConfig,
+    monkeypatch: pytest.MonkeyPatch,
+    asked: str,
+    device: str,
+    supported: bool,
+    chosen: str,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: supported)
+    given = settings.model_copy(update={"precision": asked})
+    assert choose_precision(given, torch.device(device)) == chosen
