@@ -6,36 +6,46 @@ PORT ?= 8000
 DEMO := .demo
 # The GPU build of onnxruntime where an NVIDIA driver is loaded.
 RUNTIME ?= $(if $(wildcard /proc/driver/nvidia/version),gpu,cpu)
+# The two builds overwrite each other's files: one has to go before the other comes.
+OTHER := $(if $(filter gpu,$(RUNTIME)),onnxruntime,onnxruntime-gpu)
+SERVE := $(VENV)/.serve-$(RUNTIME)
+TEST := $(VENV)/.test-$(RUNTIME)
 
 .PHONY: serve test lint types demo bench clean
 .DELETE_ON_ERROR:
 
-serve: $(VENV)/.serve demo
+serve: $(SERVE) demo
 	exec $(BIN)/foretell serve --models $(DEMO)/repository --port $(PORT)
 
-demo: $(VENV)/.serve
+demo: $(SERVE)
 	@$(BIN)/foretell demo --to $(DEMO)
 
-test: $(VENV)/.test
+test: $(TEST)
 	$(BIN)/python -m pytest
 
-lint: $(VENV)/.test
+lint: $(TEST)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: $(VENV)/.test
+types: $(TEST)
 	$(BIN)/mypy
+
+# Writes docs/benchmarks.md; takes a few minutes.
+bench: $(TEST)
+	$(BIN)/python -m bench.graphs
 
 $(VENV)/.venv:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "foretell needs Python 3.11 or newer: make PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
 	touch $@
 
-$(VENV)/.serve: pyproject.toml constraints.txt $(VENV)/.venv
+$(SERVE): pyproject.toml constraints.txt $(VENV)/.venv
+	rm -f $(VENV)/.serve-* $(VENV)/.test-*
+	$(BIN)/python -m pip uninstall -qq --disable-pip-version-check --yes $(OTHER)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[$(RUNTIME),demo]'
 	touch $@
 
-$(VENV)/.test: $(VENV)/.serve
+$(TEST): $(SERVE)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[$(RUNTIME),demo,dev]'
 # KServe's classes check our answers; its own requirements conflict with ours.
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-deps kserve

@@ -1,73 +1,172 @@
-"""Auto-correlation without a Fourier transform."""
+"""Auto-correlation without a Fourier transform operator, in two projections instead of four."""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
-from typing_extensions import override
 
-from models.layers.auto_correlation import (
-    AutoCorrelation,
-    LagMixed,
-    circulant,
-    fit_length,
-    lag_count,
-)
+from export.rewrites.correlator import Correlator
+from export.rewrites.fourier import FourierCorrelator, best_divisor
+from export.rewrites.gram import GramCorrelator
+from models.layers.auto_correlation import AutoCorrelation, lag_count
+
+# Measured in onnxruntime on CPU: below this length, or with more multiplications than this share of
+# the Gram matrix's, the many small operators of the Fourier form cost more than it saves.
+_SHORTEST = 64
+_LARGEST_SHARE = 0.6
 
 
-class GramCorrelation(AutoCorrelation):
-    """Sums the circular diagonals of the Gram matrix of key and query.
+def correlator_for(length: int, dtype: torch.dtype) -> Correlator:
+    """The faster form at a length."""
+    coarse, effort = best_divisor(length)
+    if length < _SHORTEST or effort > _LARGEST_SHARE * 2 * length**2:
+        return GramCorrelator(length, dtype)
+    return FourierCorrelator(length, coarse, dtype)
 
-    Equal because the correlation at lag l is by definition the mean over features of the sum over
-    t of `query[(t + l) % length] * key[t]`: the sum of a circular diagonal of `key @ query.T`.
 
-    The query's mean over time is taken out first and its share added back to the correlation that
-    is reported: it shifts all lags by the same amount, which changes neither their order nor the
-    softmax, but in float32 a large offset would drown the differences between lags.
+class FoldedMixed(NamedTuple):
+    """What a layer returns: `tokens + plain(tokens, source).output` and its lags.
 
-    Args:
-        plain: The trained layer; its weights are shared.
-        length: Steps of the query.
+    Attributes:
+        output: `[batch, query, d_model]`, less what is constant over time:
+            `mean @ missing.T + missing_bias`, with the layer's buffers.
+        mean: `[batch, 1, d_model]`, of the tokens.
+        lags: As in `LagMixed`, like the two after it.
     """
 
-    def __init__(self, plain: AutoCorrelation, length: int) -> None:
-        super().__init__(plain.query.in_features, plain.factor, lags=plain.lags)
-        self.query, self.key, self.value, self.out = plain.query, plain.key, plain.value, plain.out
-        self.length = length
+    output: Tensor
+    mean: Tensor
+    lags: Tensor
+    lag_weights: Tensor
+    correlation: Tensor
+
+
+class FoldedAutoCorrelation(nn.Module):
+    """An auto-correlation and the residual around it.
+
+    What it replaces, and why it is equal:
+
+    - The FFT becomes a `Correlator`, an exact form of the same sums.
+    - Query and key projection become one: `query . key` is `tokens . (Wq' Wk source)`. The query's
+      bias shifts all lags by the same amount, which changes neither their order nor the softmax,
+      and so does the key's, unless the source is continued by zeros, which have no bias.
+    - Value and output projection become one: the lags are the same for all features.
+    - The tokens' mean over time is taken out first. That shifts all lags equally as well, but in
+      float32 a large offset would drown the differences between lags. As the lags' weights sum to
+      1, what mean and biases add to the mixture is constant over time, and is left to the caller:
+      a seasonal part has no use for it.
+    - All shifts are added to the correlation that is reported.
+
+    Args:
+        plain: The trained layer.
+        correlator: Of the tokens' length; layers of the same length share it.
+        source_length: Steps of the source, or None where the tokens read themselves.
+        centre: Whether to take out the mean. A seasonal part hardly has one.
+    """
+
+    def __init__(
+        self,
+        plain: AutoCorrelation,
+        correlator: Correlator,
+        source_length: int | None = None,
+        *,
+        centre: bool,
+    ) -> None:
+        super().__init__()
+        length, features = correlator.length, plain.query.in_features
+        dtype = plain.query.weight.dtype
+        self.correlator = correlator
+        self.centre = centre
         self.keep = lag_count(plain.factor, length)
+        self.known = min(source_length or length, length)
+        self.padded = self.known < length
         dropped = plain.lags == "even" and length % 2 == 1
         # An inverse FFT one lag short is the full correlation times a constant matrix.
-        spectrum = torch.fft.rfft(torch.eye(length, dtype=torch.float64), dim=1)
-        shorter = torch.fft.irfft(spectrum, n=length - 1, dim=1) if dropped else None
-        dtype = plain.query.weight.dtype
-        self.register_buffer("shorten", None if shorter is None else shorter.to(dtype))
+        self.register_buffer("shorten", _shorten(length).to(dtype) if dropped else None)
+        # What a product summed over all known steps is in the correlation.
+        self.gain = self.known * (length / (length - 1) if dropped else 1.0)
+
+        query, key, value, out = (
+            (layer.weight.detach().double(), layer.bias.detach().double())
+            for layer in (plain.query, plain.key, plain.value, plain.out)
+        )
+        mixing, mixing_bias = out[0] @ value[0], out[0] @ value[1]
+        identity = torch.eye(features, dtype=torch.float64)
+        constants = {
+            "key": query[0].T @ key[0] / features,
+            "key_bias": query[0].T @ key[1] / features,
+            "query_bias": key[0].T @ query[1] / features,
+            "both_biases": query[1] @ key[1] / features,
+            "value": mixing,
+            "value_bias": mixing_bias,
+            "missing": identity + mixing if source_length is None else identity,
+            "missing_bias": out[1] if self.padded else out[1] + mixing_bias,
+        }
+        for name, constant in constants.items():
+            self.register_buffer(name, constant.to(dtype))
         self.shorten: Tensor | None
+        self.key: Tensor
+        self.key_bias: Tensor
+        self.query_bias: Tensor
+        self.both_biases: Tensor
+        self.value: Tensor
+        self.value_bias: Tensor
+        self.missing: Tensor
+        self.missing_bias: Tensor
 
-    @override
-    def forward(self, tokens: Tensor, source: Tensor) -> LagMixed:
-        query = self.query(tokens)
-        key = fit_length(self.key(source), self.length)
-        value = fit_length(self.value(source), self.length)
-        mean = query.mean(dim=1, keepdim=True)
-        centred = self.correlate(query - mean, key)
-        strongest, lags = centred.topk(self.keep)
+        shared = 0 if source_length is None else correlator.effort(self.known)
+        first = 2 * (self.known * features + correlator.effort(self.known))
+        last = 2 * correlator.rows(self.known) * features + shared
+        # Only a series has steps on which a bias can be missing.
+        self.project_first = self.padded or first < last
+
+    def forward(self, tokens: Tensor, source: Tensor | None = None) -> FoldedMixed:
+        """Let `tokens` `[batch, query, d_model]` read `source`, or themselves."""
+        represent = self.correlator.represent
+        mean = tokens.mean(dim=1, keepdim=True)
+        if self.centre:
+            tokens = tokens - mean
+        query = represent(tokens)
+        read = tokens if source is None else source
+        if self.project_first:
+            biases = (self.key_bias, self.value_bias) if self.padded else (None, None)
+            key = represent(functional.linear(read, self.key, biases[0]))
+            value = represent(functional.linear(read, self.value, biases[1]))
+        else:
+            known = query if source is None else represent(source)
+            key = functional.linear(known, self.key)
+            value = functional.linear(known, self.value)
+
+        correlation = self.correlator.correlate(query, key)
+        if self.shorten is not None:
+            correlation = correlation @ self.shorten
+        strongest, lags = correlation.topk(self.keep)
         weights = strongest.softmax(dim=-1)
-        mixed = circulant(lags, weights, self.length) @ value
-        offset = (mean * key.mean(dim=1, keepdim=True)).mean(dim=-1) * self._offset_gain
-        return LagMixed(self.out(mixed), lags, weights, centred + offset)
+        by_lag = weights.new_zeros(weights.shape[0], self.correlator.length)
+        mixed = self.correlator.mix(by_lag.scatter(1, lags, weights), value)
+        shift = self._shift(mean, source)
+        return FoldedMixed(tokens + mixed, mean, lags, weights, correlation + shift)
 
-    @property
-    def _offset_gain(self) -> float:
-        """What an offset of 1 in every product adds to every lag."""
-        return self.length if self.shorten is None else self.length**2 / (self.length - 1)
+    def _shift(self, mean: Tensor, source: Tensor | None) -> Tensor:
+        """What mean and biases add to every lag of the correlation, `[batch, 1]`."""
+        read = mean if source is None else source[:, : self.known].mean(dim=1, keepdim=True)
+        shift = self.both_biases
+        if source is None:
+            shift = shift + mean @ (self.query_bias + self.key_bias)
+        else:
+            shift = shift + read @ self.query_bias
+            if self.centre or not self.padded:
+                shift = shift + mean @ self.key_bias
+        if self.centre:
+            shift = shift + (mean * functional.linear(read, self.key)).sum(dim=-1)
+        return shift * self.gain
 
-    @override
-    def correlate(self, query: Tensor, key: Tensor) -> Tensor:
-        length = self.length
-        gram = key @ query.transpose(1, 2)
-        # Read with rows one longer than the doubled matrix, circular diagonals become columns.
-        doubled = torch.cat([gram, gram], dim=2).flatten(1)
-        skewed = functional.pad(doubled, (0, length)).reshape(-1, length, 2 * length + 1)
-        diagonals = skewed[:, :, :length].sum(dim=1) / query.shape[-1]
-        return diagonals if self.shorten is None else diagonals @ self.shorten
+
+def _shorten(length: int) -> Tensor:
+    """`[length, length - 1]`."""
+    spectrum = torch.fft.rfft(torch.eye(length, dtype=torch.float64), dim=1)
+    shorter: Tensor = torch.fft.irfft(spectrum, n=length - 1, dim=1)
+    return shorter

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-_EPSILON = 1e-5
+EPSILON = 1e-5
 
 
 class SeasonalLayerNorm(nn.Module):
@@ -64,7 +64,7 @@ class InstanceNorm(nn.Module):
         mean = history.mean(dim=1, keepdim=True).detach()
         variance = history.var(dim=1, keepdim=True, correction=0).detach()
         centre = mean if self.centre == "mean" else history[:, -1:].detach()
-        statistics = InstanceStatistics(centre, torch.sqrt(variance + _EPSILON))
+        statistics = InstanceStatistics(centre, torch.sqrt(variance + EPSILON))
         normed = (history - statistics.centre) / statistics.spread
         if self.weight is not None and self.bias is not None:
             normed = normed * self.weight + self.bias
@@ -74,5 +74,5 @@ class InstanceNorm(nn.Module):
         """Undo the normalisation on `[batch, horizon, channels]`."""
         if self.weight is not None and self.bias is not None:
             # The published code guards against a zero weight with eps squared.
-            forecast = (forecast - self.bias) / (self.weight + _EPSILON**2)
+            forecast = (forecast - self.bias) / (self.weight + EPSILON**2)
         return forecast * statistics.spread + statistics.centre

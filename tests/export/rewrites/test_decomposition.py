@@ -1,15 +1,29 @@
 import pytest
 import torch
 
-from export.rewrites.decomposition import MatrixAverage
-from models.layers.decomposition import MovingAverage
+from export.rewrites.decomposition import SeasonalPart, average_matrix
+from models.layers.decomposition import MovingAverage, SeriesDecomposition
+
+# Short ones as one matrix, long ones in blocks, with and without a rest.
+LENGTHS = (5, 26, 96, 97, 144, 211, 720)
 
 
 @pytest.mark.parametrize("kernel", [1, 3, 25, 51])
-@pytest.mark.parametrize("length", [26, 37, 96])
-def test_equals_the_moving_average(kernel, length):
-    plain = MovingAverage(kernel)
-    rewritten = MatrixAverage(plain, length).double()
-    series = torch.randn(2, length, 5, dtype=torch.float64)
-    # The matrix itself is stored in float32.
-    torch.testing.assert_close(rewritten(series), plain(series), rtol=0, atol=2e-6)
+@pytest.mark.parametrize("length", LENGTHS)
+def test_equals_the_decomposition(kernel, length, float64, equal):
+    series = torch.randn(2, length, 5)
+    found = SeasonalPart(kernel, length, torch.float64)(series)
+    equal(found, SeriesDecomposition(kernel)(series)[0])
+
+
+def test_long_series_are_multiplied_in_blocks():
+    dense = SeasonalPart(25, 96, torch.float32)
+    blocks = SeasonalPart(25, 720, torch.float32)
+    assert dense.matrix.shape == (96, 96)
+    assert blocks.matrix.shape == (24, 48)
+
+
+@pytest.mark.parametrize("kernel", [1, 3, 25])
+def test_average_matrix(kernel, equal):
+    series = torch.randn(2, 30, 4, dtype=torch.float64)
+    equal(average_matrix(kernel, 30) @ series, MovingAverage(kernel)(series))

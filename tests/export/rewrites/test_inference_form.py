@@ -48,20 +48,28 @@ def inputs(config: ForecasterConfig, batch: int = 5):
     return history, *(torch.rand(batch, n, features, dtype=torch.float64) - 0.5 for n in shapes)
 
 
+@pytest.fixture
+def float64():
+    """Makes models, and the constants of their rewrites, in float64."""
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.architecture)
-def test_the_form_equals_the_model(config):
-    model = randomised(config).double()
-    form = inference_form(model).double()
+def test_the_form_equals_the_model(config, float64):
+    model = randomised(config)
+    form = inference_form(model)
     given = inputs(config)
     with torch.inference_mode():
         expected, found = model.explain(*given), form.explain(*given)
-        torch.testing.assert_close(form(*given), expected.forecast, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(found.forecast, expected.forecast, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(form(*given), expected.forecast, rtol=1e-11, atol=1e-11)
+    torch.testing.assert_close(found.forecast, expected.forecast, rtol=1e-11, atol=1e-11)
     assert list(found.attention) == [stage.name for stage in model.stages]
     for name, attention in expected.attention.items():
         for part, wanted in attention._asdict().items():
             torch.testing.assert_close(
-                getattr(found.attention[name], part), wanted, rtol=1e-4, atol=1e-4
+                getattr(found.attention[name], part), wanted, rtol=1e-11, atol=1e-11
             )
 
 

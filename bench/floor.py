@@ -1,0 +1,48 @@
+"""How fast the machine multiplies matrices, and what that makes the least time of a graph."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import torch
+from onnx import TensorProto, helper, numpy_helper
+from torch.utils.flop_counter import FlopCounterMode
+
+from bench.sizes import Size
+from bench.timing import interleaved_medians
+from export.rewrites import inference_form
+from service.runtime import Runtime
+
+_ROWS, _INNER, _COLUMNS = 2048, 512, 512
+
+
+def gemm_rate(runtime: Runtime, folder: Path) -> float:
+    """Floating-point operations a second of one large matrix product in onnxruntime."""
+    random = np.random.default_rng(0)
+    weight = random.normal(size=(_INNER, _COLUMNS)).astype(np.float32)
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "weight"], ["y"])],
+        "gemm",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [_ROWS, _INNER])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [_ROWS, _COLUMNS])],
+        [numpy_helper.from_array(weight, "weight")],
+    )
+    path = folder / "gemm.onnx"
+    opset = helper.make_opsetid("", 20)
+    onnx.save(helper.make_model(graph, opset_imports=[opset], ir_version=10), path)
+    session = runtime.open(path)
+    feeds = {"x": random.normal(size=(_ROWS, _INNER)).astype(np.float32)}
+    seconds = interleaved_medians({"gemm": lambda: session.run(feeds)}, seconds=2)["gemm"]
+    return 2 * _ROWS * _INNER * _COLUMNS / seconds
+
+
+def flops(size: Size) -> tuple[float, float]:
+    """Floating-point operations of all matrix products of one window: plain, and in our form."""
+    counts = []
+    for model in (size.model(), inference_form(size.model())):
+        with FlopCounterMode(display=False) as counter, torch.inference_mode():
+            model(*size.inputs(1))
+        counts.append(float(counter.get_total_flops()))
+    return counts[0], counts[1]

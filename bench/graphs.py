@@ -1,0 +1,102 @@
+"""Our graphs against torch, torch.compile and a plain export: `python -m bench.graphs`.
+
+Writes docs/benchmarks.md; `--quick` measures two models for a moment and prints the page instead.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from bench import report
+from bench.contenders import EAGER, OURS, PLAIN, Contenders
+from bench.floor import flops, gemm_rate
+from bench.memory import peak_memory
+from bench.shares import shares
+from bench.sizes import QUICK, SIZES, Size
+from bench.timing import interleaved_medians
+from service.runtime import Runtime
+
+BATCHES = (1, 8, 32)
+MEMORY_BATCH = 32
+SHARES_BATCH = 8
+
+
+@dataclass
+class Result:
+    """What was measured of one model.
+
+    Attributes:
+        size: The model.
+        plain_flops: Of the matrix products of one window in the plain module.
+        flops: The same in our form.
+        seconds: By batch, then by contender.
+        memory: MiB by contender.
+        shares: Share of our graph's time by group of operators.
+        skipped: Reason by contender.
+    """
+
+    size: Size
+    plain_flops: float
+    flops: float
+    seconds: dict[int, dict[str, float]] = field(default_factory=dict)
+    memory: dict[str, float] = field(default_factory=dict)
+    shares: dict[str, float] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
+
+
+def measure(size: Size, runtime: Runtime, folder: Path, *, quick: bool) -> Result:
+    """Measure one model."""
+    contenders = Contenders(size, runtime, folder)
+    result = Result(size, *flops(size))
+    for batch in BATCHES[:2] if quick else BATCHES:
+        calls = contenders.calls(batch, compiled=not quick)
+        result.seconds[batch] = interleaved_medians(calls, 0.5 if quick else 4)
+        print(f"  batch {batch}: " + report.milliseconds(result.seconds[batch]), flush=True)
+    if not quick:
+        result.memory = {EAGER: peak_memory(MEMORY_BATCH, SIZES.index(size))}
+        result.memory |= {
+            name: peak_memory(MEMORY_BATCH, path) for name, path in contenders.graphs.items()
+        }
+    feeds = dict(
+        zip(
+            contenders.input_names,
+            (part.numpy() for part in size.inputs(SHARES_BATCH)),
+            strict=True,
+        )
+    )
+    result.shares = shares(contenders.graphs[OURS], feeds)
+    result.skipped = contenders.skipped
+    return result
+
+
+def main() -> None:
+    """Measure, and write or print the page."""
+    parser = argparse.ArgumentParser(prog="python -m bench.graphs", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="two models, for a moment")
+    quick = parser.parse_args().quick
+    torch.set_num_threads(1)
+    runtime = Runtime("cpu")
+    results: list[Result] = []
+    with tempfile.TemporaryDirectory() as name:
+        rate = gemm_rate(runtime, Path(name))
+        for size in QUICK if quick else SIZES:
+            print(size.name, flush=True)
+            folder = Path(name) / str(len(results))
+            folder.mkdir()
+            results.append(measure(size, runtime, folder, quick=quick))
+    page = report.page(results, rate, baseline=(EAGER, PLAIN), ours=OURS)
+    if quick:
+        print(page)
+    else:
+        path = Path(__file__).parent.parent / "docs" / "benchmarks.md"
+        path.write_text(page)
+        print(f"wrote {path}")
+
+
+if __name__ == "__main__":
+    main()

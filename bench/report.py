@@ -1,0 +1,125 @@
+"""The page that shows the measurements."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterable, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bench.graphs import Result
+
+_TEXT = """\
+# Benchmarks of the graphs
+
+`make bench` measures, in one run, each model as plain torch module, compiled by `torch.compile`,
+exported by `torch.onnx.export` as it stands, and as foretell exports it; all with one thread, the
+last two in onnxruntime sessions opened as the service opens them. It wrote this page.
+
+{machine}
+
+Times are medians of one call in milliseconds. The contenders take turns, so that whatever else the
+machine does hits all of them: compare the columns, not the runs. Weights are random.
+
+"""
+_FLOOR = """\
+## How far from the floor
+
+The floor is the time of the matrix products alone, at the rate of one large product in
+onnxruntime, {rate:.0f} GFLOP/s here. Where the rest goes is what onnxruntime's profiler says of our
+graph at batch {batch}; small matrix products, such as those of attention heads, do not reach that
+rate either.
+
+"""
+
+
+def milliseconds(seconds: Mapping[str, float]) -> str:
+    """All contenders in one line."""
+    return ", ".join(f"{name} {value * 1e3:.2f} ms" for name, value in seconds.items())
+
+
+def page(results: Iterable[Result], rate: float, *, baseline: tuple[str, str], ours: str) -> str:
+    """The whole page.
+
+    Args:
+        results: Of all models.
+        rate: Floating-point operations a second of a large matrix product.
+        baseline: The contenders ratios are given to.
+        ours: The contender the ratios are of.
+    """
+    results = list(results)
+    text = _TEXT.format(machine=_machine())
+    text += "".join(_times(result, baseline, ours) for result in results)
+    batch = 8
+    text += _FLOOR.format(rate=rate / 1e9, batch=batch)
+    head = ("model", "MFLOP a window, plain", "ours", "floor, ms", "measured, ms", "times floor")
+    rows = []
+    for result in results:
+        floor, measured = batch * result.flops / rate, result.seconds[batch][ours]
+        rows.append(
+            (
+                result.size.name,
+                f"{result.plain_flops / 1e6:.0f}",
+                f"{result.flops / 1e6:.0f}",
+                f"{floor * 1e3:.2f}",
+                f"{measured * 1e3:.2f}",
+                f"{measured / floor:.2f}",
+            )
+        )
+    text += _table(head, rows) + "\n"
+    text += _table(
+        ("model", "our graph's time, by operators"),
+        [(result.size.name, _shares(result.shares)) for result in results],
+    )
+    if any(result.memory for result in results):
+        text += "\n## Peak memory\n\nMiB that loading and running batch 32 adds to a process.\n\n"
+        names = sorted({name for result in results for name in result.memory})
+        text += _table(
+            ("model", *names),
+            [
+                (r.size.name, *(f"{r.memory[n]:.0f}" if n in r.memory else "" for n in names))
+                for r in results
+            ],
+        )
+    return text
+
+
+def _times(result: Result, baseline: tuple[str, str], ours: str) -> str:
+    names = list(dict.fromkeys(name for by in result.seconds.values() for name in by))
+    names.sort(key=lambda name: name == ours)
+    head = ("batch", *names, *(f"times faster than {name}" for name in baseline))
+    rows = []
+    for batch, seconds in result.seconds.items():
+        cells = [f"{seconds[name] * 1e3:.2f}" if name in seconds else "" for name in names]
+        ratios = [
+            f"{seconds[name] / seconds[ours]:.2f}" if name in seconds else "" for name in baseline
+        ]
+        rows.append((str(batch), *cells, *ratios))
+    text = f"## {result.size.name}\n\n{_table(head, rows)}\n"
+    for name, reason in result.skipped.items():
+        text += f"{name} is missing: {reason}\n\n"
+    return text
+
+
+def _shares(shares: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
+
+
+def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    head = tuple(head)
+    lines = [head, ("---",) * len(head), *(tuple(row) for row in rows)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _machine() -> str:
+    processor = platform.processor() or platform.machine()
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            processor = line.split(":", 1)[1].strip()
+            break
+    libraries = ", ".join(f"{name} {version(name)}" for name in ("torch", "onnxruntime"))
+    python = platform.python_version()
+    return f"Machine: {processor}, {os.cpu_count()} CPUs; Python {python}, {libraries}."

@@ -1,0 +1,93 @@
+"""Softmax attention with the time axis first."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from models.layers.attention import Attended, MultiHeadAttention
+
+
+class TimeFirstAttention(nn.Module):
+    """Multi-head attention on `[time * batch, d_model]`, time being the slow index.
+
+    Equal, with less work:
+
+    - With time first the heads of query, key and value are strided views, which onnxruntime's
+      matrix product reads as they are; batch first, each is copied to another order of axes.
+      Tokens in two dimensions make each projection one Gemm, bias included.
+    - The key's bias adds the same to all scores of a query, and a softmax does not see it.
+    - The value's bias adds itself to the mixture, the weights summing to 1: it joins the bias of
+      the output, multiplied by that one's weight.
+    - The scale of the scores is part of the query's weight.
+
+    Args:
+        plain: The trained layer.
+    """
+
+    def __init__(self, plain: MultiHeadAttention) -> None:
+        super().__init__()
+        self.heads = plain.heads
+        self.residual = plain.residual
+        features = plain.query.in_features
+        scale = (features // plain.heads) ** -0.5
+        dtype = plain.query.weight.dtype
+        out = plain.out.weight.detach().double()
+        constants = {
+            "query": plain.query.weight.detach().double() * scale,
+            "query_bias": plain.query.bias.detach().double() * scale,
+            "key": plain.key.weight.detach(),
+            "value": plain.value.weight.detach(),
+            "out": out,
+            "out_bias": plain.out.bias.detach().double() + out @ plain.value.bias.detach().double(),
+        }
+        for name, constant in constants.items():
+            self.register_buffer(name, constant.to(dtype))
+        self.query: Tensor
+        self.query_bias: Tensor
+        self.key: Tensor
+        self.value: Tensor
+        self.out: Tensor
+        self.out_bias: Tensor
+
+    def forward(
+        self,
+        tokens: Tensor,
+        source: Tensor,
+        steps: tuple[int, int],
+        *,
+        mask: Tensor | None = None,
+        inherited: Tensor | None = None,
+    ) -> Attended:
+        """Let each token attend to the source.
+
+        Args:
+            tokens: `[query * batch, d_model]`.
+            source: `[key * batch, d_model]`.
+            steps: Number of queries and of keys.
+            mask: `[query, key]`, added to the scores.
+            inherited: `[batch, heads, query, key]`, scores of the layer before.
+
+        Returns:
+            Output `[query * batch, d_model]`, weights and, if the layer hands them on, scores.
+        """
+        query = functional.linear(tokens, self.query, self.query_bias)
+        key = functional.linear(source, self.key)
+        value = functional.linear(source, self.value)
+        split = (-1, self.heads, query.shape[1] // self.heads)
+        scores = query.reshape(steps[0], *split).permute(1, 2, 0, 3) @ key.reshape(
+            steps[1], *split
+        ).permute(1, 2, 3, 0)
+        if inherited is not None:
+            scores = scores + inherited
+        weights = (scores if mask is None else scores + mask).softmax(dim=-1)
+        mixed = weights @ value.reshape(steps[1], *split).permute(1, 2, 0, 3)
+        merged = mixed.permute(2, 0, 1, 3).reshape(-1, query.shape[1])
+        output = functional.linear(merged, self.out, self.out_bias)
+        return Attended(output, weights, scores if self.residual else None)
+
+
+def causal_mask(queries: int, keys: int) -> Tensor:
+    """`[queries, keys]`: minus infinity where a key is later than its query; both end together."""
+    return torch.full((queries, keys), float("-inf")).triu(keys - queries + 1)

@@ -1,0 +1,142 @@
+"""Encoder and decoder layer of Autoformer as they are served."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from torch import Tensor, nn
+
+from export.rewrites.auto_correlation import FoldedAutoCorrelation, FoldedMixed
+from export.rewrites.correlator import Correlator
+from export.rewrites.decomposition import SeasonalPart, average_matrix
+from export.rewrites.embedding import neighbours
+from models.autoformer import (
+    AutoformerConfig,
+    AutoformerDecoderLayer,
+    AutoformerEncoderLayer,
+)
+from models.layers.embedding import TokenEmbedding
+
+
+class SeasonalEncoderLayer(nn.Module):
+    """An encoder layer; it never adds what is constant over time, which is no seasonal part.
+
+    Args:
+        plain: The trained layer.
+        correlator: Of the context.
+        seasonal: Of the context.
+        first: Whether the tokens come from the embedding.
+    """
+
+    def __init__(
+        self,
+        plain: AutoformerEncoderLayer,
+        correlator: Correlator,
+        seasonal: SeasonalPart,
+        *,
+        first: bool,
+    ) -> None:
+        super().__init__()
+        self.attention = FoldedAutoCorrelation(plain.attention, correlator, centre=first)
+        self.seasonal = seasonal
+        self.feed_forward = plain.feed_forward
+
+    def forward(self, tokens: Tensor) -> tuple[Tensor, FoldedMixed]:
+        """`[batch, time, d_model]` in, the same shape and the lags out."""
+        mixed: FoldedMixed = self.attention(tokens)
+        tokens = self.seasonal(mixed.output)
+        tokens = self.seasonal(tokens + self.feed_forward(tokens))
+        return tokens, mixed
+
+
+class TrendProjection(nn.Module):
+    """Takes the trend out of tokens and projects it, for the steps of the horizon only.
+
+    Equal because moving average and convolution are both linear, one in time, the other in
+    features and time: features first leaves few channels, and the rest is one constant matrix in
+    time. The label's steps are no part of the forecast.
+
+    Args:
+        plain: The trained projection.
+        config: Of the model.
+    """
+
+    def __init__(self, plain: TokenEmbedding, config: AutoformerConfig) -> None:
+        super().__init__()
+        length = config.decoder_length
+        self.channels = config.channels
+        weight = plain.convolution.weight.detach()
+        # [d_model, 3 * channels], the neighbour as the slow index.
+        self.register_buffer("weight", weight.permute(1, 2, 0).flatten(1).contiguous())
+        average = average_matrix(config.moving_average, length)
+        # A neighbour's trend is a row of the average before or after.
+        rows = average[neighbours(length)].reshape(length, 3 * length)
+        self.register_buffer("average", rows[-config.horizon :].to(weight.dtype))
+        self.weight: Tensor
+        self.average: Tensor
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """`[batch, time, d_model]`, with the seasonal part, to `[batch, horizon, channels]`."""
+        shape = (-1, tokens.shape[1], 3, self.channels)
+        projected = (tokens @ self.weight).reshape(shape).transpose(1, 2).flatten(1, 2)
+        return self.average @ projected
+
+
+class SeasonalDecoded(NamedTuple):
+    """Seasonal tokens `[batch, time, d_model]`, trend `[batch, horizon, channels]`, the lags."""
+
+    seasonal: Tensor
+    trend: Tensor
+    own: FoldedMixed
+    cross: FoldedMixed
+
+
+class SeasonalDecoderLayer(nn.Module):
+    """A decoder layer that projects the trends it takes out together.
+
+    Equal because the moving average of a sum is the sum of the moving averages, and that of a
+    constant the constant: what the attention left out is projected by itself.
+
+    Args:
+        plain: The trained layer.
+        config: Of the model.
+        correlator: Of the decoder's length.
+        seasonal: Likewise.
+        first: Whether the tokens come from the embedding.
+    """
+
+    def __init__(
+        self,
+        plain: AutoformerDecoderLayer,
+        config: AutoformerConfig,
+        correlator: Correlator,
+        seasonal: SeasonalPart,
+        *,
+        first: bool,
+    ) -> None:
+        super().__init__()
+        own = FoldedAutoCorrelation(plain.self_attention, correlator, centre=first)
+        cross = FoldedAutoCorrelation(
+            plain.cross_attention, correlator, config.context, centre=False
+        )
+        self.self_attention = own
+        self.cross_attention = cross
+        self.seasonal = seasonal
+        self.feed_forward = plain.feed_forward
+        self.trend = TrendProjection(plain.trend_projection, config)
+        of_constant = self.trend.weight.reshape(-1, 3, config.channels).sum(dim=1)
+        level = own.missing.T @ of_constant if first else None
+        self.register_buffer("level", level)
+        self.register_buffer("level_bias", (own.missing_bias + cross.missing_bias) @ of_constant)
+        self.level: Tensor | None
+        self.level_bias: Tensor
+
+    def forward(self, tokens: Tensor, memory: Tensor) -> SeasonalDecoded:
+        """Let `[batch, time, d_model]` read itself and `memory` `[batch, context, d_model]`."""
+        own: FoldedMixed = self.self_attention(tokens)
+        cross: FoldedMixed = self.cross_attention(self.seasonal(own.output), memory)
+        tokens = self.seasonal(cross.output)
+        tokens = tokens + self.feed_forward(tokens)
+        level = self.level_bias if self.level is None else own.mean @ self.level + self.level_bias
+        trend = self.trend(own.output + cross.output + tokens) + level
+        return SeasonalDecoded(self.seasonal(tokens), trend, own, cross)

@@ -1,0 +1,56 @@
+"""The embedding of a series as one linear map."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from models.layers.embedding import SeriesEmbedding
+
+
+def neighbours(length: int) -> Tensor:
+    """`[3 * length]`: for each step the one before it, itself and the one after it, circular."""
+    step = torch.arange(length)
+    return torch.stack([step - 1, step, step + 1], dim=1).remainder(length).flatten()
+
+
+class NeighbourEmbedding(nn.Module):
+    """Maps each step joined with its neighbours and its calendar features.
+
+    Equal because a convolution with kernel 3 is a linear map of three neighbouring steps, and so is
+    the embedding of scaled calendar features. A Conv needs cuDNN on CUDA.
+
+    Args:
+        plain: The trained embedding; its positions, if it has any, are left to the caller.
+    """
+
+    def __init__(self, plain: SeriesEmbedding) -> None:
+        super().__init__()
+        convolution = plain.value.convolution.weight.detach()
+        # [3 * channels, d_model], the neighbour as the slow index.
+        weight = convolution.permute(2, 1, 0).flatten(0, 1).contiguous()
+        linear = plain.calendar.linear if plain.calendar is not None else None
+        if linear is not None:
+            weight = torch.cat([weight, linear.weight.detach().T])
+        self.register_buffer("weight", weight)
+        # Rows of a table stay what they are.
+        self.calendar = plain.calendar
+        self.joined = linear is not None
+        self.weight: Tensor
+
+    def forward(self, joined: Tensor, calendar: Tensor | None) -> Tensor:
+        """Embed steps with their neighbours.
+
+        Args:
+            joined: `[batch, time, 3 * channels]`, or with the time first.
+            calendar: `[batch, time, features]` likewise, or None.
+
+        Returns:
+            `[batch, time, d_model]` likewise.
+        """
+        if self.joined and calendar is not None:
+            joined = torch.cat([joined, calendar], dim=2)
+        tokens = joined @ self.weight
+        if not self.joined and self.calendar is not None:
+            tokens = tokens + self.calendar(calendar)
+        return tokens

@@ -1,0 +1,232 @@
+"""PatchTST as it is served."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from typing_extensions import override
+
+from bundle.manifest import AttentionStage
+from export.rewrites.batch_norm import AffineNorm
+from export.rewrites.decomposition import SeasonalPart
+from export.rewrites.transformer_layers import TimeFirstEncoderLayer
+from models.forecaster import Attention, Explained, Forecaster, SoftmaxAttention
+from models.layers.attention import Attended
+from models.layers.normalization import (
+    EPSILON,
+    InstanceNorm,
+    InstanceStatistics,
+    TokenBatchNorm,
+)
+from models.layers.transformer_layers import EncoderLayer
+from models.patchtst import PatchEncoder, PatchTST, PatchTSTConfig
+
+
+class TimeFirstInstanceNorm(nn.Module):
+    """Instance normalisation with the time axis first: what it broadcasts is contiguous then.
+
+    Args:
+        plain: The trained normalisation.
+    """
+
+    def __init__(self, plain: InstanceNorm) -> None:
+        super().__init__()
+        self.centre = plain.centre
+        affine = plain.weight is not None and plain.bias is not None
+        self.weight = plain.weight if affine else None
+        self.bias = plain.bias if affine else None
+
+    def forward(self, history: Tensor) -> tuple[Tensor, InstanceStatistics]:
+        """Normalise `[time, batch, channels]`; the statistics are `[1, batch, channels]`."""
+        mean = history.mean(dim=0, keepdim=True)
+        centred = history - mean
+        variance = (centred * centred).mean(dim=0, keepdim=True)
+        statistics = InstanceStatistics(mean, torch.sqrt(variance + EPSILON))
+        if self.centre == "last":
+            statistics = statistics._replace(centre=history[-1:])
+            centred = history - statistics.centre
+        normed = centred / statistics.spread
+        if self.weight is not None and self.bias is not None:
+            normed = normed * self.weight + self.bias
+        return normed, statistics
+
+    def reverse(self, forecast: Tensor, statistics: InstanceStatistics) -> Tensor:
+        """Undo the normalisation on `[batch, channels, horizon]`."""
+        if self.weight is not None and self.bias is not None:
+            forecast = (forecast - self.bias[:, None]) / (self.weight[:, None] + EPSILON**2)
+        spread, centre = statistics.spread[0, :, :, None], statistics.centre[0, :, :, None]
+        return forecast * spread + centre
+
+
+class FoldedHead(nn.Module):
+    """The final norm and the head as one linear map of `[time * batch, d_model]`.
+
+    Equal because a batch norm is one scale and shift in evaluation. Its weights are permuted to
+    read patch by patch: the tokens need no transposition of features. Heads of their own are one
+    product with the channel as its batch axis.
+
+    Args:
+        plain: The trained encoder.
+    """
+
+    def __init__(self, plain: PatchEncoder) -> None:
+        super().__init__()
+        config = plain.config
+        self.channels, self.patches = config.channels, config.patches
+        self.individual = config.individual
+        self.norm = None
+        scale = torch.ones(config.d_model, dtype=torch.float64)
+        shift = torch.zeros(config.d_model, dtype=torch.float64)
+        if isinstance(plain.final_norm, TokenBatchNorm):
+            affine = AffineNorm(plain.final_norm)
+            scale, shift = affine.scale.double(), affine.shift.double()
+        elif not isinstance(plain.final_norm, nn.Identity):
+            self.norm = plain.final_norm
+        dtype = plain.patch_projection.weight.dtype
+        weights, biases = [], []
+        for head in cast("Iterable[nn.Linear]", plain.heads):
+            weight = head.weight.detach().double()
+            weight = weight.reshape(-1, config.d_model, config.patches)
+            biases.append(head.bias.detach().double() + (weight.sum(dim=2) * shift).sum(dim=1))
+            # To [patches * d_model, horizon].
+            weights.append((weight * scale[:, None]).permute(2, 1, 0).flatten(0, 1))
+        # One head: [features, horizon]. One a channel: [channels, features, horizon].
+        weight, bias = torch.stack(weights), torch.stack(biases)[:, None]
+        if not config.individual:
+            weight, bias = weight[0], bias[0, 0]
+        self.register_buffer("weight", weight.to(dtype))
+        self.register_buffer("bias", bias.to(dtype))
+        self.weight: Tensor
+        self.bias: Tensor
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """To `[batch, channels, horizon]`."""
+        if self.norm is not None:
+            tokens = self.norm(tokens)
+        features = tokens.shape[1]
+        series = tokens.reshape(self.patches, -1, features).transpose(0, 1).flatten(1)
+        if not self.individual:
+            forecast = torch.addmm(self.bias, series, self.weight)
+            return forecast.reshape(-1, self.channels, forecast.shape[1])
+        by_channel = series.reshape(-1, self.channels, series.shape[1]).transpose(0, 1)
+        return (by_channel @ self.weight + self.bias).transpose(0, 1)
+
+
+class TimeFirstPatchEncoder(nn.Module):
+    """A patch encoder with the axis of the patches first.
+
+    Equal because patching only picks steps: one gather, with the padding in its indices. Batch and
+    channels are one axis after it, and the patches' bias is part of the positions.
+
+    Args:
+        plain: The trained encoder.
+    """
+
+    def __init__(self, plain: PatchEncoder) -> None:
+        super().__init__()
+        config = plain.config
+        self.config = config
+        norm = plain.instance_norm
+        self.instance_norm = TimeFirstInstanceNorm(norm) if norm is not None else None
+        starts = config.stride * torch.arange(config.patches)
+        steps = starts[:, None] + torch.arange(config.patch)
+        # Padding repeats the last step.
+        self.register_buffer("steps", steps.clamp(max=config.context - 1).flatten())
+        projection = plain.patch_projection
+        self.register_buffer("projection", projection.weight.detach().T.contiguous())
+        positions = plain.positions.detach()
+        if projection.bias is not None:
+            positions = positions + projection.bias.detach()
+        self.register_buffer("positions", positions[:, None])
+        self.layers = nn.ModuleList(
+            TimeFirstEncoderLayer(layer, config.patches)
+            for layer in cast("Iterable[EncoderLayer]", plain.layers)
+        )
+        self.head = FoldedHead(plain)
+        self.steps: Tensor
+        self.projection: Tensor
+        self.positions: Tensor
+
+    def forward(self, history: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """Forecast from `[batch, context, channels]`.
+
+        Returns:
+            `[batch, horizon, channels]` and the weights of each layer
+            `[batch, channels, heads, patches, patches]`.
+        """
+        config, statistics = self.config, None
+        series = history.transpose(0, 1)
+        if self.instance_norm is not None:
+            series, statistics = self.instance_norm(series)
+        series = series.flatten(1)
+        patches = series.index_select(0, self.steps).reshape(config.patches, config.patch, -1)
+        tokens = (patches.transpose(1, 2) @ self.projection + self.positions).flatten(0, 1)
+        attended = Attended(tokens, None)
+        maps = []
+        for layer in self.layers:
+            attended = layer(attended.output, attended.scores)
+            if attended.weights is not None:
+                maps.append(attended.weights.unflatten(0, (-1, config.channels)))
+        forecast = self.head(attended.output)
+        if self.instance_norm is not None and statistics is not None:
+            forecast = self.instance_norm.reverse(forecast, statistics)
+        return forecast.transpose(1, 2), maps
+
+
+class PatchTSTForm(Forecaster):
+    """The encoders above; the trend is what is left of the history without its seasonal part.
+
+    Args:
+        plain: The trained model.
+    """
+
+    def __init__(self, plain: PatchTST) -> None:
+        super().__init__()
+        self.config: PatchTSTConfig = plain.config
+        self.stages_of_plain = plain.stages
+        self.branches = nn.ModuleList(
+            TimeFirstPatchEncoder(branch)
+            for branch in cast("Iterable[PatchEncoder]", plain.branches)
+        )
+        kernel, dtype = self.config.decomposition, next(plain.parameters()).dtype
+        self.seasonal = SeasonalPart(kernel, self.config.context, dtype) if kernel else None
+
+    @property
+    @override
+    def stages(self) -> tuple[AttentionStage, ...]:
+        return self.stages_of_plain
+
+    @override
+    def forward(
+        self,
+        history: Tensor,
+        history_calendar: Tensor | None = None,
+        future_calendar: Tensor | None = None,
+    ) -> Tensor:
+        return self.explain(history).forecast
+
+    @override
+    def explain(
+        self,
+        history: Tensor,
+        history_calendar: Tensor | None = None,
+        future_calendar: Tensor | None = None,
+    ) -> Explained:
+        parts: tuple[Tensor, ...] = (history,)
+        if self.seasonal is not None:
+            seasonal = self.seasonal(history)
+            parts = (seasonal, history - seasonal)
+        forecasts, maps = [], []
+        for branch, part in zip(self.branches, parts, strict=True):
+            forecast, weights = branch(part)
+            forecasts.append(forecast)
+            maps += weights
+        total = forecasts[0] if len(forecasts) == 1 else forecasts[0] + forecasts[1]
+        attention: dict[str, Attention] = {
+            stage.name: SoftmaxAttention(weights)
+            for stage, weights in zip(self.stages, maps, strict=True)
+        }
+        return Explained(total, attention)

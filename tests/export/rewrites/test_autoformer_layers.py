@@ -1,0 +1,66 @@
+import pytest
+import torch
+
+from export.rewrites.auto_correlation import correlator_for
+from export.rewrites.autoformer_layers import (
+    SeasonalDecoderLayer,
+    SeasonalEncoderLayer,
+    TrendProjection,
+)
+from export.rewrites.decomposition import SeasonalPart
+from models.autoformer import AutoformerConfig, AutoformerDecoderLayer, AutoformerEncoderLayer
+from models.layers.decomposition import MovingAverage
+from models.layers.embedding import TokenEmbedding
+from tests.export.conftest import SMALL
+
+BATCH = 3
+# A decoder longer than the context, a shorter one, and one without a label.
+CONFIGS = [
+    AutoformerConfig(**SMALL | {"horizon": 36}, label=24, moving_average=13),
+    AutoformerConfig(**SMALL | {"context": 37}, label=16, lags="even"),
+    AutoformerConfig(**SMALL | {"horizon": 24}, label=0, moving_average=5),
+]
+
+
+def parts(config: AutoformerConfig, length: int):
+    return (
+        correlator_for(length, torch.float64),
+        SeasonalPart(config.moving_average, length, torch.float64),
+    )
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_trend_projection(config, float64, equal):
+    plain = TokenEmbedding(config.d_model, config.channels)
+    tokens = torch.randn(BATCH, config.decoder_length, config.d_model)
+    trend = plain(MovingAverage(config.moving_average)(tokens))
+    equal(TrendProjection(plain, config)(tokens), trend[:, -config.horizon :])
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize("first", [True, False])
+def test_encoder_layer(config, first, float64, equal):
+    plain = AutoformerEncoderLayer(config).eval()
+    rewritten = SeasonalEncoderLayer(plain, *parts(config, config.context), first=first)
+    tokens = torch.randn(BATCH, config.context, config.d_model) + 2
+    expected = plain(tokens)
+    found, mixed = rewritten(tokens)
+    equal(found, expected.output)
+    assert torch.equal(mixed.lags, expected.lags)
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize("first", [True, False])
+def test_decoder_layer(config, first, float64, equal):
+    plain = AutoformerDecoderLayer(config).eval()
+    rewritten = SeasonalDecoderLayer(
+        plain, config, *parts(config, config.decoder_length), first=first
+    )
+    tokens = torch.randn(BATCH, config.decoder_length, config.d_model) + first
+    tokens = tokens if first else SeasonalPart(5, config.decoder_length, torch.float64)(tokens)
+    memory = torch.randn(BATCH, config.context, config.d_model)
+    expected, found = plain(tokens, memory), rewritten(tokens, memory)
+    equal(found.seasonal, expected.seasonal)
+    equal(found.trend, expected.trend[:, -config.horizon :])
+    assert torch.equal(found.own.lags, expected.own.lags)
+    assert torch.equal(found.cross.lags, expected.cross.lags)

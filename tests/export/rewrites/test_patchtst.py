@@ -1,0 +1,51 @@
+import pytest
+import torch
+from torch import nn
+
+from export.rewrites.patchtst import FoldedHead, TimeFirstPatchEncoder
+from models.patchtst import PatchEncoder, PatchTSTConfig
+from tests.export.conftest import SMALL
+from tests.export.rewrites.test_attention import time_first
+
+BATCH = 4
+VARIANTS = [
+    {},
+    {"final_norm": "layer", "individual": True},
+    {"final_norm": None, "patch": 10, "stride": 3, "pad_end": False, "patch_bias": True},
+    {"positions": "learned", "norm": "batch", "affine": True, "individual": True},
+    {"instance_norm": None, "residual_attention": True, "stride": 20},
+]
+
+
+def encoder(variant: dict) -> PatchEncoder:
+    torch.manual_seed(0)
+    plain = PatchEncoder(PatchTSTConfig(**SMALL, **variant))
+    for module in plain.modules():
+        if isinstance(module, nn.LayerNorm | nn.BatchNorm1d):
+            nn.init.uniform_(module.weight, 0.5, 1.5)
+            nn.init.normal_(module.bias, std=0.2)
+        if isinstance(module, nn.BatchNorm1d):
+            module.running_mean.normal_()
+            module.running_var.uniform_(0.5, 2)
+    return plain.eval()
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_folded_head(variant, float64, equal):
+    plain = encoder(variant)
+    config = plain.config
+    tokens = torch.randn(BATCH * config.channels, config.patches, config.d_model)
+    normed = plain.final_norm(tokens).unflatten(0, (BATCH, config.channels))
+    expected = plain._head(normed.transpose(-1, -2).flatten(-2))
+    equal(FoldedHead(plain)(time_first(tokens)), expected)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_patch_encoder(variant, float64, equal):
+    plain = encoder(variant)
+    history = torch.randn(BATCH, plain.config.context, plain.config.channels)
+    expected, maps = plain(history, return_weights=True)
+    found, found_maps = TimeFirstPatchEncoder(plain)(history)
+    equal(found, expected)
+    for weights, wanted in zip(found_maps, maps, strict=True):
+        equal(weights, wanted)

@@ -1,0 +1,48 @@
+import pytest
+import torch
+from torch import nn
+
+from export.rewrites.transformer_layers import TimeFirstDecoderLayer, TimeFirstEncoderLayer
+from models.layers.normalization import TokenBatchNorm
+from models.layers.transformer_layers import DecoderLayer, EncoderLayer
+from tests.export.rewrites.test_attention import BATCH, D_MODEL, HEADS, time_first
+
+STEPS, SOURCE = 8, 5
+
+
+@pytest.mark.parametrize("norm", [nn.LayerNorm, TokenBatchNorm])
+@pytest.mark.parametrize("residual", [False, True])
+def test_encoder_layer(norm, residual, float64, equal):
+    plain = EncoderLayer(
+        D_MODEL,
+        HEADS,
+        20,
+        activation="gelu",
+        dropout=0.1,
+        attention_dropout=0.1,
+        norm=norm,
+        residual_attention=residual,
+    )
+    for module in plain.modules():
+        if isinstance(module, nn.BatchNorm1d):
+            module.running_mean.normal_()
+            module.running_var.uniform_(0.5, 2)
+    plain.eval()
+    tokens = torch.randn(BATCH, STEPS, D_MODEL)
+    inherited = torch.randn(BATCH, HEADS, STEPS, STEPS) if residual else None
+    expected = plain(tokens, inherited=inherited, return_weights=True)
+    found = TimeFirstEncoderLayer(plain, STEPS)(time_first(tokens), inherited)
+    equal(found.output, time_first(expected.output))
+    equal(found.weights, expected.weights)
+
+
+@pytest.mark.parametrize("last", [STEPS, 3])
+def test_decoder_layer(last, float64, equal):
+    plain = DecoderLayer(D_MODEL, HEADS, 20, activation="relu", dropout=0.1).eval()
+    tokens, memory = torch.randn(BATCH, STEPS, D_MODEL), torch.randn(BATCH, SOURCE, D_MODEL)
+    expected = plain(tokens, memory, return_weights=True)
+    rewritten = TimeFirstDecoderLayer(plain, STEPS, SOURCE)
+    found = rewritten(time_first(tokens), time_first(memory), last)
+    equal(found.output, time_first(expected.output[:, -last:]))
+    equal(found.self_weights, expected.self_weights[:, :, -last:])
+    equal(found.cross_weights, expected.cross_weights[:, :, -last:])
