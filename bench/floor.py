@@ -38,11 +38,9 @@ def gemm_rate(runtime: Runtime, folder: Path) -> float:
     return 2 * _ROWS * _INNER * _COLUMNS / seconds
 
 
-def flops(size: Size) -> tuple[float, float]:
-    """Floating-point operations of all matrix products of one window: plain, and in our form."""
-    counts = []
-    for model in (size.model(), inference_form(size.model())):
-        with FlopCounterMode(display=False) as counter, torch.inference_mode():
-            model(*size.inputs(1))
-        counts.append(float(counter.get_total_flops()))
-    return counts[0], counts[1]
+def flops(size: Size) -> float:
+    """Floating-point operations of all matrix products of one window in our form."""
+    form = inference_form(size.model())
+    with FlopCounterMode(display=False) as counter, torch.inference_mode():
+        form(*size.inputs(1))
+    return float(counter.get_total_flops())

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -16,43 +15,17 @@ from bench import report
 from bench.contenders import EAGER, OURS, PLAIN, Contenders
 from bench.floor import flops, gemm_rate
 from bench.memory import peak_memory
+from bench.result import BATCHES, FLOOR_BATCH, MEMORY_BATCH, Result
 from bench.shares import shares
 from bench.sizes import QUICK, SIZES, Size
 from bench.timing import interleaved_medians
 from service.runtime import Runtime
 
-BATCHES = (1, 8, 32)
-MEMORY_BATCH = 32
-SHARES_BATCH = 8
-
-
-@dataclass
-class Result:
-    """What was measured of one model.
-
-    Attributes:
-        size: The model.
-        plain_flops: Of the matrix products of one window in the plain module.
-        flops: The same in our form.
-        seconds: By batch, then by contender.
-        memory: MiB by contender.
-        shares: Share of our graph's time by group of operators.
-        skipped: Reason by contender.
-    """
-
-    size: Size
-    plain_flops: float
-    flops: float
-    seconds: dict[int, dict[str, float]] = field(default_factory=dict)
-    memory: dict[str, float] = field(default_factory=dict)
-    shares: dict[str, float] = field(default_factory=dict)
-    skipped: dict[str, str] = field(default_factory=dict)
-
 
 def measure(size: Size, runtime: Runtime, folder: Path, *, quick: bool) -> Result:
     """Measure one model."""
     contenders = Contenders(size, runtime, folder)
-    result = Result(size, *flops(size))
+    result = Result(size, flops(size))
     for batch in BATCHES[:2] if quick else BATCHES:
         calls = contenders.calls(batch, compiled=not quick)
         result.seconds[batch] = interleaved_medians(calls, 0.5 if quick else 4)
@@ -65,7 +38,7 @@ def measure(size: Size, runtime: Runtime, folder: Path, *, quick: bool) -> Resul
     feeds = dict(
         zip(
             contenders.input_names,
-            (part.numpy() for part in size.inputs(SHARES_BATCH)),
+            (part.numpy() for part in size.inputs(FLOOR_BATCH)),
             strict=True,
         )
     )

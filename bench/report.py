@@ -7,10 +7,8 @@ import platform
 from collections.abc import Iterable, Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from bench.graphs import Result
+from bench.result import FLOOR_BATCH, MEMORY_BATCH, Result
 
 _TEXT = """\
 # Benchmarks of the graphs
@@ -34,6 +32,12 @@ graph at batch {batch}; small matrix products, such as those of attention heads,
 rate either.
 
 """
+_MEMORY = """
+## Peak memory
+
+MiB that loading the model and running it at batch {batch} adds to a process.
+
+"""
 
 
 def milliseconds(seconds: Mapping[str, float]) -> str:
@@ -53,16 +57,14 @@ def page(results: Iterable[Result], rate: float, *, baseline: tuple[str, str], o
     results = list(results)
     text = _TEXT.format(machine=_machine())
     text += "".join(_times(result, baseline, ours) for result in results)
-    batch = 8
-    text += _FLOOR.format(rate=rate / 1e9, batch=batch)
-    head = ("model", "MFLOP a window, plain", "ours", "floor, ms", "measured, ms", "times floor")
+    text += _FLOOR.format(rate=rate / 1e9, batch=FLOOR_BATCH)
+    head = ("model", "MFLOP a window", "floor, ms", "measured, ms", "times the floor")
     rows = []
     for result in results:
-        floor, measured = batch * result.flops / rate, result.seconds[batch][ours]
+        floor, measured = FLOOR_BATCH * result.flops / rate, result.seconds[FLOOR_BATCH][ours]
         rows.append(
             (
                 result.size.name,
-                f"{result.plain_flops / 1e6:.0f}",
                 f"{result.flops / 1e6:.0f}",
                 f"{floor * 1e3:.2f}",
                 f"{measured * 1e3:.2f}",
@@ -75,7 +77,7 @@ def page(results: Iterable[Result], rate: float, *, baseline: tuple[str, str], o
         [(result.size.name, _shares(result.shares)) for result in results],
     )
     if any(result.memory for result in results):
-        text += "\n## Peak memory\n\nMiB that loading and running batch 32 adds to a process.\n\n"
+        text += _MEMORY.format(batch=MEMORY_BATCH)
         names = sorted({name for result in results for name in result.memory})
         text += _table(
             ("model", *names),

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from export.rewrites.correlator import Correlator
-from export.rewrites.fourier import FourierCorrelator, best_divisor
+from export.rewrites.fourier import FourierCorrelator, best_divisor, multiplications
 from export.rewrites.gram import GramCorrelator
 from models.layers.auto_correlation import AutoCorrelation, lag_count
 
@@ -21,8 +21,9 @@ _LARGEST_SHARE = 0.6
 
 def correlator_for(length: int, dtype: torch.dtype) -> Correlator:
     """The faster form at a length."""
-    coarse, effort = best_divisor(length)
-    if length < _SHORTEST or effort > _LARGEST_SHARE * 2 * length**2:
+    coarse = best_divisor(length)
+    share = multiplications(length, coarse) / (2 * length**2)
+    if length < _SHORTEST or share > _LARGEST_SHARE:
         return GramCorrelator(length, dtype)
     return FourierCorrelator(length, coarse, dtype)
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from export.rewrites.correlator import Correlator
-from export.rewrites.fourier import FourierCorrelator, best_divisor
+from export.rewrites.fourier import FourierCorrelator, best_divisor, multiplications
 from export.rewrites.gram import GramCorrelator
 
 # Composite, odd, prime and very short lengths, in every factorisation there is.
@@ -63,8 +63,13 @@ def test_features_may_be_mapped_in_a_representation(length, float64, equal):
         assert represented[0, ..., 0].numel() == form.rows(length)
 
 
-@pytest.mark.parametrize("length", [1, 7, 36, 96, 97, 720])
-def test_best_divisor(length):
-    coarse, effort = best_divisor(length)
-    assert length % coarse == 0
-    assert effort <= 2 * length * (length + 2) + 9 * (length // 2 + 1)
+@pytest.mark.parametrize(
+    ("length", "coarse"), [(1, 1), (8, 1), (96, 12), (98, 14), (97, 97), (106, 53), (720, 90)]
+)
+def test_best_divisor_is_that_with_about_eight_fine_steps(length, coarse):
+    assert best_divisor(length) == coarse
+
+
+def test_multiplications_of_a_long_transform_are_few():
+    assert multiplications(720, best_divisor(720)) < 0.2 * 2 * 720**2
+    assert multiplications(97, 97) > 2 * 97**2
