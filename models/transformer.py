@@ -6,6 +6,7 @@ al., 2021, arXiv:2012.07436), as the Time-Series-Library has it.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Literal
 
 from torch import Tensor, nn
@@ -25,12 +26,53 @@ class TransformerConfig(EncoderDecoderConfig):
     architecture: Literal["transformer"] = "transformer"
 
 
-class Transformer(Forecaster):
+class OnePassForecaster(Forecaster):
+    """Encoder, decoder and softmax attention, whatever the layers are: one run serves both uses."""
+
+    config: TransformerConfig
+
+    @property
+    @override
+    def stages(self) -> tuple[AttentionStage, ...]:
+        return self.config.describe_stages("softmax")
+
+    @override
+    def forward(
+        self,
+        history: Tensor,
+        history_calendar: Tensor | None = None,
+        future_calendar: Tensor | None = None,
+    ) -> Tensor:
+        return self._run(history, history_calendar, future_calendar, None)
+
+    @override
+    def explain(
+        self,
+        history: Tensor,
+        history_calendar: Tensor | None = None,
+        future_calendar: Tensor | None = None,
+    ) -> Explained:
+        attention: dict[str, Attention] = {}
+        forecast = self._run(history, history_calendar, future_calendar, attention)
+        return Explained(forecast, attention)
+
+    @abstractmethod
+    def _run(
+        self,
+        history: Tensor,
+        history_calendar: Tensor | None,
+        future_calendar: Tensor | None,
+        attention: dict[str, Attention] | None,
+    ) -> Tensor:
+        """Forecast; fill `attention`, if given, with the map of each stage."""
+
+
+class Transformer(OnePassForecaster):
     """Every step of context and horizon is a token."""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
-        self.config: TransformerConfig = config
+        self.config = config
         self.encoder_embedding = _embedding(config, config.context)
         self.encoder_layers = nn.ModuleList(
             EncoderLayer(
@@ -58,31 +100,7 @@ class Transformer(Forecaster):
         self.decoder_norm = nn.LayerNorm(config.d_model)
         self.projection = nn.Linear(config.d_model, config.channels)
 
-    @property
     @override
-    def stages(self) -> tuple[AttentionStage, ...]:
-        return self.config.describe_stages("softmax")
-
-    @override
-    def forward(
-        self,
-        history: Tensor,
-        history_calendar: Tensor | None = None,
-        future_calendar: Tensor | None = None,
-    ) -> Tensor:
-        return self._run(history, history_calendar, future_calendar, None)
-
-    @override
-    def explain(
-        self,
-        history: Tensor,
-        history_calendar: Tensor | None = None,
-        future_calendar: Tensor | None = None,
-    ) -> Explained:
-        attention: dict[str, Attention] = {}
-        forecast = self._run(history, history_calendar, future_calendar, attention)
-        return Explained(forecast, attention)
-
     def _run(
         self,
         history: Tensor,
@@ -90,7 +108,6 @@ class Transformer(Forecaster):
         future_calendar: Tensor | None,
         attention: dict[str, Attention] | None,
     ) -> Tensor:
-        """Forecast; fill `attention`, if given, with the map of each stage."""
         explain = attention is not None
         maps: dict[str, Tensor | None] = {}
         memory = self.encoder_embedding(history, history_calendar)

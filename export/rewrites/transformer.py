@@ -9,13 +9,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 from typing_extensions import override
 
-from bundle.manifest import AttentionStage
 from export.rewrites.embedding import NeighbourEmbedding, neighbours
 from export.rewrites.transformer_layers import TimeFirstDecoderLayer, TimeFirstEncoderLayer
-from models.forecaster import Attention, Explained, Forecaster, SoftmaxAttention
+from models.forecaster import Attention, SoftmaxAttention
 from models.layers.embedding import SeriesEmbedding
 from models.layers.transformer_layers import DecoderLayer, EncoderLayer
-from models.transformer import Transformer, TransformerConfig
+from models.transformer import OnePassForecaster, Transformer
 
 
 class _TimeFirstEmbedding(nn.Module):
@@ -39,7 +38,7 @@ class _TimeFirstEmbedding(nn.Module):
         return (tokens + self.positions).flatten(0, 1)
 
 
-class TransformerForm(Forecaster):
+class TransformerForm(OnePassForecaster):
     """The time axis first, and the last decoder layer for the horizon's steps only.
 
     The attention of the label's steps is shown, but not needed for the forecast.
@@ -50,7 +49,7 @@ class TransformerForm(Forecaster):
 
     def __init__(self, plain: Transformer) -> None:
         super().__init__()
-        self.config: TransformerConfig = plain.config
+        self.config = plain.config
         context, length = plain.config.context, plain.config.decoder_length
         self.encoder_embedding = _TimeFirstEmbedding(plain.encoder_embedding)
         self.encoder_layers = nn.ModuleList(
@@ -66,31 +65,7 @@ class TransformerForm(Forecaster):
         self.decoder_norm = plain.decoder_norm
         self.projection = plain.projection
 
-    @property
     @override
-    def stages(self) -> tuple[AttentionStage, ...]:
-        return self.config.describe_stages("softmax")
-
-    @override
-    def forward(
-        self,
-        history: Tensor,
-        history_calendar: Tensor | None = None,
-        future_calendar: Tensor | None = None,
-    ) -> Tensor:
-        return self._run(history, history_calendar, future_calendar, None)
-
-    @override
-    def explain(
-        self,
-        history: Tensor,
-        history_calendar: Tensor | None = None,
-        future_calendar: Tensor | None = None,
-    ) -> Explained:
-        attention: dict[str, Attention] = {}
-        forecast = self._run(history, history_calendar, future_calendar, attention)
-        return Explained(forecast, attention)
-
     def _run(
         self,
         history: Tensor,
@@ -98,7 +73,6 @@ class TransformerForm(Forecaster):
         future_calendar: Tensor | None,
         attention: dict[str, Attention] | None,
     ) -> Tensor:
-        """Forecast; fill `attention`, if given, with the map of each stage."""
         config, maps = self.config, {}
         memory = self.encoder_embedding(history, history_calendar)
         for i, layer in enumerate(self.encoder_layers):
