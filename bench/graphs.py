@@ -1,6 +1,7 @@
 """Our graphs against torch, torch.compile and a plain export: `python -m bench.graphs`.
 
-Writes docs/benchmarks.md; `--quick` measures two models for a moment and prints the page instead.
+Writes its part of docs/benchmarks.md; `--quick` measures two models for a moment and prints the
+part instead.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from bench import report
 from bench.contenders import EAGER, OURS, PLAIN, Contenders
 from bench.floor import flops, gemm_rate
 from bench.memory import peak_memory
+from bench.page import PAGE, write_part
 from bench.result import BATCHES, FLOOR_BATCH, MEMORY_BATCH, Result
 from bench.shares import shares
 from bench.sizes import QUICK, SIZES, Size
@@ -48,7 +50,7 @@ def measure(size: Size, runtime: Runtime, folder: Path, *, quick: bool) -> Resul
 
 
 def main() -> None:
-    """Measure, and write or print the page."""
+    """Measure, and write or print the part."""
     parser = argparse.ArgumentParser(prog="python -m bench.graphs", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="two models, for a moment")
     quick = parser.parse_args().quick
@@ -66,9 +68,8 @@ def main() -> None:
     if quick:
         print(page)
     else:
-        path = Path(__file__).parent.parent / "docs" / "benchmarks.md"
-        path.write_text(page)
-        print(f"wrote {path}")
+        write_part("graphs", page)
+        print(f"wrote {PAGE}")
 
 
 if __name__ == "__main__":

@@ -1,21 +1,18 @@
-"""The page that shows the measurements."""
+"""The part of docs/benchmarks.md about graphs."""
 
 from __future__ import annotations
 
-import os
-import platform
 from collections.abc import Iterable, Mapping
-from importlib.metadata import version
-from pathlib import Path
 
+from bench.page import machine, table
 from bench.result import FLOOR_BATCH, MEMORY_BATCH, Result
 
 _TEXT = """\
-# Benchmarks of the graphs
+## Graphs
 
 `make bench` measures, in one run, each model as plain torch module, compiled by `torch.compile`,
 exported by `torch.onnx.export` as it stands, and as foretell exports it; all with one thread, the
-last two in onnxruntime sessions opened as the service opens them. It wrote this page.
+last two in onnxruntime sessions opened as the service opens them. It wrote this part.
 
 {machine}
 
@@ -24,7 +21,7 @@ machine does hits all of them: compare the columns, not the runs. Weights are ra
 
 """
 _FLOOR = """\
-## How far from the floor
+### How far from the floor
 
 The floor is the time of the matrix products alone, at the rate of one large product in
 onnxruntime, {rate:.0f} GFLOP/s here. Where the rest goes is what onnxruntime's profiler says of our
@@ -33,7 +30,7 @@ rate either.
 
 """
 _MEMORY = """
-## Peak memory
+### Peak memory
 
 MiB that loading the model and running it at batch {batch} adds to a process.
 
@@ -46,7 +43,7 @@ def milliseconds(seconds: Mapping[str, float]) -> str:
 
 
 def page(results: Iterable[Result], rate: float, *, baseline: tuple[str, str], ours: str) -> str:
-    """The whole page.
+    """The part.
 
     Args:
         results: Of all models.
@@ -55,7 +52,7 @@ def page(results: Iterable[Result], rate: float, *, baseline: tuple[str, str], o
         ours: The contender the ratios are of.
     """
     results = list(results)
-    text = _TEXT.format(machine=_machine())
+    text = _TEXT.format(machine=machine("torch", "onnxruntime"))
     text += "".join(_times(result, baseline, ours) for result in results)
     text += _FLOOR.format(rate=rate / 1e9, batch=FLOOR_BATCH)
     head = ("model", "MFLOP a window", "floor, ms", "measured, ms", "times the floor")
@@ -71,15 +68,15 @@ def page(results: Iterable[Result], rate: float, *, baseline: tuple[str, str], o
                 f"{measured / floor:.2f}",
             )
         )
-    text += _table(head, rows) + "\n"
-    text += _table(
+    text += table(head, rows) + "\n"
+    text += table(
         ("model", "our graph's time, by operators"),
         [(result.size.name, _shares(result.shares)) for result in results],
     )
     if any(result.memory for result in results):
         text += _MEMORY.format(batch=MEMORY_BATCH)
         names = sorted({name for result in results for name in result.memory})
-        text += _table(
+        text += table(
             ("model", *names),
             [
                 (r.size.name, *(f"{r.memory[n]:.0f}" if n in r.memory else "" for n in names))
@@ -100,7 +97,7 @@ def _times(result: Result, baseline: tuple[str, str], ours: str) -> str:
             f"{seconds[name] / seconds[ours]:.2f}" if name in seconds else "" for name in baseline
         ]
         rows.append((str(batch), *cells, *ratios))
-    text = f"## {result.size.name}\n\n{_table(head, rows)}\n"
+    text = f"### {result.size.name}\n\n{table(head, rows)}\n"
     for name, reason in result.skipped.items():
         text += f"{name} is missing: {reason}\n\n"
     return text
@@ -108,20 +105,3 @@ def _times(result: Result, baseline: tuple[str, str], ours: str) -> str:
 
 def _shares(shares: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
-
-
-def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    head = tuple(head)
-    lines = [head, ("---",) * len(head), *(tuple(row) for row in rows)]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
-def _machine() -> str:
-    processor = platform.processor() or platform.machine()
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            processor = line.split(":", 1)[1].strip()
-            break
-    libraries = ", ".join(f"{name} {version(name)}" for name in ("torch", "onnxruntime"))
-    python = platform.python_version()
-    return f"Machine: {processor}, {os.cpu_count()} CPUs; Python {python}, {libraries}."

@@ -1,0 +1,1 @@
+"""Servers under load: ours, and what else one could take."""

@@ -1,0 +1,12 @@
+"""A port for a server that is about to start."""
+
+from __future__ import annotations
+
+import socket
+
+
+def free_port() -> int:
+    """A port of the loopback interface that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+    return port

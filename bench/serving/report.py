@@ -1,0 +1,72 @@
+"""The part of docs/benchmarks.md about servers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from bench.page import machine, table
+from bench.serving.contenders import CONTENDERS, OURS
+from bench.serving.result import CONNECTIONS, LARGE, Result, Served
+
+_TEXT = """\
+## Servers under load
+
+`make bench-server` wrote this part: every server with the same model on the same machine in one
+run, under load from wrk, which shares the CPUs. A request is one window, 18 kB of JSON. The others
+serve what their users would have: the graph of `torch.onnx.export`, or the torch module, with the
+settings in `bench/serving/`. Before it is measured, each server must give torch's forecast.
+
+{machine}
+
+"""
+_MODEL = """\
+### {name}
+
+onnxruntime in a loop, a thread a CPU and no server: {rate:.0f} windows/s on our graph; one run
+takes {latency:.2f} ms.
+
+"""
+_LARGE = """\
+One request with {large} series: {rate:.0f} windows/s, {ratio:.2f} of the loop's {raw:.0f} in
+batches.
+
+"""
+
+
+def page(results: Iterable[Result]) -> str:
+    """The part."""
+    return _TEXT.format(machine=machine("onnxruntime", "fastapi")) + "".join(map(_model, results))
+
+
+def _model(result: Result) -> str:
+    text = _MODEL.format(name=result.name, rate=result.raw.rate, latency=result.raw.latency * 1e3)
+    head = ["server", "memory, MiB"]
+    for connections in CONNECTIONS:
+        head += [f"{connections}: req/s", "p50, ms", "p99, ms"]
+    head += [f"of the loop at {CONNECTIONS[-1]}", "failed"]
+    rows = [
+        _row(contender.name, result.served[contender.name], result.raw.rate)
+        for contender in CONTENDERS
+        if contender.name in result.served
+    ]
+    text += table(head, rows) + "\n"
+    ours = result.served.get(OURS)
+    if ours is not None and ours.large_rate is not None:
+        text += _LARGE.format(
+            large=LARGE,
+            rate=ours.large_rate,
+            ratio=ours.large_rate / result.raw.large_rate,
+            raw=result.raw.large_rate,
+        )
+    for name, reason in result.skipped.items():
+        text += f"{name} is missing: {reason}\n\n"
+    return text
+
+
+def _row(name: str, served: Served, rate: float) -> list[str]:
+    cells = [name, f"{served.memory / 2**20:.0f}"]
+    for connections in CONNECTIONS:
+        load = served.loads[connections]
+        cells += [f"{load.rate:.0f}", f"{load.p50 * 1e3:.1f}", f"{load.p99 * 1e3:.1f}"]
+    failed = sum(load.failed for load in served.loads.values())
+    return [*cells, f"{served.loads[CONNECTIONS[-1]].rate / rate:.2f}", str(failed)]

@@ -1,0 +1,58 @@
+"""What was measured of the servers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from bench.serving.load import Load
+
+CONNECTIONS = (1, 16, 64)
+# Series in the one large request.
+LARGE = 256
+
+
+@dataclass
+class Raw:
+    """onnxruntime without a server.
+
+    Attributes:
+        rate: Windows a second with a thread a CPU, one window a run.
+        large_rate: The same with batches of `LARGE` windows over the CPUs.
+        latency: Median seconds of one run, alone.
+    """
+
+    rate: float
+    large_rate: float
+    latency: float
+
+
+@dataclass
+class Served:
+    """One server with one model.
+
+    Attributes:
+        loads: By number of connections.
+        memory: Bytes after them, of all its processes.
+        large_rate: Windows a second of one request with `LARGE` series; ours alone.
+    """
+
+    loads: dict[int, Load] = field(default_factory=dict)
+    memory: int = 0
+    large_rate: float | None = None
+
+
+@dataclass
+class Result:
+    """Everything measured with one model.
+
+    Attributes:
+        name: The model's.
+        raw: Without a server.
+        served: By contender.
+        skipped: Reason by contender.
+    """
+
+    name: str
+    raw: Raw
+    served: dict[str, Served] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
