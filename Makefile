@@ -11,7 +11,8 @@ OTHER := $(if $(filter gpu,$(RUNTIME)),onnxruntime,onnxruntime-gpu)
 SERVE := $(VENV)/.serve-$(RUNTIME)
 TEST := $(VENV)/.test-$(RUNTIME)
 
-.PHONY: serve test lint types demo bench clean
+.PHONY: serve test lint types demo bench bench-bulk bench-door bench-server bench-endurance \
+	gpu-check clean
 .DELETE_ON_ERROR:
 
 serve: $(SERVE) demo
@@ -30,9 +31,29 @@ lint: $(TEST)
 types: $(TEST)
 	$(BIN)/mypy
 
-# Writes docs/benchmarks.md; takes a few minutes.
+# Each writes its part of docs/benchmarks.md; takes a few minutes.
 bench: $(TEST)
 	$(BIN)/python -m bench.graphs
+
+bench-bulk: $(TEST)
+	$(BIN)/python -m bench.bulk
+
+# About ten minutes.
+bench-endurance: $(TEST)
+	$(BIN)/python -m bench.endurance
+
+# Installs the parsers it compares.
+bench-door: $(TEST)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt msgspec pysimdjson
+	$(BIN)/python -m bench.door
+
+# On a machine with an NVIDIA GPU: checks and measures the demo's bundles, writes docs/gpu.md.
+gpu-check: $(TEST) demo
+	$(BIN)/python -m bench.gpu_check $(DEMO)/repository
+
+# Installs the servers it compares in .bench/; needs wrk.
+bench-server: $(TEST)
+	$(BIN)/python -m bench.server
 
 $(VENV)/.venv:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "foretell needs Python 3.11 or newer: make PYTHON=python3.12")'
@@ -52,4 +73,4 @@ $(TEST): $(SERVE)
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(DEMO)
+	rm -rf $(VENV) $(DEMO) .bench

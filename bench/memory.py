@@ -39,7 +39,7 @@ def _run_graph(path: Path, batch: int) -> float:
     }
     for _ in range(_RUNS):
         session.run(feeds)
-    return _peak() - before
+    return peak() - before
 
 
 def _run_torch(index: int, batch: int) -> float:
@@ -54,7 +54,7 @@ def _run_torch(index: int, batch: int) -> float:
     with torch.inference_mode():
         for _ in range(_RUNS):
             model(*inputs)
-    return _peak() - before
+    return peak() - before
 
 
 def _reset_peak() -> float:
@@ -63,7 +63,8 @@ def _reset_peak() -> float:
     return _status("VmRSS")
 
 
-def _peak() -> float:
+def peak() -> float:
+    """MiB that this process had resident at most."""
     # getrusage would tell the peak of the process that started this one.
     return _status("VmHWM")
 

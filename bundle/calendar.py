@@ -7,6 +7,7 @@ integer encoding is what their learned and fixed calendar embeddings index with.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
 from bundle.frequency import Frequency, Unit
-from bundle.timestamps import Timestamps, day_of_week
+from bundle.timestamps import Timestamps
 
 Feature = Literal[
     "second",
@@ -31,34 +32,60 @@ Encoding = Literal["scaled", "integer"]
 Integers = NDArray[np.int64]
 
 
-def _since(timestamps: Timestamps, unit: Literal["Y", "M", "D", "h", "m"], step: str) -> Integers:
-    """Whole `step`s since the start of the `unit` each timestamp lies in."""
-    start = timestamps.astype(f"M8[{unit}]").astype("M8[s]")
-    return np.asarray((timestamps.astype("M8[s]") - start).astype(f"m8[{step}]").astype(np.int64))
+class _Moments:
+    """Timestamps `[time]`, taken apart as far as features ask for it."""
+
+    def __init__(self, timestamps: Timestamps) -> None:
+        self._dates = timestamps.astype("M8[D]")
+        self.seconds: Integers = timestamps.astype("M8[s]").astype(np.int64)
+
+    @cached_property
+    def days(self) -> Integers:
+        """Since 1970-01-01, a Thursday."""
+        return self._dates.astype(np.int64)
+
+    @cached_property
+    def months(self) -> Integers:
+        """Since January 1970."""
+        return self._dates.astype("M8[M]").astype(np.int64)
+
+    @property
+    def day_of_month(self) -> Integers:
+        return self.days - self.months.astype("M8[M]").astype("M8[D]").astype(np.int64) + 1
+
+    @property
+    def day_of_year(self) -> Integers:
+        return _day_of_year(self.days, self.months // 12)
+
+    @property
+    def week(self) -> Integers:
+        # ISO 8601: a week belongs to the year that holds its Thursday.
+        thursdays = self.days - (self.days + 3) % 7 + 3
+        years = thursdays.astype("M8[D]").astype("M8[Y]").astype(np.int64)
+        return (_day_of_year(thursdays, years) - 1) // 7 + 1
 
 
-def _iso_week(timestamps: Timestamps) -> Integers:
-    # ISO 8601: a week belongs to the year that holds its Thursday.
-    days = timestamps.astype("M8[D]")
-    thursday = days + (3 - day_of_week(timestamps)).astype("m8[D]")
-    return _since(thursday, "Y", "D") // 7 + 1
-
-
-def _month(timestamps: Timestamps) -> Integers:
-    return np.asarray(timestamps.astype("M8[M]").astype(np.int64) % 12 + 1)
+def _day_of_year(days: Integers, years: Integers) -> Integers:
+    """Days since 1970-01-01 as days of their years, which count since 1970."""
+    return days - years.astype("M8[Y]").astype("M8[D]").astype(np.int64) + 1
 
 
 # Per feature: its integer value, and the smallest and largest value that the scaling maps to ±0.5.
-_FEATURES: dict[Feature, tuple[Callable[[Timestamps], Integers], int, int]] = {
-    "second": (lambda t: _since(t, "m", "s"), 0, 59),
-    "minute": (lambda t: _since(t, "h", "m"), 0, 59),
-    "quarter_hour": (lambda t: _since(t, "h", "m") // 15, 0, 3),
-    "hour": (lambda t: _since(t, "D", "h"), 0, 23),
-    "day_of_week": (day_of_week, 0, 6),
-    "day_of_month": (lambda t: _since(t, "M", "D") + 1, 1, 31),
-    "day_of_year": (lambda t: _since(t, "Y", "D") + 1, 1, 366),
-    "week": (_iso_week, 1, 53),
-    "month": (_month, 1, 12),
+_FEATURES: dict[Feature, tuple[Callable[[_Moments], Integers], int, int]] = {
+    "second": (lambda at: at.seconds % 60, 0, 59),
+    "minute": (lambda at: at.seconds // 60 % 60, 0, 59),
+    "quarter_hour": (lambda at: at.seconds // 900 % 4, 0, 3),
+    "hour": (lambda at: at.seconds // 3600 % 24, 0, 23),
+    "day_of_week": (lambda at: (at.days + 3) % 7, 0, 6),
+    "day_of_month": (lambda at: at.day_of_month, 1, 31),
+    "day_of_year": (lambda at: at.day_of_year, 1, 366),
+    "week": (lambda at: at.week, 1, 53),
+    "month": (lambda at: at.months % 12 + 1, 1, 12),
+}
+
+_SCALES = {
+    name: (np.arange(high - low + 1) / (high - low) - 0.5).astype(np.float32)
+    for name, (_, low, high) in _FEATURES.items()
 }
 
 _DAILY: tuple[Feature, ...] = ("day_of_week", "day_of_month", "day_of_year")
@@ -103,11 +130,12 @@ class Calendar(BaseModel):
             `[time, features]`: in -0.5 … 0.5 when scaled, whole numbers as floats otherwise.
         """
         encoded = np.empty((len(timestamps), len(self.features)), np.float32)
+        moments = _Moments(timestamps)
         for column, name in enumerate(self.features):
-            value, low, high = _FEATURES[name]
-            integers = value(timestamps)
+            value, low, _ = _FEATURES[name]
+            integers = value(moments)
             if self.encoding == "scaled":
-                encoded[:, column] = (integers - low) / (high - low) - 0.5
+                encoded[:, column] = _SCALES[name][integers - low]
             else:
                 encoded[:, column] = integers
         return encoded

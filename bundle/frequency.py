@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bundle.errors import FrequencyError
 from bundle.timestamps import Timestamps, day_of_week
@@ -90,22 +92,6 @@ _PATTERN = re.compile(r"([1-9][0-9]{0,5})?([A-Za-z]{1,7})(?:-([A-Z]{3}))?")
 
 
 @dataclass(frozen=True)
-class Irregularity:
-    """The first timestamp that breaks a frequency.
-
-    Attributes:
-        index: Its position in the series.
-        kind: `gap` (steps are missing before it), `duplicate`, `order` (it goes back in time) or
-            `misaligned` (it lies between two steps).
-        expected: The timestamp that should stand there.
-    """
-
-    index: int
-    kind: Literal["gap", "duplicate", "order", "misaligned"]
-    expected: np.datetime64
-
-
-@dataclass(frozen=True)
 class Frequency:
     """A fixed spacing of timestamps, such as `h`, `15min`, `W-SUN` or `MS`.
 
@@ -113,7 +99,7 @@ class Frequency:
         unit: The calendar unit.
         multiple: Units per step, at least 1.
         edge: For months, quarters and years: whether steps fall on the first or the last day;
-            None keeps the day of the first timestamp (its last day stays the last day).
+            None keeps the day of the first timestamp, and the last day of a month the last day.
         anchor: The weekday of a week (Monday 0) or the month of a quarter or year (January 1).
     """
 
@@ -129,68 +115,20 @@ class Frequency:
         Raises:
             FrequencyError: the text names no frequency.
         """
-        match = _PATTERN.fullmatch(text)
-        known = _NAMES.get(match[2]) if match else None
-        if match is None or known is None:
-            raise FrequencyError(
-                "expected a frequency such as S, T, H, D, W, M, Q, Y, 15min or W-SUN, "
-                f"got {text[:40]!r}"
-            )
-        unit, edge = known
-        return cls(unit, int(match[1] or 1), edge, _parse_anchor(unit, match[3], text))
-
-    @classmethod
-    def infer(cls, timestamps: Timestamps) -> Frequency:
-        """Find the spacing most steps have; `first_irregularity` then finds the steps without it.
-
-        Raises:
-            FrequencyError: fewer than three timestamps, or a spacing below one second.
-        """
-        if len(timestamps) < 3:
-            raise FrequencyError("a frequency needs at least three timestamps")
-        seconds = np.diff(timestamps).astype("m8[us]").astype(np.int64) / 1e6
-        spacing, counts = np.unique(seconds[seconds > 0], return_counts=True)
-        if not len(spacing):
-            raise FrequencyError("no timestamp is later than the one before it")
-        step = float(spacing[counts.argmax()])
-        if np.median(seconds) >= 28 * 86400 and not _are_equal_days_apart(timestamps):
-            return cls._infer_months(timestamps)
-        if step < 1 or step != int(step):
-            raise FrequencyError(f"a spacing of {step:g} seconds is no whole number of seconds")
-        if (
-            step == 86400
-            and not (day_of_week(timestamps) >= 5).any()
-            and (seconds == 3 * 86400).any()
-        ):
-            return cls(Unit.BUSINESS_DAY)
-        unit = next(
-            unit
-            for unit in (Unit.WEEK, Unit.DAY, Unit.HOUR, Unit.MINUTE, Unit.SECOND)
-            if step % _SECONDS[unit] == 0
-        )
-        anchor = int(day_of_week(timestamps[:1])[0]) if unit is Unit.WEEK else None
-        return cls(unit, int(step) // _SECONDS[unit], anchor=anchor)
-
-    @classmethod
-    def _infer_months(cls, timestamps: Timestamps) -> Frequency:
-        spacing, counts = np.unique(
-            np.diff(timestamps.astype("M8[M]")).astype(np.int64), return_counts=True
-        )
-        months = max(int(spacing[counts.argmax()]), 1)
-        unit = next(
-            unit for unit in (Unit.YEAR, Unit.QUARTER, Unit.MONTH) if months % _MONTHS_IN[unit] == 0
-        )
-        edge: Edge | None = None
-        if (_day_of_month(timestamps) == 1).all():
-            edge = "start"
-        elif _is_month_end(timestamps).all():
-            edge = "end"
-        return cls(unit, months // _MONTHS_IN[unit], edge)
+        return _parse(text)
 
     @property
     def kserve(self) -> str:
         """The letter KServe's time-series API has for the unit; business days answer `D`."""
         return _KSERVE_LETTER[self.unit]
+
+    @property
+    def sub_daily(self) -> bool:
+        """Whether steps are equal stretches of time: seconds, minutes and hours.
+
+        Days and longer units follow the wall clock: a day is 23 hours where the clock springs.
+        """
+        return self.unit in (Unit.SECOND, Unit.MINUTE, Unit.HOUR)
 
     def agrees_with(self, other: Frequency) -> bool:
         """Whether both mean the same spacing; an edge or anchor only one of them names is free."""
@@ -212,20 +150,42 @@ class Frequency:
         Returns:
             `[steps]` of datetime64[us].
         """
-        counts = np.arange(first, first + steps, dtype=np.int64) * self.multiple
+        counts = np.arange(first, first + steps, dtype=np.int64)
         origin = start.astype("M8[us]")
         if self.unit in _MONTHS_IN:
-            return self._month_steps(origin, counts * _MONTHS_IN[self.unit])
+            return self._month_steps(origin, counts * (self.multiple * _MONTHS_IN[self.unit]))
+        if self.unit is Unit.BUSINESS_DAY:
+            day = origin.astype("M8[D]")
+            days = np.busday_offset(day, counts * self.multiple, roll="forward")
+            return np.asarray(days.astype("M8[us]") + (origin - day.astype("M8[us]")))
         if self.unit is Unit.WEEK and self.anchor is not None:
             days_ahead = (self.anchor - int(day_of_week(np.array([origin]))[0])) % 7
             origin = origin + np.timedelta64(days_ahead, "D")
-        if self.unit is Unit.BUSINESS_DAY:
-            day = origin.astype("M8[D]")
-            days = np.busday_offset(day, counts, roll="forward")
-            return np.asarray(days.astype("M8[us]") + (origin - day.astype("M8[us]")))
-        return np.asarray(origin + (counts * _SECONDS[self.unit]).astype("m8[s]"))
+        return np.asarray(origin + counts * np.timedelta64(self._seconds, "s"))
 
-    def _month_steps(self, origin: np.datetime64, months: np.ndarray) -> Timestamps:
+    def step_of(self, moment: np.datetime64, start: np.datetime64) -> int | None:
+        """Which step of a series that begins at `start` a moment is; None if it lies between two.
+
+        Args:
+            moment: The moment.
+            start: Step 0.
+        """
+        if self.unit in _MONTHS_IN:
+            months = int((moment.astype("M8[M]") - start.astype("M8[M]")).astype(np.int64))
+            guess = months // (self.multiple * _MONTHS_IN[self.unit])
+        elif self.unit is Unit.BUSINESS_DAY:
+            days = np.busday_count(start.astype("M8[D]"), moment.astype("M8[D]"))
+            guess = int(days) // self.multiple
+        else:
+            guess = int((moment - start) // np.timedelta64(self._seconds, "s"))
+        near = np.flatnonzero(self.steps_from(start, 3, first=guess - 1) == moment)
+        return guess - 1 + int(near[0]) if len(near) else None
+
+    @property
+    def _seconds(self) -> int:
+        return self.multiple * _SECONDS[self.unit]
+
+    def _month_steps(self, origin: np.datetime64, months: NDArray[np.int64]) -> Timestamps:
         day, month = origin.astype("M8[D]"), origin.astype("M8[M]")
         offset = day - month.astype("M8[D]")
         if self.edge == "start" and offset:
@@ -238,30 +198,9 @@ class Frequency:
         next_month = first_of_month + np.timedelta64(1, "M")
         last_day = next_month.astype("M8[D]") - np.timedelta64(1, "D")
         days = np.minimum(first_of_month.astype("M8[D]") + offset, last_day)
-        if self.edge == "end" or (self.edge is None and _is_month_end(np.array([origin])).all()):
+        if self.edge == "end" or (self.edge is None and is_month_end(np.array([origin])).all()):
             days = last_day
         return np.asarray(days.astype("M8[us]") + (origin - day.astype("M8[us]")))
-
-    def first_irregularity(self, timestamps: Timestamps) -> Irregularity | None:
-        """The first timestamp that is not one step after the one before it, or None."""
-        if not len(timestamps):
-            return None
-        found = timestamps.astype("M8[us]")
-        expected = self.steps_from(found[0], len(found))
-        wrong = np.flatnonzero(found != expected)
-        if not len(wrong):
-            return None
-        index = int(wrong[0])
-        kind: Literal["gap", "duplicate", "order", "misaligned"]
-        if index and found[index] == found[index - 1]:
-            kind = "duplicate"
-        elif index and found[index] < found[index - 1]:
-            kind = "order"
-        elif found[index] > expected[index]:
-            kind = "gap"
-        else:
-            kind = "misaligned"
-        return Irregularity(index, kind, expected[index])
 
     def __str__(self) -> str:
         count = "" if self.multiple == 1 else str(self.multiple)
@@ -271,6 +210,25 @@ class Frequency:
             names = _WEEKDAYS if self.unit is Unit.WEEK else _MONTHS
             anchor = "-" + names[self.anchor - (self.unit is not Unit.WEEK)]
         return f"{count}{self.unit}{edge}{anchor}"
+
+
+def is_month_end(timestamps: Timestamps) -> NDArray[np.bool_]:
+    """Whether each timestamp lies on the last day of its month."""
+    days = timestamps.astype("M8[D]")
+    return np.asarray((days + np.timedelta64(1, "D")).astype("M8[M]") != days.astype("M8[M]"))
+
+
+@lru_cache(maxsize=256)
+def _parse(text: str) -> Frequency:
+    match = _PATTERN.fullmatch(text)
+    known = _NAMES.get(match[2]) if match else None
+    if match is None or known is None:
+        raise FrequencyError(
+            "expected a frequency such as S, T, H, D, W, M, Q, Y, 15min or W-SUN, "
+            f"got {text[:40]!r}"
+        )
+    unit, edge = known
+    return Frequency(unit, int(match[1] or 1), edge, _parse_anchor(unit, match[3], text))
 
 
 def _parse_anchor(unit: Unit, name: str | None, text: str) -> int | None:
@@ -298,19 +256,3 @@ def _same_anchor(one: Frequency, other: Frequency) -> bool:
         return True
     period = 3 if Unit.QUARTER in (one.unit, other.unit) else 12
     return (one.anchor - other.anchor) % period == 0
-
-
-def _are_equal_days_apart(timestamps: Timestamps) -> bool:
-    """Whether steps of a month or more are a fixed number of days (four weeks) and no months."""
-    aligned = len(set(_day_of_month(timestamps))) == 1 or bool(_is_month_end(timestamps).all())
-    return not aligned and len(set(np.diff(timestamps))) == 1
-
-
-def _day_of_month(timestamps: Timestamps) -> np.ndarray:
-    days = timestamps.astype("M8[D]")
-    return np.asarray((days - timestamps.astype("M8[M]").astype("M8[D]")).astype(np.int64) + 1)
-
-
-def _is_month_end(timestamps: Timestamps) -> np.ndarray:
-    days = timestamps.astype("M8[D]")
-    return np.asarray((days + np.timedelta64(1, "D")).astype("M8[M]") != days.astype("M8[M]"))

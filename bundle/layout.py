@@ -12,9 +12,10 @@ FORECAST_GRAPH = "forecast.onnx"
 EXPLAIN_GRAPH = "explain.onnx"
 WEIGHTS = "weights.bin"
 PROBES = "probes.npz"
+CALIBRATION = "calibration.npz"
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
-_VERSION = re.compile(r"[1-9][0-9]{0,8}")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+VERSION = re.compile(r"[1-9][0-9]{0,8}")
 
 
 def check_name(name: str) -> str:
@@ -24,7 +25,7 @@ def check_name(name: str) -> str:
         BundleError: the name is not 1 to 64 letters, digits, `_`, `.` or `-`, the first of them a
             letter or digit.
     """
-    if not _NAME.fullmatch(name):
+    if not NAME.fullmatch(name):
         raise BundleError(
             f"model name {name[:80]!r}: expected 1 to 64 letters, digits, '_', '.' or '-', "
             "the first a letter or digit"
@@ -38,7 +39,7 @@ def check_version(version: str) -> str:
     Raises:
         BundleError: the version is no such number.
     """
-    if not _VERSION.fullmatch(version):
+    if not VERSION.fullmatch(version):
         raise BundleError(f"version {version[:40]!r}: expected a whole number from 1")
     return version
 
@@ -54,7 +55,7 @@ def model_names(repository: Path) -> list[str]:
     return sorted(
         entry.name
         for entry in repository.iterdir()
-        if entry.is_dir() and _NAME.fullmatch(entry.name) and versions(repository, entry.name)
+        if entry.is_dir() and NAME.fullmatch(entry.name) and versions(repository, entry.name)
     )
 
 
@@ -66,7 +67,7 @@ def versions(repository: Path, name: str) -> list[str]:
         (
             entry.name
             for entry in found
-            if _VERSION.fullmatch(entry.name) and (entry / MANIFEST).is_file()
+            if VERSION.fullmatch(entry.name) and (entry / MANIFEST).is_file()
         ),
         key=int,
     )

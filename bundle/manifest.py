@@ -11,10 +11,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from bundle.calendar import Calendar
 from bundle.errors import BundleError
 from bundle.frequency import Frequency
-from bundle.layout import MANIFEST, check_name, check_version
+from bundle.layout import CALIBRATION, MANIFEST, check_name, check_version
 
 Positive = Annotated[int, Field(ge=1)]
 Architecture = Literal["autoformer", "patchtst", "transformer"]
+Precision = Literal["float32", "float16", "bfloat16"]
 
 
 class _Part(BaseModel):
@@ -125,16 +126,68 @@ class Check(_Part):
 
 
 class Verification(_Part):
-    """The comparisons made at export; a bundle is written only when all of them passed."""
+    """The comparisons made at export; a bundle is written only when all of them passed.
+
+    Attributes:
+        reference: What the graphs were compared with.
+        provider: The execution provider that ran them.
+        emulates: The half precision it emulated, in float32 with every result rounded; None where
+            it ran the graphs as they are.
+        checks: What was compared.
+    """
 
     reference: str
     provider: str
+    emulates: Precision | None = None
     checks: tuple[Check, ...]
 
     @property
     def passed(self) -> bool:
         """Whether every check passed."""
         return all(check.passed for check in self.checks)
+
+
+class Coverage(_Part):
+    """How often an interval held what came, over windows of the test split.
+
+    Attributes:
+        level: The share it was to hold, 0.8 for the one from quantile 0.1 to quantile 0.9.
+        first_step: The first step ahead that counts, from 1.
+        last_step: The last one.
+        windows: Number of test windows.
+        coverage: The share it held, over windows, steps and channels.
+        width: Its mean width, in standardised units.
+    """
+
+    level: Annotated[float, Field(gt=0, lt=1)]
+    first_step: Positive
+    last_step: Positive
+    windows: Positive
+    coverage: Annotated[float, Field(ge=0, le=1)]
+    width: Annotated[float, Field(ge=0)]
+
+
+class CalibrationReport(_Part):
+    """How the quantiles were calibrated, and how well they did in the test split.
+
+    Attributes:
+        method: Order statistics of the errors in the validation split, with their sign, each
+            divided by the standard deviation of its window's history.
+        floor: The least that counts as such a deviation, in standard deviations of the training
+            rows.
+        steps: Most steps ahead that have quantiles.
+        windows: Validation windows behind each pass over the horizon; the second one and those
+            after it are rolled forward on the model's own forecasts.
+        disjoint: How many of each pass share no step of their forecasts.
+        coverage: For each pass and level; empty without a test split.
+    """
+
+    method: Literal["scaled_split_conformal"] = "scaled_split_conformal"
+    floor: Annotated[float, Field(gt=0)]
+    steps: Positive
+    windows: Annotated[tuple[Positive, ...], Field(min_length=1)]
+    disjoint: tuple[Positive, ...]
+    coverage: tuple[Coverage, ...]
 
 
 class Manifest(_Part):
@@ -148,6 +201,7 @@ class Manifest(_Part):
         architecture: Which of the model families it is.
         config: The architecture's configuration, as its checkpoint has it.
         parameters: Number of trained parameters.
+        precision: Of the large matrix products; everything else is float32.
         channels: Names of the channels, in the order of the last axis of `history`.
         context: Steps of history the model reads.
         horizon: Steps it forecasts in one pass.
@@ -158,6 +212,8 @@ class Manifest(_Part):
         margin_bound: The graphs' `margin` below which rounding may decide which lags an
             auto-correlation keeps; None for models without one.
         test: Accuracy on the test split, if it was measured.
+        calibration: Of its quantiles, whose offsets are a file of their own; None for a model
+            without validation data.
         verification: The comparisons with torch.
         probe_tolerance: Largest error when the server replays the probes.
         opset: ONNX opset of both graphs.
@@ -172,6 +228,7 @@ class Manifest(_Part):
     architecture: Architecture
     config: dict[str, Any]
     parameters: Positive
+    precision: Precision = "float32"
     channels: Annotated[tuple[str, ...], Field(min_length=1)]
     context: Positive
     horizon: Positive
@@ -181,6 +238,7 @@ class Manifest(_Part):
     attention: tuple[AttentionStage, ...]
     margin_bound: Annotated[float, Field(ge=0)] | None = None
     test: TestResult | None
+    calibration: CalibrationReport | None = None
     verification: Verification
     probe_tolerance: float
     opset: Positive
@@ -211,6 +269,13 @@ class Manifest(_Part):
             raise ValueError(f"scaler: expected {channels} means and standard deviations")
         if any("/" in name or "\\" in name for name in self.files):
             raise ValueError("files: a name has a slash")
+        if self.calibration is not None:
+            passes = len(self.calibration.windows)
+            counts = (self.calibration.steps, len(self.calibration.disjoint))
+            if counts != (passes * self.horizon, passes):
+                raise ValueError(f"calibration: expected the steps of {passes} passes")
+            if CALIBRATION not in self.files:
+                raise ValueError(f"calibration: files has no {CALIBRATION}")
         return self
 
     @property

@@ -10,21 +10,18 @@ import torch
 from torch.export import Dim
 
 from export.errors import ExportError
+from export.operators import check_operators
 from export.serving_form import ServingForm
 
 OPSET = 23
-
-# Slow or missing in onnxruntime's CUDA provider, or in need of cuDNN.
-FORBIDDEN_OPS = frozenset(
-    {"DFT", "STFT", "Conv", "AveragePool", "BatchNormalization", "Loop", "If", "Scan"}
-)
 
 
 def trace(form: ServingForm) -> onnx.ModelProto:
     """Trace a serving form with a dynamic batch axis.
 
     Raises:
-        ExportError: the graph has other inputs or outputs than the form, or a forbidden operator.
+        ExportError: the graph has other inputs or outputs than the form, or an operator without a
+            kernel (`export.operators`).
     """
     # A batch of 1 would be taken for a constant.
     example = form.example_inputs(batch=2)
@@ -55,9 +52,7 @@ def trace(form: ServingForm) -> onnx.ModelProto:
     proto = program.model_proto
     _strip_traces(proto)
     _check_interface(proto, form)
-    used = {node.op_type for node in proto.graph.node} & FORBIDDEN_OPS
-    if used:
-        raise ExportError(f"the graph has operators that must not be served: {sorted(used)}")
+    check_operators(proto)
     return proto
 
 
@@ -77,10 +72,10 @@ def _check_interface(proto: onnx.ModelProto, form: ServingForm) -> None:
     """Tracing specialises a dimension silently where the code allows it to: look."""
     example = form.example_inputs(batch=2)
     wanted = {
-        name: ["batch", *tensor.shape[1:]]
+        name: ("FLOAT", ["batch", *tensor.shape[1:]])
         for name, tensor in zip(form.input_names, example, strict=True)
     }
-    found = {value.name: _dimensions(value) for value in proto.graph.input}
+    found = {value.name: (_type(value), _dimensions(value)) for value in proto.graph.input}
     if found != wanted:
         raise ExportError(f"the graph's inputs are {found}, expected {wanted}")
     outputs = [value.name for value in proto.graph.output]
@@ -89,6 +84,13 @@ def _check_interface(proto: onnx.ModelProto, form: ServingForm) -> None:
     for value in proto.graph.output:
         if _dimensions(value)[:1] != ["batch"]:
             raise ExportError(f"output {value.name}: its first axis is not the batch")
+        kind = "INT64" if value.name.endswith(".lags") else "FLOAT"
+        if _type(value) != kind:
+            raise ExportError(f"output {value.name}: its type is {_type(value)}, expected {kind}")
+
+
+def _type(value: onnx.ValueInfoProto) -> str:
+    return str(onnx.TensorProto.DataType.Name(value.type.tensor_type.elem_type))
 
 
 def _dimensions(value: onnx.ValueInfoProto) -> list[str | int]:

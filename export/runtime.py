@@ -6,14 +6,30 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import onnx
 import onnxruntime
 from numpy.typing import NDArray
+from onnx.external_data_helper import load_external_data_for_model
+
+from bundle.manifest import Precision
+from export.twin import float32_twin, half_precision
 
 Floats = NDArray[np.float32]
 
 
 class Graph:
-    """An onnxruntime session on one of a bundle's graphs."""
+    """An onnxruntime session on one of a bundle's graphs.
+
+    A graph in half precision is run as its float32 twin: the CPU lacks the kernels of bfloat16, and
+    those of float16 round less than a GPU's.
+
+    Args:
+        path: The graph; its weights lie next to it.
+
+    Attributes:
+        emulates: The half precision of the graph, if it has one.
+        outputs: Their names.
+    """
 
     provider = "CPUExecutionProvider"
     library: str = onnxruntime.__version__
@@ -22,9 +38,15 @@ class Graph:
         onnxruntime.disable_telemetry_events()
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
+        graph = onnx.load(path, load_external_data=False)
+        self.emulates: Precision | None = half_precision(graph)
+        served: str | bytes = str(path)
+        if self.emulates is not None:
+            load_external_data_for_model(graph, str(path.parent))
+            served = float32_twin(graph).SerializeToString()
         # The fused kernel is slower than what it replaces, and serving runs without it.
         self._session = onnxruntime.InferenceSession(
-            str(path),
+            served,
             options,
             providers=[self.provider],
             disabled_optimizers=["SkipLayerNormFusion"],

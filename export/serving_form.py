@@ -8,28 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from bundle.manifest import Scaler
-from models.forecaster import Attention, Forecaster, LagAttention
+from export.rewrites.lag_choice import LagForecaster
+from models.forecaster import Explained, Forecaster
 
 GraphKind = Literal["forecast", "explain"]
 
 MARGIN = "margin"
-# Keeps the margin of a history without any correlation finite.
-_TINY = 1e-30
-
-
-def lag_margin(attention: LagAttention) -> Tensor:
-    """How clearly an auto-correlation chose its lags, `[batch]`.
-
-    The difference between the last correlation it kept and the next, relative to the largest; 1
-    where it kept all of them.
-    """
-    keep = attention.lags.shape[1]
-    correlation = attention.correlation
-    if keep == correlation.shape[1]:
-        return torch.ones_like(correlation[:, 0])
-    top = correlation.topk(keep + 1).values
-    largest = correlation.abs().amax(dim=1).clamp_min(_TINY)
-    return (top[:, keep - 1] - top[:, keep]) / largest
 
 
 class ServingForm(nn.Module):
@@ -43,15 +27,14 @@ class ServingForm(nn.Module):
         scaler: Mean and standard deviation of each channel.
         kind: Whether the attention follows the forecast in the outputs.
 
-    A model with auto-correlations has one more output, `margin` `[batch]`: the smallest
-    `lag_margin` of its stages.
+    The inference form of a model with auto-correlations has one more output, `margin` `[batch]`:
+    how clearly they chose their lags (`smallest_margin`).
     """
 
     def __init__(self, model: Forecaster, scaler: Scaler, kind: GraphKind) -> None:
         super().__init__()
         self.model = model
         self.kind = kind
-        self.has_margin = any(stage.kind == "autocorrelation" for stage in model.stages)
         self.register_buffer("mean", torch.tensor(scaler.mean, dtype=torch.float32))
         self.register_buffer("std", torch.tensor(scaler.std, dtype=torch.float32))
         self.mean: Tensor
@@ -66,7 +49,7 @@ class ServingForm(nn.Module):
     @property
     def output_names(self) -> tuple[str, ...]:
         """Names of the outputs, in order."""
-        names = ("forecast", MARGIN) if self.has_margin else ("forecast",)
+        names = ("forecast", MARGIN) if isinstance(self.model, LagForecaster) else ("forecast",)
         if self.kind == "forecast":
             return names
         return (*names, *(name for stage in self.model.stages for name in stage.outputs))
@@ -96,17 +79,16 @@ class ServingForm(nn.Module):
             One tensor for each of `output_names`.
         """
         inputs = ((history - self.mean) / self.std, history_calendar, future_calendar)
-        if self.kind == "forecast" and not self.has_margin:
-            return (self.model(*inputs) * self.std + self.mean,)
-        forecast, attention = self.model.explain(*inputs)
-        outputs = [forecast * self.std + self.mean]
-        if self.has_margin:
-            outputs.append(_smallest_margin(attention))
-        if self.kind == "explain":
-            outputs += [part for stage in self.model.stages for part in attention[stage.name]]
-        return tuple(outputs)
-
-
-def _smallest_margin(attention: dict[str, Attention]) -> Tensor:
-    margins = [lag_margin(seen) for seen in attention.values() if isinstance(seen, LagAttention)]
-    return torch.stack(margins).amin(dim=0)
+        margins: tuple[Tensor, ...] = ()
+        if isinstance(self.model, LagForecaster):
+            explained, margin = self.model.explain_with_margin(*inputs)
+            margins = (margin,)
+        elif self.kind == "explain":
+            explained = self.model.explain(*inputs)
+        else:
+            explained = Explained(self.model(*inputs), {})
+        outputs = (explained.forecast * self.std + self.mean, *margins)
+        if self.kind == "forecast":
+            return outputs
+        maps = (part for stage in self.model.stages for part in explained.attention[stage.name])
+        return (*outputs, *maps)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from bundle.frequency import Frequency
 from bundle.manifest import Scaler
 from models.checkpoint import CheckpointInfo
+from models.data.splits import Rows
 from models.data.table import Table
 from models.data.windows import Windows
 
@@ -60,11 +61,20 @@ def windows_of(info: CheckpointInfo, table: Table) -> Windows:
     Raises:
         DataError: the rows hold no window.
     """
-    config = info.config
     rows = (0, len(table)) if info.data is None else info.data.splits.test
+    return windows_in(info, table, rows, info.config.horizon)
+
+
+def windows_in(info: CheckpointInfo, table: Table, rows: Rows, horizon: int) -> Windows:
+    """All windows of some rows in the user's units, with a future of `horizon` steps.
+
+    Raises:
+        DataError: the rows hold no window.
+    """
+    config = info.config
     # Standardising is the graph's business.
     identity = Scaler(mean=(0.0,) * config.channels, std=(1.0,) * config.channels)
-    return Windows(table, rows, config.context, config.horizon, identity, config.calendar)
+    return Windows(table, rows, config.context, horizon, identity, config.calendar)
 
 
 def natural(windows: Windows, count: int, seed: int) -> WindowSet:

@@ -15,14 +15,17 @@ import onnx
 import torch
 from numpy.typing import NDArray
 
-from bundle import layout
+from bundle import calibration, layout
 from bundle.checksums import sha256
 from bundle.frequency import Frequency
-from bundle.manifest import Manifest, TestResult, Verification, read
+from bundle.manifest import CalibrationReport, Manifest, Precision, TestResult, Verification, read
 from export.adversarial import adversarial
+from export.calibration import ROLL, calibrate
 from export.errors import ExportError
 from export.graphs import OPSET, trace
+from export.precision import reduce_precision
 from export.rewrites import inference_form
+from export.rules import RULES
 from export.runtime import Graph
 from export.serving_form import GraphKind, ServingForm
 from export.verification import Verified, verify
@@ -40,10 +43,10 @@ _GRAPHS: dict[GraphKind, str] = {
 _VERIFIED_WINDOWS = 128
 _ADVERSARIAL_WINDOWS = 16
 _PROBES = 4
-# A server may run the probes on another device, whose rounding differs.
+# A server may run the probes on another device, whose rounding differs; the second, relative to the
+# largest error of a forecast here, counts in half precision.
 _PROBE_TOLERANCE = 1e-4
-# Relative; the checkpoint's accuracy may have been measured on another device.
-_ACCURACY_TOLERANCE = 1e-3
+_PROBE_SLACK = 4
 _LIBRARIES = ("foretell", "torch", "onnx", "onnxscript", "numpy")
 
 
@@ -54,6 +57,8 @@ def export_checkpoint(
     name: str | None = None,
     version: str | None = None,
     data: Path | None = None,
+    roll: int = ROLL,
+    precision: Precision = "float32",
     seed: int = 0,
 ) -> Path:
     """Write a verified bundle; the folder appears whole or not at all.
@@ -66,6 +71,9 @@ def export_checkpoint(
         data: Where the CSV the checkpoint names is now, if it was moved; for a checkpoint that
             names none, any CSV of its channels to verify on. Without either the graphs are
             verified on synthetic windows.
+        roll: Passes over the horizon that quantiles are calibrated for, as far as the validation
+            split of the checkpoint's own data is long enough for them.
+        precision: Of the large matrix products; half precision is for CUDA.
         seed: Of the choice of windows.
 
     Returns:
@@ -85,7 +93,7 @@ def export_checkpoint(
     loaded = load(checkpoint)
     table = _table(loaded, data)
     with _appearing(target) as folder:
-        _write(loaded, table, folder, name, version, seed)
+        _write(loaded, table, folder, name, version, roll, precision, seed)
     return target
 
 
@@ -106,7 +114,8 @@ def verify_bundle(bundle: Path, checkpoint: Path, data: Path | None = None) -> V
     loaded = load(checkpoint)
     if loaded.info.config.model_dump(mode="json") != manifest.config:
         raise ExportError(f"{checkpoint}: its configuration is not that of {bundle}")
-    return _verify(loaded, _table(loaded, data), bundle, seed=0).verification
+    table = _table(loaded, data)
+    return _verify(loaded, table, bundle, manifest.precision, seed=0).verification
 
 
 def _check_free(target: Path) -> None:
@@ -136,7 +145,9 @@ def _appearing(target: Path) -> Iterator[Path]:
                 empty.rmdir()
 
 
-def _verify(checkpoint: Checkpoint, table: Table | None, folder: Path, seed: int) -> Verified:
+def _verify(
+    checkpoint: Checkpoint, table: Table | None, folder: Path, precision: Precision, seed: int
+) -> Verified:
     """Verify on windows of the data, or synthetic ones without any, and adversarial ones."""
     info, model = checkpoint
     if table is None:
@@ -144,7 +155,8 @@ def _verify(checkpoint: Checkpoint, table: Table | None, folder: Path, seed: int
     else:
         windows = natural(windows_of(info, table), _VERIFIED_WINDOWS, seed)
     few = windows.take(slice(_ADVERSARIAL_WINDOWS))
-    return verify(model, info.scaler, folder, windows, adversarial(few, info.scaler, seed))
+    kinds = adversarial(few, info.scaler, seed)
+    return verify(model, info.scaler, folder, windows, kinds, precision)
 
 
 def _write(
@@ -153,17 +165,20 @@ def _write(
     folder: Path,
     name: str,
     version: str,
+    roll: int,
+    precision: Precision,
     seed: int,
 ) -> None:
     info, model = checkpoint
     scaler = info.scaler
     form = inference_form(model)
+    reduce_precision(form, precision)
     graphs = {file: trace(ServingForm(form, scaler, kind)) for kind, file in _GRAPHS.items()}
     share_weights(graphs.values(), folder / layout.WEIGHTS)
     for file, proto in graphs.items():
         onnx.save(proto, folder / file)
 
-    verified = _verify(checkpoint, table, folder, seed)
+    verified = _verify(checkpoint, table, folder, precision, seed)
     verification = verified.verification
     if not verification.passed:
         failed = "; ".join(
@@ -173,6 +188,7 @@ def _write(
         )
         raise ExportError(f"the graphs do not equal the model, nothing is written: {failed}")
     _write_probes(folder / layout.PROBES, verified)
+    calibrated = _calibrate(info, table, folder, roll)
 
     manifest = Manifest(
         name=name,
@@ -181,6 +197,7 @@ def _write(
         architecture=info.config.architecture,
         config=info.config.model_dump(mode="json"),
         parameters=sum(weight.numel() for weight in model.parameters()),
+        precision=precision,
         channels=info.channels,
         context=info.config.context,
         horizon=info.config.horizon,
@@ -189,9 +206,10 @@ def _write(
         scaler=scaler,
         attention=model.stages,
         margin_bound=verified.margin_bound,
-        test=_test_result(info, table, folder),
+        test=_test_result(info, table, folder, RULES[precision].accuracy),
+        calibration=calibrated,
         verification=verification,
-        probe_tolerance=_PROBE_TOLERANCE,
+        probe_tolerance=max(_PROBE_TOLERANCE, _PROBE_SLACK * verified.largest_error),
         opset=OPSET,
         libraries={library: library_version(library) for library in _LIBRARIES}
         | {"onnxruntime": Graph.library},
@@ -223,7 +241,23 @@ def _write_probes(path: Path, verified: Verified) -> None:
     np.savez(path, allow_pickle=False, **present)
 
 
-def _test_result(info: CheckpointInfo, table: Table | None, folder: Path) -> TestResult | None:
+def _calibrate(
+    info: CheckpointInfo, table: Table | None, folder: Path, roll: int
+) -> CalibrationReport | None:
+    """Store the offsets of the quantiles, if there is data to calibrate them on."""
+    if table is None:
+        return None
+    found = calibrate(Graph(folder / layout.FORECAST_GRAPH), info, table, roll)
+    if found is None:
+        return None
+    offsets, report = found
+    calibration.write(folder, offsets)
+    return report
+
+
+def _test_result(
+    info: CheckpointInfo, table: Table | None, folder: Path, tolerance: float
+) -> TestResult | None:
     """The checkpoint's test result, repeated through the graph on the same windows."""
     if info.test is None or info.data is None or table is None:
         return info.test
@@ -240,7 +274,7 @@ def _test_result(info: CheckpointInfo, table: Table | None, folder: Path) -> Tes
         ("MAE", accuracy.mae, expected.mae),
     ):
         # A comparison that NaN fails.
-        if not abs(found - wanted) <= _ACCURACY_TOLERANCE * wanted:
+        if not abs(found - wanted) <= tolerance * wanted:
             raise ExportError(
                 f"the graph's {kind} on the test split is {found:.6g}, the checkpoint's "
                 f"{wanted:.6g}; nothing is written"

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from bundle.frequency import Frequency
+from bundle.regularity import origin
 from bundle.timestamps import Timestamps, parse, render
 from models.data.csv import read_csv
 from models.data.table import Table
@@ -100,16 +101,9 @@ def request_forecast(
             table.utc_offset,
             path,
         )
-        values = history.values
         body: dict[str, Any] = {
             "model": model or info.name,
-            "inputs": [
-                {
-                    "name": path.stem,
-                    "series": (values[:, 0] if values.shape[1] == 1 else values).tolist(),
-                    "start_timestamp": render(history.timestamps[:1], table.utc_offset)[0],
-                }
-            ],
+            "inputs": [{"name": path.stem, **_input(history)}],
             "options": {} if horizon is None else {"horizon": horizon},
         }
         answer = _call(client, "POST", "/forecast", _FORECAST, body)
@@ -117,6 +111,16 @@ def request_forecast(
     steps = np.array([parse(text).wall for text in content.timestamps])
     forecast = np.array(content.mean_forecast, dtype=np.float64).reshape(len(steps), -1)
     return Forecast(f"{answer.model}@{answer.model_version}", history, steps, forecast)
+
+
+def _input(history: Table) -> dict[str, Any]:
+    values = history.values
+    entry: dict[str, Any] = {"series": (values[:, 0] if values.shape[1] == 1 else values).tolist()}
+    times = render(history.timestamps, history.utc_offset)
+    if origin(history.frequency, history.timestamps):
+        # The first time alone would not tell on which day of the month the others are.
+        return entry | {"timestamps": times}
+    return entry | {"start_timestamp": times[0]}
 
 
 def _choose(served: list[_Served], model: str | None) -> _Served:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from rich.console import Console
 from rich.table import Table
 
-from bundle.manifest import Accuracy, TestResult, Verification
+from bundle.manifest import Accuracy, CalibrationReport, TestResult, Verification
 
 _FILE_WIDTH = 200
 
@@ -20,7 +20,10 @@ def show(table: Table) -> None:
 
 def print_verification(verification: Verification) -> None:
     """Print the comparisons of a graph with torch."""
-    table = Table(title=f"{verification.provider} against {verification.reference}")
+    ran = verification.provider
+    if verification.emulates is not None:
+        ran += f", emulating {verification.emulates},"
+    table = Table(title=f"{ran} against {verification.reference}")
     table.add_column("check")
     for column in ("windows", "left out", "median error", "max error", "allowed", ""):
         table.add_column(column, justify="right")
@@ -49,6 +52,29 @@ def print_test(results: Mapping[str, TestResult | None]) -> None:
     for name, result in known.items():
         errors = (result.model, result.onnx, result.last_value, result.seasonal_naive)
         table.add_row(name, str(result.windows), *(_errors(accuracy) for accuracy in errors))
+    show(table)
+
+
+def print_calibration(report: CalibrationReport | None) -> None:
+    """Print what the intervals were to hold and held in the test split, a row a pass and level."""
+    if report is None or not report.coverage:
+        return
+    table = Table(title="prediction intervals on the test split, widths in standardised units")
+    columns = ("steps", "calibrated on", "of them disjoint", "windows", "interval", "held", "width")
+    for column in columns:
+        table.add_column(column, justify="right")
+    horizon = report.steps // len(report.windows)
+    for measured in report.coverage:
+        number = measured.last_step // horizon - 1
+        table.add_row(
+            f"{measured.first_step} to {measured.last_step}",
+            str(report.windows[number]),
+            str(report.disjoint[number]),
+            str(measured.windows),
+            f"{measured.level:.0%}",
+            f"{measured.coverage:.1%}",
+            f"{measured.width:.3f}",
+        )
     show(table)
 
 

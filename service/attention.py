@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,11 +12,13 @@ from numpy.typing import NDArray
 from bundle.frequency import Frequency, Unit
 from bundle.manifest import AttentionStage, Axis, Manifest
 from service.errors import InvalidInputError, NotSupportedError
-from service.schemas import AttentionOptions, Heads
+from service.schemas import AttentionOptions
 from service.session import Arrays
 from service.timeline import Timeline
+from service.validation import shown
 
 Label = int | str | dict[str, int | str] | None
+Heads = Literal["all", "mean"] | tuple[int, ...]
 
 _DURATIONS = {
     Unit.SECOND: "PT{}S",
@@ -24,6 +26,8 @@ _DURATIONS = {
     Unit.HOUR: "PT{}H",
     Unit.DAY: "P{}D",
     Unit.WEEK: "P{}W",
+    Unit.MONTH: "P{}M",
+    Unit.YEAR: "P{}Y",
 }
 
 
@@ -33,7 +37,7 @@ class Selection:
 
     Attributes:
         stages: The stages to return.
-        heads: Every head or their mean.
+        heads: Every head, their mean, or some by number.
     """
 
     stages: tuple[AttentionStage, ...]
@@ -45,7 +49,7 @@ class Selection:
 
 
 def select(options: AttentionOptions, manifest: Manifest, place: str) -> Selection:
-    """Resolve stage names and layer numbers.
+    """Resolve stage names, layer and head numbers.
 
     Raises:
         NotSupportedError: the model has no attention stage.
@@ -75,14 +79,37 @@ def select(options: AttentionOptions, manifest: Manifest, place: str) -> Selecti
     )
     if not chosen:
         raise InvalidInputError("stages and layers together select nothing", param=place)
-    return Selection(chosen, options.heads)
+    return Selection(chosen, _select_heads(options.heads, chosen, f"{place}.heads"))
+
+
+def _select_heads(given: object, stages: tuple[AttentionStage, ...], place: str) -> Heads:
+    if given == "all":
+        return "all"
+    if given == "mean":
+        return "mean"
+    if not isinstance(given, list) or not given:
+        raise InvalidInputError(
+            f"expected 'all', 'mean' or a list of head numbers, got {shown(given)}", param=place
+        )
+    # The map of an auto-correlation is that of all heads.
+    count = min((stage.heads for stage in stages if stage.kind == "softmax"), default=None)
+    for index, head in enumerate(given):
+        if type(head) is not int or head < 0 or (count is not None and head >= count):
+            heads = "" if count is None else f", of which every selected stage has {count}"
+            raise InvalidInputError(
+                f"expected a head by its number from 0{heads}, got {shown(head)}",
+                param=f"{place}[{index}]",
+            )
+    if len(set(given)) < len(given):
+        raise InvalidInputError("a head is asked for twice", param=place)
+    return tuple(given)
 
 
 def describe(
     selection: Selection,
     outputs: Arrays,
     timeline: Timeline | None,
-    frequency: Frequency,
+    manifest: Manifest,
     columns: list[int] | None,
 ) -> list[dict[str, Any]]:
     """The attention of one input, as the answer has it.
@@ -91,11 +118,11 @@ def describe(
         selection: What was asked for.
         outputs: The graph's outputs for this input, without the batch axis.
         timeline: When its steps are, if it said so.
-        frequency: The model's.
+        manifest: The model's.
         columns: The model's channel of each column of the request, if not in the model's order.
     """
     return [
-        _describe(stage, selection.heads, outputs, timeline, frequency, columns)
+        _describe(stage, selection.heads, outputs, timeline, manifest, columns)
         for stage in selection.stages
     ]
 
@@ -105,7 +132,7 @@ def _describe(
     heads: Heads,
     outputs: Arrays,
     timeline: Timeline | None,
-    frequency: Frequency,
+    manifest: Manifest,
     columns: list[int] | None,
 ) -> dict[str, Any]:
     answer: dict[str, Any] = {"name": stage.name, "kind": stage.kind}
@@ -114,6 +141,7 @@ def _describe(
         lags = outputs[f"{stage.name}.lags"].astype(np.int64)
         lag_weights = outputs[f"{stage.name}.lag_weights"]
         weights = circulant(lags, lag_weights, stage.query.length)
+        frequency = manifest.step
         answer |= {
             "lags": lags,
             "lag_durations": [duration(int(lag), frequency) for lag in lags],
@@ -125,10 +153,14 @@ def _describe(
         if heads == "mean":
             weights = weights.mean(axis=-3)
         else:
+            answer["heads"] = list(range(stage.heads) if heads == "all" else heads)
+            weights = weights[..., answer["heads"], :, :]
             axes.insert(0, "head")
         if stage.per_channel:
+            order = columns or range(len(manifest.channels))
+            answer["channels"] = [manifest.channels[column] for column in order]
+            weights = weights[list(order)]
             axes.insert(0, "channel")
-            weights = weights if columns is None else weights[columns]
     return answer | {
         "shape": weights.shape,
         "axes": axes,
@@ -186,17 +218,20 @@ def labels(axis: Axis, timeline: Timeline | None) -> list[Label]:
 
 
 def duration(lag: int, frequency: Frequency) -> str | None:
-    """A lag as an ISO 8601 duration; None where steps differ in length."""
+    """A lag as an ISO 8601 duration; None for business days, which have none."""
+    units = lag * frequency.multiple
+    if frequency.unit is Unit.QUARTER:
+        return _DURATIONS[Unit.MONTH].format(3 * units)
     form = _DURATIONS.get(frequency.unit)
-    return None if form is None else form.format(lag * frequency.multiple)
+    return None if form is None else form.format(units)
 
 
 def _shape(stage: AttentionStage, heads: Heads, channels: int) -> tuple[int, ...]:
     shape: tuple[int, ...] = (stage.query.length, stage.key.length)
     if stage.kind == "autocorrelation":
         return (stage.query.length, stage.query.length)
-    if heads == "all":
-        shape = (stage.heads, *shape)
+    if heads != "mean":
+        shape = (stage.heads if heads == "all" else len(heads), *shape)
     return (channels, *shape) if stage.per_channel else shape
 
 

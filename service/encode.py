@@ -8,23 +8,31 @@ from typing import Any
 
 import numpy as np
 import orjson
+from numpy.typing import NDArray
 
 from bundle.frequency import Frequency
 from service.attention import describe
-from service.decode import Job, Series
+from service.decode import Job
 from service.errors import InvalidInputError, ServiceError
 from service.failures import error_object
-from service.model import FORECAST, MARGIN
+from service.inputs import Series
+from service.labels import write_labels
 from service.session import Arrays
+from service.tensors import FORECAST, MARGIN
+
+Floats = NDArray[np.float32]
+
+_QUANTILES = "quantiles"
 
 
 def answer_bytes(job: Job, outputs: Arrays) -> int:
     """At least how many bytes of numbers the answer will hold."""
     size = sum(rows.nbytes for rows in outputs.values())
-    if job.attention is not None:
+    size += len(job.plan.quantiles) * outputs[FORECAST].nbytes
+    if job.plan.attention is not None:
         # The map of an auto-correlation is made of a few lags.
         channels = len(job.model.manifest.channels)
-        size += 4 * len(job.entries) * job.attention.values(channels)
+        size += 4 * len(job.entries) * job.plan.attention.values(channels)
     return size
 
 
@@ -39,12 +47,17 @@ def encode(job: Job, outputs: Arrays) -> bytes:
         ServiceError: no input has a forecast; it is the first input's error.
     """
     identifier = f"forecast-{uuid.uuid4().hex}"
+    quantiles: Floats | None = None
+    if job.plan.quantiles:
+        quantiles = job.model.intervals.quantiles(
+            job.history, outputs[FORECAST][:, : job.plan.horizon], job.plan.quantiles
+        )
     answers: list[dict[str, Any]] = []
     failures: list[ServiceError] = []
     for index, entry in enumerate(job.entries):
         answer = {"type": "time_series_forecast", "id": f"{identifier}-{index}"}
         try:
-            content = _forecast(job, entry, outputs, f"inputs[{index}]")
+            content = _forecast(job, entry, outputs, quantiles, f"inputs[{index}]")
             answers.append(answer | {"status": "completed", "content": [content], "error": None})
         except ServiceError as error:
             failures.append(error)
@@ -68,26 +81,29 @@ def encode(job: Job, outputs: Arrays) -> bytes:
 
 
 def _forecast(
-    job: Job, series: Series | ServiceError, outputs: Arrays, place: str
+    job: Job,
+    series: Series | ServiceError,
+    outputs: Arrays,
+    quantiles: Floats | None,
+    place: str,
 ) -> dict[str, Any]:
     if isinstance(series, ServiceError):
         raise series
     own = {name: rows[series.row] for name, rows in outputs.items()}
-    if not all(np.isfinite(rows).all() for rows in own.values()):
+    own[FORECAST] = own[FORECAST][: job.plan.horizon]
+    if quantiles is not None:
+        own[_QUANTILES] = quantiles[:, series.row]
+    if not all(np.isfinite(values).all() for values in own.values()):
         raise InvalidInputError(
             "the model's forecast of this series is not finite: its values are too far from those "
             "it was trained on",
             param=f"{place}.series",
         )
-    manifest = job.model.manifest
-    frequency = manifest.step
-    values = own[FORECAST][: job.horizon]
-    if series.columns is not None:
-        values = values[:, series.columns]
+    frequency = job.model.manifest.step
     answer: dict[str, Any] = {
         "type": f"{'univariate' if series.univariate else 'multivariate'}_time_series",
         "name": series.name,
-        "mean_forecast": np.ascontiguousarray(values[:, 0] if series.univariate else values),
+        "mean_forecast": _shaped(own[FORECAST], series),
         "frequency": frequency.kserve,
         "start_timestamp": "",
     }
@@ -95,15 +111,39 @@ def _forecast(
         answer["frequency_multiple"] = frequency.multiple
     if Frequency.parse(frequency.kserve) != frequency:
         answer["frequency_alias"] = str(frequency)
-    if series.timestamps is not None:
-        answer["start_timestamp"] = series.timestamps[0]
-        answer["timestamps"] = series.timestamps
+    if series.timeline is not None:
+        times = write_labels(series.timeline, job.plan.horizon)
+        answer["start_timestamp"] = orjson.Fragment(times[1 : times.index(b'"', 2) + 1])
+        answer["timestamps"] = orjson.Fragment(times)
+    return answer | _notes(job, series, own)
+
+
+def _notes(job: Job, series: Series, own: Arrays) -> dict[str, Any]:
+    """What only some answers have."""
+    manifest = job.model.manifest
+    notes: dict[str, Any] = {}
+    if job.plan.quantiles:
+        notes["quantiles"] = {
+            str(level): _shaped(values, series)
+            for level, values in zip(job.plan.quantiles, own[_QUANTILES], strict=True)
+        }
+    if job.plan.passes > 1:
+        notes["rolled_from"] = manifest.horizon
+    if series.filled:
+        notes["filled"] = series.filled
     if manifest.margin_bound is not None:
-        answer["ill_conditioned"] = bool(own[MARGIN] < manifest.margin_bound)
+        notes["ill_conditioned"] = bool(own[MARGIN] < manifest.margin_bound)
     if series.columns is not None:
-        answer["channels"] = [manifest.channels[column] for column in series.columns]
-    if job.attention is not None:
-        answer["attention"] = describe(
-            job.attention, own, series.timeline, frequency, series.columns
+        notes["channels"] = [manifest.channels[column] for column in series.columns]
+    if job.plan.attention is not None:
+        notes["attention"] = describe(
+            job.plan.attention, own, series.timeline, manifest, series.columns
         )
-    return answer
+    return notes
+
+
+def _shaped(values: Floats, series: Series) -> Floats:
+    """Values `[steps, channels]` in the shape and order of the input's columns."""
+    if series.univariate:
+        return np.ascontiguousarray(values[:, 0])
+    return np.ascontiguousarray(values if series.columns is None else values[:, series.columns])

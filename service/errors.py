@@ -32,6 +32,18 @@ class UnreadableError(ServiceError):
     type = "unreadable"
 
 
+class UnauthorizedError(ServiceError):
+    """The request has no key, or not one of this server's."""
+
+    type = "unauthorized"
+
+
+class ForbiddenError(ServiceError):
+    """The key does not allow this, or nothing does."""
+
+    type = "forbidden"
+
+
 class TooLargeError(ServiceError):
     """The body is over the limit."""
 
@@ -100,7 +112,21 @@ class NotReadyError(ServiceError):
     type = "not_ready"
 
 
+class LoadFailedError(ServiceError):
+    """A version was not loaded on request; the message says why, and what was served still is."""
+
+    type = "load_failed"
+
+
 class ModelFailedError(ServiceError):
-    """The model did not run."""
+    """The model did not run.
+
+    Attributes:
+        fatal: Whether no later run can go well: the device is lost.
+    """
 
     type = "model_failed"
+
+    def __init__(self, message: str, *, fatal: bool = False) -> None:
+        super().__init__(message)
+        self.fatal = fatal

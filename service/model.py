@@ -4,50 +4,47 @@ from __future__ import annotations
 
 import logging
 import threading
-import zipfile
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-import numpy as np
-
-from bundle import checksums, layout, manifest
-from bundle.comparison import relative_error
+from bundle import calibration, checksums, layout, manifest
 from bundle.errors import BundleError
 from bundle.manifest import Manifest
-from service.batcher import Batcher, Observer
-from service.cpus import usable_cpus
-from service.errors import ModelFailedError, ServiceError, StartError
+from service.batcher import Batcher
+from service.errors import ModelFailedError, NotReadyError, StartError
+from service.health import Health
+from service.intervals import Intervals
+from service.observer import Observer
 from service.runtime import Runtime
-from service.session import Arrays, Session, Shape
+from service.selftest import SelfTest
+from service.session import Arrays, Session
 
 _logger = logging.getLogger(__name__)
-
-HISTORY = "history"
-HISTORY_CALENDAR = "history_calendar"
-FUTURE_CALENDAR = "future_calendar"
-FORECAST = "forecast"
-MARGIN = "margin"
 
 # What one run may return of attention, 64 MiB: a long context has far more of it than of forecast.
 _ATTENTION_VALUES = 16 * 1024 * 1024
 _STOP_SECONDS = 0.5
+# Other models' batches come first, and a GPU captures its graphs.
+_WORKERS_SECONDS = 300.0
 _FILES = (layout.FORECAST_GRAPH, layout.EXPLAIN_GRAPH, layout.WEIGHTS, layout.PROBES)
 
 
 @dataclass(frozen=True)
 class Capacity:
-    """How much a model may do at once.
+    """How much a model may hold at once.
 
     Attributes:
-        workers: Threads on the CPU, one per usable CPU if None; on CUDA there is one.
         max_batch: Most windows run together.
-        max_queue: Most windows waiting.
+        max_windows: Most windows waiting.
+        max_bytes: Most bytes of them.
     """
 
-    workers: int | None
     max_batch: int
-    max_queue: int
+    max_windows: int
+    max_bytes: int
 
 
 class Model:
@@ -56,7 +53,8 @@ class Model:
     Args:
         folder: The bundle.
         runtime: Opens its sessions.
-        capacity: Threads, batch and queue.
+        batcher: Runs it.
+        capacity: Batch and queue.
         observer: Told of waits and batches.
 
     Raises:
@@ -66,12 +64,22 @@ class Model:
     """
 
     def __init__(
-        self, folder: Path, runtime: Runtime, capacity: Capacity, observer: Observer
+        self,
+        folder: Path,
+        runtime: Runtime,
+        batcher: Batcher,
+        capacity: Capacity,
+        observer: Observer,
     ) -> None:
         self.manifest = manifest.read(folder)
         if (self.manifest.name, self.manifest.version) != (folder.parent.name, folder.name):
             raise BundleError(
                 f"{folder}: the manifest is of {self.manifest.name} version {self.manifest.version}"
+            )
+        if self.manifest.precision == "bfloat16" and not runtime.on_gpu:
+            raise BundleError(
+                f"{folder}: in bfloat16, which onnxruntime cannot run on the CPU; serve it from a "
+                "GPU, or export it in float32"
             )
         for name in _FILES:
             if name not in self.manifest.files:
@@ -79,19 +87,37 @@ class Model:
         checksums.check(folder, self.manifest.files)
         self._folder = folder
         self._runtime = runtime
-        self._probes = _read_probes(folder / layout.PROBES)
-        self._forecast_session = self._open(layout.FORECAST_GRAPH)
-        if self.manifest.attention:
-            # Tested with the rest of the bundle, and not kept: few callers ask for attention.
-            self._open(layout.EXPLAIN_GRAPH)
-        self._explain_session: Session | None = None
+        self._batcher = batcher
+        self.intervals = Intervals(self.manifest, calibration.read(folder, self.manifest))
+        self._test = SelfTest(folder, self.manifest, capacity.max_batch)
+        self._changing = threading.Lock()
+        self._closed = False
         self._explain_failure: Exception | None = None
-        self._explain_lock = threading.Lock()
-        self._batcher = Batcher(
+        self._sessions = {
+            layout.FORECAST_GRAPH: self._open(layout.FORECAST_GRAPH, capacity.max_batch)
+        }
+        self._provider = self._sessions[layout.FORECAST_GRAPH].provider
+        try:
+            self._self_test()
+        except BaseException:
+            self._sessions.clear()
+            raise
+        exported = self.manifest.libraries.get("onnxruntime", runtime.library)
+        if exported != runtime.library:
+            _logger.info(
+                "%s: exported with onnxruntime %s; its probes come out right under %s",
+                folder,
+                exported,
+                runtime.library,
+            )
+        self._health = Health(
+            f"{self.name}@{self.version}", partial(self._on_workers, self._replay)
+        )
+        self._queue = batcher.add(
             self._run,
-            workers=1 if runtime.on_gpu else capacity.workers or usable_cpus(),
             max_batch=capacity.max_batch,
-            max_queue=capacity.max_queue,
+            max_windows=capacity.max_windows,
+            max_bytes=capacity.max_bytes,
             observer=observer,
             graph_limits={
                 layout.EXPLAIN_GRAPH: max(1, _ATTENTION_VALUES // attention_values(self.manifest))
@@ -111,112 +137,123 @@ class Model:
     @property
     def provider(self) -> str:
         """The execution provider that runs it."""
-        return self._forecast_session.provider
+        return self._provider
 
     @property
     def waiting(self) -> int:
         """Windows in its queue."""
-        return self._batcher.waiting
+        return self._queue.waiting
+
+    @property
+    def failure(self) -> str | None:
+        """Why it does not work any more, if so."""
+        return self._health.failure
 
     def check_room(self) -> None:
-        """See `Batcher.check_room`."""
-        self._batcher.check_room()
+        """See `Queue.check_room`."""
+        self._check_health()
+        self._queue.check_room()
 
-    def submit(self, feeds: Arrays, *, explain: bool, deadline: float) -> Future[Arrays]:
-        """Queue windows; see `Batcher.submit`.
+    def submit(
+        self, feeds: Arrays, *, explain: bool, deadline: float, admitted: bool = False
+    ) -> Future[Arrays]:
+        """Queue windows; see `Queue.submit`.
 
         Args:
             feeds: `[windows, …]` by input name, already checked.
             explain: Whether the attention outputs are wanted besides the forecast.
             deadline: On the clock of `time.monotonic`.
+            admitted: Whether this continues work that was accepted.
 
         Raises:
             QueueFullError: the queue has no room for them.
             NotReadyError: the model is closed.
         """
+        self._check_health()
         graph = layout.EXPLAIN_GRAPH if explain else layout.FORECAST_GRAPH
-        return self._batcher.submit(graph, feeds, deadline=deadline)
+        return self._queue.submit(graph, feeds, deadline=deadline, admitted=admitted)
 
     def close(self, timeout: float) -> None:
         """Refuse new work and finish what was accepted, within `timeout` seconds; drop the rest."""
-        self._batcher.close(timeout)
-        for session in (self._forecast_session, self._explain_session):
-            if session is not None:
-                session.stop()
+        self._health.close()
+        self._queue.close(timeout)
+        with self._changing:
+            self._closed = True
+            sessions = list(self._sessions.values())
+            # Whoever still holds this model holds no memory of them.
+            self._sessions.clear()
+        for session in sessions:
+            session.stop()
         # A thread that is inside onnxruntime when Python exits would abort the process.
-        self._batcher.close(_STOP_SECONDS)
+        self._queue.close(_STOP_SECONDS)
 
-    def _run(self, graph: str, feeds: Arrays) -> Arrays:
-        if graph == layout.FORECAST_GRAPH:
-            return self._forecast_session.run(feeds)
-        return self._explain().run(feeds)
+    def _check_health(self) -> None:
+        if self.failure is not None:
+            raise ModelFailedError("the model has failed; /readyz says why")
 
-    def _explain(self) -> Session:
-        with self._explain_lock:
-            if self._explain_session is None and self._explain_failure is None:
+    def _run(self, worker: int, graph: str, feeds: Arrays) -> Arrays:
+        try:
+            outputs = self._session(graph, worker).run(feeds, worker)
+        except ModelFailedError as error:
+            self._health.failed(error, fatal=error.fatal)
+            raise
+        self._health.succeeded()
+        return outputs
+
+    def _session(self, graph: str, worker: int) -> Session:
+        """The session of a graph; that of the attention graph is opened when it is first used."""
+        session = self._sessions.get(graph)
+        if session is not None:
+            return session
+        with self._changing:
+            if self._closed:
+                raise NotReadyError("the model is closed")
+            if graph not in self._sessions and self._explain_failure is None:
                 try:
-                    self._explain_session = self._open(layout.EXPLAIN_GRAPH)
+                    session = self._open(graph)
+                    self._test.replay(session, worker)
+                    self._sessions[graph] = session
                 except (BundleError, StartError) as error:
                     self._explain_failure = error
-            if self._explain_session is None:
+            if graph not in self._sessions:
                 # It would fail again: whoever asks next need not wait for that.
                 raise ModelFailedError(
                     "the model's attention graph could not be opened again"
                 ) from self._explain_failure
-            return self._explain_session
+            return self._sessions[graph]
 
-    def _open(self, graph: str) -> Session:
-        session = self._runtime.open(self._folder / graph)
-        outputs = {FORECAST} if self.manifest.margin_bound is None else {FORECAST, MARGIN}
-        if graph == layout.EXPLAIN_GRAPH:
-            outputs.update(name for stage in self.manifest.attention for name in stage.outputs)
-        self._check_signature(session, outputs)
-        self._replay(session)
+    def _open(self, graph: str, max_batch: int | None = None) -> Session:
+        session = self._runtime.open(self._folder / graph, max_batch=max_batch)
+        self._test.check_interface(session, graph)
         _logger.info("opened %s on %s", session.graph, session.provider)
         return session
 
-    def _check_signature(self, session: Session, outputs: set[str]) -> None:
-        expected: dict[str, Shape] = {
-            HISTORY: (None, self.manifest.context, len(self.manifest.channels))
-        }
-        if self.manifest.calendar is not None:
-            features = len(self.manifest.calendar.features)
-            expected[HISTORY_CALENDAR] = (None, self.manifest.context, features)
-            expected[FUTURE_CALENDAR] = (None, self.manifest.horizon, features)
-        fits = session.inputs.keys() == expected.keys() and all(
-            len(shape) == 3
-            and shape[0] is None
-            and all(
-                size in (None, wanted) for size, wanted in zip(shape, expected[name], strict=True)
-            )
-            for name, shape in session.inputs.items()
-        )
-        if not fits:
-            raise BundleError(f"{session.graph}: its inputs are {session.inputs}, not {expected}")
-        if missing := outputs - set(session.outputs):
-            raise BundleError(f"{session.graph}: it has no output {', '.join(sorted(missing))}")
+    def _self_test(self) -> None:
+        self._on_workers(self._warm)
+        self._on_workers(self._replay)
+        if self.manifest.attention:
+            # Tested with the rest of the bundle, and not kept: few callers ask for attention.
+            self._test.replay(self._open(layout.EXPLAIN_GRAPH))
 
-    def _replay(self, session: Session) -> None:
-        """Compare the probes' forecasts with the expected ones, all together and one alone."""
-        scale = np.array(self.manifest.scaler.std)
-        for count in (len(self._probes[FORECAST]), 1):
-            probes = {name: rows[:count] for name, rows in self._probes.items()}
-            expected = probes.pop(FORECAST)
+    def _warm(self, worker: int) -> None:
+        session = self._sessions[layout.FORECAST_GRAPH]
+        try:
+            session.warm(worker)
+        except ModelFailedError as error:
+            raise BundleError(f"{session.graph}: {error.__cause__}") from error
+
+    def _replay(self, worker: int) -> None:
+        self._test.replay(self._sessions[layout.FORECAST_GRAPH], worker)
+
+    def _on_workers(self, function: Callable[[int], None]) -> None:
+        """Call a method on the thread of every worker, between batches of whatever they run."""
+        for done in self._batcher.on_workers(function):
             try:
-                forecast = session.run(probes)[FORECAST]
-            except ServiceError as error:
-                raise BundleError(f"{session.graph}: probes: {error.__cause__}") from error
-            if forecast.shape != expected.shape:
-                raise BundleError(
-                    f"{session.graph}: forecasts probes as {forecast.shape}, not {expected.shape}"
-                )
-            error_size = relative_error(forecast, expected, scale).max()
-            if not error_size <= self.manifest.probe_tolerance:
-                raise BundleError(
-                    f"{session.graph}: the probes' forecasts on {session.provider} differ from the "
-                    f"expected ones by {error_size:.2g}, over the tolerance of "
-                    f"{self.manifest.probe_tolerance:.2g} (relative)"
-                )
+                done.result(_WORKERS_SECONDS)
+            except TimeoutError:
+                raise ModelFailedError(
+                    f"a worker was not free within {_WORKERS_SECONDS:.0f} s"
+                ) from None
 
 
 def attention_values(manifest: Manifest) -> int:
@@ -229,14 +266,3 @@ def attention_values(manifest: Manifest) -> int:
         for stage in manifest.attention
         if stage.kind == "softmax"
     )
-
-
-def _read_probes(path: Path) -> Arrays:
-    try:
-        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
-            probes = {name: file[name] for name in file.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise BundleError(f"{path}: cannot be read: {error}") from error
-    if FORECAST not in probes or not len(probes[FORECAST]):
-        raise BundleError(f"{path}: has no expected forecast")
-    return probes

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import base64
 import logging
 from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
 
 from bundle.errors import BundleError
+from service.cuda.driver import gpu_count
+from service.cuda.gpu import Gpu
+from service.cuda.placement import RECORD, strays
+from service.cuda.session import CudaSession
 from service.errors import StartError
-from service.session import Session
+from service.session import CpuSession, Session, input_shapes, output_names
 from service.settings import DeviceChoice
 
 _logger = logging.getLogger(__name__)
@@ -27,6 +32,19 @@ _CUDA_OPTIONS = {
 }
 
 
+_GPU_BATCH = 128
+# Larger batches leave the caches: no window takes less time, and some take more (`make bench`).
+_CPU_BATCH = 8
+_BROKEN = (
+    "device cuda: onnxruntime could not load its CUDA provider (no GPU, or a driver or CUDA "
+    "library is missing; its log above names it)"
+)
+# The smallest graph there is, y = x, to try a provider with.
+_IDENTITY = base64.b64decode(
+    "CAoSADo3ChAKAXgSAXkiCElkZW50aXR5EgFnWg8KAXgSCgoICAESBAoCCAFiDwoBeRIKCggIARIECgIIAUIECgAQFA=="
+)
+
+
 class Runtime:
     """Opens sessions on the device that was asked for.
 
@@ -34,7 +52,8 @@ class Runtime:
         device: `cuda` never falls back to the CPU; `auto` does when CUDA does not work.
 
     Raises:
-        StartError: not exactly one onnxruntime is installed, or it lacks the device.
+        StartError: not exactly one onnxruntime is installed, or it lacks the device, or CUDA was
+            asked for and does not work.
     """
 
     def __init__(self, device: DeviceChoice) -> None:
@@ -48,38 +67,117 @@ class Runtime:
                 "install foretell with the extra gpu instead of cpu"
             )
         self.provider = CUDA if has_cuda and device != "cpu" else CPU
-        self._may_fall_back = device == "auto"
         if self.provider == CUDA:
             # Finds the CUDA libraries of the pip wheels; no exported graph needs cuDNN.
             self._onnxruntime.preload_dlls(cudnn=False)
+            if not self._cuda_works():
+                if device == "cuda":
+                    raise StartError(_BROKEN)
+                _logger.warning("CUDA does not work here (see the lines above); using the CPU")
+                self.provider = CPU
+        self._gpus = gpu_count() if self.on_gpu else 0
+        if not self.on_gpu:
+            self._share_arena()
+
+    @property
+    def library(self) -> str:
+        """Version of onnxruntime."""
+        return str(self._onnxruntime.__version__)
 
     @property
     def on_gpu(self) -> bool:
         """Whether sessions run on CUDA."""
         return self.provider == CUDA
 
-    def open(self, graph: Path) -> Session:
+    def workers(self, threads: int) -> int:
+        """How many workers its sessions take: one a GPU, or so many threads of the CPU."""
+        return self._gpus if self.on_gpu else threads
+
+    def largest_batch(self, wanted: int | None) -> int:
+        """Most windows to run together: what is wanted, or what this device is best at."""
+        return wanted or (_GPU_BATCH if self.on_gpu else _CPU_BATCH)
+
+    def open(
+        self, graph: Path, *, max_batch: int | None = None, cuda_graphs: bool = True
+    ) -> Session:
         """Open a session.
 
-        Raises:
-            StartError: CUDA was asked for and does not work.
-            BundleError: onnxruntime refuses the graph.
-        """
-        session = self._create(graph)
-        if self.on_gpu and session.get_providers()[0] != CUDA:
-            if not self._may_fall_back:
-                raise StartError(
-                    "device cuda: onnxruntime could not load its CUDA provider (no GPU, or a "
-                    "driver or CUDA library is missing; its log above names it)"
-                )
-            _logger.warning("CUDA does not work here (see the lines above); serving from the CPU")
-            self.provider = CPU
-            session = self._create(graph)
-        # Sessions of one process never mix devices.
-        self._may_fall_back = False
-        return Session(session, self._onnxruntime.RunOptions(), graph)
+        Args:
+            graph: The graph.
+            max_batch: Most windows of a run; prepares a GPU for batches up to it. Without it runs
+                may have any size, and take longer there.
+            cuda_graphs: Whether these runs replay CUDA graphs, where they can be captured.
 
-    def _create(self, graph: Path) -> Any:  # noqa: ANN401 - onnxruntime has no types
+        Raises:
+            StartError: CUDA does not work any more.
+            BundleError: onnxruntime refuses the graph, or would run parts of it on the CPU although
+                CUDA was asked for.
+        """
+        if self.on_gpu:
+            return self._open_on_gpus(graph, max_batch, cuda_graphs=cuda_graphs)
+        return CpuSession(self._create(graph, None), self._onnxruntime.RunOptions(), graph)
+
+    def _share_arena(self) -> None:
+        """Give all sessions one arena; theirs would each keep what their largest batch took.
+
+        Without an arena every large buffer is mapped anew, and its pages are cleared again.
+        """
+        module = self._onnxruntime
+        kinds = (module.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, module.OrtMemType.DEFAULT)
+        module.create_and_register_allocator(module.OrtMemoryInfo("Cpu", *kinds), None)
+
+    def _cuda_works(self) -> bool:
+        """Whether a session comes up on CUDA."""
+        options = self._onnxruntime.SessionOptions()
+        try:
+            session = self._onnxruntime.InferenceSession(
+                _IDENTITY, options, providers=[CUDA, CPU], enable_fallback=0
+            )
+        except Exception as error:
+            # A driver that is too old, or has no GPU.
+            _logger.warning("onnxruntime could not use CUDA: %s", error)
+            return False
+        # Without a driver onnxruntime falls back to the CPU.
+        return bool(session.get_providers()[0] == CUDA)
+
+    def _open_on_gpus(self, graph: Path, max_batch: int | None, *, cuda_graphs: bool) -> Session:
+        captures = cuda_graphs and max_batch is not None
+        first = self._create(graph, 0, captures=captures)
+        if first is None and captures:
+            captures = False
+            first = self._create(graph, 0)
+        # Sessions of one process never mix devices.
+        if first.get_providers()[0] != CUDA:
+            raise StartError(_BROKEN)
+        if found := strays(first, CUDA):
+            raise BundleError(
+                f"{graph}: onnxruntime would run {len(found)} of its nodes on the CPU: "
+                f"{', '.join(found[:8])}"
+            )
+        others = (self._create(graph, gpu, captures=captures) for gpu in range(1, self._gpus))
+        inputs = input_shapes(first)
+        gpus = [
+            Gpu(
+                self._onnxruntime,
+                session,
+                number,
+                inputs=inputs,
+                max_batch=max_batch or 1,
+                captures=captures,
+            )
+            for number, session in enumerate((first, *others))
+        ]
+        return CudaSession(
+            gpus,
+            graph,
+            provider=CUDA,
+            inputs=inputs,
+            outputs=output_names(first),
+            buckets=max_batch is not None,
+        )
+
+    def _create(self, graph: Path, gpu: int | None, *, captures: bool = False) -> Any:  # noqa: ANN401 - onnxruntime has no types
+        """An `InferenceSession`; None if the graph cannot be captured."""
         options = self._onnxruntime.SessionOptions()
         options.log_severity_level = 3
         options.intra_op_num_threads = 1
@@ -88,11 +186,12 @@ class Runtime:
         options.add_session_config_entry("session.inter_op.allow_spinning", "0")
         disabled: list[str] = []
         providers: list[str | tuple[str, dict[str, str]]] = [CPU]
-        if self.on_gpu:
-            providers = [(CUDA, _CUDA_OPTIONS), CPU]
+        if gpu is not None:
+            own = {"device_id": str(gpu), "enable_cuda_graph": str(int(captures))}
+            providers = [(CUDA, _CUDA_OPTIONS | own), CPU]
+            options.add_session_config_entry(*RECORD)
         else:
-            # The arena keeps the memory of the largest batch for ever.
-            options.enable_cpu_mem_arena = False
+            options.add_session_config_entry("session.use_env_allocators", "1")
             # Slower than the parts it fuses: a quarter of a whole PatchTST.
             disabled = ["SkipLayerNormFusion"]
         try:
@@ -100,6 +199,9 @@ class Runtime:
                 graph, options, providers=providers, disabled_optimizers=disabled, enable_fallback=0
             )
         except Exception as error:
+            if captures:
+                _logger.warning("%s: runs go without CUDA graphs: %s", graph, error)
+                return None
             raise BundleError(f"{graph}: onnxruntime refuses it: {error}") from error
 
 

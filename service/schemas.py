@@ -6,19 +6,17 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
-    ConfigDict,
     Field,
     StrictInt,
     WithJsonSchema,
     field_validator,
 )
 
-from bundle.manifest import Architecture, TestResult, Verification
+from bundle.manifest import Architecture, CalibrationReport, TestResult, Verification
 
 SeriesType = Literal["univariate_time_series", "multivariate_time_series"]
 Status = Literal["completed", "partial", "error"]
 Missing = Literal["error", "interpolate", "ffill"]
-Heads = Literal["all", "mean"]
 
 _Number = {"type": ["number", "null"]}
 # Numbers are checked in bulk by `service.series`, not one by one here.
@@ -34,6 +32,19 @@ Rows = Annotated[
     ),
 ]
 Strings = Annotated[list[str], Field(fail_fast=True)]
+Level = Annotated[float, Field(strict=True, gt=0, lt=1)]
+# Checked by `service.attention`: pydantic would name each branch of a union in the place.
+Heads = Annotated[
+    Any,
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"enum": ["all", "mean"]},
+                {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1},
+            ]
+        }
+    ),
+]
 
 
 class SeriesInput(BaseModel):
@@ -67,6 +78,11 @@ class SeriesInput(BaseModel):
     timestamps: Strings | None = Field(
         default=None, description="ISO 8601 time of every row, instead of `start_timestamp`."
     )
+    time_zone: str | None = Field(
+        default=None,
+        description="IANA name, such as `Europe/Berlin`: whose clock times without a UTC offset "
+        "are about, and calendar features and answered times follow, over clock changes too.",
+    )
 
 
 class AttentionOptions(BaseModel):
@@ -75,7 +91,9 @@ class AttentionOptions(BaseModel):
     layers: Annotated[list[StrictInt], Field(fail_fast=True)] | None = Field(
         default=None, description="Layer numbers, from 0; all if absent."
     )
-    heads: Heads = Field(default="all", description="Every head's weights, or their mean.")
+    heads: Heads = Field(
+        default="all", description="Every head's weights, their mean, or some heads by number."
+    )
     stages: Strings | None = Field(
         default=None,
         description="Names as in `GET /models`, such as `encoder.0.self`; all if absent.",
@@ -86,12 +104,19 @@ class ForecastOptions(BaseModel):
     """How to forecast."""
 
     horizon: Annotated[int, Field(strict=True, ge=1)] | None = Field(
-        default=None, description="Steps to forecast; the model's horizon if absent."
+        default=None,
+        description="Steps to forecast; the model's horizon if absent. More are forecast in "
+        "further passes, each on the forecasts before it, up to `max_horizon` of `GET /models`.",
     )
-    quantiles: Annotated[list[float], Field(fail_fast=True)] | None = Field(
-        default=None, description="Not supported yet."
+    quantiles: Annotated[list[Level], Field(fail_fast=True, max_length=99)] | None = Field(
+        default=None,
+        description="Levels of quantiles to answer, in any order; of models that are calibrated.",
     )
-    missing: Missing = Field(default="error", description="Only `error` is supported yet.")
+    missing: Missing = Field(
+        default="error",
+        description="What becomes of missing values (null): an error; a line from the value before "
+        "to the one after, or the nearest at either end; or the value before.",
+    )
     attention: AttentionOptions | None = Field(
         default=None, description="Whether, and which, attention weights are returned."
     )
@@ -102,6 +127,25 @@ class ForecastOptions(BaseModel):
         if isinstance(value, bool):
             return AttentionOptions() if value else None
         return value
+
+
+class TableOptions(BaseModel):
+    """How to forecast a table, as parameters of the URL."""
+
+    model: str | None = Field(
+        default=None,
+        description="`name` or `name@version`; may be absent when one model is served.",
+    )
+    horizon: int | None = Field(default=None, description="As `options.horizon` of JSON.")
+    quantiles: list[float] | None = Field(
+        default=None, description="Levels, separated by commas: columns `<channel>_q<level>`."
+    )
+    missing: Missing = Field(default="error", description="As `options.missing` of JSON.")
+
+    @field_validator("quantiles", mode="before", json_schema_input_type=str)
+    @classmethod
+    def _separated(cls, value: object) -> object:
+        return value.split(",") if isinstance(value, str) else value
 
 
 class Envelope(BaseModel):
@@ -123,27 +167,6 @@ class Envelope(BaseModel):
 
 class ForecastRequest(Envelope):
     """A request for forecasts."""
-
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "model": "patchtst",
-                    "inputs": [
-                        {
-                            "name": "greensboro",
-                            "type": "multivariate_time_series",
-                            "series": [[14.2, 3.1], [13.9, 2.8]],
-                            "channels": ["temperature", "wind"],
-                            "frequency": "H",
-                            "start_timestamp": "2024-03-01T00:00:00",
-                        }
-                    ],
-                    "options": {"horizon": 24},
-                }
-            ]
-        }
-    )
 
     inputs: Annotated[list[SeriesInput], Field(min_length=1)]
 
@@ -182,6 +205,8 @@ class Attention(BaseModel):
     shape: list[int]
     axes: list[Literal["channel", "head", "query", "key"]] = Field(description="Axes of `weights`.")
     weights: list[Any] = Field(description="Nested lists of that shape.")
+    channels: list[str] | None = Field(default=None, description="Along the channel axis.")
+    heads: list[int] | None = Field(default=None, description="Along the head axis.")
     query: list[int | str | PatchLabel | None]
     key: list[int | str | PatchLabel | None]
     lags: list[int] | None = Field(
@@ -189,7 +214,7 @@ class Attention(BaseModel):
     )
     lag_durations: list[str | None] | None = Field(
         default=None,
-        description="The lags as ISO 8601 durations; null where steps differ in length.",
+        description="The lags as ISO 8601 durations; null for business days, which have none.",
     )
     lag_weights: list[float] | None = None
     correlation: list[float] | None = Field(default=None, description="Mean correlation by lag.")
@@ -211,12 +236,26 @@ class Forecast(BaseModel):
     channels: list[str] | None = Field(
         default=None, description="Columns, if the input named them."
     )
+    quantiles: dict[str, list[float] | list[list[float]]] | None = Field(
+        default=None, description="By level, such as `0.9`; each in the shape of `mean_forecast`."
+    )
+    rolled_from: int | None = Field(
+        default=None,
+        description="Where the horizon is over the model's: the first step, from 0, that was "
+        "forecast from forecasts.",
+    )
+    filled: dict[str, int] | None = Field(
+        default=None,
+        description="How many missing values were filled in what the model read, by channel.",
+    )
     ill_conditioned: bool | None = Field(
         default=None,
         description="Auto-correlation: rounding may decide which lags count for this history (a "
         "constant or exactly periodic one, say), so that another machine may forecast otherwise.",
     )
-    attention: list[Attention] | None = None
+    attention: list[Attention] | None = Field(
+        default=None, description="Of the first pass, where there are several."
+    )
 
 
 class ForecastOutput(BaseModel):
@@ -260,4 +299,5 @@ class ModelCard(BaseModel):
     provider: str
     parameters: int
     test: TestResult | None
+    calibration: CalibrationReport | None
     verification: Verification

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import struct
 from collections.abc import Sequence
 from itertools import chain
 from typing import Any, NoReturn
@@ -16,16 +18,19 @@ _LARGEST = float(np.finfo(np.float32).max)
 _NUMBERS = {float, int}
 
 
-def read_values(rows: list[Any], channels: Sequence[str], place: str) -> NDArray[np.float64]:
+def read_values(
+    rows: list[Any], channels: Sequence[str], place: str, *, gaps: bool = False
+) -> NDArray[np.float64]:
     """Turn parsed JSON into an array.
 
     Args:
         rows: `[time]` or `[time][channel]`, oldest first.
         channels: Names of the columns.
         place: Where the rows stand in the request, for errors.
+        gaps: Whether values may be missing: null or NaN.
 
     Returns:
-        `[time, channels]`, every value finite in float32.
+        `[time, channels]`, every value finite in float32; NaN where it is missing.
 
     Raises:
         InvalidInputError: a row or value is not what it should be; `param` is its place.
@@ -33,23 +38,20 @@ def read_values(rows: list[Any], channels: Sequence[str], place: str) -> NDArray
     width = len(channels)
     flat = rows
     if is_multivariate(rows):
-        if set(map(type, rows)) != {list} or set(map(len, rows)) != {width}:
-            _refuse_row(rows, channels, place)
-        flat = list(chain.from_iterable(rows))
+        flat = _flatten(rows, channels, place)
     elif width != 1:
         raise InvalidInputError(
             f"expected a list of {width} values at every time ({_listed(channels)}), "
             f"got {shown(rows[0]) if rows else 'an empty list'}",
             param=f"{place}[0]" if rows else place,
         )
-    if not _NUMBERS.issuperset(map(type, flat)):
-        _refuse_value(rows, place)
-    try:
-        values = np.array(flat, np.float64)
-    except OverflowError:
-        _refuse_value(rows, place)
-    if values.size and not np.abs(values).max() <= _LARGEST:
-        _refuse_value(rows, place)
+    values = _numbers(flat)
+    if values is None:
+        values = _numbers_and_gaps(flat) if gaps else None
+    if values is None or not _in_range(values, gaps=gaps):
+        if is_multivariate(rows):
+            _check_rows(rows, channels, place)
+        _refuse_value(rows, place, gaps=gaps)
     return values.reshape(-1, width)
 
 
@@ -58,29 +60,74 @@ def is_multivariate(rows: list[Any]) -> bool:
     return bool(rows) and isinstance(rows[0], list)
 
 
-def _refuse_row(rows: list[Any], channels: Sequence[str], place: str) -> NoReturn:
+def _flatten(rows: list[Any], channels: Sequence[str], place: str) -> list[Any]:
+    """The values of rows of the right length.
+
+    Of a row that is no list but has that length, a text or an object, these are texts, no numbers.
+    """
+    try:
+        fits = set(map(len, rows)) == {len(channels)}
+    except TypeError:
+        fits = False
+    if not fits:
+        _check_rows(rows, channels, place)
+    return list(chain.from_iterable(rows))
+
+
+def _numbers(flat: list[Any]) -> NDArray[np.float64] | None:
+    """The values, if each is a number."""
+    values = np.empty(len(flat), np.float64)
+    try:
+        # Checks and converts, in a fifth of the time that numpy takes to convert.
+        struct.pack_into(f"{len(flat)}d", values.data, 0, *flat)
+    except struct.error:
+        return None
+    # It takes true for 1 and false for 0.
+    doubtful = np.flatnonzero((values == 0) | (values == 1))
+    if any(isinstance(flat[index], bool) for index in doubtful.tolist()):
+        return None
+    return values
+
+
+def _numbers_and_gaps(flat: list[Any]) -> NDArray[np.float64] | None:
+    """The values, NaN for null, if each is a number or null."""
+    if not {*_NUMBERS, type(None)}.issuperset(map(type, flat)):
+        return None
+    try:
+        return np.array(flat, np.float64)
+    except OverflowError:
+        return None
+
+
+def _in_range(values: NDArray[np.float64], *, gaps: bool) -> bool:
+    if not values.size:
+        return True
+    largest = np.fmax.reduce(np.abs(values)) if gaps else np.abs(values).max()
+    return bool(largest <= _LARGEST or (gaps and np.isnan(largest)))
+
+
+def _check_rows(rows: list[Any], channels: Sequence[str], place: str) -> None:
     expected = f"expected a list of {len(channels)} values ({_listed(channels)})"
     for index, row in enumerate(rows):
         if not isinstance(row, list) or len(row) != len(channels):
             raise InvalidInputError(f"{expected}, got {shown(row)}", param=f"{place}[{index}]")
-    raise AssertionError("no row is wrong")
 
 
-def _refuse_value(rows: list[Any], place: str) -> NoReturn:
+def _refuse_value(rows: list[Any], place: str, *, gaps: bool) -> NoReturn:
     multivariate = is_multivariate(rows)
     for index, row in enumerate(rows):
-        if multivariate:
-            for column, value in enumerate(row):
-                _check_value(value, f"{place}[{index}][{column}]")
-        else:
-            _check_value(row, f"{place}[{index}]")
+        for column, value in enumerate(row if multivariate else [row]):
+            where = f"{place}[{index}]" + (f"[{column}]" if multivariate else "")
+            _check_value(value, where, gaps=gaps)
     raise AssertionError("no value is wrong")
 
 
-def _check_value(value: object, place: str) -> None:
-    if value is None:
+def _check_value(value: object, place: str, *, gaps: bool) -> None:
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        if gaps:
+            return
         raise InvalidInputError(
-            "a value is missing (null), and options.missing is 'error'", param=place
+            f"a value is missing ({shown(value)}), and options.missing is 'error'", param=place
         )
     if type(value) not in _NUMBERS:
         raise InvalidInputError(f"expected a number, got {shown(value)}", param=place)

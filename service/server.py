@@ -1,86 +1,177 @@
-"""From settings to a running server, and its graceful end."""
+"""One process of a server: from settings to answers, and its graceful end."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import resource
+import signal
 import socket
+from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from types import FrameType
+from typing import Any, cast
 
 import uvicorn
 
-from service import logs
-from service.app import create_app
-from service.errors import StartError
-from service.metrics import Metrics
+from service.app import ByPort, create_app, create_operations_app
+from service.batcher import Batcher
+from service.connections import Connection, Limits
+from service.cpus import usable_cpus
+from service.member import Member
+from service.memory import Memory, container_limit
+from service.metrics import Metrics, share
 from service.model import Capacity, Model
+from service.policy import Policy
+from service.readiness import Readiness
 from service.repository import Repository
 from service.runtime import Runtime
 from service.settings import Settings
+from service.sockets import accept_all, listen
+from service.state import SharedState
+from service.statistics import Statistics
+from service.supervisor import Pulse
+from service.tracing import open_tracer
 
 _logger = logging.getLogger(__name__)
 
+# Bundles, logs and metrics need some besides the connections.
+_OTHER_FILES = 256
+_TICKS_A_SECOND = 10
 
-def serve(settings: Settings) -> None:
+
+def run(settings: Settings, member: Member | None = None, pulse: Pulse | None = None) -> None:
     """Serve until SIGTERM or SIGINT; what was accepted by then is still answered.
 
+    Args:
+        settings: With ports that are free, or reserved for the server's processes.
+        member: The place of this process; None if it is alone.
+        pulse: Called about once a second from when it takes connections.
+
     Raises:
-        StartError: the runtime, the repository or the address does not allow it.
+        StartError: the runtime, the repository or an address does not allow it.
     """
-    logs.configure(settings.log_level, settings.log_format)
-    for name in Settings.unknown():
-        _logger.warning("no setting is called %s: it is ignored", name)
-    with _listen(settings.host, settings.port) as listener:
-        metrics = Metrics()
-        repository = load(settings, metrics)
-        config = uvicorn.Config(
-            create_app(settings, repository, metrics),
-            http="httptools",
-            ws="none",
-            lifespan="on",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            timeout_graceful_shutdown=max(1, round(settings.grace_seconds)),
-        )
-        _Server(config, repository).run(sockets=[listener])
+    with ExitStack() as stack:
+        sockets = []
+        if member is None:
+            # A wrong address should fail at once.
+            sockets = _listen(settings, stack)
+            metrics, state, file = Metrics(), None, None
+        else:
+            share(member.metrics, member.slot)
+            metrics, state, file = (
+                Metrics(member.metrics, Statistics(member.statistics)),
+                SharedState(member.state),
+                member.readiness,
+            )
+        tracer = open_tracer() if settings.traces else None
+        repository = load(settings, metrics, state)
+        readiness = Readiness(repository, file)
+        app: Any = create_app(settings, repository, metrics, readiness=readiness, tracer=tracer)
+        if member is not None:
+            # Of several, only those that can answer get connections.
+            sockets = _listen(settings, stack, shared=True)
+        port = None
+        if settings.operations_port is not None:
+            port = sockets[-1].getsockname()[1]
+            app = ByPort(app, port, create_operations_app(readiness, metrics))
+        limits = Limits(settings.max_connections, settings.header_timeout_seconds, port)
+        configuration = _configuration(settings, app, partial(Connection, limits, metrics))
+        _Server(configuration, metrics, readiness, pulse).run(sockets)
 
 
-def load(settings: Settings, metrics: Metrics) -> Repository:
+def load(settings: Settings, metrics: Metrics, state: SharedState | None = None) -> Repository:
     """Load the repository on the device of the settings.
+
+    Args:
+        settings: Device, limits and the repository's folder.
+        metrics: Told of the models.
+        state: Where the processes of the server agree on the models, if there are several.
 
     Raises:
         StartError: the device does not work, or no model could be loaded.
     """
     runtime = Runtime(settings.device)
-    capacity = Capacity(settings.workers, settings.max_batch, settings.max_queue)
-    repository = Repository.load(settings.models, partial(_open, runtime, capacity, metrics))
-    for model in repository.models:
-        metrics.add_model(model)
+    threads = settings.threads or max(1, usable_cpus() // settings.workers)
+    batcher = Batcher(runtime.workers(threads))
+    max_batch = runtime.largest_batch(settings.max_batch)
+    capacity = Capacity(max_batch, settings.max_queue, settings.max_queue_bytes)
+    limit = settings.max_memory_bytes or container_limit(settings.workers)
+    repository = Repository(
+        settings.models,
+        partial(_open, runtime, batcher, capacity, metrics),
+        metrics,
+        policy=Policy(settings.versions, settings.pin),
+        state=state,
+        watch_seconds=settings.watch_seconds,
+        memory=Memory(limit),
+        request_seconds=settings.timeout_seconds,
+        batcher=batcher,
+    )
+    repository.start()
     return repository
 
 
-def _open(runtime: Runtime, capacity: Capacity, metrics: Metrics, folder: Path) -> Model:
-    return Model(folder, runtime, capacity, metrics.observer(folder.parent.name, folder.name))
+def _open(
+    runtime: Runtime, batcher: Batcher, capacity: Capacity, metrics: Metrics, folder: Path
+) -> Model:
+    observer = metrics.observer(folder.parent.name, folder.name)
+    return Model(folder, runtime, batcher, capacity, observer)
 
 
-def _listen(host: str, port: int) -> socket.socket:
-    """Take the address before anything is loaded: a wrong one should fail at once."""
-    try:
-        return socket.create_server(
-            (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET
-        )
-    except OSError as error:
-        raise StartError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+def _listen(settings: Settings, stack: ExitStack, *, shared: bool = False) -> list[socket.socket]:
+    """The socket of the service, and that of the operators if it is another one."""
+    ports = [settings.port]
+    if settings.operations_port is not None:
+        ports.append(settings.operations_port)
+    return [stack.enter_context(listen(settings.host, port, shared=shared)) for port in ports]
+
+
+def _configuration(
+    settings: Settings,
+    app: Any,  # noqa: ANN401 - an ASGI application, whose types are not uvicorn's
+    protocol: Callable[..., asyncio.Protocol],
+) -> uvicorn.Config:
+    _allow_files(settings.max_connections + _OTHER_FILES)
+    return uvicorn.Config(
+        app,
+        http=cast("type[asyncio.Protocol]", protocol),
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=max(1, round(settings.keep_alive_seconds)),
+        timeout_graceful_shutdown=max(1, round(settings.grace_seconds)),
+    )
+
+
+def _allow_files(count: int) -> None:
+    """Raise the limit of open files, which many systems set to 1024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = count if hard == resource.RLIM_INFINITY else min(count, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    if wanted < count:
+        _logger.warning("may open %d files, too few for max_connections: see ulimit -n", wanted)
 
 
 class _Server(uvicorn.Server):
     """Ends with exit status 0 when asked to stop, and says at once that it is not ready."""
 
-    def __init__(self, config: uvicorn.Config, repository: Repository) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        metrics: Metrics,
+        readiness: Readiness,
+        pulse: Pulse | None = None,
+    ) -> None:
         super().__init__(config)
-        self._repository = repository
+        self._metrics = metrics
+        self._readiness = readiness
+        self._pulse = pulse
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to answer, and say where."""
@@ -88,11 +179,45 @@ class _Server(uvicorn.Server):
         for listener in sockets or ():
             host, port = listener.getsockname()[:2]
             address = f"[{host}]" if ":" in host else host
-            names = ", ".join(self._repository.names)
-            _logger.info("serving %s on http://%s:%s", names, address, port)
+            _logger.info("serving on http://%s:%s", address, port)
+
+    async def on_tick(self, counter: int) -> bool:
+        """Look after what takes no event to go wrong, once a second."""
+        if counter % _TICKS_A_SECOND == 0:
+            now = asyncio.get_running_loop().time()
+            for connection in list(self.server_state.connections):
+                cast("Connection", connection).check(now)
+            self._metrics.sample(ready=self._readiness.own)
+            self._readiness.publish()
+            if self._pulse is not None:
+                self._pulse()
+        return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop to listen, and answer all who were connected by then."""
+        loop = asyncio.get_running_loop()
+        # Those whom the kernel has connected and this process has not noticed yet: to close the
+        # sockets would cut them off.
+        late = [connection for listener in sockets or () for connection in accept_all(listener)]
+        serving = [
+            asyncio.ensure_future(loop.connect_accepted_socket(self._last_connection, connection))
+            for connection in late
+        ]
+        await super().shutdown(sockets)
+        await asyncio.gather(*serving, return_exceptions=True)
+
+    def _last_connection(self) -> asyncio.Protocol:
+        connection = self.config.http_protocol_class(  # type: ignore[call-arg]
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+        cast("Connection", connection).shutdown()
+        return connection
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
         """Begin to stop; asked a second time, stop at once."""
-        self._repository.drain()
+        if self._pulse is not None and sig == signal.SIGINT:
+            # From a terminal it goes to all processes; who watches them tells this one.
+            return
+        self._readiness.drain()
         self.force_exit = self.should_exit
         self.should_exit = True

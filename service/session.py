@@ -1,9 +1,9 @@
-"""One onnxruntime session: named arrays in, named arrays out."""
+"""A graph on a device: named arrays in, named arrays out."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
@@ -13,19 +13,53 @@ Arrays = dict[str, NDArray[Any]]
 Shape = tuple[int | None, ...]
 
 
-class Session:
-    """A graph on a device; threads may run it at the same time.
-
-    Args:
-        session: An `onnxruntime.InferenceSession`.
-        options: An `onnxruntime.RunOptions` for its runs alone.
-        graph: Where it came from.
+class Session(Protocol):
+    """What runs a graph.
 
     Attributes:
         graph: Where it came from.
         provider: The execution provider that runs it.
         inputs: Shape by input name; None where an axis is free.
         outputs: Names of the outputs.
+    """
+
+    graph: Path
+    provider: str
+    inputs: dict[str, Shape]
+    outputs: tuple[str, ...]
+
+    def warm(self, worker: int) -> None:
+        """Prepare the runs of a worker; to be called on the worker's thread.
+
+        Raises:
+            ModelFailedError: the graph does not run.
+        """
+
+    def run(self, feeds: Arrays, worker: int = 0) -> Arrays:
+        """Run the graph; workers may do so at the same time.
+
+        Args:
+            feeds: `[batch, …]` by input name.
+            worker: Who runs it.
+
+        Returns:
+            `[batch, …]` by output name.
+
+        Raises:
+            ModelFailedError: onnxruntime raised; its error is the cause.
+        """
+
+    def stop(self) -> None:
+        """Make the runs that are going on fail at their next node, and all later ones."""
+
+
+class CpuSession:
+    """A graph on the CPU, which any worker may run; see `Session`.
+
+    Args:
+        session: An `onnxruntime.InferenceSession`.
+        options: An `onnxruntime.RunOptions` for its runs alone.
+        graph: Where it came from.
     """
 
     def __init__(
@@ -38,24 +72,14 @@ class Session:
         self._options = options
         self.graph = graph
         self.provider: str = session.get_providers()[0]
-        self.inputs: dict[str, Shape] = {
-            node.name: tuple(size if isinstance(size, int) else None for size in node.shape)
-            for node in session.get_inputs()
-        }
-        self.outputs: tuple[str, ...] = tuple(node.name for node in session.get_outputs())
+        self.inputs = input_shapes(session)
+        self.outputs = output_names(session)
 
-    def run(self, feeds: Arrays) -> Arrays:
-        """Run the graph.
+    def warm(self, worker: int) -> None:
+        """There is nothing to prepare."""
 
-        Args:
-            feeds: `[batch, …]` by input name.
-
-        Returns:
-            `[batch, …]` by output name.
-
-        Raises:
-            ModelFailedError: onnxruntime raised; its error is the cause.
-        """
+    def run(self, feeds: Arrays, worker: int = 0) -> Arrays:  # noqa: ARG002 - see Session
+        """See `Session.run`."""
         try:
             values = self._session.run(self.outputs, feeds, self._options)
             return dict(zip(self.outputs, values, strict=True))
@@ -63,5 +87,18 @@ class Session:
             raise ModelFailedError("onnxruntime could not run the model") from error
 
     def stop(self) -> None:
-        """Make the runs that are going on fail at their next node, and all later ones."""
+        """See `Session.stop`."""
         self._options.terminate = True
+
+
+def input_shapes(session: Any) -> dict[str, Shape]:  # noqa: ANN401 - onnxruntime is untyped
+    """Shape by input name of an `InferenceSession`."""
+    return {
+        node.name: tuple(size if isinstance(size, int) else None for size in node.shape)
+        for node in session.get_inputs()
+    }
+
+
+def output_names(session: Any) -> tuple[str, ...]:  # noqa: ANN401 - onnxruntime is untyped
+    """Names of the outputs of an `InferenceSession`."""
+    return tuple(node.name for node in session.get_outputs())

@@ -6,19 +6,32 @@ import os
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, ValidationError, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import BeforeValidator, Field, SecretStr, ValidationError, model_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from bundle.layout import check_name, check_version
 from service.errors import StartError
+from service.policy import VersionChoice
 
 DeviceChoice = Literal["auto", "cpu", "cuda"]
 LogFormat = Literal["json", "text"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 Positive = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0, le=86400)]
+Port = Annotated[int, Field(ge=0, le=65535)]
+Count = Annotated[int, Field(ge=1, le=256)]
+SecretKeys = Annotated[
+    tuple[SecretStr, ...],
+    NoDecode,
+    BeforeValidator(lambda value: _keys(value) if isinstance(value, str) else value),
+]
+Pins = Annotated[
+    dict[str, str],
+    NoDecode,
+    BeforeValidator(lambda value: _pins(value) if isinstance(value, str) else value),
+]
 
 _PREFIX = "FORETELL_"
-_MOST_WORKERS = 256
 
 
 class Settings(BaseSettings):
@@ -28,17 +41,42 @@ class Settings(BaseSettings):
         models: The repository, `<models>/<name>/<version>/`.
         host: Address to listen on.
         port: Port to listen on; 0 takes a free one.
+        operations_port: Port for probes and metrics, which the other one then does not answer; None
+            has them on the same.
         device: `cuda` refuses to start without a working GPU; `auto` takes one if it works.
-        workers: Threads that run a model on the CPU; one per usable CPU if None. On CUDA a model
-            always has one.
-        max_batch: Most windows run together.
+        workers: Server processes, which share the port; each loads every model.
+        threads: Threads of a process that run models on the CPU; if None, the usable CPUs divided
+            among the processes. On CUDA there is one a GPU.
+        versions: Whether `all` versions of a model are loaded, or the `latest` of each.
+        pin: `name@version`, separated by commas: the version that a name means, where that is not
+            the newest one loaded.
+        watch_seconds: How often the repository is looked at for versions that came, changed or
+            went; never if None.
+        max_memory_bytes: Most memory a process may hold: a model that would exceed it is not
+            loaded. The container's limit, divided among the processes, if None.
+        max_batch: Most windows run together; 8 on the CPU and 128 on CUDA if None.
         max_queue: Most windows that may wait for a model.
+        max_queue_bytes: Most bytes that may wait for a model.
         max_inputs: Most series in a request.
         max_body_bytes: Largest request body.
         max_buffered_bytes: Most bytes of request bodies held at a time, over all requests.
-        max_attention_values: Most attention weights in an answer.
+        max_answer_values: Most forecast values in an answer, those of quantiles included.
+        max_attention_values: Most attention weights in an answer that is JSON.
+        max_horizon_multiple: Most passes of a forecast that is longer than a model's horizon.
         timeout_seconds: Time a request may take; a caller may only shorten it.
+        max_connections: Most connections to a process; further ones are refused.
+        header_timeout_seconds: Time a caller has to send the headers of a request, or to take
+            something of an answer.
+        keep_alive_seconds: Time a connection stays open between requests; longer than that of the
+            proxy in front, if there is one.
         grace_seconds: Time accepted requests have to finish when the server is told to stop.
+        api_keys: Keys, separated by commas, that may ask for forecasts; everybody may if there are
+            none.
+        api_keys_file: A file of further ones, one on each line.
+        admin_keys: Keys that may also load and unload models; nobody may if there are none.
+        admin_keys_file: A file of further ones, one on each line.
+        traces: Whether requests are traced; needs the extra `otel`, and `OTEL_*` variables say
+            where to.
         log_level: The least severe level that is logged.
         log_format: `json` is one object per line.
     """
@@ -47,17 +85,34 @@ class Settings(BaseSettings):
 
     models: Path
     host: str = "127.0.0.1"
-    port: Annotated[int, Field(ge=0, le=65535)] = 8000
+    port: Port = 8000
+    operations_port: Port | None = None
     device: DeviceChoice = "auto"
-    workers: Annotated[int, Field(ge=1, le=_MOST_WORKERS)] | None = None
-    max_batch: Positive = 32
+    workers: Count = 1
+    threads: Count | None = None
+    versions: VersionChoice = "all"
+    pin: Pins = {}
+    watch_seconds: Seconds | None = None
+    max_memory_bytes: Positive | None = None
+    max_batch: Positive | None = None
     max_queue: Positive = 2048
+    max_queue_bytes: Positive = 256 * 1024 * 1024
     max_inputs: Positive = 1024
-    max_body_bytes: Positive = 16 * 1024 * 1024
+    max_body_bytes: Positive = 64 * 1024 * 1024
     max_buffered_bytes: Positive = 256 * 1024 * 1024
+    max_answer_values: Positive = 10_000_000
     max_attention_values: Positive = 1_000_000
+    max_horizon_multiple: Positive = 4
     timeout_seconds: Seconds = 30.0
+    max_connections: Positive = 1024
+    header_timeout_seconds: Seconds = 10.0
+    keep_alive_seconds: Seconds = 75.0
     grace_seconds: Seconds = 30.0
+    api_keys: SecretKeys = ()
+    api_keys_file: Path | None = None
+    admin_keys: SecretKeys = ()
+    admin_keys_file: Path | None = None
+    traces: bool = False
     log_level: LogLevel = "info"
     log_format: LogFormat = "json"
 
@@ -68,6 +123,8 @@ class Settings(BaseSettings):
                 f"max_inputs ({self.max_inputs}) is over max_queue ({self.max_queue}): "
                 "a request of that size could never be accepted"
             )
+        if self.port and self.port == self.operations_port:
+            raise ValueError(f"port and operations_port are the same ({self.port})")
         if self.max_body_bytes > self.max_buffered_bytes:
             raise ValueError(
                 f"max_body_bytes ({self.max_body_bytes}) is over max_buffered_bytes "
@@ -98,5 +155,22 @@ class Settings(BaseSettings):
             first = error.errors(include_url=False)[0]
             if first["type"] == "missing":
                 raise StartError("FORETELL_MODELS or --models: required, but missing") from None
-            name = "".join(f"{_PREFIX}{str(part).upper()}: " for part in first["loc"])
+            # The place within a list is left out.
+            name = "".join(f"{_PREFIX}{str(part).upper()}: " for part in first["loc"][:1])
             raise StartError(f"{name}{first['msg']}") from None
+
+
+def _keys(text: str) -> list[str]:
+    keys = [key.strip() for key in text.split(",")]
+    if not all(keys):
+        # Above all of a list that is set and empty: it would open what it was meant to close.
+        raise ValueError("expected keys separated by commas, none of them empty")
+    return keys
+
+
+def _pins(text: str) -> dict[str, str]:
+    pairs = [pin.strip().partition("@") for pin in text.split(",")]
+    pins = {check_name(name): check_version(version) for name, _, version in pairs}
+    if len(pins) < len(pairs):
+        raise ValueError("a model is pinned twice")
+    return pins

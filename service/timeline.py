@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from zoneinfo import ZoneInfo
 
 import numpy as np
 
 from bundle import timestamps
-from bundle.errors import FrequencyError, TimestampError
+from bundle.errors import TimestampError
 from bundle.frequency import Frequency
-from bundle.timestamps import Timestamp, Timestamps
+from bundle.timestamps import Offsets, Timestamp, Timestamps, offset_suffix
+from service.clocks import Clock, FixedClock, Reading, ZoneClock
 from service.errors import InvalidInputError
-
-_IRREGULAR = {
-    "gap": "steps are missing before it",
-    "duplicate": "it repeats the one before it",
-    "order": "it goes back in time",
-    "misaligned": "it lies between two steps",
-}
-# What KServe's time-series API lets a caller say: a unit, and no multiple of it.
-_KSERVE_NAMES = {*"STHDWMQY", "second", "minute", "hour", "day", "week", "month", "quarter", "year"}
+from service.zones import moments_of, offsets_at
 
 
 @dataclass(frozen=True)
@@ -30,19 +24,29 @@ class Timeline:
 
     Attributes:
         frequency: The spacing of the steps.
-        start: Wall-clock time of the first row of the history.
-        utc_offset: The offset its timestamps were written with, if any.
+        start: The step of one row of the history, as the clock takes it.
+        row: That row.
         rows: Rows of the history; the first forecast step follows them.
+        clock: Tells the wall-clock times of steps.
     """
 
     frequency: Frequency
     start: np.datetime64
-    utc_offset: timedelta | None
+    row: int
     rows: int
+    clock: Clock
 
-    def steps(self, first: int, count: int) -> Timestamps:
-        """Wall-clock times `[count]` from step `first` on; step 0 is the first forecast one."""
-        return self.frequency.steps_from(self.start, count, first=self.rows + first)
+    def read(self, first: int, count: int) -> Reading:
+        """Wall-clock times `[count]` from step `first` on, and their UTC offsets (see `Clock`).
+
+        Step 0 is the first forecast one.
+
+        Raises:
+            TimestampError: a time lies beyond the year 9999 (of a time zone's clock alone).
+        """
+        row = self.rows + first
+        steps = self.frequency.steps_from(self.start, count, first=row - self.row)
+        return self.clock.read(steps, row)
 
     def labels(self, first: int, count: int) -> list[str]:
         """The same as ISO 8601 texts.
@@ -50,108 +54,91 @@ class Timeline:
         Raises:
             TimestampError: a time lies beyond the year 9999.
         """
-        return timestamps.render(self.steps(first, count), self.utc_offset)
+        return timestamps.render(*self.read(first, count))
 
 
-def check_frequency(text: str, frequency: Frequency, place: str) -> None:
-    """Make sure that a request means the model's frequency.
-
-    A pandas alias must say all of it; KServe's letters and words only name the model's unit.
-
-    Raises:
-        InvalidInputError: the text names no frequency, or another one.
-    """
-    try:
-        given = Frequency.parse(text)
-    except FrequencyError as error:
-        raise InvalidInputError(str(error), param=place) from None
-    names_unit = text in _KSERVE_NAMES and given.kserve == frequency.kserve
-    if not names_unit and not given.agrees_with(frequency):
-        raise InvalidInputError(
-            f"expected the model's frequency, {frequency}, got {text[:40]!r}", param=place
-        )
-
-
-def read_timeline(
-    start_timestamp: str | None,
-    listed: Sequence[str] | None,
-    frequency: Frequency,
-    rows: int,
-    place: str,
-) -> Timeline | None:
-    """Read the times of a history.
+def timeline_from(
+    text: str, zone: ZoneInfo | None, frequency: Frequency, rows: int, place: str
+) -> Timeline:
+    """The times of a history, from that of its first row.
 
     Args:
-        start_timestamp: Time of the first row.
-        listed: Time of every row.
+        text: The time.
+        zone: Whose clock it is about, if the request says so.
         frequency: The model's.
         rows: Rows of the history.
-        place: Where the input stands in the request, for errors.
-
-    Returns:
-        None if the request gives no times.
+        place: Where the text stands in the request.
 
     Raises:
-        InvalidInputError: a timestamp is malformed or not where the frequency puts it.
+        InvalidInputError: the text is no timestamp, or no step falls on it.
+        TimestampError: the zone's clock lies outside the years 1 to 9999.
     """
-    start = None
-    if start_timestamp is not None:
-        start = _parse(start_timestamp, f"{place}.start_timestamp")
-        _check_first(start, frequency, f"{place}.start_timestamp")
-    if listed is not None:
-        first = _read_list(listed, frequency, rows, f"{place}.timestamps")
-        if start is not None and start != first:
-            raise InvalidInputError(
-                f"{start_timestamp!r} is not the first of timestamps, {listed[0]!r}",
-                param=f"{place}.start_timestamp",
-            )
-        start = first
-    if start is None:
-        return None
-    return Timeline(frequency, start.wall, start.utc_offset, rows)
+    stamp = parse_timestamp(text, place)
+    if zone is None:
+        clock: Clock = FixedClock(stamp.utc_offset)
+        step = stamp.wall
+    else:
+        clock = ZoneClock(zone, in_utc=frequency.sub_daily)
+        offsets = None if stamp.utc_offset is None else np.array([stamp.utc_offset], "m8[us]")
+        step = steps_in_zone(np.array([stamp.wall]), offsets, clock, lambda _: place)[0]
+    check_first(step, clock, frequency, place)
+    return Timeline(frequency, step, 0, rows, clock)
 
 
-def _read_list(listed: Sequence[str], frequency: Frequency, rows: int, place: str) -> Timestamp:
-    if len(listed) != rows:
+def steps_in_zone(
+    walls: Timestamps, offsets: Offsets | None, clock: ZoneClock, place: Callable[[int], str]
+) -> Timestamps:
+    """Steps `[time]`, as the clock takes them, of timestamps in any form.
+
+    Args:
+        walls: `[time]`, as they were written.
+        offsets: `[time]`, the UTC offsets they were written with; without any, they are what the
+            zone's clock shows.
+        clock: The clock of their zone.
+        place: Where each stands in the request.
+
+    Raises:
+        InvalidInputError: the clock never shows a time, or twice.
+        TimestampError: a time lies outside the years 1 to 9999.
+    """
+    if offsets is None:
+        return moments_of(walls, clock.zone, place) if clock.in_utc else walls
+    moments = walls - offsets
+    return moments if clock.in_utc else moments + offsets_at(moments, clock.zone)
+
+
+def check_first(step: np.datetime64, clock: Clock, frequency: Frequency, place: str) -> None:
+    """Make sure that a history may begin there.
+
+    Raises:
+        InvalidInputError: the frequency's edge or anchor, or a weekend, forbids it.
+    """
+    if frequency.sub_daily:
+        return
+    nearest = frequency.steps_from(step, 1)[0]
+    if nearest != step:
         raise InvalidInputError(
-            f"expected {rows} timestamps, one for every row of series, got {len(listed)}",
+            f"no step of frequency {frequency} falls on it; the next one is "
+            f"{shown_step(nearest, clock, 0)}",
             param=place,
         )
-    parsed = [_parse(text, f"{place}[{index}]") for index, text in enumerate(listed)]
-    first = parsed[0]
-    for index, timestamp in enumerate(parsed):
-        if timestamp.utc_offset != first.utc_offset:
-            raise InvalidInputError(
-                f"expected the UTC offset of the first timestamp, {listed[0]!r}, got "
-                f"{listed[index]!r}; write all of them in UTC or all with one offset",
-                param=f"{place}[{index}]",
-            )
-    _check_first(first, frequency, f"{place}[0]")
-    wrong = frequency.first_irregularity(np.array([timestamp.wall for timestamp in parsed]))
-    if wrong is not None:
-        raise InvalidInputError(
-            f"expected {_shown(wrong.expected)} (frequency {frequency}), "
-            f"got {listed[wrong.index]!r}: {_IRREGULAR[wrong.kind]}",
-            param=f"{place}[{wrong.index}]",
-        )
-    return first
 
 
-def _check_first(first: Timestamp, frequency: Frequency, place: str) -> None:
-    nearest = frequency.steps_from(first.wall, 1)[0]
-    if nearest != first.wall:
-        raise InvalidInputError(
-            f"no step of frequency {frequency} falls on it; the next one is {_shown(nearest)}",
-            param=place,
-        )
+def parse_timestamp(text: str, place: str) -> Timestamp:
+    """Read a timestamp.
 
-
-def _parse(text: str, place: str) -> Timestamp:
+    Raises:
+        InvalidInputError: the text is none.
+    """
     try:
         return timestamps.parse(text)
     except TimestampError as error:
         raise InvalidInputError(str(error), param=place) from None
 
 
-def _shown(moment: np.datetime64) -> str:
-    return str(moment.astype("M8[s]"))
+def shown_step(step: np.datetime64, clock: Clock, row: int) -> str:
+    """A step in an error message."""
+    walls, offset = clock.read(np.array([step]), row)
+    if isinstance(offset, np.ndarray):
+        offset = timedelta(microseconds=int(offset.astype("m8[us]")[0].astype(np.int64)))
+    return str(walls[0].astype("M8[s]")) + ("" if offset is None else offset_suffix(offset))

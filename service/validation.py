@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -17,15 +19,18 @@ _EXPECTED = {
     "dict_type": "an object",
     "float_parsing": "a number",
     "float_type": "a number",
+    "greater_than": "more than {gt}",
     "greater_than_equal": "at least {ge}",
     "int_from_float": "a whole number",
     "int_parsing": "a whole number",
     "int_type": "a whole number",
+    "less_than": "less than {lt}",
     "list_type": "a list",
     "literal_error": "{expected}",
     "model_attributes_type": "an object",
     "model_type": "an object",
     "string_type": "a string",
+    "too_long": "a list of at most {max_length}",
     "too_short": "a list of at least {min_length}",
 }
 
@@ -73,6 +78,8 @@ def shown(value: object) -> str:
             return f"the string {value!r}"
         case int() if value.bit_length() > 256:
             return "a number of over 70 digits"
+        case float() if not math.isfinite(value):
+            return json.dumps(value)
         case list():
             return f"a list of {len(value)}"
         case dict():

@@ -94,8 +94,10 @@ def server(repository: Path) -> Iterator[httpx.Client]:
         process.communicate(timeout=60)
 
 
-def forecast(client: httpx.Client, name: str, windows: NDArray[np.int64]) -> Floats:
-    """Forecasts `[batch, horizon, channels]` of test windows, asked for with raw rows."""
+def ask(
+    client: httpx.Client, name: str, windows: NDArray[np.int64], **options: Any
+) -> list[dict[str, Any]]:
+    """What is answered for test windows, asked for with raw rows."""
     table = etth1()
     starts = FIRST_TEST_ROW - CONTEXT + windows
     inputs = [
@@ -105,9 +107,15 @@ def forecast(client: httpx.Client, name: str, windows: NDArray[np.int64]) -> Flo
         }
         for start in starts
     ]
-    answer = client.post("/forecast", json={"model": name, "inputs": inputs})
+    body = {"model": name, "inputs": inputs, "options": options}
+    answer = client.post("/forecast", json=body)
     assert answer.status_code == 200, answer.text
-    return np.array([output["content"][0]["mean_forecast"] for output in answer.json()["outputs"]])
+    return [output["content"][0] for output in answer.json()["outputs"]]
+
+
+def forecast(client: httpx.Client, name: str, windows: NDArray[np.int64]) -> Floats:
+    """Forecasts `[batch, horizon, channels]` of test windows."""
+    return np.array([content["mean_forecast"] for content in ask(client, name, windows)])
 
 
 def standardised(values: Floats) -> Floats:
@@ -140,3 +148,34 @@ def test_accuracy_on_the_whole_split_over_http(server: httpx.Client, name: str) 
         absolute += float(np.abs(found - target).mean(axis=(1, 2)).sum())
     assert round(squared / len(windows), 5) == round(expected["mse_scaled"], 5)
     assert round(absolute / len(windows), 5) == round(expected["mae_scaled"], 5)
+
+
+@pytest.mark.parametrize("name", FLAGS)
+def test_intervals_hold_what_they_say_over_http(server: httpx.Client, name: str) -> None:
+    horizon = int(name.split("_")[-1])
+    windows = np.arange(0, LAST_TEST_ROW - FIRST_TEST_ROW - horizon + 1, 8)
+    levels = [0.025, 0.1, 0.9, 0.975]
+    held = {0.8: 0.0, 0.95: 0.0}
+    for start in range(0, len(windows), INPUTS):
+        chunk = windows[start : start + INPUTS]
+        target = etth1().values[FIRST_TEST_ROW + chunk[:, None] + np.arange(horizon)]
+        answers = ask(server, name, chunk, quantiles=levels)
+        quantiles = [[content["quantiles"][str(level)] for level in levels] for content in answers]
+        low, inner_low, inner_high, high = np.moveaxis(np.array(quantiles), 1, 0)
+        held[0.8] += ((inner_low <= target) & (target <= inner_high)).mean(axis=(1, 2)).sum()
+        held[0.95] += ((low <= target) & (target <= high)).mean(axis=(1, 2)).sum()
+    assert 0.76 <= held[0.8] / len(windows) <= 0.84
+    assert 0.92 <= held[0.95] / len(windows) <= 0.975
+    cards = {card["name"]: card for card in server.get("/models").json()}
+    for part in cards[name]["calibration"]["coverage"][:2]:
+        assert held[part["level"]] / len(windows) == pytest.approx(part["coverage"], abs=0.01)
+
+
+def test_intervals_of_a_longer_horizon_are_wider(server: httpx.Client) -> None:
+    name = "patchtst_ETTh1_96_96"
+    answers = ask(server, name, np.arange(0, 2400, 200), quantiles=[0.1, 0.9], horizon=384)
+    low, high = (
+        np.array([content["quantiles"][level] for content in answers]) for level in ("0.1", "0.9")
+    )
+    widths = (high - low).reshape(len(answers), 4, 96, -1).mean(axis=(0, 2, 3))
+    assert np.all(np.diff(widths) > 0)

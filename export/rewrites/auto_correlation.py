@@ -6,11 +6,12 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from export.rewrites.correlator import Correlator
 from export.rewrites.fourier import FourierCorrelator, best_divisor, multiplications
 from export.rewrites.gram import GramCorrelator
+from export.rewrites.lag_choice import choose_lags
+from models.forecaster import LagAttention
 from models.layers.auto_correlation import AutoCorrelation, lag_count
 
 # Measured in onnxruntime on CPU: below this length, or with more multiplications than this share of
@@ -35,14 +36,14 @@ class FoldedMixed(NamedTuple):
         output: `[batch, query, d_model]`, less what is constant over time:
             `mean @ missing.T + missing_bias`, with the layer's buffers.
         mean: `[batch, 1, d_model]`, of the tokens.
-        lags: As in `LagMixed`, like the two after it.
+        attention: The lags, as in `LagMixed`.
+        extremes: What `smallest_margin` reads; None where all lags are kept.
     """
 
     output: Tensor
     mean: Tensor
-    lags: Tensor
-    lag_weights: Tensor
-    correlation: Tensor
+    attention: LagAttention
+    extremes: Tensor | None
 
 
 class FoldedAutoCorrelation(nn.Module):
@@ -96,32 +97,30 @@ class FoldedAutoCorrelation(nn.Module):
         )
         mixing, mixing_bias = out[0] @ value[0], out[0] @ value[1]
         identity = torch.eye(features, dtype=torch.float64)
+        key_bias = query[0].T @ key[1] / features
+        # Only a series has steps on which a bias can be missing.
+        biases = (key_bias, mixing_bias) if self.padded else (None, None)
+        self.key = _linear(query[0].T @ key[0] / features, biases[0], dtype)
+        self.value = _linear(mixing, biases[1], dtype)
         constants = {
-            "key": query[0].T @ key[0] / features,
-            "key_bias": query[0].T @ key[1] / features,
+            "key_bias": key_bias,
             "query_bias": key[0].T @ query[1] / features,
             "both_biases": query[1] @ key[1] / features,
-            "value": mixing,
-            "value_bias": mixing_bias,
             "missing": identity + mixing if source_length is None else identity,
             "missing_bias": out[1] if self.padded else out[1] + mixing_bias,
         }
         for name, constant in constants.items():
             self.register_buffer(name, constant.to(dtype))
         self.shorten: Tensor | None
-        self.key: Tensor
         self.key_bias: Tensor
         self.query_bias: Tensor
         self.both_biases: Tensor
-        self.value: Tensor
-        self.value_bias: Tensor
         self.missing: Tensor
         self.missing_bias: Tensor
 
         shared = 0 if source_length is None else correlator.effort(self.known)
         first = 2 * (self.known * features + correlator.effort(self.known))
         last = 2 * correlator.rows(self.known) * features + shared
-        # Only a series has steps on which a bias can be missing.
         self.project_first = self.padded or first < last
 
     def forward(self, tokens: Tensor, source: Tensor | None = None) -> FoldedMixed:
@@ -133,37 +132,37 @@ class FoldedAutoCorrelation(nn.Module):
         query = represent(tokens)
         read = tokens if source is None else source
         if self.project_first:
-            biases = (self.key_bias, self.value_bias) if self.padded else (None, None)
-            key = represent(functional.linear(read, self.key, biases[0]))
-            value = represent(functional.linear(read, self.value, biases[1]))
+            key, value = represent(self.key(read)), represent(self.value(read))
         else:
             known = query if source is None else represent(source)
-            key = functional.linear(known, self.key)
-            value = functional.linear(known, self.value)
+            key, value = self.key(known), self.value(known)
 
         correlation = self.correlator.correlate(query, key)
+        unweighted = torch.zeros_like(correlation)
         if self.shorten is not None:
             correlation = correlation @ self.shorten
-        strongest, lags = correlation.topk(self.keep)
-        weights = strongest.softmax(dim=-1)
-        by_lag = weights.new_zeros(weights.shape[0], self.correlator.length)
-        mixed = self.correlator.mix(by_lag.scatter(1, lags, weights), value)
-        shift = self._shift(mean, source)
-        return FoldedMixed(tokens + mixed, mean, lags, weights, correlation + shift)
+        choice = choose_lags(correlation, self.keep)
+        weights = choice.strongest.softmax(dim=-1)
+        mixed = self.correlator.mix(unweighted.scatter(1, choice.lags, weights), value)
+        attention = LagAttention(choice.lags, weights, correlation + self._shift(mean, source))
+        return FoldedMixed(tokens + mixed, mean, attention, choice.extremes)
 
     def _shift(self, mean: Tensor, source: Tensor | None) -> Tensor:
         """What mean and biases add to every lag of the correlation, `[batch, 1]`."""
         read = mean if source is None else source[:, : self.known].mean(dim=1, keepdim=True)
-        shift = self.both_biases
-        if source is None:
-            shift = shift + mean @ (self.query_bias + self.key_bias)
-        else:
-            shift = shift + read @ self.query_bias
-            if self.centre or not self.padded:
-                shift = shift + mean @ self.key_bias
+        shift = self.both_biases + read @ self.query_bias
+        if not self.padded:
+            shift = shift + mean @ self.key_bias
         if self.centre:
-            shift = shift + (mean * functional.linear(read, self.key)).sum(dim=-1)
+            shift = shift + (mean * self.key(read)).sum(dim=-1)
         return shift * self.gain
+
+
+def _linear(weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> nn.Linear:
+    features_out, features_in = weight.shape
+    linear = nn.Linear(features_in, features_out, bias=bias is not None, dtype=dtype)
+    linear.load_state_dict({"weight": weight} if bias is None else {"weight": weight, "bias": bias})
+    return linear
 
 
 def _shorten(length: int) -> Tensor:

@@ -11,20 +11,21 @@ from torch.nn import functional
 from typing_extensions import override
 
 from bundle.manifest import AttentionStage
-from export.rewrites.auto_correlation import correlator_for
+from export.rewrites.auto_correlation import FoldedMixed, correlator_for
 from export.rewrites.autoformer_layers import SeasonalDecoderLayer, SeasonalEncoderLayer
 from export.rewrites.decomposition import SeasonalPart, average_matrix
 from export.rewrites.embedding import NeighbourEmbedding, neighbours
+from export.rewrites.lag_choice import LagForecaster, smallest_margin
 from models.autoformer import (
     Autoformer,
     AutoformerConfig,
     AutoformerDecoderLayer,
     AutoformerEncoderLayer,
 )
-from models.forecaster import Attention, Explained, Forecaster, LagAttention
+from models.forecaster import Attention, Explained
 
 
-class AutoformerForm(Forecaster):
+class AutoformerForm(LagForecaster):
     """Seasonal layers, and a decoder that does for the label's steps only what the horizon needs.
 
     The decoder's trend starts as the mean of the history, over the horizon; so only that is left
@@ -93,14 +94,19 @@ class AutoformerForm(Forecaster):
         history_calendar: Tensor | None = None,
         future_calendar: Tensor | None = None,
     ) -> Explained:
+        return self.explain_with_margin(history, history_calendar, future_calendar)[0]
+
+    @override
+    def explain_with_margin(
+        self, history: Tensor, history_calendar: Tensor | None, future_calendar: Tensor | None
+    ) -> tuple[Explained, Tensor]:
         config = self.config
-        attention: dict[str, Attention] = {}
+        stages: dict[str, FoldedMixed] = {}
         width = 3 * config.channels
         joined = history.index_select(1, self.neighbours).reshape(-1, config.context, width)
         tokens = self.encoder_embedding(joined, history_calendar)
         for i, layer in enumerate(self.encoder_layers):
-            tokens, mixed = layer(tokens)
-            attention[f"encoder.{i}.self"] = LagAttention(*mixed[2:])
+            tokens, stages[f"encoder.{i}.self"] = layer(tokens)
         memory = self.encoder_norm(tokens)
 
         calendar = config.decoder_calendar(history_calendar, future_calendar)
@@ -109,13 +115,15 @@ class AutoformerForm(Forecaster):
         trend = history.mean(dim=1, keepdim=True)
         for i, layer in enumerate(self.decoder_layers):
             decoded = layer(tokens, memory)
-            attention[f"decoder.{i}.self"] = LagAttention(*decoded.own[2:])
-            attention[f"decoder.{i}.cross"] = LagAttention(*decoded.cross[2:])
+            stages[f"decoder.{i}.self"], stages[f"decoder.{i}.cross"] = decoded.own, decoded.cross
             tokens = decoded.seasonal
             trend = trend + decoded.trend
         projected = functional.linear(self.decoder_norm(tokens), self.projection.weight)
         level = self.projection.bias - projected.mean(dim=1, keepdim=True)
-        return Explained(projected[:, -config.horizon :] + level + trend, attention)
+        attention: dict[str, Attention] = {name: stage.attention for name, stage in stages.items()}
+        extremes = [stage.extremes for stage in stages.values() if stage.extremes is not None]
+        margin = smallest_margin(extremes) if extremes else torch.ones_like(history[:, 0, 0])
+        return Explained(projected[:, -config.horizon :] + level + trend, attention), margin
 
 
 def _decoder_start(config: AutoformerConfig) -> tuple[Tensor, int]:

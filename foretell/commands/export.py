@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import get_args
 
 import click
+
+from bundle.manifest import Precision
 
 
 @click.command("export")
@@ -23,24 +26,54 @@ import click
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="CSV to verify on; the one it was trained on by default.",
 )
+@click.option(
+    "--roll",
+    type=click.IntRange(min=1),
+    default=4,
+    show_default=True,
+    help="Passes over the horizon to calibrate quantiles for, where the validation split is long "
+    "enough: forecasts of more than one go on from the model's own.",
+)
+@click.option(
+    "--precision",
+    type=click.Choice(get_args(Precision)),
+    default="float32",
+    show_default=True,
+    help="Of the large matrix products. float16 and bfloat16 are for GPUs.",
+)
 def command(
-    checkpoint: Path, repository: Path, name: str | None, version: str | None, data: Path | None
+    checkpoint: Path,
+    repository: Path,
+    name: str | None,
+    version: str | None,
+    data: Path | None,
+    roll: int,
+    precision: Precision,
 ) -> None:
     """Write CHECKPOINT as an ONNX bundle that was verified against torch."""
     from bundle.errors import BundleError
     from bundle.manifest import read
     from export.errors import ExportError
     from export.write import export_checkpoint
-    from foretell.report import print_test, print_verification
+    from foretell.report import print_calibration, print_test, print_verification
     from models.checkpoint import CheckpointError
     from models.data.errors import DataError
 
     try:
-        folder = export_checkpoint(checkpoint, repository, name=name, version=version, data=data)
+        folder = export_checkpoint(
+            checkpoint,
+            repository,
+            name=name,
+            version=version,
+            data=data,
+            roll=roll,
+            precision=precision,
+        )
     except (BundleError, CheckpointError, DataError, ExportError) as error:
         click.echo(f"foretell export: {error}", err=True)
         raise SystemExit(2) from None
     manifest = read(folder)
     print_verification(manifest.verification)
     print_test({manifest.name: manifest.test})
+    print_calibration(manifest.calibration)
     click.echo(f"written to {folder}")

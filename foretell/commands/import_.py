@@ -134,12 +134,13 @@ def command(
 def _export(checkpoint: Path, repository: Path, name: str, version: str | None) -> None:
     from bundle.manifest import read
     from export.write import export_checkpoint
-    from foretell.report import print_test, print_verification
+    from foretell.report import print_calibration, print_test, print_verification
 
     bundle = export_checkpoint(checkpoint, repository, name=name, version=version)
     manifest = read(bundle)
     print_verification(manifest.verification)
     print_test({name: manifest.test})
+    print_calibration(manifest.calibration)
     click.echo(f"bundle written to {bundle}")
 
 

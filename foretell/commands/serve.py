@@ -12,6 +12,9 @@ import click
 @click.option("--host", help="Address to listen on; 127.0.0.1 unless given.")
 @click.option("--port", type=int, help="Port to listen on; 8000 unless given.")
 @click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), help="Where to run models.")
+@click.option("--workers", type=int, help="Server processes; 1 unless given.")
+@click.option("--threads", type=int, help="Threads of each that run models; as many as CPUs.")
+@click.option("--operations-port", type=int, help="Another port for probes and metrics.")
 @click.option("--log-format", type=click.Choice(["json", "text"]), help="json unless given.")
 def command(**flags: object) -> None:
     """Serve a repository of bundles over HTTP.
@@ -20,7 +23,7 @@ def command(**flags: object) -> None:
     A flag wins over its variable.
     """
     from service.errors import StartError
-    from service.server import serve
+    from service.processes import serve
     from service.settings import Settings
 
     given = {name: value for name, value in flags.items() if value is not None}

@@ -26,36 +26,50 @@ def command(bundle: Path, checkpoint: Path | None, data: Path | None, report: bo
     BUNDLE is the folder <repository>/<name>/<version>. The exit code is 1 when it fails. Without
     --checkpoint this needs no torch.
     """
+    from bundle.checksums import check
     from bundle.errors import BundleError
     from bundle.manifest import read
-    from foretell.report import print_verification
+    from foretell.report import print_calibration, print_verification
     from service.errors import StartError
 
     if data is not None and checkpoint is None:
         raise click.UsageError("--data needs --checkpoint")
     try:
+        manifest = read(bundle)
         if report:
-            print_verification(read(bundle).verification)
+            print_verification(manifest.verification)
+            print_calibration(manifest.calibration)
             return
-        opened = _open(bundle.resolve())
+        wrote = ", ".join(f"{name} {version}" for name, version in manifest.libraries.items())
+        if checkpoint is not None and manifest.precision == "bfloat16":
+            check(bundle, manifest.files)
+            opened = "not opened: a CPU has no kernels for bfloat16"
+        else:
+            opened = f"opened with {_open(bundle.resolve())}"
+        click.echo(f"{manifest.precision}, written with {wrote or 'unknown libraries'}\n{opened}")
         passed = checkpoint is None or _against_checkpoint(bundle, checkpoint, data)
     except (BundleError, StartError) as error:
         click.echo(f"foretell verify: {error}", err=True)
         raise SystemExit(1 if isinstance(error, BundleError) else 2) from None
-    click.echo(f"{opened}: {'verified' if passed else 'FAILED'}")
+    click.echo(f"{manifest.name}@{manifest.version}: {'verified' if passed else 'FAILED'}")
     raise SystemExit(0 if passed else 1)
 
 
 def _open(bundle: Path) -> str:
-    """Load a bundle with all that serving asks of it; what it is called."""
+    """Load a bundle with all that serving asks of it; what ran it."""
+    from service.batcher import Batcher
     from service.metrics import Metrics
     from service.model import Capacity, Model
     from service.runtime import Runtime
 
     observer = Metrics().observer(bundle.parent.name, bundle.name)
-    model = Model(bundle, Runtime("cpu"), Capacity(workers=1, max_batch=1, max_queue=1), observer)
+    batcher = Batcher(workers=1)
+    capacity = Capacity(max_batch=1, max_windows=1, max_bytes=1)
+    runtime = Runtime("cpu")
+    model = Model(bundle, runtime, batcher, capacity, observer)
     model.close(timeout=1)
-    return f"{model.name}@{model.version}"
+    batcher.close(timeout=1)
+    return f"onnxruntime {runtime.library}, {model.provider}"
 
 
 def _against_checkpoint(bundle: Path, checkpoint: Path, data: Path | None) -> bool:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from bundle.errors import FrequencyError
 from bundle.frequency import Frequency
+from bundle.regularity import first_irregularity, infer
 from bundle.timestamps import Timestamps
 from models.data.errors import DataError
 from models.data.table import Table
@@ -53,7 +54,7 @@ def read_csv(
     except DataError as error:
         raise DataError(f"{path}: {place}: {error}") from None
     try:
-        spacing = frequency or Frequency.infer(moments.walls)
+        spacing = frequency or infer(moments.walls)
     except FrequencyError as error:
         raise DataError(f"{path}: {place}: {error}") from None
     _check_spacing(f"{path}: line {{line}}, {place}", moments.walls, spacing)
@@ -142,7 +143,7 @@ def _choose_channels(
 
 
 def _check_spacing(place: str, walls: Timestamps, frequency: Frequency) -> None:
-    found = frequency.first_irregularity(walls)
+    found = first_irregularity(frequency, walls)
     if found is None:
         return
     problem = {

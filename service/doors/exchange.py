@@ -11,6 +11,7 @@ from typing import TypeVar
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive
 
+from service.doors.compression import Decoder
 from service.errors import (
     CallerGoneError,
     DeadlineExceededError,
@@ -46,50 +47,61 @@ def deadline_of(headers: Mapping[str, str], timeout_seconds: float) -> float:
     return time.monotonic() + timeout_seconds
 
 
-async def read_json(
+def media_type(headers: Mapping[str, str], *accepted: str) -> str:
+    """What the body of a request is.
+
+    Args:
+        headers: The request's.
+        accepted: Media types; the first is taken for granted where the headers name none.
+
+    Raises:
+        UnreadableError: it is none of them.
+    """
+    given = headers.get("content-type", accepted[0]).partition(";")[0].strip().lower()
+    if given not in accepted:
+        raise UnreadableError(
+            f"expected Content-Type: {' or '.join(accepted)}, got {given[:60]!r}",
+            param="Content-Type",
+        )
+    return given
+
+
+async def read_body(
     request: Request, limit: int, deadline: float, take: Callable[[int], None]
 ) -> bytearray:
-    """The body of a request that should hold JSON.
+    """The body of a request, unfolded as its `Content-Encoding` says.
 
     Args:
         request: The request.
-        limit: Most bytes; they are counted as they come.
+        limit: Most bytes, unfolded; they are counted as they come.
         deadline: When the whole body must be here.
         take: Takes the bytes from the server's budget, as they come.
 
     Raises:
         BuffersFullError: the budget is spent.
-        UnreadableError: the headers promise something else than plain JSON.
+        UnreadableError: the encoding is unknown, or the body is not in it.
         TooLargeError: the body is over the limit.
         DeadlineExceededError: the caller sends too slowly.
         CallerGoneError: the caller hung up.
     """
-    headers = request.headers
-    media = headers.get("content-type", "application/json").partition(";")[0].strip().lower()
-    if media != "application/json":
-        raise UnreadableError(
-            f"expected Content-Type: application/json, got {media[:60]!r}", param="Content-Type"
-        )
-    encoding = headers.get("content-encoding", "identity").strip().lower()
-    if encoding != "identity":
-        raise UnreadableError(
-            f"compressed bodies are not supported, got {encoding[:60]!r}", param="Content-Encoding"
-        )
-    promised = headers.get("content-length", "")
+    decoder = Decoder(request.headers.get("content-encoding", "identity"))
+    promised = request.headers.get("content-length", "")
     if promised.isdecimal() and int(promised[:20]) > limit:
         raise _too_large(limit)
     body = bytearray()
     try:
         async with asyncio.timeout(deadline - time.monotonic()):
             async for chunk in request.stream():
-                if len(body) + len(chunk) > limit:
-                    raise _too_large(limit)
-                take(len(chunk))
-                body += chunk
+                for piece in decoder.feed(chunk):
+                    if len(body) + len(piece) > limit:
+                        raise _too_large(limit)
+                    take(len(piece))
+                    body += piece
     except TimeoutError:
         raise DeadlineExceededError("the deadline passed before the whole body was here") from None
     except ClientDisconnect:
         raise CallerGoneError("the caller hung up while sending") from None
+    decoder.finish()
     return body
 
 
@@ -106,22 +118,34 @@ async def outcome(future: Future[_Outcome], receive: Receive, deadline: float) -
         CallerGoneError: the caller hung up.
         ServiceError: what the future failed with.
     """
-    result = asyncio.wrap_future(future)
-    gone = asyncio.ensure_future(_disconnected(receive))
+    loop = asyncio.get_running_loop()
+    over = loop.create_future()
+
+    def wake(_: object = None) -> None:
+        if not over.done():
+            over.set_result(None)
+
+    def ready(_: object) -> None:
+        # On a worker's thread, which may finish after the server has stopped.
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(wake)
+
+    # What asyncio.wait would do, in two thirds of the time: every request comes by here.
+    future.add_done_callback(ready)
+    timer = loop.call_later(max(0.0, deadline - time.monotonic()), wake)
+    gone = loop.create_task(_disconnected(receive))
+    gone.add_done_callback(wake)
     try:
-        await asyncio.wait(
-            (result, gone),
-            timeout=max(0.0, deadline - time.monotonic()),
-            return_when=asyncio.FIRST_COMPLETED,
-        )
-        if result.done():
-            return result.result()
+        await over
+        if future.done():
+            return future.result()
         if gone.done():
             raise CallerGoneError("the caller hung up while waiting")
         raise DeadlineExceededError(_LATE)
     finally:
-        result.cancel()
+        timer.cancel()
         gone.cancel()
+        future.cancel()
 
 
 async def _disconnected(receive: Receive) -> None:

@@ -1,32 +1,34 @@
-"""The doors for operators and for clients that ask what there is."""
+"""The doors for clients that ask what there is, and for what watches the server."""
 
 from __future__ import annotations
+
+import asyncio
 
 from fastapi import APIRouter, Response
 
 from service.metrics import Metrics
 from service.model import Model
+from service.readiness import Readiness, Report
 from service.repository import Repository
 from service.schemas import ModelCard
+from service.settings import Settings
 
 
-def operations_router(repository: Repository, metrics: Metrics) -> APIRouter:
-    """The routes of this door."""
-    router = APIRouter(tags=["operations"])
+def models_router(repository: Repository, settings: Settings) -> APIRouter:
+    """The routes for clients that ask what there is."""
+    router = APIRouter(tags=["models"])
 
     @router.get("/")
     async def index() -> dict[str, object]:
         """Where to go from here."""
         return {
             "service": "foretell",
-            "models": repository.names,
             "links": {
                 "forecast": "/forecast",
+                "inference": "/v2",
                 "models": "/models",
                 "documentation": "/docs",
                 "openapi": "/openapi.json",
-                "readiness": "/readyz",
-                "metrics": "/metrics",
             },
         }
 
@@ -35,8 +37,15 @@ def operations_router(repository: Repository, metrics: Metrics) -> APIRouter:
     async def models() -> list[ModelCard]:
         """Every served model: what a client needs to build a request."""
         return [
-            _card(repository.find(name), repository.versions(name)) for name in repository.names
+            _card(model, repository.versions(model.name), settings) for model in repository.defaults
         ]
+
+    return router
+
+
+def probes_router(readiness: Readiness, metrics: Metrics) -> APIRouter:
+    """The routes for what watches the server."""
+    router = APIRouter(tags=["operations"])
 
     @router.get("/healthz")
     @router.head("/healthz", include_in_schema=False)
@@ -44,25 +53,29 @@ def operations_router(repository: Repository, metrics: Metrics) -> APIRouter:
         """Whether the process is alive."""
         return {"status": "alive"}
 
-    @router.get("/readyz", responses={503: {"description": "A bundle was refused, or draining."}})
+    @router.get(
+        "/readyz", responses={503: {"model": Report, "description": "Something is not served."}}
+    )
     @router.head("/readyz", include_in_schema=False)
-    async def readyz(response: Response) -> dict[str, object]:
-        """Whether every bundle is served, and why not."""
-        ready = repository.ready
-        if not ready:
+    async def readyz(response: Response) -> Report:
+        """Whether every model is served, and why not."""
+        report = readiness.report()
+        if not report.ready:
             response.status_code = 503
-        return {"ready": ready, "models": repository.report()}
+        return report
 
     @router.get("/metrics", response_class=Response)
     @router.head("/metrics", include_in_schema=False)
     async def prometheus() -> Response:
         """Metrics in Prometheus' text format."""
-        return Response(metrics.render(), media_type="text/plain; version=0.0.4; charset=utf-8")
+        metrics.sample(ready=readiness.own)
+        text = await asyncio.to_thread(metrics.render)
+        return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     return router
 
 
-def _card(model: Model, versions: list[str]) -> ModelCard:
+def _card(model: Model, versions: list[str], settings: Settings) -> ModelCard:
     manifest = model.manifest
     return ModelCard(
         name=model.name,
@@ -72,13 +85,14 @@ def _card(model: Model, versions: list[str]) -> ModelCard:
         channels=manifest.channels,
         context=manifest.context,
         horizon=manifest.horizon,
-        max_horizon=manifest.horizon,
+        max_horizon=manifest.horizon * settings.max_horizon_multiple,
         frequency=manifest.frequency,
         needs_timestamps=manifest.calendar is not None,
-        quantiles=False,
+        quantiles=manifest.calibration is not None,
         attention=[stage.name for stage in manifest.attention],
         provider=model.provider,
         parameters=manifest.parameters,
         test=manifest.test,
+        calibration=manifest.calibration,
         verification=manifest.verification,
     )

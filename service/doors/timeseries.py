@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
+
 from fastapi import APIRouter, Request, Response
 
-from service.decode import decode, parse
 from service.doors.budget import BodyBudget
-from service.doors.exchange import deadline_of, outcome, read_json
-from service.encode import answer_bytes, encode
+from service.doors.exchange import deadline_of, media_type, outcome, read_body
+from service.doors.forms import ARROW, JSON, read
 from service.middleware import exchange_of
 from service.offload import Offload
 from service.repository import Repository
+from service.rolling import run
 from service.schemas import ErrorResponse, ForecastResponse
+from service.session import Arrays
 from service.settings import Settings
 
 _ERRORS: dict[int | str, dict[str, object]] = {
@@ -43,21 +46,31 @@ def timeseries_router(
 
     async def forecast(request: Request) -> Response:
         """Forecast every series of the request."""
+        exchange = exchange_of(request.scope)
         deadline = deadline_of(request.headers, settings.timeout_seconds)
         with budget.share() as take:
-            body = await read_json(request, settings.max_body_bytes, deadline, take)
-            envelope = await offload.run(len(body), parse, body)
-            model = repository.find(envelope.model)
-            exchange_of(request.scope).model = model.name
-            model.check_room()
-            job = await offload.run(len(body), decode, envelope, model, settings)
+            media = media_type(request.headers, JSON, ARROW)
+            body = await read_body(request, settings.max_body_bytes, deadline, take)
+            size = len(body)
+            with exchange.stage("decode"):
+                parsed = await offload.run(size, read, media, body, request.query_params, settings)
+                model = repository.find(parsed.model)
+                exchange.answered_by(model.name, model.version)
+                model.check_room()
+                found = await offload.run(size, parsed.decode, model, settings)
+                exchange.windows = len(found.job.history)
             # Nothing of the request but the job outlives its share of the budget.
-            del body, envelope
-        explain = job.attention is not None
-        pending = model.submit(job.feeds, explain=explain, deadline=deadline)
-        outputs = await outcome(pending, request.receive, deadline)
-        answer = await offload.run(answer_bytes(job, outputs), encode, job, outputs)
-        return Response(answer, media_type="application/json")
+            del body, parsed
+
+        async def wait(future: Future[Arrays]) -> Arrays:
+            done = await outcome(future, request.receive, deadline)
+            exchange.ran(future)
+            return done
+
+        outputs = await run(found.job, deadline, wait)
+        with exchange.stage("encode"):
+            answer = await offload.run(found.answer_bytes(outputs), found.encode, outputs)
+        return Response(answer, media_type=media)
 
     for path in ("/forecast", "/v1/timeseries/forecast"):
         router.add_api_route(

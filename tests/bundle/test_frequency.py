@@ -1,9 +1,15 @@
+from datetime import date, datetime, timedelta
+
 import numpy as np
 import pandas as pd
 import pytest
+from dateutil.relativedelta import relativedelta
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from bundle.errors import FrequencyError
 from bundle.frequency import Frequency, Unit
+from bundle.regularity import first_irregularity
 from bundle.timestamps import Timestamps
 
 WEEKDAYS = ("MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN")
@@ -18,6 +24,9 @@ STARTS = (
     "2020-03-01T00:00:00",  # a Sunday
     "2023-12-31T12:00:00",
     "1900-01-31T06:00:00",
+)
+SECONDS = st.datetimes(datetime(1800, 1, 1), datetime(2100, 1, 1)).map(
+    lambda moment: moment.replace(microsecond=0)
 )
 
 
@@ -41,7 +50,43 @@ def test_steps_are_those_of_pandas(alias: str, multiple: int) -> None:
         assert steps.dtype == np.dtype("M8[us]")
         assert steps[0] == first
         np.testing.assert_array_equal(steps, expected(str(first), 40, text))
-        assert frequency.first_irregularity(steps) is None
+        assert first_irregularity(frequency, steps) is None
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    st.sampled_from(ALIASES),
+    st.integers(1, 40),
+    st.datetimes(datetime(1800, 1, 1), datetime(2100, 1, 1)).map(
+        lambda t: t.replace(microsecond=0)
+    ),
+    st.integers(2, 60),
+)
+def test_any_steps_are_those_of_pandas(
+    alias: str, multiple: int, start: datetime, periods: int
+) -> None:
+    text = f"{multiple}{alias}"
+    frequency = Frequency.parse(text)
+    first = expected(start.isoformat(), 1, alias)[0]
+    steps = frequency.steps_from(np.datetime64(start), periods)
+    np.testing.assert_array_equal(steps, expected(str(first), periods, text))
+    assert first_irregularity(frequency, steps) is None
+    last = periods - 1
+    assert frequency.step_of(steps[last], first) == last
+    assert frequency.step_of(first, steps[last]) == -last
+    assert frequency.step_of(steps[last] + np.timedelta64(1, "us"), first) is None
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.dates(date(1900, 1, 1), date(2100, 1, 1)), st.sampled_from("MQY"), st.integers(1, 5))
+def test_days_of_the_month_are_those_of_kserve(start: date, unit: str, multiple: int) -> None:
+    """But for the last day of a month, which stays the last."""
+    if (start + timedelta(days=1)).day == 1:
+        return
+    months = multiple * {"M": 1, "Q": 3, "Y": 12}[unit]
+    found = Frequency.parse(f"{multiple}{unit}").steps_from(np.datetime64(start), 30)
+    by_kserve = [start + relativedelta(months=months * step) for step in range(30)]
+    assert found.astype("M8[D]").tolist() == by_kserve
 
 
 @pytest.mark.parametrize("alias", ["15min", "B", "W-SUN", "ME", "QS-FEB", "YE-DEC", "M", "Q"])
@@ -134,109 +179,6 @@ def test_a_refused_text_is_shown_in_part() -> None:
 )
 def test_kserve_letter(text: str, letter: str) -> None:
     assert Frequency.parse(text).kserve == letter
-
-
-@pytest.mark.parametrize(
-    "alias", [*FIXED, "15min", "6h", "B", "2D", *WEEKLY, "2W-TUE", "4W-FRI", "MS", "2MS", "ME"]
-)
-def test_infer(alias: str) -> None:
-    timestamps = expected("2019-11-13T07:00", 40, alias)
-    inferred = Frequency.infer(timestamps)
-    assert inferred.agrees_with(Frequency.parse(alias))
-    assert inferred.first_irregularity(timestamps) is None
-    assert str(inferred) == alias
-
-
-@pytest.mark.parametrize("alias", ANCHORED)
-def test_infer_quarters_and_years(alias: str) -> None:
-    timestamps = expected("2019-11-13", 8, alias)
-    inferred = Frequency.infer(timestamps)
-    assert inferred.agrees_with(Frequency.parse(alias))
-    assert inferred.first_irregularity(timestamps) is None
-    # A start in January may be a quarter's or a year's: the edge alone is sure.
-    assert str(inferred) == alias.split("-")[0]
-
-
-def test_infer_months_on_a_day_of_their_own() -> None:
-    timestamps = moments("2024-01-15", "2024-02-15", "2024-03-15", "2024-04-15")
-    assert str(Frequency.infer(timestamps)) == "M"
-
-
-@pytest.mark.parametrize(
-    "months",
-    [("2023-07-01", "2023-08-01", "2023-09-01"), ("2023-11-30", "2023-12-31", "2024-01-31")],
-)
-def test_infer_prefers_months_to_equal_days(months: tuple[str, ...]) -> None:
-    assert Frequency.infer(moments(*months)).unit is Unit.MONTH
-
-
-@pytest.mark.parametrize(
-    ("timestamps", "message"),
-    [
-        (moments("2024-01-01", "2024-01-02"), "at least three"),
-        (moments(*["2024-01-01"] * 3), "no timestamp is later"),
-        (moments("2024-01-03", "2024-01-02", "2024-01-01"), "no timestamp is later"),
-        (np.arange(5) * np.timedelta64(1_500_000, "us") + moments("2024-01-01"), "1.5 seconds"),
-        (np.arange(5) * np.timedelta64(1_000, "us") + moments("2024-01-01"), "0.001 seconds"),
-    ],
-)
-def test_infer_refuses(timestamps: Timestamps, message: str) -> None:
-    with pytest.raises(FrequencyError, match=message):
-        Frequency.infer(timestamps)
-
-
-def test_infer_takes_the_spacing_most_steps_have() -> None:
-    hourly = expected("2024-01-01", 48, "h")
-    holes = np.delete(hourly, [5, 6, 20, 33])
-    assert str(Frequency.infer(holes)) == "h"
-    twice = np.insert(hourly, 7, hourly[7])
-    assert str(Frequency.infer(twice)) == "h"
-
-
-@pytest.mark.parametrize(
-    ("index", "moment", "kind"),
-    [
-        (5, "2024-01-01T06:00", "gap"),
-        (5, "2024-01-01T04:00", "duplicate"),
-        (5, "2024-01-01T02:00", "order"),
-        (5, "2024-01-01T04:30", "misaligned"),
-        (1, "2023-12-31T23:00", "order"),
-        (9, "2025-01-01T00:00", "gap"),
-    ],
-)
-def test_first_irregularity(index: int, moment: str, kind: str) -> None:
-    hourly = expected("2024-01-01", 10, "h")
-    broken = hourly.copy()
-    broken[index] = np.datetime64(moment)
-    found = Frequency.parse("h").first_irregularity(broken)
-    assert found is not None
-    assert (found.index, found.kind, found.expected) == (index, kind, hourly[index])
-
-
-@pytest.mark.parametrize(
-    ("text", "first", "allowed"),
-    [
-        ("B", "2024-01-06", "2024-01-08"),
-        ("MS", "2024-01-15", "2024-02-01"),
-        ("ME", "2024-01-15", "2024-01-31"),
-        ("W-SUN", "2024-01-15", "2024-01-21"),
-        ("QS-JAN", "2024-02-01", "2024-04-01"),
-    ],
-)
-def test_a_first_timestamp_the_frequency_does_not_allow(
-    text: str, first: str, allowed: str
-) -> None:
-    frequency = Frequency.parse(text)
-    rest = frequency.steps_from(np.datetime64(allowed), 3)
-    for timestamps in (moments(first), np.concatenate([moments(first), rest])):
-        found = frequency.first_irregularity(timestamps)
-        assert found is not None
-        assert (found.index, found.kind) == (0, "misaligned")
-        assert found.expected == np.datetime64(allowed)
-
-
-def test_no_timestamps_are_regular() -> None:
-    assert Frequency.parse("h").first_irregularity(moments()) is None
 
 
 @pytest.mark.parametrize(

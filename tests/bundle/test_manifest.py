@@ -41,6 +41,23 @@ FIELDS: dict[str, Any] = {
         "seasonal_naive": None,
         "season": None,
     },
+    "calibration": {
+        "method": "scaled_split_conformal",
+        "floor": 0.1,
+        "steps": 12,
+        "windows": [90, 40],
+        "disjoint": [16, 8],
+        "coverage": [
+            {
+                "level": 0.8,
+                "first_step": 1,
+                "last_step": 6,
+                "windows": 5,
+                "coverage": 0.81,
+                "width": 1.5,
+            }
+        ],
+    },
     "verification": {
         "reference": "torch float64",
         "provider": "CPUExecutionProvider",
@@ -58,7 +75,7 @@ FIELDS: dict[str, Any] = {
     "probe_tolerance": 1e-4,
     "opset": 23,
     "libraries": {"torch": "2.13.0"},
-    "files": {"weights.bin": "ab" * 32},
+    "files": {"weights.bin": "ab" * 32, "calibration.npz": "cd" * 32},
 }
 
 
@@ -89,6 +106,10 @@ def test_round_trip(tmp_path: Path) -> None:
     assert manifest.attention[0].key == Axis(length=18, start=-24, stride=1, width=1, padding=3)
     assert manifest.step == Frequency.parse("h")
     assert read(write(tmp_path, manifest.model_dump_json())) == manifest
+
+
+def test_a_bundle_without_calibration(tmp_path: Path) -> None:
+    assert read(write(tmp_path, changed("calibration", ...))).calibration is None
 
 
 @pytest.mark.parametrize("written", ["H", "hour", "60min"])
@@ -122,6 +143,11 @@ def test_the_frequency_is_kept_as_a_pandas_alias(tmp_path: Path, written: str) -
         ("attention.0.heads", 0),
         ("test.windows", 0),
         ("test.model", ...),
+        ("calibration.method", "guess"),
+        ("calibration.floor", 0),
+        ("calibration.windows", []),
+        ("calibration.coverage.0.level", 80),
+        ("calibration.coverage.0.coverage", 1.1),
         ("verification", ...),
         ("verification.checks.0.excluded", -1),
         ("probe_tolerance", None),
@@ -144,6 +170,9 @@ def test_errors_name_the_field(tmp_path: Path, place: str, value: object) -> Non
         ("channels", ["load", "load"], "channels: names are not unique"),
         ("scaler.mean", [1.0], "scaler: expected 2 means"),
         ("scaler.std", [1.0, 1.0, 1.0], "scaler: expected 2 means"),
+        ("calibration.steps", 11, "calibration: expected the steps of 2 passes"),
+        ("calibration.disjoint", [16], "calibration: expected the steps of 2 passes"),
+        ("files", {"weights.bin": "ab"}, "calibration: files has no calibration.npz"),
         ("files", {"../weights.bin": "ab"}, "files: a name has a slash"),
         ("files", {"..\\weights.bin": "ab"}, "files: a name has a slash"),
     ],

@@ -1,4 +1,7 @@
+import copy
+
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 import torch
@@ -7,7 +10,12 @@ from bundle import layout
 from bundle.comparison import relative_error
 from export.adversarial import adversarial
 from export.errors import ExportError
-from export.verification import TOLERANCE, verify
+from export.graphs import trace
+from export.precision import reduce_precision
+from export.rewrites import inference_form
+from export.rules import RULES
+from export.serving_form import ServingForm
+from export.verification import verify
 from export.windows import WindowSet, synthetic
 from models.checkpoint import load
 from tests.export.conftest import CONFIGS
@@ -53,7 +61,8 @@ def test_every_check_passes_on_the_right_model(bundles, checkpoints, name):
     assert {"batch 1", "batch 3", "batch 64"} <= compared
     assert {stage.name for stage in loaded.model.stages} <= compared
     assert reference.forecast.dtype == np.float64
-    assert all(check.tolerance == TOLERANCE for check in verification.checks)
+    assert all(check.tolerance == RULES["float32"].forecast for check in verification.checks)
+    assert verified.largest_error <= RULES["float32"].forecast
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -168,3 +177,63 @@ def test_a_forecast_that_is_not_finite_is_an_error(bundles, checkpoints):
     windows.history[2] = np.nan
     with pytest.raises(ExportError, match=r"1 of 4 synthetic windows .* not finite"):
         verify(loaded.model, loaded.info.scaler, bundles["patchtst"], windows)
+
+
+@pytest.fixture(scope="module", params=["float16", "bfloat16"])
+def reduced(request, bundles, checkpoints, tmp_path_factory):
+    """A precision, and the graphs of an Autoformer in it."""
+    folder = tmp_path_factory.mktemp(request.param)
+    loaded = load(checkpoints["autoformer"])
+    form = inference_form(loaded.model)
+    reduce_precision(form, request.param)
+    for kind, file in (("forecast", layout.FORECAST_GRAPH), ("explain", layout.EXPLAIN_GRAPH)):
+        onnx.save(trace(ServingForm(form, loaded.info.scaler, kind)), folder / file)
+    return request.param, folder, loaded
+
+
+def test_half_precision(reduced):
+    precision, folder, (info, model) = reduced
+    windows = synthetic(info, 64, seed=1)
+    kinds = list(adversarial(windows.take(slice(8)), info.scaler, seed=1))
+    verified = verify(model, info.scaler, folder, windows, kinds, precision)
+    verification, rules = verified.verification, RULES[precision]
+    assert verification.passed
+    assert verification.emulates == precision
+    checks = {check.name: check for check in verification.checks}
+    share = checks["share with other lags, synthetic windows"]
+    assert (share.windows, share.tolerance) == (64, rules.other_lags)
+    batch = checks[f"{layout.FORECAST_GRAPH}, batch 64, synthetic windows"]
+    # The windows that have other lags are the ones that are left out.
+    assert batch.excluded == round(share.max_error * 64)
+    assert RULES["float32"].forecast < verified.largest_error <= rules.forecast
+    assert checks["explain.onnx, encoder.0.self, synthetic windows"].tolerance == rules.attention
+    assert not any(name.startswith("lag sets") for name in checks)
+    assert 1e-6 < verified.margin_bound < 0.1
+
+
+def test_half_precision_does_not_pass_for_float32(reduced):
+    _, folder, (info, model) = reduced
+    windows = synthetic(info, 16, seed=1)
+    assert not verify(model, info.scaler, folder, windows).verification.passed
+
+
+def test_another_model_fails_in_half_precision(reduced):
+    precision, folder, (info, model) = reduced
+    changed = copy.deepcopy(model)
+    with torch.no_grad():
+        changed.projection.weight.mul_(1.1)
+    windows = synthetic(info, 16, seed=1)
+    verification = verify(changed, info.scaler, folder, windows, (), precision).verification
+    assert not verification.passed
+
+
+def test_other_lags_fail_in_half_precision(reduced):
+    precision, folder, (info, model) = reduced
+    changed = copy.deepcopy(model)
+    with torch.no_grad():
+        changed.encoder_layers[0].attention.query.weight.neg_()
+    windows = synthetic(info, 16, seed=1)
+    verification = verify(changed, info.scaler, folder, windows, (), precision).verification
+    (share,) = [check for check in verification.checks if check.name.startswith("share with")]
+    assert share.max_error == 1
+    assert not share.passed

@@ -1,14 +1,17 @@
 import shutil
 
 import numpy as np
+import onnxruntime
 import pandas as pd
 import pytest
 
 from bundle import checksums, layout
+from bundle.comparison import relative_error
 from bundle.errors import BundleError
 from bundle.manifest import read
 from export import write
 from export.errors import ExportError
+from export.rules import RULES
 from export.runtime import Graph
 from export.windows import synthetic
 from models.checkpoint import load, save
@@ -64,6 +67,39 @@ def test_probes(bundles):
         assert probes["future_calendar"].shape == (4, 12, 4)
         assert probes["forecast"].shape == (4, manifest.horizon, 3)
         assert probes["forecast"].dtype == np.float32
+
+
+@pytest.mark.parametrize("precision", ["float16", "bfloat16"])
+def test_half_precision(checkpoints, bundles, tmp_path, precision):
+    folder = write.export_checkpoint(checkpoints["patchtst"], tmp_path, precision=precision)
+    manifest, exact = read(folder), read(bundles["patchtst"])
+    assert (manifest.precision, exact.precision) == (precision, "float32")
+    assert manifest.verification.emulates == precision
+    assert exact.verification.emulates is None
+    assert 1e-4 == exact.probe_tolerance < manifest.probe_tolerance
+    assert manifest.probe_tolerance <= 4 * RULES[precision].forecast
+    with np.load(folder / layout.PROBES) as probes:
+        history, expected = probes["history"], probes["forecast"]
+    error = relative_error(
+        Graph(folder / layout.FORECAST_GRAPH).forecast(history),
+        expected,
+        np.array(manifest.scaler.std),
+    )
+    assert 1e-5 < error.max() <= RULES[precision].forecast
+    assert manifest.test.onnx.mse == pytest.approx(manifest.test.model.mse, rel=1e-2)
+    assert manifest.test.onnx != exact.test.onnx
+
+
+def test_a_cpu_runs_float16_as_it_is(checkpoints, tmp_path):
+    folder = write.export_checkpoint(checkpoints["patchtst"], tmp_path, precision="float16")
+    manifest = read(folder)
+    session = onnxruntime.InferenceSession(
+        folder / layout.FORECAST_GRAPH, providers=["CPUExecutionProvider"]
+    )
+    with np.load(folder / layout.PROBES) as probes:
+        found = session.run(["forecast"], {"history": probes["history"]})[0]
+        error = relative_error(found, probes["forecast"], np.array(manifest.scaler.std))
+    assert error.max() <= manifest.probe_tolerance
 
 
 def test_the_next_version_is_one_higher_and_none_is_changed(checkpoints, bundles, tmp_path):

@@ -54,6 +54,20 @@ def test_a_single_channel_is_a_flat_series(server: FakeServer, data: Path):
     assert server.requests[1][1]["inputs"][0]["series"] == [20, 30, 40, 50]
 
 
+def test_months_on_the_30th_are_posted_with_every_time(server: FakeServer, tmp_path: Path):
+    days = ["2024-01-30", "2024-02-29", "2024-03-30", "2024-04-30"]
+    path = tmp_path / "monthly.csv"
+    path.write_text("\n".join(["date,load", *(f"{day},1" for day in days)]) + "\n")
+    served = SERVED | {"channels": ["load"], "frequency": "M", "context": 3}
+    server.answers["/models"] = (200, [served])
+    content = {"mean_forecast": [1.0], "timestamps": ["2024-05-30T00:00:00"]}
+    server.answers["/forecast"] = (200, answer(outputs=[{"content": [content]}]))
+    ask(server, path)
+    entry = server.requests[1][1]["inputs"][0]
+    assert entry["timestamps"] == [f"{day}T00:00:00" for day in days[1:]]
+    assert "start_timestamp" not in entry
+
+
 def test_a_file_shorter_than_the_context_is_posted_whole(server: FakeServer, data: Path):
     """How short is too short is the server's to say."""
     server.answers["/models"] = (200, [SERVED | {"context": 100}])

@@ -1,10 +1,14 @@
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 from click.testing import CliRunner, Result
 
 from bundle.manifest import read
 from foretell.commands.export import command
+from foretell.commands.verify import command as verify
+from tests.export.conftest import CONFIGS, checkpoint_of
 
 
 def run(*words: object) -> Result:
@@ -20,6 +24,35 @@ def test_writes_a_bundle_and_says_what_was_verified(exported: tuple[Path, Result
     for check in manifest.verification.checks:
         assert check.name in result.stdout
     assert "CPUExecutionProvider against torch float64" in result.stdout
+    assert manifest.calibration is None
+    assert "prediction intervals" not in result.stdout
+
+
+def test_calibrates_as_many_passes_as_it_is_told(tmp_path: Path):
+    values = np.random.default_rng(1).normal(size=(600, 3))
+    table = pd.DataFrame(values, columns=["load", "price", "wind"])
+    table.insert(0, "date", pd.date_range("2024-01-01", periods=len(table), freq="h"))
+    table.to_csv(tmp_path / "noise.csv", index=False)
+    trained = checkpoint_of(CONFIGS["patchtst"], tmp_path / "noise.csv", tmp_path / "trained")
+    result = run(trained, f"--to={tmp_path}", "--name=noise", "--roll=2")
+    assert result.exit_code == 0, result.stderr
+    report = read(tmp_path / "noise" / "1").calibration
+    assert report is not None
+    assert report.steps == 24
+    title = "prediction intervals on the test split"
+    assert title in result.stdout
+    assert title in CliRunner().invoke(verify, [str(tmp_path / "noise" / "1"), "--report"]).stdout
+    assert "--roll" in run(trained, f"--to={tmp_path}", "--roll=0").stderr
+
+
+def test_half_precision(checkpoint: Path, tmp_path: Path):
+    result = run(checkpoint, f"--to={tmp_path}", "--name=half", "--precision=float16")
+    assert result.exit_code == 0, result.stderr
+    assert read(tmp_path / "half" / "1").precision == "float16"
+    assert "CPUExecutionProvider, emulating float16, against torch float64" in result.stdout
+    result = run(checkpoint, f"--to={tmp_path}", "--precision=int8")
+    assert result.exit_code == 2
+    assert "'int8' is not one of 'float32', 'float16', 'bfloat16'" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,14 @@
 import pytest
 
-from bundle.manifest import Accuracy, Check, TestResult, Verification
-from foretell.report import print_test, print_verification
+from bundle.manifest import (
+    Accuracy,
+    CalibrationReport,
+    Check,
+    Coverage,
+    TestResult,
+    Verification,
+)
+from foretell.report import print_calibration, print_test, print_verification
 
 
 def accuracy(mse: float, mae: float) -> Accuracy:
@@ -62,4 +69,22 @@ def test_accuracy(capsys: pytest.CaptureFixture[str]):
 
 def test_no_accuracy_prints_nothing(capsys: pytest.CaptureFixture[str]):
     print_test({"patchtst": None})
+    assert capsys.readouterr().out == ""
+
+
+def test_calibration(capsys: pytest.CaptureFixture[str]):
+    parts = [
+        Coverage(level=0.8, first_step=1, last_step=24, windows=99, coverage=0.7612, width=1.2345),
+        Coverage(level=0.95, first_step=25, last_step=48, windows=98, coverage=1, width=2),
+    ]
+    report = CalibrationReport(
+        floor=0.1, steps=48, windows=(853, 256), disjoint=(36, 18), coverage=tuple(parts)
+    )
+    print_calibration(report)
+    assert rows(capsys.readouterr().out) == [
+        ["1 to 24", "853", "36", "99", "80%", "76.1%", "1.234"],
+        ["25 to 48", "256", "18", "98", "95%", "100.0%", "2.000"],
+    ]
+    print_calibration(report.model_copy(update={"coverage": ()}))
+    print_calibration(None)
     assert capsys.readouterr().out == ""

@@ -3,12 +3,14 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import onnxruntime
 import pytest
 import torch
 from click.testing import CliRunner, Result
 
 from bundle import layout
 from bundle.manifest import read
+from export.write import export_checkpoint
 from foretell.commands.verify import command
 from models.checkpoint import load, save
 from tests.export.conftest import CONFIGS, checkpoint_of
@@ -29,7 +31,22 @@ def bundle(tmp_path: Path) -> Path:
 def test_from_the_probes(bundle: Path):
     result = run(bundle)
     assert result.exit_code == 0, result.stderr
-    assert result.stdout == "repeat@1: verified\n"
+    assert result.stdout.endswith("repeat@1: verified\n")
+    assert f"opened with onnxruntime {onnxruntime.__version__}, CPUExecution" in result.stdout
+
+
+def test_a_bundle_of_another_onnxruntime_is_told_from_its_probes(tmp_path: Path):
+    spec = Spec(changes={"libraries": {"foretell": "0.1.0", "onnxruntime": "1.2.3"}})
+    result = run(write_bundle(tmp_path, spec))
+    assert result.exit_code == 0, result.stderr
+    assert "float32, written with foretell 0.1.0, onnxruntime 1.2.3\n" in result.stdout
+    assert f"opened with onnxruntime {onnxruntime.__version__}" in result.stdout
+
+
+def test_bfloat16_cannot_be_opened_on_a_cpu(tmp_path: Path):
+    result = run(write_bundle(tmp_path, Spec(changes={"precision": "bfloat16"})))
+    assert result.exit_code == 1
+    assert "in bfloat16, which onnxruntime cannot run on the CPU" in result.stderr
 
 
 def test_report_prints_what_was_verified_at_export(bundle: Path):
@@ -159,3 +176,16 @@ def test_against_other_weights(exported: tuple[Path, Result], checkpoint: Path, 
     assert result.exit_code == 1
     assert "FAILED" in result.stdout
     assert result.stdout.rstrip().endswith("small@1: FAILED")
+
+
+def test_bfloat16_against_its_checkpoint(checkpoint: Path, tmp_path: Path):
+    bundle = export_checkpoint(checkpoint, tmp_path, precision="bfloat16")
+    result = run(bundle, f"--checkpoint={checkpoint}")
+    assert result.exit_code == 0, result.stderr
+    assert "not opened: a CPU has no kernels for bfloat16" in result.stdout
+    assert "CPUExecutionProvider, emulating bfloat16, against torch" in result.stdout
+    weights = bundle / layout.WEIGHTS
+    weights.write_bytes(b"\0" * weights.stat().st_size)
+    result = run(bundle, f"--checkpoint={checkpoint}")
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"foretell verify: {weights}: sha256 differs")

@@ -13,11 +13,18 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 from onnx.external_data_helper import set_external_data
 
-from bundle import layout
+from bundle import calibration, layout
 from bundle.calendar import Calendar
 from bundle.checksums import sha256
 from bundle.frequency import Frequency
-from bundle.manifest import AttentionStage, Axis, Manifest, Scaler, Verification
+from bundle.manifest import (
+    AttentionStage,
+    Axis,
+    CalibrationReport,
+    Manifest,
+    Scaler,
+    Verification,
+)
 
 _OPSET = 20
 Floats = NDArray[np.float32]
@@ -31,6 +38,8 @@ class Spec:
         burn: Matrix products it wastes on each window, to be slow.
         fails: Whether the graph fails on a last value of 1 or more.
         margin_bound: If set, the graphs have a margin: the first value of a one-channel history.
+        calibrated: Passes over the horizon with quantiles, from 99 windows each: the forecast plus
+            (level - 0.5) * step, counted from 1, in units of the history's standard deviation.
         changes: Fields of the manifest to write differently.
     """
 
@@ -45,6 +54,7 @@ class Spec:
     burn: int = 0
     fails: bool = False
     margin_bound: float | None = None
+    calibrated: int = 0
     changes: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -94,13 +104,25 @@ def write_bundle(repository: Path, spec: Spec) -> Path:
         scale.ClearField("raw_data")
         (folder / file).write_bytes(model.SerializeToString())
     _write_probes(folder, spec)
+    if spec.calibrated:
+        _write_calibration(folder, spec)
     rewrite_manifest(folder, spec)
     return folder
 
 
 def rewrite_manifest(folder: Path, spec: Spec) -> None:
     """Write the manifest, with the sums of the files as they are."""
-    files = (layout.FORECAST_GRAPH, layout.EXPLAIN_GRAPH, layout.WEIGHTS, layout.PROBES)
+    files = [layout.FORECAST_GRAPH, layout.EXPLAIN_GRAPH, layout.WEIGHTS, layout.PROBES]
+    report = None
+    if spec.calibrated:
+        files.append(layout.CALIBRATION)
+        report = CalibrationReport(
+            floor=0.1,
+            steps=spec.calibrated * spec.horizon,
+            windows=(99,) * spec.calibrated,
+            disjoint=(9,) * spec.calibrated,
+            coverage=(),
+        )
     manifest = Manifest(
         name=spec.name,
         version=spec.version,
@@ -117,6 +139,7 @@ def rewrite_manifest(folder: Path, spec: Spec) -> None:
         attention=spec.stages,
         margin_bound=spec.margin_bound,
         test=None,
+        calibration=report,
         verification=Verification(reference="numpy", provider="CPUExecutionProvider", checks=()),
         probe_tolerance=1e-4,
         opset=_OPSET,
@@ -136,6 +159,13 @@ def _write_probes(folder: Path, spec: Spec) -> None:
             arrays[name] = rng.normal(size=(3, steps, features)).astype(np.float32)
     forecast = spec.forecast(history, arrays.get("future_calendar"))
     np.savez(folder / layout.PROBES, forecast=forecast, **arrays)
+
+
+def _write_calibration(folder: Path, spec: Spec) -> None:
+    levels = calibration.stored_levels([99])
+    step = np.arange(1, spec.calibrated * spec.horizon + 1)[:, None]
+    offsets = (levels[:, None, None] - 0.5) * step * np.ones(len(spec.channels))
+    calibration.write(folder, calibration.Calibration(levels, offsets.astype(np.float32)))
 
 
 class _Builder:

@@ -14,17 +14,18 @@ from service.metrics import Metrics
 from service.repository import Repository
 from service.server import load
 from service.settings import Settings
+from service.tracing import Tracer
 from tests.service.kserve import kserve_types
 
 
 class Client:
     """Sends requests; whatever a forecast door answers must parse with KServe's own classes."""
 
-    def __init__(self, models: Path, **settings: Any) -> None:
-        self.settings = Settings(**{"models": models, "device": "cpu", "workers": 1, **settings})
+    def __init__(self, models: Path, tracer: Tracer | None = None, **settings: Any) -> None:
+        self.settings = Settings(**{"models": models, "device": "cpu", "threads": 1, **settings})
         self.metrics = Metrics()
         self.repository: Repository = load(self.settings, self.metrics)
-        self.app = create_app(self.settings, self.repository, self.metrics)
+        self.app = create_app(self.settings, self.repository, self.metrics, tracer=tracer)
         self._runner = asyncio.Runner()
         self._http = httpx.AsyncClient(
             transport=httpx.ASGITransport(self.app), base_url="http://server"

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from service.batcher import Batcher
 from service.model import Capacity, Model
 from service.runtime import Runtime
 from tests.service.bundles import Spec, lag_stage, softmax_stage, write_bundle
@@ -23,6 +24,7 @@ MULTIVARIATE = Spec(
 CALENDAR = Spec(name="calendar", with_calendar=True, stages=(lag_stage(),))
 MONTHLY = Spec(name="monthly", frequency="MS", horizon=12, with_calendar=True)
 QUARTER_HOURLY = Spec(name="quarter-hourly", frequency="15min", stages=(lag_stage(),))
+CALIBRATED = Spec(name="calibrated", stages=(softmax_stage(),), calibrated=3)
 
 
 class Quiet:
@@ -31,15 +33,27 @@ class Quiet:
     def waited(self, seconds: float) -> None:
         pass
 
+    def assembled(self, seconds: float) -> None:
+        pass
+
     def ran(self, windows: int, seconds: float) -> None:
+        pass
+
+    def filled(self, fraction: float) -> None:
+        pass
+
+    def expired(self) -> None:
+        pass
+
+    def cancelled(self) -> None:
         pass
 
 
 @pytest.fixture(scope="session")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A repository of five models; `repeat` has two versions."""
+    """A repository of six models; `repeat` has two versions."""
     folder = tmp_path_factory.mktemp("models")
-    for spec in (UNIVARIATE, MULTIVARIATE, CALENDAR, MONTHLY, QUARTER_HOURLY):
+    for spec in (UNIVARIATE, MULTIVARIATE, CALENDAR, MONTHLY, QUARTER_HOURLY, CALIBRATED):
         write_bundle(folder, spec)
     write_bundle(folder, Spec(name="repeat", version="10"))
     return folder
@@ -58,12 +72,20 @@ def runtime() -> Runtime:
 
 
 @pytest.fixture
-def open_model(runtime: Runtime) -> Iterator[object]:
+def batcher() -> Iterator[Batcher]:
+    """A worker for the models of a test."""
+    batcher = Batcher(workers=1)
+    yield batcher
+    batcher.close(5)
+
+
+@pytest.fixture
+def open_model(runtime: Runtime, batcher: Batcher) -> Iterator[object]:
     """Opens models and closes them after the test."""
     opened: list[Model] = []
 
     def open_one(folder: Path) -> Model:
-        opened.append(Model(folder, runtime, Capacity(1, 8, 64), Quiet()))
+        opened.append(Model(folder, runtime, batcher, Capacity(8, 64, 1 << 20), Quiet()))
         return opened[-1]
 
     yield open_one

@@ -36,7 +36,12 @@ class Server:
             self.process = subprocess.Popen(
                 [sys.executable, *program, "serve", "--models", models, "--port", "0"],
                 cwd=ROOT,
-                env={**os.environ, "FORETELL_DEVICE": "cpu", **environment},
+                env={
+                    **os.environ,
+                    "FORETELL_DEVICE": "cpu",
+                    "TMPDIR": str(log.parent),
+                    **environment,
+                },
                 stdout=file,
                 stderr=subprocess.STDOUT,
             )

@@ -90,12 +90,12 @@ class Held:
         self.entered = threading.Event()
         self.submitted = threading.Semaphore(0)
         self.go_on = threading.Event()
-        self._run = model._forecast_session.run
+        self._run = model._sessions["forecast.onnx"].run
         self._submit = model.submit
-        patch.setattr(model._forecast_session, "run", self.run)
+        patch.setattr(model._sessions["forecast.onnx"], "run", self.run)
         patch.setattr(model, "submit", self.submit)
 
-    def run(self, feeds: Arrays) -> Arrays:
+    def run(self, feeds: Arrays, worker: int) -> Arrays:
         self.entered.set()
         assert self.go_on.wait(30)
         return self._run(feeds)

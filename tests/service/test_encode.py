@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.decode import Job, decode, parse
+from service.decode import Job, decode
 from service.encode import answer_bytes, encode
 from service.errors import InvalidInputError
+from service.parsing import parse
 from tests.service.bundles import Spec, write_bundle
 from tests.service.client import Client
 from tests.service.test_decode import EIGHT, PAIRS

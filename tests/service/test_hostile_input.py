@@ -47,10 +47,24 @@ VALID: list[dict[str, Any]] = [
         ],
         "options": {"attention": {"layers": [0, 1], "heads": "mean", "stages": ["encoder.0.self"]}},
     },
+    {
+        "model": "calibrated",
+        "inputs": [
+            {"series": [*EIGHT, None, 9.0], "start_timestamp": HOURS[0], "time_zone": "Asia/Tokyo"},
+            {"series": EIGHT, "timestamps": [hour[:-1] for hour in HOURS], "time_zone": "UTC"},
+        ],
+        "options": {
+            "horizon": 10,
+            "quantiles": [0.1, 0.9],
+            "missing": "interpolate",
+            "attention": {"heads": [1]},
+        },
+    },
 ]
 HOSTILE: list[Any] = [
     *(None, True, -1, 0, 2**63, -(10**400), 1.5, 1e39, float("nan"), float("inf")),
     *("", "x", "\x00", "\u202e\U0001f600", "x" * 10_000, "../../etc/passwd", "multi@../1", "h" * 9),
+    *("Europe/Berlin", "America/New_York", "ffill", 0.5, [0.5], [1, 0]),
     *("0001-01-01", "9999-12-31T23:59:59.999999+23:59", "2024-02-30", "15min", "999999Y"),
     *([], [None], [[]], [[[1]]], ["1"], [float("-inf")] * 8, [[1], 2], list(range(5000))),
     *({}, {"": {}}, {"model": "multi"}, {"layers": "all"}),
@@ -89,9 +103,8 @@ def test_the_requests_below_are_valid(client: Client, request_body: dict[str, An
     assert (answer.status_code, answer.json()["status"]) == (200, "completed")
 
 
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
-@given(st.data())
-def test_any_value_anywhere(client: Client, data: st.DataObject) -> None:
+def changed_request(data: st.DataObject) -> Any:
+    """A valid request, one or two of whose values are gone or something else."""
     request_body = copy.deepcopy(data.draw(st.sampled_from(VALID)))
     for _ in range(data.draw(st.integers(1, 2))):
         place = data.draw(st.sampled_from(list(places(request_body))))
@@ -104,7 +117,13 @@ def test_any_value_anywhere(client: Client, data: st.DataObject) -> None:
             del node[place[-1]]
         if not request_body:
             break
-    check(client, json.dumps(request_body).encode())
+    return request_body
+
+
+@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@given(st.data())
+def test_any_value_anywhere(client: Client, data: st.DataObject) -> None:
+    check(client, json.dumps(changed_request(data)).encode())
 
 
 @settings(deadline=None, max_examples=80)

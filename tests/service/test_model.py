@@ -1,19 +1,24 @@
 from __future__ import annotations
 
+import threading
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
 
 from bundle import layout
 from bundle.errors import BundleError
 from bundle.manifest import Manifest
+from service.batcher import Batcher
 from service.errors import ModelFailedError, NotReadyError
 from service.model import Model, attention_values
 from service.runtime import Runtime
-from service.session import Session
+from service.session import Arrays, Session
 from tests.service.bundles import (
     Spec,
     lag_stage,
@@ -21,6 +26,7 @@ from tests.service.bundles import (
     softmax_stage,
     write_bundle,
 )
+from tests.service.waiting import until
 
 Open = Callable[[Path], Model]
 
@@ -63,7 +69,6 @@ def test_closing_stops_a_run_that_takes_too_long(
     while model.waiting:
         time.sleep(0.001)
     model.close(0)
-    assert not any(thread.is_alive() for thread in model._batcher._threads)
     with pytest.raises(ModelFailedError):
         running.result(0)
 
@@ -92,6 +97,32 @@ def test_a_bundle_under_another_name_is_refused(open_model: Open, tmp_path: Path
         open_model(folder.rename(folder.parent / "2"))
 
 
+def test_bfloat16_is_refused_on_a_cpu(open_model: Open, tmp_path: Path) -> None:
+    with pytest.raises(BundleError, match="in bfloat16, which onnxruntime cannot run on the CPU"):
+        open_model(write_bundle(tmp_path, Spec(changes={"precision": "bfloat16"})))
+
+
+def test_a_bundle_of_another_onnxruntime_is_tested_again(
+    open_model: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "service.model")
+    spec = Spec(changes={"libraries": {"onnxruntime": "1.2.3"}})
+    open_model(write_bundle(tmp_path, spec))
+    said = "exported with onnxruntime 1.2.3; its probes come out right under "
+    assert said + onnxruntime.__version__ in caplog.text
+
+
+def test_a_bundle_that_another_onnxruntime_runs_differently_is_refused(
+    open_model: Open, tmp_path: Path
+) -> None:
+    spec = Spec(changes={"libraries": {"onnxruntime": "1.2.3"}})
+    folder = write_bundle(tmp_path, spec)
+    (folder / layout.WEIGHTS).write_bytes((2 * spec.scale).tobytes())
+    rewrite_manifest(folder, spec)
+    with pytest.raises(BundleError, match="the probes' forecasts on CPUExecutionProvider differ"):
+        open_model(folder)
+
+
 def test_probes_that_come_out_different_are_refused(open_model: Open, tmp_path: Path) -> None:
     folder = write_bundle(tmp_path, Spec())
     with np.load(folder / layout.PROBES) as probes:
@@ -100,17 +131,6 @@ def test_probes_that_come_out_different_are_refused(open_model: Open, tmp_path: 
     np.savez(folder / layout.PROBES, **arrays)
     rewrite_manifest(folder, Spec())
     with pytest.raises(BundleError, match=r"differ from the expected ones by 0\.0\d+, over"):
-        open_model(folder)
-
-
-@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut short", b"[1, 2]"])
-def test_probes_that_cannot_be_read_are_refused(
-    open_model: Open, tmp_path: Path, content: bytes
-) -> None:
-    folder = write_bundle(tmp_path, Spec())
-    (folder / layout.PROBES).write_bytes(content)
-    rewrite_manifest(folder, Spec())
-    with pytest.raises(BundleError, match=r"probes\.npz"):
         open_model(folder)
 
 
@@ -142,9 +162,9 @@ def test_an_attention_graph_that_breaks_later_fails_only_who_asks(
     opened: list[str] = []
     open_session = runtime.open
 
-    def count(graph: Path) -> Session:
+    def count(graph: Path, **options: int | None) -> Session:
         opened.append(graph.name)
-        return open_session(graph)
+        return open_session(graph, **options)
 
     monkeypatch.setattr(runtime, "open", count)
     feeds = {"history": np.zeros((1, 8, 1), np.float32)}
@@ -154,3 +174,108 @@ def test_an_attention_graph_that_breaks_later_fails_only_who_asks(
         assert "onnxruntime refuses it" in str(failure.value.__cause__)
     assert opened == [layout.EXPLAIN_GRAPH]
     model.submit(feeds, explain=False, deadline=later()).result(30)
+
+
+class Breakable:
+    """A session that fails as long as it is told to."""
+
+    def __init__(self, session: Session) -> None:
+        self.broken = True
+        self.runs = 0
+        self._session = session
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)
+
+    def run(self, *arguments: Any) -> Arrays:
+        self.runs += 1
+        if self.broken:
+            raise ModelFailedError("onnxruntime could not run the model") from RuntimeError("lost")
+        return self._session.run(*arguments)
+
+
+def test_a_model_whose_session_breaks_is_out_of_service_until_it_works(
+    open_model: Open, tmp_path: Path
+) -> None:
+    model = open_model(write_bundle(tmp_path, Spec()))
+    model._health._first_seconds = 0.01
+    session = Breakable(model._sessions[layout.FORECAST_GRAPH])
+    model._sessions[layout.FORECAST_GRAPH] = session
+    feeds = {"history": np.zeros((1, 8, 1), np.float32)}
+    for _ in range(3):
+        with pytest.raises(ModelFailedError, match="could not run"):
+            model.submit(feeds, explain=False, deadline=later()).result(30)
+    until(lambda: model.failure is not None)
+    assert "forecast.onnx: probes: lost" in str(model.failure)
+    for refused in (
+        model.check_room,
+        lambda: model.submit(feeds, explain=False, deadline=later()),
+    ):
+        with pytest.raises(ModelFailedError, match="the model has failed; /readyz says why"):
+            refused()
+    session.broken = False
+    until(lambda: model.failure is None)
+    model.check_room()
+    model.submit(feeds, explain=False, deadline=later()).result(30)
+
+
+def test_histories_that_make_it_fail_are_the_callers_business(
+    open_model: Open, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    model = open_model(write_bundle(tmp_path, Spec(fails=True)))
+    session = Breakable(model._sessions[layout.FORECAST_GRAPH])
+    session.broken = False
+    model._sessions[layout.FORECAST_GRAPH] = session
+    bad, good = (np.full((1, 8, 1), value, np.float32) for value in (5, 0))
+    for _ in range(3):
+        with pytest.raises(ModelFailedError):
+            model.submit({"history": bad}, explain=False, deadline=later()).result(30)
+    # The self-test runs the probes twice.
+    until(lambda: session.runs >= 5)
+    model.submit({"history": good}, explain=False, deadline=later()).result(30)
+    assert model.failure is None
+
+
+def test_a_closed_model_holds_no_sessions(open_model: Open, tmp_path: Path) -> None:
+    model = open_model(write_bundle(tmp_path, Spec(stages=(lag_stage(),))))
+    feeds = {"history": np.zeros((1, 8, 1), np.float32)}
+    model.submit(feeds, explain=True, deadline=later()).result(30)
+    sessions = [weakref.ref(session) for session in model._sessions.values()]
+    assert len(sessions) == 2
+    model.close(5)
+    until(lambda: not any(session() for session in sessions))
+
+
+def test_a_bundle_that_is_refused_holds_no_sessions(
+    open_model: Open, runtime: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = Spec(stages=(lag_stage(),))
+    folder = write_bundle(tmp_path, spec)
+    (folder / layout.EXPLAIN_GRAPH).write_bytes(b"no graph")
+    rewrite_manifest(folder, spec)
+    sessions: list[weakref.ref[Session]] = []
+    open_session = runtime.open
+
+    def watch(*arguments: Any, **options: Any) -> Session:
+        session = open_session(*arguments, **options)
+        sessions.append(weakref.ref(session))
+        return session
+
+    monkeypatch.setattr(runtime, "open", watch)
+    with pytest.raises(BundleError, match="onnxruntime refuses it"):
+        open_model(folder)
+    assert len(sessions) == 1
+    until(lambda: sessions[0]() is None)
+
+
+def test_a_worker_that_is_never_free_is_waited_for_only_so_long(
+    open_model: Open, batcher: Batcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.model._WORKERS_SECONDS", 0.05)
+    busy = threading.Event()
+    held = batcher.on_workers(lambda worker: busy.wait(30))
+    with pytest.raises(ModelFailedError, match="a worker was not free within 0 s"):
+        open_model(write_bundle(tmp_path, Spec()))
+    busy.set()
+    for call in held:
+        call.result(30)

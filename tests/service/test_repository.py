@@ -1,117 +1,253 @@
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from bundle import layout
 from service.errors import (
-    InvalidInputError,
+    LoadFailedError,
     NotReadyError,
-    ServiceError,
     StartError,
     UnknownModelError,
     UnknownVersionError,
 )
 from service.model import Model
+from service.policy import VersionChoice
 from service.repository import Repository
+from service.table import Entry, State
 from tests.service.bundles import Spec, write_bundle
+from tests.service.served import Opener, Recorder, Scene, place, remove
+from tests.service.waiting import until
 
 Open = Callable[[Path], Model]
 
 
-def break_bundle(folder: Path) -> None:
-    (folder / layout.WEIGHTS).write_bytes(b"broken")
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    """Versions 1 and 2 of a model."""
+    scene = Scene(tmp_path)
+    for reference in ("one@1", "one@2"):
+        scene.place(reference)
+    scene.repository.start()
+    return scene
 
 
-def test_the_newest_version_answers(open_model: Open, tmp_path: Path) -> None:
-    for version in ("2", "10", "9"):
+def test_real_bundles(open_model: Open, tmp_path: Path) -> None:
+    for version in ("2", "10"):
         write_bundle(tmp_path, Spec(version=version))
-    repository = Repository.load(tmp_path, open_model)
+    broken = write_bundle(tmp_path, Spec(name="broken"))
+    (broken / layout.WEIGHTS).write_bytes(b"broken")
+    repository = Repository(tmp_path, open_model, Recorder())
+    repository.start()
     assert repository.names == ["repeat"]
-    assert repository.versions("repeat") == ["2", "9", "10"]
+    assert repository.versions("repeat") == ["2", "10"]
     assert repository.find(None).version == "10"
-    assert repository.find("repeat").version == "10"
-    assert repository.find("repeat@9").version == "9"
-    assert repository.ready
-
-
-@pytest.mark.parametrize(
-    ("reference", "error", "message"),
-    [
-        (None, InvalidInputError, "required when several models are served: one, two"),
-        ("three", UnknownModelError, "no model 'three'; served: one, two"),
-        ("", UnknownModelError, "no model ''"),
-        ("../one", UnknownModelError, "no model '../one'"),
-        ("one/1", UnknownModelError, "no model 'one/1'"),
-        ("one@2", UnknownVersionError, "one has no version '2'; served: 1"),
-        ("one@", UnknownVersionError, "one has no version ''"),
-        ("one@1@1", UnknownVersionError, "one has no version '1@1'"),
-    ],
-)
-def test_what_is_not_served(
-    open_model: Open,
-    tmp_path: Path,
-    reference: str | None,
-    error: type[ServiceError],
-    message: str,
-) -> None:
-    for name in ("one", "two"):
-        write_bundle(tmp_path, Spec(name=name))
-    repository = Repository.load(tmp_path, open_model)
-    with pytest.raises(error, match=message) as raised:
-        repository.find(reference)
-    assert raised.value.param == "model"
-
-
-def test_a_bad_bundle_does_not_stop_the_good_ones(open_model: Open, tmp_path: Path) -> None:
-    write_bundle(tmp_path, Spec(name="good"))
-    write_bundle(tmp_path, Spec(name="mixed"))
-    break_bundle(write_bundle(tmp_path, Spec(name="mixed", version="2")))
-    break_bundle(write_bundle(tmp_path, Spec(name="bad")))
-    repository = Repository.load(tmp_path, open_model)
-    assert repository.names == ["good", "mixed"]
+    assert repository.find("repeat@2").version == "2"
     assert not repository.ready
     report = repository.report()
-    assert report["good@1"] == report["mixed@1"] == "ready"
-    assert "sha256 differs" in report["bad@1"]
-    assert "sha256 differs" in report["mixed@2"]
-    assert repository.find("mixed").version == "1"
-    for reference in ("bad", "bad@1", "mixed@2"):
-        with pytest.raises(NotReadyError, match="did not load"):
+    assert report["repeat@10"] == "ready"
+    assert "sha256 differs" in report["broken@1"]
+    for reference in ("broken", "broken@1"):
+        with pytest.raises(NotReadyError, match="is not loaded"):
             repository.find(reference)
 
 
-def test_nothing_to_serve(open_model: Open, tmp_path: Path) -> None:
-    with pytest.raises(StartError, match="no such folder"):
-        Repository.load(tmp_path / "nowhere", open_model)
+def test_nothing_to_serve(tmp_path: Path) -> None:
+    with pytest.raises(StartError, match=r"model repository .*nowhere: no such folder"):
+        Scene(tmp_path / "nowhere").repository.start()
     with pytest.raises(StartError, match="no bundle in it"):
-        Repository.load(tmp_path, open_model)
-    break_bundle(write_bundle(tmp_path, Spec()))
-    with pytest.raises(StartError, match=r"(?s)could be loaded:.*weights\.bin: sha256 differs"):
-        Repository.load(tmp_path, open_model)
+        Scene(tmp_path).repository.start()
+    place(tmp_path, "one", "1", "bad weights")
+    with pytest.raises(StartError, match=r"(?s)could be loaded:.*bad weights"):
+        Scene(tmp_path).repository.start()
 
 
-def test_models_share_the_time_to_close(
-    open_model: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("one", "two"):
-        write_bundle(tmp_path, Spec(name=name))
-    given: list[float] = []
-    clock = iter((100.0, 100.0, 107.0))
-    monkeypatch.setattr(Model, "close", lambda _, timeout: given.append(timeout))
-    repository = Repository.load(tmp_path, open_model)
-    with monkeypatch.context() as patch:
-        patch.setattr("service.repository.time.monotonic", lambda: next(clock))
-        repository.close(5)
-    assert given == [5.0, 0.0]
+def test_a_device_that_does_not_work_is_no_bundles_fault(tmp_path: Path) -> None:
+    def fail(folder: Path) -> Model:
+        raise StartError("device cuda: no GPU")
+
+    place(tmp_path, "one", "1")
+    with pytest.raises(StartError, match=r"^device cuda: no GPU$"):
+        Repository(tmp_path, fail, Recorder(), watch_seconds=3600).start()
 
 
-def test_draining_is_not_ready_and_still_answers(open_model: Open, tmp_path: Path) -> None:
-    write_bundle(tmp_path, Spec())
-    repository = Repository.load(tmp_path, open_model)
-    repository.drain()
+def test_who_watches_may_start_with_nothing(tmp_path: Path) -> None:
+    repository = Repository(tmp_path, Opener(), Recorder(), watch_seconds=0.01)
+    repository.start()
     assert not repository.ready
-    assert repository.report() == {"repeat@1": "draining"}
-    assert repository.find("repeat").version == "1"
+    place(tmp_path, "one", "1")
+    until(lambda: repository.ready)
+    repository.close(5)
+
+
+@pytest.mark.parametrize(
+    ("versions", "pins", "has"),
+    [
+        ("all", {}, ["one@1", "one@9", "one@10"]),
+        ("latest", {}, ["one@10"]),
+        ("latest", {"one": "9"}, ["one@9"]),
+    ],
+)
+def test_what_is_loaded_at_the_start(
+    tmp_path: Path, versions: VersionChoice, pins: dict[str, str], has: list[str]
+) -> None:
+    scene = Scene(tmp_path, versions, **pins)
+    for version in ("1", "9", "10"):
+        scene.place(f"one@{version}")
+    scene.repository.start()
+    assert scene.has == has
+
+
+def test_an_older_version_is_better_than_none(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, "latest")
+    for reference, content in (("one@1", "good"), ("one@2", "good"), ("one@3", "bad")):
+        scene.place(reference, content)
+    scene.repository.start()
+    assert scene.has == ["one@2"]
+    assert scene.repository.ready
+    assert scene.repository.report() == {"one@2": "ready", "one@3": "bad"}
+    assert scene.open.opened == ["one@3", "one@2"]
+
+
+def test_versions_are_loaded_and_unloaded(scene: Scene) -> None:
+    scene.place("one@3")
+    scene.repository.load("one", "3")
+    assert scene.has == ["one@1", "one@2", "one@3"]
+    assert scene.repository.find("one").version == "3"
+    scene.repository.unload("one", "3")
+    assert scene.repository.find("one").version == "2"
+    with pytest.raises(NotReadyError):
+        scene.repository.find("one@3")
+    scene.repository.unload("one")
+    assert scene.has == scene.repository.names == []
+    with pytest.raises(NotReadyError):
+        scene.repository.find("one")
+    scene.repository.load("one")
+    assert scene.has == ["one@1", "one@2", "one@3"]
+    assert scene.repository.ready
+
+
+def test_loading_twice_does_nothing(scene: Scene) -> None:
+    scene.repository.load("one")
+    scene.repository.load("one", "2")
+    scene.repository.unload("one", "1")
+    scene.repository.unload("one", "1")
+    assert scene.open.opened == ["one@2", "one@1"]
+
+
+def test_the_newest_takes_the_place_of_the_older(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, "latest")
+    scene.place("one@1")
+    scene.repository.start()
+    scene.place("one@2", "bad")
+    with pytest.raises(LoadFailedError):
+        scene.repository.load("one")
+    assert scene.has == ["one@1"]
+    scene.place("one@2")
+    scene.repository.load("one")
+    assert scene.has == ["one@2"]
+    # Who asks for a version gets it besides.
+    scene.repository.load("one", "1")
+    assert scene.has == ["one@1", "one@2"]
+
+
+def test_a_pin_to_a_version_that_is_not_there(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, "latest", one="2")
+    scene.place("two@1")
+    scene.place("one@1")
+    scene.repository.start()
+    with pytest.raises(LoadFailedError, match="one is pinned to version 2, which is not there"):
+        scene.repository.load("one")
+    assert not scene.repository.ready
+    scene.place("one@2")
+    scene.repository.load("one")
+    assert scene.has == ["one@2", "two@1"]
+    assert scene.repository.ready
+
+
+def test_a_bad_version_is_refused_with_the_reason(scene: Scene) -> None:
+    scene.place("one@3", "bad weights")
+    scene.place("one@4")
+    with pytest.raises(LoadFailedError, match="one@3 was refused: bad weights"):
+        scene.repository.load("one")
+    assert scene.repository.find("one").version == "4"
+    with pytest.raises(LoadFailedError):
+        scene.repository.load("one", "3")
+    assert scene.repository.ready
+    assert scene.repository.report()["one@3"] == "bad weights"
+    # It is tried again when asked for.
+    scene.place("one@3")
+    scene.repository.load("one", "3")
+    assert "one@3" in scene.has
+
+
+@pytest.mark.parametrize("name", ["three", "", "../models", "one/1", "one@1", "\0"])
+@pytest.mark.parametrize("version", [None, "1", "\0"])
+def test_models_that_are_not_there(scene: Scene, name: str, version: str | None) -> None:
+    for change in (scene.repository.load, scene.repository.unload):
+        with pytest.raises(UnknownModelError):
+            change(name, version)
+
+
+@pytest.mark.parametrize("version", ["3", "", "01", "latest", "../1"])
+def test_versions_that_are_not_there(scene: Scene, version: str) -> None:
+    for change in (scene.repository.load, scene.repository.unload):
+        with pytest.raises(UnknownVersionError):
+            change("one", version)
+
+
+def test_loads_of_a_model_take_turns(scene: Scene) -> None:
+    scene.place("one@3")
+    with ThreadPoolExecutor(8) as pool:
+        loads = [pool.submit(scene.repository.load, "one", "3") for _ in range(8)]
+        for load in loads:
+            load.result(30)
+    assert scene.open.opened.count("one@3") == 1
+
+
+def test_others_answer_while_one_is_loaded(scene: Scene) -> None:
+    scene.place("one@3")
+    scene.open.gate.clear()
+    loading = threading.Thread(target=scene.repository.load, args=("one", "3"))
+    loading.start()
+    until(lambda: scene.repository.index()[2].state is State.LOADING)
+    assert scene.repository.find("one").version == "2"
+    assert scene.repository.ready
+    with pytest.raises(NotReadyError):
+        scene.repository.find("one@3")
+    scene.open.gate.set()
+    loading.join(30)
+    assert scene.repository.find("one").version == "3"
+
+
+def test_the_index_has_what_is_loaded_and_what_is_on_disk(scene: Scene) -> None:
+    scene.place("one@10")
+    scene.place("one@9", "bad")
+    with pytest.raises(LoadFailedError):
+        scene.repository.load("one", "9")
+    remove(scene.folder, "one", "1")
+    assert scene.repository.index() == [
+        Entry("one", "1", State.READY),
+        Entry("one", "2", State.READY),
+        Entry("one", "9", State.UNAVAILABLE, "bad"),
+        Entry("one", "10", State.UNAVAILABLE, "not loaded"),
+    ]
+
+
+def test_draining_is_not_ready_and_still_answers(scene: Scene) -> None:
+    scene.repository.drain()
+    assert not scene.repository.ready
+    assert scene.repository.report() == {"one@1": "draining", "one@2": "draining"}
+    assert scene.repository.find("one").version == "2"
+
+
+def test_nothing_is_loaded_once_it_is_closed(scene: Scene) -> None:
+    models = scene.repository.models
+    scene.repository.close(5)
+    assert all(model.closed.is_set() for model in models)
+    with pytest.raises(NotReadyError, match="stopping"):
+        scene.repository.load("one", "1")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import socket
 import time
@@ -13,7 +14,8 @@ import pytest
 import uvicorn
 
 from service.errors import StartError
-from service.server import _Server, serve
+from service.readiness import Readiness
+from service.server import _Server, run
 from service.settings import Settings
 from tests.service.bundles import Spec, write_bundle
 from tests.service.client import Client
@@ -43,7 +45,7 @@ def slow(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def server(slow: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     log = tmp_path_factory.mktemp("log") / "server.log"
-    with Server(slow, log, workers=1, max_batch=1, max_queue=16, max_inputs=16) as server:
+    with Server(slow, log, threads=1, max_batch=1, max_queue=16, max_inputs=16) as server:
         yield server
 
 
@@ -66,9 +68,9 @@ def test_misspelt_settings_are_named(slow: Path, tmp_path: Path) -> None:
 
 
 def test_bodies_far_over_the_limit(server: Server) -> None:
-    answer = httpx.post(f"{server.url}/forecast", content=b" " * (26 << 20))
+    answer = httpx.post(f"{server.url}/forecast", content=b" " * (80 << 20))
     assert (answer.status_code, answer.json()["error"]["type"]) == (413, "too_large")
-    parts = (b" " * (1 << 20) for _ in range(26))
+    parts = (b" " * (1 << 20) for _ in range(80))
     assert httpx.post(f"{server.url}/forecast", content=parts).status_code == 413
     assert httpx.post(f"{server.url}/forecast", json=BODY).status_code == 200
 
@@ -83,14 +85,14 @@ def test_a_full_queue_a_deadline_and_a_hang_up(server: Server) -> None:
     with ThreadPoolExecutor(1) as pool:
         accepted = pool.submit(post, large)
         until(lambda: server.metric(DEPTH) > 0)
-        full = post(large)
-        assert full.status_code == 429
-        assert int(full.headers["retry-after"]) >= 1
         assert post(BODY, timeout_ms=1).status_code == 504
         gone = server.metric(GONE)
         with pytest.raises(httpx.ReadTimeout):
             httpx.post(f"{server.url}/forecast", json=BODY, timeout=httpx.Timeout(60, read=0.001))
         until(lambda: server.metric(GONE) > gone)
+        full = post(large)
+        assert full.status_code == 429
+        assert int(full.headers["retry-after"]) >= 1
         assert accepted.result().status_code == 200
     until(lambda: server.metric(DEPTH) == 0)
 
@@ -123,7 +125,7 @@ def test_a_caller_who_sends_half_a_request(server: Server) -> None:
 
 def test_sigterm_finishes_what_was_accepted(slow: Path, tmp_path: Path) -> None:
     with (
-        Server(slow, tmp_path / "log", workers=1, max_batch=1) as server,
+        Server(slow, tmp_path / "log", threads=1, max_batch=1) as server,
         ThreadPoolExecutor(8) as pool,
     ):
         url = f"{server.url}/forecast"
@@ -158,7 +160,8 @@ def test_who_is_still_sending_when_the_grace_period_ends_is_told(
 
 def test_a_signal_says_at_once_that_the_server_is_not_ready(slow: Path) -> None:
     with Client(slow) as client:
-        server = _Server(uvicorn.Config(client.app), client.repository)
+        readiness = Readiness(client.repository)
+        server = _Server(uvicorn.Config(client.app), client.metrics, readiness)
         server.handle_exit(signal.SIGTERM, None)
         assert client.get("/readyz").status_code == 503
         assert (server.should_exit, server.force_exit) == (True, False)
@@ -177,4 +180,30 @@ def test_an_address_in_use(slow: Path) -> None:
         port = taken.getsockname()[1]
         settings = Settings(models=slow, port=port, device="cpu", log_level="error")
         with pytest.raises(StartError, match=f"cannot listen on 127.0.0.1:{port}: Address already"):
-            serve(settings)
+            run(settings)
+
+
+def test_probes_and_metrics_on_a_port_of_their_own(slow: Path, tmp_path: Path) -> None:
+    with Server(slow, tmp_path / "log", operations_port=0) as server:
+        until(lambda: server.log.count("http://127.0.0.1:") == 2)
+        ours, other = re.findall(r"http://127\.0\.0\.1:\d+", server.log)
+        for path in ("/healthz", "/readyz", "/metrics"):
+            # The port decides, not what the caller says it is.
+            claim = {"Host": httpx.URL(other).netloc.decode()}
+            assert httpx.get(ours + path, headers=claim).status_code == 404
+            assert httpx.get(other + path).status_code == 200
+        assert httpx.post(f"{other}/forecast", json=BODY).status_code == 404
+        assert httpx.get(f"{other}/docs").status_code == 404
+        assert httpx.post(f"{ours}/forecast", json=BODY).status_code == 200
+        assert server.stop() == 0
+
+
+def test_an_idle_connection_is_answered_once_more(slow: Path, tmp_path: Path) -> None:
+    with Server(slow, tmp_path / "log") as server, httpx.Client() as http:
+        url = f"{server.url}/forecast"
+        assert http.post(url, json=BODY).headers.get("connection") is None
+        server.process.send_signal(signal.SIGTERM)
+        until(lambda: "Shutting down" in server.log)
+        answer = http.post(url, json=BODY)
+        assert (answer.status_code, answer.headers["connection"]) == (200, "close")
+        assert server.wait() == 0

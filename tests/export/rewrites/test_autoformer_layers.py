@@ -46,7 +46,7 @@ def test_encoder_layer(config, first, float64, equal):
     expected = plain(tokens)
     found, mixed = rewritten(tokens)
     equal(found, expected.output)
-    assert torch.equal(mixed.lags, expected.lags)
+    assert torch.equal(mixed.attention.lags, expected.lags)
 
 
 @pytest.mark.parametrize("config", CONFIGS)
@@ -62,5 +62,5 @@ def test_decoder_layer(config, first, float64, equal):
     expected, found = plain(tokens, memory), rewritten(tokens, memory)
     equal(found.seasonal, expected.seasonal)
     equal(found.trend, expected.trend[:, -config.horizon :])
-    assert torch.equal(found.own.lags, expected.own.lags)
-    assert torch.equal(found.cross.lags, expected.cross.lags)
+    assert torch.equal(found.own.attention.lags, expected.own.lags)
+    assert torch.equal(found.cross.attention.lags, expected.cross.lags)

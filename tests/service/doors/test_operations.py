@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from bundle import layout
+from service.model import Model
 from service.schemas import ModelCard
 from tests.service.bundles import Spec, write_bundle
 from tests.service.client import Client
@@ -14,11 +15,15 @@ def test_models_describe_themselves(client: Client) -> None:
     cards = {card["name"]: card for card in client.get("/models").json()}
     multi = cards["multi"]
     assert multi["channels"] == ["load", "wind"]
-    assert (multi["context"], multi["horizon"], multi["max_horizon"]) == (8, 4, 4)
+    assert (multi["context"], multi["horizon"], multi["max_horizon"]) == (8, 4, 16)
     assert multi["attention"] == ["encoder.0.self", "encoder.1.self", "decoder.0.cross"]
     assert multi["provider"] == "CPUExecutionProvider"
     assert (multi["frequency"], multi["needs_timestamps"]) == ("h", False)
     assert cards["calendar"]["needs_timestamps"]
+    assert not multi["quantiles"]
+    assert multi["calibration"] is None
+    assert cards["calibrated"]["quantiles"]
+    assert cards["calibrated"]["calibration"]["steps"] == 12
     assert cards["repeat"]["versions"] == ["1", "10"]
     assert cards["repeat"]["version"] == "10"
     assert set(multi) == set(ModelCard.model_fields)
@@ -56,6 +61,16 @@ def test_draining_is_not_ready(tmp_path: Path) -> None:
         assert client.get("/readyz").json()["models"] == {"repeat@1": "draining"}
         assert client.get("/healthz").status_code == 200
         assert client.forecast({"inputs": [{"series": [1.0] * 8}]}).status_code == 200
+
+
+def test_a_model_that_failed_is_not_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_bundle(tmp_path, Spec())
+    with Client(tmp_path) as client:
+        monkeypatch.setattr(Model, "failure", property(lambda _: "the device is lost"))
+        answer = client.get("/readyz")
+        assert (answer.status_code, answer.json()["ready"]) == (503, False)
+        assert answer.json()["models"] == {"repeat@1": "the device is lost"}
+        assert "foretell_ready 0.0" in client.get("/metrics").text
 
 
 @pytest.mark.parametrize("path", ["/", "/docs", "/openapi.json"])

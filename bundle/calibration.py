@@ -1,0 +1,165 @@
+"""Split-conformal calibration: the rules of finite samples, and what a bundle stores.
+
+The quantile of a forecast is the forecast plus an offset in units of the scale of its own history:
+`forecast + scale(history) * offset[level, step, channel]`. The offsets are order statistics of the
+errors that the model made in the validation split, in the same units.
+"""
+
+from __future__ import annotations
+
+import math
+import zipfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bundle.errors import BundleError
+from bundle.layout import CALIBRATION
+from bundle.manifest import Manifest
+
+Floats = NDArray[np.floating]
+
+# What is asked for most is stored exactly; in between, a line through a tail errs outwards.
+_TAIL = (0.001, 0.0025, 0.005, 0.01, 0.025)
+_MIDDLE = tuple(step / 20 for step in range(1, 20))
+_LEVELS = (*_TAIL, *_MIDDLE, *(1 - level for level in _TAIL))
+# Far below the distance of two ranks, far above the rounding of a product.
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """Offsets of a model's quantiles.
+
+    Attributes:
+        levels: `[levels]` float64, increasing.
+        offsets: `[levels, steps, channels]` float32, in units of the history's scale; they never
+            decrease with the level.
+    """
+
+    levels: NDArray[np.float64]
+    offsets: NDArray[np.float32]
+
+    def at(self, levels: NDArray[np.float64], steps: int) -> NDArray[np.float64]:
+        """Offsets of any levels, on the line between the stored ones around each.
+
+        Args:
+            levels: `[levels]`, none beyond the stored ones.
+            steps: How many, from the first.
+
+        Returns:
+            `[levels, steps, channels]`.
+        """
+        position = np.interp(levels, self.levels, np.arange(len(self.levels)))
+        below = np.minimum(position.astype(np.int64), len(self.levels) - 2)
+        share = (position - below)[:, None, None]
+        lower = self.offsets[below, :steps].astype(np.float64)
+        upper = self.offsets[below + 1, :steps].astype(np.float64)
+        # Rounding must not carry an offset beyond its upper neighbour.
+        return np.minimum(lower + (upper - lower) * share, upper)
+
+
+def scale(history: Floats, floor: Floats) -> NDArray[np.float64]:
+    """How much a history moves: its standard deviation.
+
+    Args:
+        history: `[windows, context, channels]` in the user's units.
+        floor: `[channels]`, what is taken for a history that moves less.
+
+    Returns:
+        `[windows, 1, channels]`.
+    """
+    deviation: NDArray[np.float64] = history.astype(np.float64).std(axis=1, keepdims=True)
+    return np.maximum(deviation, floor)
+
+
+def bounds(windows: int) -> tuple[float, float]:
+    """The lowest and the highest level that so many errors bear."""
+    return 1 / (windows + 1), windows / (windows + 1)
+
+
+def rank(level: float, windows: int) -> int:
+    """Which of so many sorted errors, counted from 1, is the quantile.
+
+    A further error, exchangeable with them, is at most this one with a probability of at least
+    `level` for levels from one half on, and below it with a probability of at most `level` for
+    lower ones. Levels beyond the `bounds` get the first or the last.
+    """
+    place = level * (windows + 1)
+    outward = math.floor(place + _ROUNDING) if level < 0.5 else math.ceil(place - _ROUNDING)
+    return min(max(outward, 1), windows)
+
+
+def stored_levels(windows: Iterable[int]) -> NDArray[np.float64]:
+    """Levels to store for passes that have so many errors each: all that any of them bears.
+
+    The bounds of every pass are among them, so that no line leaves what its errors bear.
+    """
+    limits = [bounds(count) for count in windows]
+    lowest, highest = min(low for low, _ in limits), max(high for _, high in limits)
+    within = [level for level in _LEVELS if lowest <= level <= highest]
+    return np.unique([*within, *(limit for pair in limits for limit in pair)])
+
+
+def order_statistics(errors: Floats, levels: Iterable[float]) -> NDArray[np.float32]:
+    """Offsets from errors.
+
+    Args:
+        errors: `[windows, steps, channels]`, actual less forecast, in units of the scale.
+        levels: Of the quantiles.
+
+    Returns:
+        `[levels, steps, channels]`.
+    """
+    places = [rank(level, len(errors)) - 1 for level in levels]
+    return np.sort(errors, axis=0)[places].astype(np.float32)
+
+
+def write(folder: Path, calibration: Calibration) -> None:
+    """Write a bundle's calibration file."""
+    np.savez(
+        folder / CALIBRATION,
+        allow_pickle=False,
+        levels=calibration.levels,
+        offsets=calibration.offsets,
+    )
+
+
+def read(folder: Path, manifest: Manifest) -> Calibration | None:
+    """Read a bundle's calibration.
+
+    Args:
+        folder: The bundle.
+        manifest: Its manifest, which says what the file must hold.
+
+    Returns:
+        None if the manifest says that there is none.
+
+    Raises:
+        BundleError: the file cannot be read, or it does not hold what the manifest says.
+    """
+    report = manifest.calibration
+    if report is None:
+        return None
+    path = folder / CALIBRATION
+    try:
+        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
+            levels, offsets = file["levels"], file["offsets"]
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
+        raise BundleError(f"{path}: cannot be read: {error}") from error
+    if levels.dtype != np.float64 or levels.ndim != 1 or len(levels) < 2:
+        raise BundleError(f"{path}: levels: expected at least 2 in float64")
+    expected = (len(levels), report.steps, len(manifest.channels))
+    if offsets.dtype != np.float32 or offsets.shape != expected:
+        raise BundleError(
+            f"{path}: offsets: expected {expected} in float32, got {offsets.shape} in "
+            f"{offsets.dtype}"
+        )
+    if not (np.isfinite(levels).all() and np.isfinite(offsets).all()):
+        raise BundleError(f"{path}: levels and offsets must be finite")
+    if not (np.all(np.diff(levels) > 0) and np.all(np.diff(offsets, axis=0) >= 0)):
+        raise BundleError(f"{path}: levels and offsets must increase")
+    return Calibration(levels, offsets)

@@ -1,0 +1,138 @@
+"""Whether timestamps keep a frequency, where they break it, and which one they keep."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bundle.errors import FrequencyError
+from bundle.frequency import Edge, Frequency, Unit, is_month_end
+from bundle.timestamps import Timestamps, day_of_week
+
+_DAY = 86400
+_MONTHLY = {Unit.MONTH: 1, Unit.QUARTER: 3, Unit.YEAR: 12}
+_FIXED = {Unit.WEEK: 7 * _DAY, Unit.DAY: _DAY, Unit.HOUR: 3600, Unit.MINUTE: 60, Unit.SECOND: 1}
+
+
+@dataclass(frozen=True)
+class Irregularity:
+    """The first timestamp that breaks a frequency.
+
+    Attributes:
+        index: Its position in the series.
+        kind: `gap` (steps are missing before it), `duplicate`, `order` (it goes back in time) or
+            `misaligned` (it lies between two steps).
+        expected: The timestamp that should stand there.
+    """
+
+    index: int
+    kind: Literal["gap", "duplicate", "order", "misaligned"]
+    expected: np.datetime64
+
+
+def origin(frequency: Frequency, timestamps: Timestamps) -> int:
+    """Index of the timestamp from which to count the steps of a series.
+
+    It is the first one, but for months on the 29th or 30th: the last day of a short month does not
+    tell on which day the others are.
+    """
+    if frequency.unit not in _MONTHLY or frequency.edge is not None:
+        return 0
+    inside = np.flatnonzero(~is_month_end(timestamps))
+    if not len(inside) or not inside[0]:
+        return 0
+    index, length = int(inside[0]), len(timestamps)
+    from_first = frequency.steps_from(timestamps[0], length)
+    from_inside = frequency.steps_from(timestamps[index], length, first=-index)
+    better = (from_inside == timestamps).sum() > (from_first == timestamps).sum()
+    return index if better else 0
+
+
+def first_irregularity(frequency: Frequency, timestamps: Timestamps) -> Irregularity | None:
+    """The first timestamp that is not one step after the one before it, or None."""
+    if not len(timestamps):
+        return None
+    found = timestamps.astype("M8[us]")
+    first = origin(frequency, found)
+    expected = frequency.steps_from(found[first], len(found), first=-first)
+    wrong = np.flatnonzero(found != expected)
+    if not len(wrong):
+        return None
+    index = int(wrong[0])
+    step = frequency.step_of(found[index], found[first])
+    kind: Literal["gap", "duplicate", "order", "misaligned"]
+    if index and found[index] == found[index - 1]:
+        kind = "duplicate"
+    elif index and found[index] < found[index - 1]:
+        kind = "order"
+    elif step is not None and step > index - first:
+        kind = "gap"
+    else:
+        kind = "misaligned"
+    return Irregularity(index, kind, expected[index])
+
+
+def infer(timestamps: Timestamps) -> Frequency:
+    """Find the spacing most steps have; `first_irregularity` then finds the steps without it.
+
+    Raises:
+        FrequencyError: fewer than three timestamps, or a spacing below one second.
+    """
+    if len(timestamps) < 3:
+        raise FrequencyError("a frequency needs at least three timestamps")
+    seconds = np.diff(timestamps).astype("m8[us]").astype(np.int64) / 1e6
+    if not (seconds > 0).any():
+        raise FrequencyError("no timestamp is later than the one before it")
+    step, count = _most_common(seconds[seconds > 0])
+    if np.median(seconds) >= 28 * _DAY and not _are_equal_days_apart(timestamps):
+        return _infer_months(timestamps)
+    if step < 1 or step != int(step):
+        raise FrequencyError(f"a spacing of {step:g} seconds is no whole number of seconds")
+    business_days, business_count = _most_common_business_days(timestamps)
+    if business_count > count:
+        return Frequency(Unit.BUSINESS_DAY, business_days)
+    unit = next(unit for unit, length in _FIXED.items() if step % length == 0)
+    anchor = int(day_of_week(timestamps[:1])[0]) if unit is Unit.WEEK else None
+    return Frequency(unit, int(step) // _FIXED[unit], anchor=anchor)
+
+
+def _infer_months(timestamps: Timestamps) -> Frequency:
+    spacing, _ = _most_common(np.diff(timestamps.astype("M8[M]")).astype(np.int64))
+    months = max(int(spacing), 1)
+    unit = next(unit for unit in reversed(_MONTHLY) if months % _MONTHLY[unit] == 0)
+    edge: Edge | None = None
+    if (_day_of_month(timestamps) == 1).all():
+        edge = "start"
+    elif is_month_end(timestamps).all():
+        edge = "end"
+    return Frequency(unit, months // _MONTHLY[unit], edge)
+
+
+def _most_common_business_days(timestamps: Timestamps) -> tuple[int, int]:
+    """The business days most steps take, and how many do; (0, 0) where weekends have steps."""
+    days = timestamps.astype("M8[D]")
+    if (day_of_week(days) >= 5).any() or len(np.unique(timestamps - days)) > 1:
+        return 0, 0
+    steps = np.busday_count(days[:-1], days[1:])
+    spacing, count = _most_common(steps[steps > 0]) if (steps > 0).any() else (0, 0)
+    return int(spacing), count
+
+
+def _most_common(values: NDArray[np.floating] | NDArray[np.integer]) -> tuple[float, int]:
+    found, counts = np.unique(values, return_counts=True)
+    best = int(counts.argmax())
+    return float(found[best]), int(counts[best])
+
+
+def _are_equal_days_apart(timestamps: Timestamps) -> bool:
+    """Whether steps of a month or more are a fixed number of days (four weeks) and no months."""
+    aligned = len(set(_day_of_month(timestamps))) == 1 or bool(is_month_end(timestamps).all())
+    return not aligned and len(set(np.diff(timestamps))) == 1
+
+
+def _day_of_month(timestamps: Timestamps) -> NDArray[np.int64]:
+    days = timestamps.astype("M8[D]")
+    return np.asarray((days - timestamps.astype("M8[M]").astype("M8[D]")).astype(np.int64) + 1)

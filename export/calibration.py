@@ -1,0 +1,196 @@
+"""Split-conformal calibration of a model's quantiles, on the exported graph.
+
+The errors of the first pass over the horizon are those of at most `WINDOWS` windows of the
+validation split, evenly spaced. A longer horizon is rolled forward on the model's own forecasts:
+its errors are those of at most `ROLLED_WINDOWS` windows, evenly spaced, that were rolled in the
+same way, with the calendar of their rows. A window costs a run of the graph for each pass, and
+the next one differs from it by a row: more of them would cost time and tell little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import takewhile
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from bundle.calibration import Calibration, bounds, order_statistics, scale, stored_levels
+from bundle.manifest import CalibrationReport, Coverage
+from export.runtime import Graph
+from export.windows import windows_in
+from models.checkpoint import CheckpointInfo
+from models.data.splits import Rows
+from models.data.table import Table
+from models.data.windows import Batch, Windows
+
+ROLL = 4
+WINDOWS = 1024
+ROLLED_WINDOWS = 256
+# A channel that hardly moves, a broken sensor say, may move again.
+FLOOR = 0.1
+# Fewer errors bear no interval of 90%.
+_LEAST_WINDOWS = 20
+_BATCH = 64
+_MEASURED = (0.8, 0.95)
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Errors of one pass over the horizon.
+
+    Attributes:
+        first_step: Its first step ahead, from 0.
+        scaled: `[windows, horizon, channels]` float32, actual less forecast, in units of `scale`.
+        scale: `[windows, 1, channels]`, that of each window's history, in the user's units.
+    """
+
+    first_step: int
+    scaled: NDArray[np.float32]
+    scale: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.scaled)
+
+    def finite(self) -> bool:
+        """Whether every error is."""
+        return bool(np.isfinite(self.scaled).all())
+
+
+def calibrate(
+    graph: Graph, info: CheckpointInfo, table: Table, roll: int
+) -> tuple[Calibration, CalibrationReport] | None:
+    """Calibrate quantiles on the validation split and measure them on the test split.
+
+    Args:
+        graph: The exported graph.
+        info: Of the checkpoint it was made of, with the splits of its data.
+        table: That data.
+        roll: Most passes over the horizon to calibrate; fewer where the validation split is too
+            short for them.
+
+    Returns:
+        None if the data is not known, or if its validation split has fewer than 20 windows.
+    """
+    if info.data is None:
+        return None
+    rows = info.data.splits.validation
+    passes = min(roll, _most_passes(info, rows))
+    if not passes:
+        return None
+    # A model may carry itself off when it goes on from its own forecasts.
+    found = list(takewhile(Errors.finite, errors(graph, info, table, rows, passes)))
+    if not found:
+        return None
+    counts = tuple(len(part) for part in found)
+    levels = stored_levels(counts)
+    offsets = [order_statistics(part.scaled, levels) for part in found]
+    calibration = Calibration(levels, np.concatenate(offsets, axis=1))
+    targets, horizon = rows[1] - rows[0] - info.config.context, info.config.horizon
+    report = CalibrationReport(
+        floor=FLOOR,
+        steps=calibration.offsets.shape[1],
+        windows=counts,
+        disjoint=tuple(
+            min(count, targets // (number * horizon)) for number, count in enumerate(counts, 1)
+        ),
+        coverage=tuple(_measure(graph, info, table, calibration, counts)),
+    )
+    return calibration, report
+
+
+def errors(
+    graph: Graph, info: CheckpointInfo, table: Table, rows: Rows, passes: int
+) -> Iterator[Errors]:
+    """Errors in some rows, pass by pass; the rows must hold a window of all passes."""
+    windows = windows_in(info, table, rows, info.config.horizon)
+    yield from _errors(graph, info, windows, WINDOWS)
+    if passes > 1:
+        windows = windows_in(info, table, rows, passes * info.config.horizon)
+        yield from list(_errors(graph, info, windows, ROLLED_WINDOWS))[1:]
+
+
+def _errors(graph: Graph, info: CheckpointInfo, windows: Windows, most: int) -> Iterator[Errors]:
+    """Errors of evenly spaced windows, pass by pass."""
+    horizon = info.config.horizon
+    floor = FLOOR * np.array(info.scaler.std)
+    chosen = np.linspace(0, len(windows) - 1, min(most, len(windows))).round().astype(np.int64)
+    scaled, scales = [], []
+    for start in range(0, len(chosen), _BATCH):
+        batch = windows.batch(torch.from_numpy(chosen[start : start + _BATCH]))
+        error = batch.target.numpy().astype(np.float64) - roll_forward(graph, batch, horizon)
+        scales.append(scale(batch.history.numpy(), floor))
+        with np.errstate(over="ignore"):
+            scaled.append((error / scales[-1]).astype(np.float32))
+    together = np.concatenate(scaled)
+    for first_step in range(0, windows.horizon, horizon):
+        yield Errors(
+            first_step, together[:, first_step : first_step + horizon], np.concatenate(scales)
+        )
+
+
+def roll_forward(graph: Graph, batch: Batch, horizon: int) -> NDArray[np.float32]:
+    """Forecast windows whose future is longer than the horizon, on the model's own forecasts.
+
+    Args:
+        graph: Forecasts `horizon` steps.
+        batch: Windows; their future is a whole number of horizons.
+        horizon: The model's.
+
+    Returns:
+        `[batch, future, channels]` in the user's units.
+    """
+    known = batch.history.numpy()
+    context = known.shape[1]
+    calendar = None
+    if batch.history_calendar is not None and batch.future_calendar is not None:
+        calendar = torch.cat([batch.history_calendar, batch.future_calendar], dim=1).numpy()
+    for first in range(0, batch.target.shape[1], horizon):
+        last = first + context
+        seen = known[:, first:last]
+        if calendar is None:
+            forecast = graph.forecast(seen)
+        else:
+            times = calendar[:, first : last + horizon]
+            forecast = graph.forecast(seen, times[:, :context], times[:, context:])
+        known = np.concatenate([known, forecast], axis=1)
+    return known[:, context:]
+
+
+def _most_passes(info: CheckpointInfo, rows: Rows) -> int:
+    steps = rows[1] - rows[0] - info.config.context - _LEAST_WINDOWS + 1
+    return max(0, steps // info.config.horizon)
+
+
+def _measure(
+    graph: Graph,
+    info: CheckpointInfo,
+    table: Table,
+    calibration: Calibration,
+    counts: tuple[int, ...],
+) -> Iterator[Coverage]:
+    """Coverage of the passes that the test split is long enough for."""
+    assert info.data is not None  # noqa: S101 - what `calibrate` makes sure of
+    rows = info.data.splits.test
+    passes = min(len(counts), _most_passes(info, rows))
+    if not passes:
+        return
+    std = np.array(info.scaler.std)
+    for part, count in zip(errors(graph, info, table, rows, passes), counts, strict=False):
+        steps = slice(part.first_step, part.first_step + info.config.horizon)
+        for level in _MEASURED:
+            tails = np.array([(1 - level) / 2, (1 + level) / 2])
+            if tails[0] < bounds(count)[0]:
+                continue
+            low, high = calibration.at(tails, steps.stop)[:, steps]
+            inside = (part.scaled >= low) & (part.scaled <= high)
+            yield Coverage(
+                level=level,
+                first_step=steps.start + 1,
+                last_step=steps.stop,
+                windows=len(part),
+                coverage=float(inside.mean()),
+                width=float(((high - low) * part.scale / std).mean()),
+            )

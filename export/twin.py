@@ -1,0 +1,77 @@
+"""A graph in half precision as a CPU can run it: every result rounded, no sum."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import onnx
+from onnx import AttributeProto, NodeProto, TensorProto, helper, numpy_helper, shape_inference
+
+from bundle.manifest import Precision
+
+_HALVES: dict[int, Precision] = {
+    TensorProto.FLOAT16: "float16",
+    TensorProto.BFLOAT16: "bfloat16",
+}
+
+
+def half_precision(graph: onnx.ModelProto) -> Precision | None:
+    """The half precision that some of a graph's weights have, if so."""
+    types = (weight.data_type for weight in graph.graph.initializer)
+    return next((_HALVES[kind] for kind in types if kind in _HALVES), None)
+
+
+def float32_twin(graph: onnx.ModelProto) -> onnx.ModelProto:
+    """The same function in float32, with each result of half precision rounded to it.
+
+    That is what a GPU's matrix units do: they multiply numbers of half precision exactly and add in
+    float32. The CPU's kernels are float32, or missing.
+
+    Args:
+        graph: With its weights loaded.
+    """
+    types = _types(graph)
+    twin = onnx.ModelProto()
+    twin.CopyFrom(graph)
+    twin.graph.ClearField("node")
+    twin.graph.ClearField("value_info")
+    for weight in twin.graph.initializer:
+        if weight.data_type in _HALVES:
+            weight.CopyFrom(_widened(weight))
+    for node in graph.graph.node:
+        twin.graph.node.extend(_rounded(node, types))
+    return twin
+
+
+def _types(graph: onnx.ModelProto) -> dict[str, int]:
+    """Element type of each value by name."""
+    inferred = shape_inference.infer_shapes(graph, strict_mode=True).graph
+    values = (*inferred.value_info, *inferred.input, *inferred.output)
+    types = {value.name: value.type.tensor_type.elem_type for value in values}
+    return types | {weight.name: weight.data_type for weight in inferred.initializer}
+
+
+def _rounded(node: NodeProto, types: dict[str, int]) -> Iterator[NodeProto]:
+    """A node with float32 in and out, and the rounding of what was half precision."""
+    own = NodeProto()
+    own.CopyFrom(node)
+    for attribute in own.attribute:
+        if attribute.type == AttributeProto.TENSOR and attribute.t.data_type in _HALVES:
+            attribute.t.CopyFrom(_widened(attribute.t))
+        if node.op_type == "Cast" and attribute.i in _HALVES:
+            attribute.i = TensorProto.FLOAT
+    roundings = []
+    for place, name in enumerate(node.output):
+        if types.get(name) in _HALVES:
+            exact, half = f"{name}.exact", f"{name}.half"
+            own.output[place] = exact
+            roundings.append(helper.make_node("Cast", [exact], [half], to=types[name]))
+            roundings.append(helper.make_node("Cast", [half], [name], to=TensorProto.FLOAT))
+    yield own
+    yield from roundings
+
+
+def _widened(tensor: TensorProto) -> TensorProto:
+    values = numpy_helper.to_array(tensor).astype(np.float32)
+    return numpy_helper.from_array(values, tensor.name)

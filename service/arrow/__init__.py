@@ -1,0 +1,1 @@
+"""Series in Arrow's streaming format; needs the extra `arrow`, and is imported on first use."""

@@ -1,0 +1,186 @@
+"""The columns of a table in long form: `unique_id`, `ds`, and one a channel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from bundle.frequency import Frequency
+from bundle.timestamps import Timestamps
+from service.clocks import Clock, FixedClock, ZoneClock
+from service.errors import InvalidInputError
+from service.zones import find_zone, offsets_at
+
+ID, TIME, TARGET = "unique_id", "ds", "y"
+
+_NAMES = (
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_string_view,
+    pa.types.is_integer,
+)
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Which rows of a table belong to which series.
+
+    Attributes:
+        ids: `[series]`, in order of appearance.
+        rows: `[rows]`, the table's rows series by series, each in the table's order.
+        starts: `[series + 1]`, where each series begins in `rows`, and its end.
+    """
+
+    ids: pa.Array
+    rows: NDArray[np.int64]
+    starts: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def of(self, series: int) -> NDArray[np.int64]:
+        """The rows of a series."""
+        return self.rows[self.starts[series] : self.starts[series + 1]]
+
+
+@dataclass(frozen=True)
+class Times:
+    """The column of timestamps.
+
+    Attributes:
+        steps: `[rows]`, as the clock takes them; NaT where one is missing.
+        clock: Tells their wall-clock times.
+        kind: The column's type, for the answer.
+    """
+
+    steps: Timestamps
+    clock: Clock
+    kind: pa.DataType
+
+
+def read_groups(table: pa.Table) -> Groups:
+    """Find the series.
+
+    Raises:
+        InvalidInputError: the column is missing, has nulls or a type that names nothing, or the
+            table is empty.
+    """
+    column = _column(table, ID)
+    if not table.num_rows:
+        raise InvalidInputError("expected at least one row", param=ID)
+    if column.null_count:
+        raise InvalidInputError("expected a value in every row, got null", param=_null(column, ID))
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if not any(is_it(kind) for is_it in _NAMES):
+        raise InvalidInputError(f"expected strings or integers, got {kind}", param=ID)
+    if pa.types.is_string_view(kind):
+        # Which Arrow does not encode.
+        column = column.cast(pa.large_string())
+    if not pa.types.is_dictionary(column.type):
+        column = column.dictionary_encode()
+    encoded = column.unify_dictionaries().combine_chunks()
+    codes = encoded.indices.cast(pa.int64()).to_numpy()
+    rows = np.arange(len(codes))
+    if len(np.unique(codes)) != 1 + np.count_nonzero(codes[1:] != codes[:-1]):
+        rows = np.argsort(codes, kind="stable")
+        codes = codes[rows]
+    starts = np.flatnonzero(np.concatenate([[True], codes[1:] != codes[:-1]]))
+    ids = encoded.dictionary.take(pa.array(codes[starts]))
+    return Groups(ids, rows, np.append(starts, len(codes)))
+
+
+def read_times(table: pa.Table, frequency: Frequency) -> Times | None:
+    """The timestamps, if the table has any.
+
+    Args:
+        table: The table.
+        frequency: The model's.
+
+    Raises:
+        InvalidInputError: the column is of another type, or of a time zone nobody knows.
+    """
+    if TIME not in table.column_names:
+        return None
+    column = _column(table, TIME)
+    kind = column.type
+    if not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
+        raise InvalidInputError(f"expected timestamps or dates, got {kind}", param=TIME)
+    try:
+        moments = column.cast(pa.timestamp("us", getattr(kind, "tz", None))).to_numpy()
+    except pa.ArrowInvalid as error:
+        raise InvalidInputError(str(error)[:200], param=TIME) from None
+    moments = moments.astype("M8[us]")
+    clock = _clock(getattr(kind, "tz", None), frequency)
+    if isinstance(clock, FixedClock):
+        return Times(moments + np.timedelta64(clock.offset or timedelta()), clock, kind)
+    assert isinstance(clock, ZoneClock)  # noqa: S101 - the only other
+    if clock.in_utc:
+        return Times(moments, clock, kind)
+    known = ~np.isnat(moments)
+    steps = moments.copy()
+    steps[known] += offsets_at(moments[known], clock.zone)
+    return Times(steps, clock, kind)
+
+
+def read_values(table: pa.Table, channels: Sequence[str]) -> list[NDArray[np.float64]]:
+    """The values `[rows]` of each channel, NaN where one is missing.
+
+    The one channel of a univariate model may also be called `y`.
+
+    Raises:
+        InvalidInputError: a column is missing or holds no numbers, or a value is too large for
+            float32.
+    """
+    if (
+        len(channels) == 1
+        and channels[0] not in table.column_names
+        and TARGET in table.column_names
+    ):
+        channels = (TARGET,)
+    return [_values(table, name) for name in channels]
+
+
+def _values(table: pa.Table, name: str) -> NDArray[np.float64]:
+    column = _column(table, name)
+    if not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type)):
+        raise InvalidInputError(f"expected a column of numbers, got {column.type}", param=name)
+    values: NDArray[np.float64] = column.cast(pa.float64(), safe=False).to_numpy()
+    wrong = np.abs(values) > _LARGEST
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise InvalidInputError(
+            f"expected a finite number of at most 3.4e38 (float32), got {values[row]}",
+            param=f"{name}[{row}]",
+        )
+    return values
+
+
+def _column(table: pa.Table, name: str) -> pa.ChunkedArray:
+    if table.column_names.count(name) != 1:
+        found = ", ".join(table.column_names[:20])
+        raise InvalidInputError(
+            f"expected one column of this name; the table has {found or 'none'}", param=name
+        )
+    return table.column(name)
+
+
+def _null(column: pa.ChunkedArray, name: str) -> str:
+    return f"{name}[{pc.index(pc.is_null(column), True).as_py()}]"
+
+
+def _clock(zone: str | None, frequency: Frequency) -> Clock:
+    if zone is None:
+        return FixedClock(None)
+    if zone[:1] in "+-":
+        hours, _, minutes = zone[1:].partition(":")
+        if (hours + minutes).isdecimal() and len(hours + minutes) == 4:
+            offset = timedelta(hours=int(hours), minutes=int(minutes))
+            return FixedClock(-offset if zone[0] == "-" else offset)
+    return ZoneClock(find_zone(zone, TIME), in_utc=frequency.sub_daily)

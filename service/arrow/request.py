@@ -1,0 +1,93 @@
+"""A request whose body is a table; what the main door needs of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from service.arrow.decode import Request, decode
+from service.arrow.encode import encode
+from service.arrow.stream import read_table
+from service.decode import Job
+from service.encode import answer_bytes
+from service.errors import InvalidInputError
+from service.model import Model
+from service.schemas import ForecastOptions, TableOptions
+from service.session import Arrays
+from service.settings import Settings
+from service.validation import validate
+
+# Of a value; a table of `max_body_bytes` cannot have more rows than this lets through.
+_SMALLEST = 2
+
+
+class TableRequest:
+    """A table and the options in the URL, before its model is known.
+
+    Args:
+        body: The stream.
+        query: The URL's parameters.
+        settings: Limits.
+
+    Raises:
+        UnreadableError: the body is no Arrow stream.
+        InvalidInputError: a parameter is unknown or wrong.
+    """
+
+    def __init__(
+        self, body: bytes | bytearray, query: Mapping[str, str], settings: Settings
+    ) -> None:
+        for name in query:
+            if name not in TableOptions.model_fields:
+                raise InvalidInputError(
+                    f"expected one of {', '.join(TableOptions.model_fields)}, got {name[:60]!r}",
+                    param="query",
+                )
+        self._options = validate(TableOptions, dict(query), "query")
+        self._table = read_table(body, settings.max_body_bytes // _SMALLEST)
+
+    @property
+    def model(self) -> str | None:
+        """The model it names."""
+        return self._options.model
+
+    def decode(self, model: Model, settings: Settings) -> TableAnswering:
+        """Read the table.
+
+        Raises:
+            InvalidInputError: it does not fit the model; `NotSupportedError` likewise.
+        """
+        given = self._options
+        options = validate(
+            ForecastOptions,
+            {"horizon": given.horizon, "quantiles": given.quantiles, "missing": given.missing},
+            "query",
+        )
+        return TableAnswering(decode(self._table, options, model, settings))
+
+
+class TableAnswering:
+    """A table that was read.
+
+    Args:
+        request: What was read.
+    """
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+
+    @property
+    def job(self) -> Job:
+        """What to do."""
+        return self._request.job
+
+    def answer_bytes(self, outputs: Arrays) -> int:
+        """At least how many bytes of numbers the answer will hold."""
+        return answer_bytes(self.job, outputs)
+
+    def encode(self, outputs: Arrays) -> bytes:
+        """Write the answer.
+
+        Raises:
+            ServiceError: no series has a forecast; it is the first one's error.
+        """
+        return encode(self._request, outputs)

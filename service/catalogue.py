@@ -1,0 +1,91 @@
+"""The bundles on disk."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from pathlib import Path
+
+from bundle import layout
+from bundle.errors import BundleError
+from service.errors import UnknownModelError, UnknownVersionError
+
+Fingerprints = dict[str, dict[str, str]]
+
+
+class Catalogue:
+    """What a repository's folder holds; hidden folders and those without a manifest do not count.
+
+    Args:
+        folder: `<folder>/<name>/<version>/` are bundles.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def bundle(self, name: str, version: str) -> Path:
+        """The folder of a bundle."""
+        return self.folder / name / version
+
+    def has(self, name: str, version: str) -> bool:
+        """Whether a bundle is there."""
+        return (self.bundle(name, version) / layout.MANIFEST).is_file()
+
+    def versions(self) -> list[tuple[str, str]]:
+        """Name and version of every bundle; none if the folder cannot be read."""
+        try:
+            return [
+                (name, version)
+                for name in layout.model_names(self.folder)
+                for version in layout.versions(self.folder, name)
+            ]
+        except (BundleError, OSError):
+            return []
+
+    def find(self, name: str, version: str | None = None) -> list[str]:
+        """Versions of a model, oldest first.
+
+        Raises:
+            UnknownModelError: there is none.
+            UnknownVersionError: there are some, and not the given one.
+        """
+        versions = [own for known, own in self.versions() if known == name]
+        if not versions:
+            raise UnknownModelError(f"the repository has no model {name[:64]!r}", param="model")
+        if version is not None and version not in versions:
+            raise UnknownVersionError(
+                f"the repository has no version {version[:32]!r} of {name}, but "
+                f"{', '.join(versions)}",
+                param="model",
+            )
+        return versions
+
+    def fingerprint(self, name: str, version: str) -> str:
+        """What differs when a bundle was changed: its manifest's sum, and how much was copied.
+
+        Raises:
+            OSError: there is no such bundle.
+        """
+        folder = self.bundle(name, version)
+        size = sum(file.stat().st_size for file in folder.iterdir())
+        return f"{sha256((folder / layout.MANIFEST).read_bytes()).hexdigest()}-{size}"
+
+    def fingerprints(self) -> Fingerprints:
+        """Fingerprints of all bundles, by name and version.
+
+        Raises:
+            BundleError: there is no such folder.
+            OSError: it cannot be read.
+        """
+        found: Fingerprints = {}
+        for name in layout.model_names(self.folder):
+            for version in layout.versions(self.folder, name):
+                try:
+                    fingerprint = self.fingerprint(name, version)
+                except FileNotFoundError:
+                    # It went at this moment.
+                    continue
+                except OSError as error:
+                    # Whoever tries to load it says so.
+                    fingerprint = str(error)
+                found.setdefault(name, {})[version] = fingerprint
+        return found

@@ -1,0 +1,152 @@
+"""Connections that nobody can hold for ever: bounded in number, and in how slow they may be."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+import orjson
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from service.failures import error_fields
+from service.metrics import Metrics
+
+# The headers that clients and proxies send take a few kilobytes.
+_MOST_HEADER_BYTES = 64 * 1024
+# From the beginning of the end to the close of a connection nothing came on.
+_LINGER_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What every connection keeps to.
+
+    Attributes:
+        connections: Most that are open at a time.
+        seconds: Time a caller has to send the headers of a request, or the rest of a body that the
+            answer did not wait for, and to take something of an answer.
+        free_port: A port of the server whose connections are never too many, if there is one.
+    """
+
+    connections: int
+    seconds: float
+    free_port: int | None = None
+
+
+class Connection(HttpToolsProtocol):
+    """HTTP/1.1 over one connection.
+
+    How long a body may take is not known here: the door that reads it has a deadline.
+
+    Args:
+        limits: What it keeps to.
+        metrics: Where it is counted if it does not.
+        config: As for the class it extends, like the arguments that follow.
+    """
+
+    def __init__(
+        self,
+        limits: Limits,
+        metrics: Metrics,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._limits = limits
+        self._metrics = metrics
+        self._stopping = False
+        self._header_bytes = 0
+        self._owed: object = None
+        self._owed_since: float | None = None
+        self._unsent = 0
+        self._unsent_since = 0.0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Serve a connection, or refuse it."""
+        super().connection_made(transport)
+        limits = self._limits
+        is_free = self.server is not None and self.server[1] == limits.free_port
+        if len(self.connections) > limits.connections and not is_free:
+            self._refuse("too_many", HTTPStatus.SERVICE_UNAVAILABLE, "too many connections")
+
+    def data_received(self, data: bytes) -> None:
+        """Read what came of a request."""
+        scope = self.scope
+        super().data_received(data)
+        if self.scope is scope and not self._headers_complete():
+            self._header_bytes += len(data)
+            if self._header_bytes > _MOST_HEADER_BYTES:
+                status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
+                self._refuse("headers", status, f"at most {_MOST_HEADER_BYTES} bytes of headers")
+        else:
+            self._header_bytes = 0
+
+    def shutdown(self) -> None:
+        """Begin to stop: answer what comes in a moment more, and then close.
+
+        A caller who has just begun to send could not know whether he may try again.
+        """
+        self._stopping = True
+        if self._is_answering():
+            self.cycle.keep_alive = False
+        else:
+            self.loop.call_later(_LINGER_SECONDS, self._close_if_idle)
+
+    def on_headers_complete(self) -> None:
+        """A request can be answered."""
+        super().on_headers_complete()
+        if self._stopping:
+            self.cycle.keep_alive = False
+
+    def check(self, now: float) -> None:
+        """Cut the connection off if its caller is too slow; to be called about once a second.
+
+        Args:
+            now: On the loop's clock.
+        """
+        # Between requests another timer runs, until anything arrives.
+        idle = self.timeout_keep_alive_task is not None
+        if idle or self._is_answering():
+            self._owed_since = None
+        elif self._owed_since is None or self._owed is not self.scope:
+            self._owed, self._owed_since = self.scope, now
+        elif now - self._owed_since > self._limits.seconds:
+            self._cut_off("slow_request")
+        unsent = self.transport.get_write_buffer_size()
+        if not unsent or unsent != self._unsent:
+            self._unsent, self._unsent_since = unsent, now
+        elif now - self._unsent_since > self._limits.seconds:
+            self._cut_off("slow_reader")
+
+    def _close_if_idle(self) -> None:
+        if not self._is_answering():
+            self.transport.close()
+
+    def _headers_complete(self) -> bool:
+        """Whether the headers of the latest request are all here."""
+        return self.cycle is not None and self.cycle.scope is self.scope
+
+    def _is_answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _cut_off(self, reason: str) -> None:
+        self._metrics.cut_off(reason)
+        self.transport.abort()
+
+    def _refuse(self, reason: str, status: HTTPStatus, message: str) -> None:
+        if self.transport.is_closing():
+            return
+        self._metrics.cut_off(reason)
+        body = orjson.dumps({"error": error_fields(status, reason, message)})
+        head = (
+            f"HTTP/1.1 {status} {status.phrase}\r\ncontent-type: application/json\r\n"
+            f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+        )
+        self.transport.write(head.encode() + body)
+        self.transport.close()

@@ -1,0 +1,1 @@
+"""The door for tensors: the Open Inference Protocol (version 2) under `/v2`."""

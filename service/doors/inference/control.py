@@ -1,0 +1,124 @@
+"""The repository: which models there are, and loading and unloading them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any, TypeVar
+
+import orjson
+from fastapi import APIRouter, Request
+from pydantic import BaseModel
+
+from service.doors.budget import BodyBudget
+from service.doors.exchange import read_body
+from service.doors.inference.routes import path_parameter, refusals
+from service.doors.inference.wire import (
+    ChangeParameters,
+    ChangeRequest,
+    IndexEntry,
+    IndexRequest,
+)
+from service.errors import NotSupportedError, UnreadableError
+from service.keys import Keys
+from service.repository import Repository
+from service.settings import Settings
+from service.table import State
+from service.validation import validate
+
+_Body = TypeVar("_Body", bound=BaseModel)
+
+# As the protocol has it, of files that are to be taken instead of those in the repository.
+_FILE = "file:"
+
+
+def control_router(
+    repository: Repository, settings: Settings, budget: BodyBudget, keys: Keys
+) -> APIRouter:
+    """The routes of those who look after the models.
+
+    Args:
+        repository: The models.
+        settings: Limits.
+        budget: Counts the bodies of requests.
+        keys: Who may load and unload.
+    """
+    router = APIRouter()
+
+    async def read(request: Request, kind: type[_Body]) -> _Body:
+        """The body, which may be empty, whatever its content type."""
+        deadline = time.monotonic() + settings.timeout_seconds
+        with budget.share() as take:
+            body = await read_body(request, settings.max_body_bytes, deadline, take)
+            try:
+                return validate(kind, orjson.loads(body or b"{}"))
+            except orjson.JSONDecodeError as error:
+                raise UnreadableError(f"the body is not JSON: {error}") from None
+
+    @router.post(
+        "/v2/repository/index",
+        responses=refusals(400, 413, 422, 429, 504),
+    )
+    async def index(request: Request) -> list[IndexEntry]:
+        """Every version that is loaded, was refused, or is on disk."""
+        wanted = await read(request, IndexRequest)
+        entries = await asyncio.to_thread(repository.index)
+        return [
+            IndexEntry(
+                name=entry.name, version=entry.version, state=entry.state, reason=entry.reason
+            )
+            for entry in entries
+            if entry.state is State.READY or not wanted.ready
+        ]
+
+    async def load(request: Request) -> dict[str, Any]:
+        """Load a model as its bundle is now, or its version that is given."""
+        keys.require_admin(request.headers)
+        parameters = (await read(request, ChangeRequest)).parameters
+        _check_source(parameters)
+        await asyncio.to_thread(repository.load, *_meant(request, parameters))
+        return {}
+
+    async def unload(request: Request) -> dict[str, Any]:
+        """Unload a model, or its version that is given; it finishes what it has begun."""
+        keys.require_admin(request.headers)
+        parameters = (await read(request, ChangeRequest)).parameters
+        await asyncio.to_thread(repository.unload, *_meant(request, parameters))
+        return {}
+
+    for name, endpoint in (("load", load), ("unload", unload)):
+        router.add_api_route(
+            "/v2/repository/models/{model}/" + name,
+            endpoint,
+            methods=["POST"],
+            responses=refusals(400, 401, 403, 404, 413, 422, 429, 503, 504),
+            openapi_extra={
+                "parameters": [
+                    path_parameter("model"),
+                    {
+                        "name": "version",
+                        "in": "query",
+                        "description": "As `parameters.version`, for clients that cannot send it.",
+                        "schema": path_parameter("version")["schema"],
+                    },
+                ]
+            },
+        )
+    return router
+
+
+def _meant(request: Request, parameters: ChangeParameters) -> tuple[str, str | None]:
+    """The model and version that are to change."""
+    return request.path_params["model"], parameters.version or request.query_params.get("version")
+
+
+def _check_source(parameters: ChangeParameters) -> None:
+    """Refuse to load anything but what is in the repository."""
+    given = {"config": parameters.config, **(parameters.model_extra or {})}
+    for name, value in given.items():
+        if value is not None and (name == "config" or name.startswith(_FILE)):
+            raise NotSupportedError(
+                "models are loaded as they are in the repository, with no other configuration or "
+                "files",
+                param=f"parameters.{name[:60]}",
+            )

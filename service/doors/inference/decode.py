@@ -1,0 +1,182 @@
+"""From a request for tensors to a job: the model's inputs, and which outputs to answer how."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from pydantic_core import from_json
+
+from bundle.manifest import Manifest
+from service.doors.inference.inputs import Inputs
+from service.doors.inference.metadata import attention_outputs, forecast_outputs
+from service.doors.inference.wire import InferRequest, RequestedOutput, TensorMetadata
+from service.errors import InvalidInputError, NotSupportedError, UnreadableError
+from service.model import Model
+from service.session import Arrays
+from service.settings import Settings
+from service.tensors import HISTORY
+from service.validation import shown, validate
+
+_LENGTH = "Inference-Header-Content-Length"
+
+
+@dataclass(frozen=True)
+class Output:
+    """An output to answer.
+
+    Attributes:
+        name: The graph's.
+        values: How many it has of a window.
+        attention: Whether only the graph with attention has it.
+        binary: Whether it follows the JSON.
+    """
+
+    name: str
+    values: int
+    attention: bool
+    binary: bool
+
+
+@dataclass(frozen=True)
+class Job:
+    """A request, checked.
+
+    Attributes:
+        model: Who answers.
+        id: To be echoed.
+        feeds: `[windows, …]` by input name.
+        outputs: What to answer.
+        timeout: Seconds the whole request may take, if it says so.
+    """
+
+    model: Model
+    id: str | None
+    feeds: Arrays
+    outputs: list[Output]
+    timeout: float | None
+
+    @property
+    def explain(self) -> bool:
+        """Whether it takes the graph with attention."""
+        return any(output.attention for output in self.outputs)
+
+    @property
+    def windows(self) -> int:
+        """How many histories there are."""
+        return len(self.feeds[HISTORY])
+
+
+def decode(body: bytearray, length: str | None, model: Model, settings: Settings) -> Job:
+    """Read a request; the job's arrays may be views of its body.
+
+    Args:
+        body: The JSON and what follows it.
+        length: Bytes of the JSON, as the header says; None if that is all. 0 where the body is the
+            model's only input.
+        model: Who answers.
+        settings: Limits.
+
+    Raises:
+        UnreadableError: the JSON is none, or not as long as the header says.
+        InvalidInputError: the request does not fit the interface or the model.
+        NotSupportedError: the door or the model cannot do it.
+    """
+    view = memoryview(body)
+    end = len(view) if length is None else _read_length(length, len(view))
+    inputs = Inputs(model.manifest, settings.max_inputs, view[end:])
+    if end == 0 and length is not None:
+        job = Job(model, None, inputs.read_raw(), _defaults(model.manifest, binary=True), None)
+    else:
+        request = validate(InferRequest, _parse(view[:end]))
+        outputs = _requested(request, model.manifest)
+        timeout = request.parameters.timeout / 1e6 or None
+        job = Job(model, request.id, inputs.read(request.inputs), outputs, timeout)
+    _check_size(job, settings)
+    return job
+
+
+def _read_length(given: str, size: int) -> int:
+    if not (given.isascii() and given.isdecimal() and len(given) < 20 and int(given) <= size):
+        raise UnreadableError(
+            f"expected the bytes of the JSON, at most the {size} of the body, got {given[:40]!r}",
+            param=_LENGTH,
+        )
+    return int(given)
+
+
+def _parse(text: memoryview) -> Any:  # noqa: ANN401 - any JSON
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        pass
+    try:
+        # Numbers that JSON has not, such as NaN, are better refused with their place.
+        return from_json(bytes(text), allow_inf_nan=True)
+    except ValueError as error:
+        raise UnreadableError(f"the request is not JSON: {error}") from None
+
+
+def _defaults(manifest: Manifest, *, binary: bool) -> list[Output]:
+    return [_output(each, binary) for each in forecast_outputs(manifest).values()]
+
+
+def _output(tensor: TensorMetadata, binary: bool, *, attention: bool = False) -> Output:
+    # An axis of unknown length, -1, is one of a few lags.
+    return Output(tensor.name, abs(math.prod(tensor.shape)), attention, binary)
+
+
+def _requested(request: InferRequest, manifest: Manifest) -> list[Output]:
+    """What to answer."""
+    binary = request.parameters.binary_data_output
+    if not request.outputs:
+        return _defaults(manifest, binary=binary)
+    attention = attention_outputs(manifest)
+    known = forecast_outputs(manifest) | attention
+    outputs: dict[str, Output] = {}
+    for index, wanted in enumerate(request.outputs):
+        place = f"outputs[{index}]"
+        if wanted.name not in known:
+            raise InvalidInputError(
+                f"expected one of {', '.join(known)}, got {shown(wanted.name)}",
+                param=f"{place}.name",
+            )
+        if wanted.name in outputs:
+            raise InvalidInputError(f"{wanted.name} is asked for twice", param=f"{place}.name")
+        _check_supported(wanted, place)
+        own = wanted.parameters.binary_data
+        outputs[wanted.name] = _output(
+            known[wanted.name],
+            binary if own is None else own,
+            attention=wanted.name in attention,
+        )
+    return list(outputs.values())
+
+
+def _check_supported(wanted: RequestedOutput, place: str) -> None:
+    if wanted.parameters.classification is not None:
+        raise NotSupportedError(
+            "classification is not supported", param=f"{place}.parameters.classification"
+        )
+    if wanted.parameters.shared_memory_region is not None:
+        raise NotSupportedError(
+            "shared memory is not supported", param=f"{place}.parameters.shared_memory_region"
+        )
+
+
+def _check_size(job: Job, settings: Settings) -> None:
+    """Refuse what would make too large an answer; in binary, attention is as cheap as the rest."""
+    written_out = [output for output in job.outputs if output.attention and not output.binary]
+    for outputs, limit, name in (
+        (job.outputs, settings.max_answer_values, "max_answer_values"),
+        (written_out, settings.max_attention_values, "max_attention_values"),
+    ):
+        values = job.windows * sum(output.values for output in outputs)
+        if values > limit:
+            raise InvalidInputError(
+                f"the answer would hold {values} values and may hold {limit} ({name}); send a "
+                "smaller batch, or ask for fewer outputs or for binary ones",
+                param="outputs",
+            )

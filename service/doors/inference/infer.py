@@ -1,0 +1,74 @@
+"""Tensors in, tensors out: one run of a model."""
+
+from __future__ import annotations
+
+import time
+
+from fastapi import APIRouter, Request, Response
+
+from service.doors.budget import BodyBudget
+from service.doors.exchange import deadline_of, outcome, read_body
+from service.doors.inference.decode import decode
+from service.doors.inference.encode import answer_bytes, encode
+from service.doors.inference.routes import add_model_route, find_model
+from service.doors.inference.wire import InferResponse
+from service.middleware import exchange_of
+from service.offload import Offload
+from service.repository import Repository
+from service.settings import Settings
+
+HEADER = "inference-header-content-length"
+
+
+def infer_router(
+    repository: Repository, settings: Settings, budget: BodyBudget, offload: Offload
+) -> APIRouter:
+    """The routes that run models.
+
+    Args:
+        repository: Whose models answer.
+        settings: Limits.
+        budget: Counts the bodies of requests.
+        offload: Reads large requests and writes large answers.
+    """
+    router = APIRouter(tags=["inference"])
+
+    async def infer(request: Request) -> Response:
+        """Run the model once; the body is JSON, or JSON and binary tensors after it.
+
+        The header `Inference-Header-Content-Length` says how long the JSON is, if tensors follow.
+        Content types are not looked at: clients send none, or any.
+        """
+        began = time.monotonic()
+        exchange = exchange_of(request.scope)
+        headers = request.headers
+        deadline = deadline_of(headers, settings.timeout_seconds)
+        model = find_model(repository, request)
+        exchange.answered_by(model.name, model.version)
+        model.check_room()
+        # The tensors may be views of the body, which is held, and counted, until they were run.
+        with budget.share() as take:
+            body = await read_body(request, settings.max_body_bytes, deadline, take)
+            with exchange.stage("decode"):
+                job = await offload.run(
+                    len(body), decode, body, headers.get(HEADER), model, settings
+                )
+                exchange.windows = job.windows
+            if job.timeout is not None:
+                deadline = min(deadline, began + job.timeout)
+            pending = model.submit(job.feeds, explain=job.explain, deadline=deadline)
+            outputs = await outcome(pending, request.receive, deadline)
+            exchange.ran(pending)
+        with exchange.stage("encode"):
+            answer = await offload.run(
+                answer_bytes(job, outputs),
+                encode,
+                job,
+                outputs,
+                headers.get("accept-encoding", ""),
+            )
+        return Response(answer.body, headers=answer.headers)
+
+    statuses = (400, 404, 413, 422, 429, 503, 504)
+    add_model_route(router, "POST", "/infer", infer, InferResponse, *statuses)
+    return router

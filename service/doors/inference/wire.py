@@ -1,0 +1,183 @@
+"""The wire types of the inference door: the Open Inference Protocol's, as far as they are read."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictInt,
+    WithJsonSchema,
+)
+
+Whole = Annotated[StrictInt, Field(ge=0, le=2**53)]
+NullIsEmpty = BeforeValidator(lambda value: {} if value is None else value)
+NullIsNone = BeforeValidator(lambda value: [] if value is None else value)
+# Numbers are checked in bulk by `tensors`, not one by one here.
+Data = Annotated[list[Any], WithJsonSchema({"type": "array", "items": {}})]
+
+
+class InputParameters(BaseModel):
+    """How a tensor comes."""
+
+    binary_data_size: Whole | None = Field(
+        default=None, description="Bytes of the tensor after the JSON, instead of `data`."
+    )
+    shared_memory_region: str | None = Field(default=None, description="Not supported.")
+
+
+class InputTensor(BaseModel):
+    """One input."""
+
+    name: str
+    shape: Annotated[list[Whole], Field(fail_fast=True)]
+    datatype: str = Field(description="INT8 … INT64, UINT8 … UINT64, FP16, FP32 or FP64.")
+    parameters: Annotated[InputParameters, NullIsEmpty] = InputParameters()
+    data: Data | None = Field(
+        default=None, description="Numbers, row-major in one list, or nested as the shape says."
+    )
+
+
+class OutputParameters(BaseModel):
+    """How an output is to be answered."""
+
+    binary_data: StrictBool | None = Field(
+        default=None,
+        description="Whether after the JSON; if absent, as `binary_data_output` of the request.",
+    )
+    classification: Any = Field(default=None, description="Not supported.")
+    shared_memory_region: str | None = Field(default=None, description="Not supported.")
+
+
+class RequestedOutput(BaseModel):
+    """One output to answer."""
+
+    name: str
+    parameters: Annotated[OutputParameters, NullIsEmpty] = OutputParameters()
+
+
+class RequestParameters(BaseModel):
+    """How to answer; those of sequences and priorities, and any other, are taken and not read."""
+
+    binary_data_output: StrictBool = Field(
+        default=False, description="Whether outputs are answered after the JSON."
+    )
+    timeout: Whole = Field(
+        default=0,
+        description="Microseconds for the whole request; may only shorten the server's limit. 0 "
+        "is no limit of its own.",
+    )
+
+
+class InferRequest(BaseModel):
+    """A request for one run of the model."""
+
+    id: str | None = Field(default=None, description="Echoed.")
+    parameters: Annotated[RequestParameters, NullIsEmpty] = RequestParameters()
+    inputs: Annotated[list[InputTensor], Field(fail_fast=True, max_length=64)]
+    outputs: Annotated[
+        list[RequestedOutput], Field(fail_fast=True, max_length=1024), NullIsNone
+    ] = Field(
+        default=[], description="Names from the model's metadata; what it forecasts if absent."
+    )
+
+
+class OutputTensor(BaseModel):
+    """One output."""
+
+    name: str
+    datatype: str
+    shape: list[int]
+    parameters: dict[str, int] | None = None
+    data: list[float] | None = None
+
+
+class InferResponse(BaseModel):
+    """The outputs; those in binary follow the JSON, in order."""
+
+    id: str | None = None
+    model_name: str
+    model_version: str
+    outputs: list[OutputTensor]
+
+
+class TensorMetadata(BaseModel):
+    """An input or output of a model; -1 is an axis whose length may vary."""
+
+    name: str
+    datatype: str
+    shape: list[int]
+
+
+class ModelMetadata(BaseModel):
+    """What a model takes and returns."""
+
+    name: str
+    versions: list[str]
+    platform: str
+    inputs: list[TensorMetadata]
+    outputs: list[TensorMetadata]
+
+
+class ServerMetadata(BaseModel):
+    """What the server is."""
+
+    name: str
+    version: str
+    extensions: list[str]
+
+
+class ServerHealth(BaseModel):
+    """Whether the server runs, and whether it can answer."""
+
+    live: bool
+    ready: bool
+
+
+class ModelHealth(BaseModel):
+    """Whether a model can answer."""
+
+    name: str
+    ready: bool
+
+
+class IndexRequest(BaseModel):
+    """Which versions to list."""
+
+    ready: StrictBool = Field(default=False, description="Only those that answer.")
+
+
+class IndexEntry(BaseModel):
+    """A version of a model, loaded or not."""
+
+    name: str
+    version: str
+    state: str
+    reason: str
+
+
+class ChangeParameters(BaseModel):
+    """What to load or unload, and from what; others, as `unload_dependents`, mean nothing here."""
+
+    model_config = ConfigDict(extra="allow")
+
+    version: Annotated[
+        str | None, BeforeValidator(lambda value: str(value) if type(value) is int else value)
+    ] = Field(default=None, description="A version; those that the server would choose if absent.")
+    config: Any = Field(default=None, description="Not supported.")
+
+
+class ChangeRequest(BaseModel):
+    """How to load or unload a model."""
+
+    parameters: Annotated[ChangeParameters, NullIsEmpty] = ChangeParameters()
+
+
+class InferenceError(BaseModel):
+    """What was expected and what came."""
+
+    error: str

@@ -1,0 +1,171 @@
+"""Requests, an answer and errors for the OpenAPI document.
+
+The demo's models (`foretell demo`) answer the requests as they are.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import chain
+from typing import Any
+
+from service import errors
+from service.failures import error_body, error_object, status_of
+
+Example = dict[str, Any]
+
+_HOURS = 168
+_START = "1990-12-25T01:00:00"
+_NAME = "greensboro"
+
+# What the parameters of paths, and the options of tables, may be.
+PARAMETERS: Example = {
+    "model": "patchtst",
+    "version": "1",
+    "horizon": 48,
+    "quantiles": "0.1,0.9",
+    "missing": "interpolate",
+}
+
+# To the first request for forecasts.
+FORECAST_ANSWER: Example = {
+    "id": "forecast-b0ee4abbba2f4f4591e2f63790d8a476",
+    "created_at": 1795212683,
+    "status": "completed",
+    "error": None,
+    "model": "patchtst",
+    "model_version": "1",
+    "outputs": [
+        {
+            "type": "time_series_forecast",
+            "id": "forecast-b0ee4abbba2f4f4591e2f63790d8a476-0",
+            "status": "completed",
+            "error": None,
+            "content": [
+                {
+                    "type": "multivariate_time_series",
+                    "name": _NAME,
+                    "mean_forecast": [
+                        [5.2081604, 29.243149, 1.4442511, 87.814354, 978.8143, 3.046376, 8.959215],
+                        [7.441284, -4.28714, 2.0333223, 86.08063, 979.3698, 3.0125277, 8.795876],
+                    ],
+                    "frequency": "H",
+                    "start_timestamp": "1991-01-01T01:00:00",
+                    "timestamps": ["1991-01-01T01:00:00", "1991-01-01T02:00:00"],
+                }
+            ],
+        }
+    ],
+}
+
+_REFUSALS: tuple[errors.ServiceError, ...] = (
+    errors.UnreadableError("the body is not JSON: EOF while parsing a value at line 1 column 10"),
+    errors.UnauthorizedError("the key is not one of this server's"),
+    errors.ForbiddenError("expected an admin key, got one for forecasts"),
+    errors.UnknownModelError(
+        "no model 'arima'; served: autoformer, patchtst, transformer", param="model"
+    ),
+    errors.TooLargeError("expected a body of at most 67108864 bytes"),
+    errors.QueueFullError(
+        "2048 windows are waiting and 1 more do not fit: at most 2048 may wait", retry_after=1
+    ),
+    errors.NotReadyError("the server is stopping"),
+    errors.DeadlineExceededError("the deadline passed before the forecast was ready"),
+)
+# What is wrong with a request depends on what it asks for: the end of its path.
+_INVALID: dict[str, errors.ServiceError] = {
+    "forecast": errors.InvalidInputError(
+        "expected at least 168 rows, the model's context, got 20", param="inputs[0].series"
+    ),
+    "infer": errors.InvalidInputError(
+        "expected [batch, 168, 7], got [1, 20, 7]", param="inputs[0].shape"
+    ),
+    "index": errors.InvalidInputError(
+        "expected true or false, got the string 'yes'", param="ready"
+    ),
+    "load": errors.NotSupportedError(
+        "models are loaded as they are in the repository, with no other configuration or files",
+        param="parameters.config",
+    ),
+    "unload": errors.InvalidInputError(
+        "expected a string, got a list of 0", param="parameters.version"
+    ),
+}
+
+
+def requests(path: str) -> dict[str, Example]:
+    """Bodies to POST to a path, by what they ask for."""
+    match _last(path):
+        case "forecast":
+            return _forecasts()
+        case "infer":
+            return {"One run of the model": _inference()}
+        case "index":
+            return {"All versions": {}, "Versions that answer": {"ready": True}}
+        case word:
+            return {
+                f"Versions that the server would {word}": {},
+                "This version": {"parameters": {"version": PARAMETERS["version"]}},
+            }
+
+
+def refusal(path: str, status: int) -> Example:
+    """The body of an answer with an error's status.
+
+    Raises:
+        LookupError: no error has this status on this path.
+    """
+    own = _INVALID.get(_last(path))
+    for error in (*_REFUSALS, *([own] if own else [])):
+        if status_of(error) == status:
+            return error_body(path, error_object(error))
+    raise LookupError(f"{path}: {status}")
+
+
+def _last(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def _forecasts() -> dict[str, Example]:
+    week = _week()
+    gap = [[None, *row[1:]] if hour == 17 else row for hour, row in enumerate(week)]
+    series = {"name": _NAME, "series": week, "start_timestamp": _START}
+    return {
+        "Two hours": {"model": "patchtst", "inputs": [series], "options": {"horizon": 2}},
+        "Two days with quantiles, from a history with a gap": {
+            "model": "patchtst",
+            "inputs": [{**series, "series": gap}],
+            "options": {"horizon": 48, "quantiles": [0.1, 0.9], "missing": "interpolate"},
+        },
+        "With attention, in a time zone": {
+            "model": "autoformer",
+            "inputs": [{**series, "time_zone": "America/New_York"}],
+            "options": {"attention": {"stages": ["encoder.0.self"]}},
+        },
+    }
+
+
+def _inference() -> Example:
+    week = _week()
+    history = {
+        "name": "history",
+        "shape": [1, len(week), len(week[0])],
+        "datatype": "FP32",
+        "data": list(chain.from_iterable(week)),
+    }
+    return {"id": "1", "inputs": [history], "outputs": [{"name": "forecast"}]}
+
+
+def _week() -> list[list[float]]:
+    """The demo's seven channels (W/m² twice, °C, %, mbar, m/s, tenths), made up."""
+    return [_hour(hour) for hour in range(_HOURS)]
+
+
+def _hour(hour: int) -> list[float]:
+    sun = max(0.0, -math.cos(2 * math.pi * hour / 24))
+    warmth = math.sin(2 * math.pi * (hour - 9) / 24)
+    # Not the same every day: what repeats exactly leaves an Autoformer no clear choice of lags.
+    drift = hour / _HOURS
+    irradiance = [float(round((400 - 100 * drift) * sun)), float(round(300 * sun * drift))]
+    weather = [5 * warmth + 8 * drift, 70 - 15 * warmth, 985 + 9 * drift, 3 + warmth, 9 * drift]
+    return [*irradiance, *(round(value, 1) for value in weather)]

@@ -1,0 +1,99 @@
+"""Prediction intervals: quantiles around a forecast, from the calibration that its bundle holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bundle.calibration import Calibration, bounds, scale
+from bundle.manifest import Manifest
+from service.errors import InvalidInputError, NotSupportedError
+from service.validation import shown
+
+Floats = NDArray[np.float32]
+
+
+class Intervals:
+    """The quantiles a model can tell.
+
+    Args:
+        manifest: The model's.
+        calibration: Its bundle's; without one `check` refuses every request.
+    """
+
+    def __init__(self, manifest: Manifest, calibration: Calibration | None) -> None:
+        self._manifest = manifest
+        self._calibration = calibration
+        floor = 0.0 if manifest.calibration is None else manifest.calibration.floor
+        self._floor = np.array(manifest.scaler.std) * floor
+
+    @property
+    def steps(self) -> int:
+        """Most steps ahead that have quantiles; 0 without a calibration."""
+        return 0 if self._manifest.calibration is None else self._manifest.calibration.steps
+
+    def check(self, levels: Sequence[float], horizon: int, place: str) -> None:
+        """Refuse what `quantiles` cannot answer.
+
+        Args:
+            levels: Of the quantiles.
+            horizon: Steps of the forecast.
+            place: Where the levels stand in the request.
+
+        Raises:
+            NotSupportedError: the bundle has no calibration, or none for so many steps.
+            InvalidInputError: a level is not between 0 and 1, or more extreme than the calibration
+                bears; `param` is its place.
+        """
+        name, report = self._manifest.name, self._manifest.calibration
+        if report is None:
+            raise NotSupportedError(
+                f"{name} has no quantiles: it was exported without validation data to calibrate "
+                "them on",
+                param=place,
+            )
+        if horizon > report.steps:
+            raise NotSupportedError(
+                f"the quantiles of {name} are calibrated for at most {report.steps} steps, got a "
+                f"horizon of {shown(horizon)}",
+                param=place,
+            )
+        windows = report.windows[(horizon - 1) // self._manifest.horizon]
+        lowest, highest = bounds(windows)
+        for index, level in enumerate(levels):
+            # Comparisons that NaN fails.
+            if not 0 < level < 1:
+                raise InvalidInputError(
+                    f"expected a level between 0 and 1, got {shown(level)}",
+                    param=f"{place}[{index}]",
+                )
+            if not lowest <= level <= highest:
+                raise InvalidInputError(
+                    f"expected a level between {lowest:.3g} and {highest:.6g}, got {shown(level)}: "
+                    f"the errors of {windows} validation windows, on which {name} was calibrated "
+                    f"for this horizon, tell of nothing rarer than one in {windows + 1}",
+                    param=f"{place}[{index}]",
+                )
+
+    def quantiles(self, history: Floats, forecast: Floats, levels: Sequence[float]) -> Floats:
+        """Quantiles of forecasts; `check` has passed.
+
+        That of level 0.5 is the median, which may differ from the forecast.
+
+        Args:
+            history: `[windows, context, channels]` in the user's units, what the model read in its
+                first pass, also where later ones read its own forecasts.
+            forecast: `[windows, horizon, channels]`, what the model made of it.
+            levels: Of the quantiles, in any order.
+
+        Returns:
+            `[levels, windows, horizon, channels]`, never decreasing with the level; not finite
+            where a value is too large for float32.
+        """
+        assert self._calibration is not None  # noqa: S101 - what `check` makes sure of
+        offsets = self._calibration.at(np.array(levels, np.float64), forecast.shape[1])
+        with np.errstate(over="ignore"):
+            found = forecast + scale(history, self._floor) * offsets[:, None]
+            return found.astype(np.float32)

@@ -1,0 +1,115 @@
+"""The test that a graph passes before it takes traffic: its interface, and its probes."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+from bundle import layout
+from bundle.comparison import relative_error
+from bundle.errors import BundleError
+from bundle.manifest import Manifest
+from service.errors import ServiceError
+from service.session import Arrays, Session, Shape
+from service.tensors import FORECAST, FUTURE_CALENDAR, HISTORY, HISTORY_CALENDAR, MARGIN
+
+
+class SelfTest:
+    """What the graphs of a bundle must take and return.
+
+    Args:
+        folder: The bundle.
+        manifest: Its manifest.
+        max_batch: Most windows of a run.
+
+    Raises:
+        BundleError: its probes cannot be read.
+    """
+
+    def __init__(self, folder: Path, manifest: Manifest, max_batch: int) -> None:
+        self._manifest = manifest
+        self._max_batch = max_batch
+        self._probes = _read_probes(folder / layout.PROBES)
+
+    def check_interface(self, session: Session, graph: str) -> None:
+        """Compare the inputs and outputs of a graph with the manifest.
+
+        Raises:
+            BundleError: they differ.
+        """
+        expected = self._inputs()
+        fits = session.inputs.keys() == expected.keys() and all(
+            len(shape) == 3
+            and shape[0] is None
+            and all(
+                size in (None, wanted) for size, wanted in zip(shape, expected[name], strict=True)
+            )
+            for name, shape in session.inputs.items()
+        )
+        if not fits:
+            raise BundleError(f"{session.graph}: its inputs are {session.inputs}, not {expected}")
+        if missing := self._outputs(graph) - set(session.outputs):
+            raise BundleError(f"{session.graph}: it has no output {', '.join(sorted(missing))}")
+
+    def replay(self, session: Session, worker: int = 0) -> None:
+        """Compare the probes' forecasts with the expected ones, many together and one alone.
+
+        Args:
+            session: The graph.
+            worker: Who runs it.
+
+        Raises:
+            BundleError: they come out different, or not at all.
+        """
+        count = len(self._probes[FORECAST])
+        for start in range(0, count, self._max_batch):
+            self._compare(session, worker, slice(start, start + self._max_batch))
+        self._compare(session, worker, slice(1))
+
+    def _compare(self, session: Session, worker: int, windows: slice) -> None:
+        probes = {name: rows[windows] for name, rows in self._probes.items()}
+        expected = probes.pop(FORECAST)
+        try:
+            forecast = session.run(probes, worker)[FORECAST]
+        except ServiceError as error:
+            raise BundleError(f"{session.graph}: probes: {error.__cause__}") from error
+        if forecast.shape != expected.shape:
+            raise BundleError(
+                f"{session.graph}: forecasts probes as {forecast.shape}, not {expected.shape}"
+            )
+        scale = np.array(self._manifest.scaler.std)
+        error_size = relative_error(forecast, expected, scale).max()
+        if not error_size <= self._manifest.probe_tolerance:
+            raise BundleError(
+                f"{session.graph}: the probes' forecasts on {session.provider} differ from the "
+                f"expected ones by {error_size:.2g}, over the tolerance of "
+                f"{self._manifest.probe_tolerance:.2g} (relative)"
+            )
+
+    def _inputs(self) -> dict[str, Shape]:
+        manifest = self._manifest
+        inputs: dict[str, Shape] = {HISTORY: (None, manifest.context, len(manifest.channels))}
+        if manifest.calendar is not None:
+            features = len(manifest.calendar.features)
+            inputs[HISTORY_CALENDAR] = (None, manifest.context, features)
+            inputs[FUTURE_CALENDAR] = (None, manifest.horizon, features)
+        return inputs
+
+    def _outputs(self, graph: str) -> set[str]:
+        outputs = {FORECAST} if self._manifest.margin_bound is None else {FORECAST, MARGIN}
+        if graph == layout.EXPLAIN_GRAPH:
+            outputs.update(name for stage in self._manifest.attention for name in stage.outputs)
+        return outputs
+
+
+def _read_probes(path: Path) -> Arrays:
+    try:
+        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
+            probes = {name: file[name] for name in file.files}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise BundleError(f"{path}: cannot be read: {error}") from error
+    if FORECAST not in probes or not len(probes[FORECAST]):
+        raise BundleError(f"{path}: has no expected forecast")
+    return probes

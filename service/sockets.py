@@ -1,0 +1,69 @@
+"""The addresses a server listens on."""
+
+from __future__ import annotations
+
+import socket
+
+from service.errors import StartError
+
+
+def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
+    """Take connections to an address.
+
+    Args:
+        host: Name or address.
+        port: 0 takes a free one.
+        shared: Whether other processes that listen there get their share of the connections. The
+            kernel deals them out evenly, which processes that accept from one socket do not.
+
+    Raises:
+        StartError: the address is taken, or is none of this machine.
+    """
+    try:
+        return socket.create_server((host, port), family=_family(host), reuse_port=shared)
+    except OSError as error:
+        raise _refusal(host, port, error) from error
+
+
+def reserve(host: str, port: int) -> socket.socket:
+    """Take an address for processes that will listen there, `shared`; nobody connects to it yet.
+
+    Raises:
+        StartError: as for `listen`.
+    """
+    taken = socket.socket(_family(host))
+    try:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if taken.family == socket.AF_INET6:
+            taken.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        taken.bind((host, port))
+        # Not before: it would be bound next to the processes of another server.
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    except OSError as error:
+        taken.close()
+        raise _refusal(host, port, error) from error
+    return taken
+
+
+def accept_all(listener: socket.socket) -> list[socket.socket]:
+    """The connections that nobody has accepted yet.
+
+    Args:
+        listener: Does not block.
+    """
+    accepted = []
+    while True:
+        try:
+            accepted.append(listener.accept()[0])
+        except ConnectionAbortedError:
+            continue
+        except BlockingIOError:
+            return accepted
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
+def _refusal(host: str, port: int, error: OSError) -> StartError:
+    return StartError(f"cannot listen on {host}:{port}: {error.strerror or error}")

@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.docs.site import prepare
+from tests.service.process import Server
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the examples run."""
+    folder = tmp_path_factory.mktemp("reader")
+    prepare(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def server(folder: Path) -> Iterator[Server]:
+    """What they ask."""
+    with Server(folder / "models", folder / "server.log", admin_keys="secret") as server:
+        yield server

@@ -1,0 +1,60 @@
+"""The fenced blocks of Markdown pages, and those of them that are programs."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.service.process import ROOT
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+_BLOCK = re.compile(
+    r"^(?:<!-- not run: (?P<reason>[^\n]+) -->\n)?"
+    r"(?P<indent> *)```(?P<language>[^\n]*)\n(?P<text>.*?)^(?P=indent)```$",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block.
+
+    Attributes:
+        page: Where it stands.
+        line: Of its first line of text, from 1.
+        language: What its fence says.
+        text: What it holds.
+        reason: Why it is not run, from the comment `<!-- not run: … -->` right above it.
+        answer: The block of JSON that follows with nothing in between.
+    """
+
+    page: Path
+    line: int
+    language: str
+    text: str
+    reason: str | None
+    answer: Any
+
+    def __str__(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}\n{self.text}"
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    """The blocks of a page, in order."""
+    text = page.read_text()
+    for found in _BLOCK.finditer(text):
+        following = _BLOCK.match(text, re.compile(r"\s*").match(text, found.end()).end())
+        is_answer = following is not None and following["language"] == "json"
+        yield Block(
+            page,
+            text.count("\n", 0, found.start("text")) + 1,
+            found["language"],
+            found["text"],
+            found["reason"],
+            json.loads(following["text"]) if is_answer else None,
+        )

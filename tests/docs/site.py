@@ -1,0 +1,85 @@
+"""What the readers of the pages have: the demo, and models that were imported, in small."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from bundle.manifest import AttentionStage, Axis
+from foretell import demo
+from foretell.demo_data import write_csv
+from models.data.csv import read_csv
+from tests.service.bundles import Spec, lag_stage, write_bundle
+
+# By the pages in docs/import/: name and context of the model that each makes.
+_IMPORTED = {"etth1": 96, "etth1-autoformer": 96, "etth1-patchtst": 336, "etth1-tfb": 96}
+_ETTH1 = ("HUFL", "HULL", "MUFL", "MULL", "LUFL", "LULL", "OT")
+
+
+def prepare(folder: Path) -> None:
+    """Write the folder in which the pages' examples run; `models/` is its repository."""
+    table = read_csv(_demo_data(folder))
+    demo._write_request(table, folder / ".demo" / "request.json")
+    for spec in (*_demo_models(table.channels), *_imported_models()):
+        write_bundle(folder / "models", spec)
+    _write_etth1(folder / "ETTh1.csv")
+    table.values[-demo.CONTEXT :].astype("<f4").tofile(folder / "history.f32")
+    (folder / ".venv").mkdir()
+    (folder / ".venv" / "bin").symlink_to(Path(sys.executable).parent)
+
+
+def _demo_data(folder: Path) -> Path:
+    path = folder / ".demo" / "greensboro.csv"
+    write_csv(path)
+    return path
+
+
+def _demo_models(channels: tuple[str, ...]) -> list[Spec]:
+    context = demo.CONTEXT
+    patches = Axis(length=(context - 16) // 8 + 1, start=-context, stride=8, width=16)
+    steps = Axis(length=context, start=-context)
+    softmax = [
+        AttentionStage(
+            name="encoder.0.self",
+            kind="softmax",
+            heads=2,
+            query=axis,
+            key=axis,
+            per_channel=axis is patches,
+        )
+        for axis in (patches, steps)
+    ]
+    lags = lag_stage(context, name="encoder.0.self")
+    return [
+        Spec(
+            name=name,
+            channels=channels,
+            context=context,
+            horizon=demo.HORIZON,
+            with_calendar=name != "patchtst",
+            stages=(stage,),
+            calibrated=4,
+        )
+        for name, stage in zip(
+            ("patchtst", "transformer", "autoformer"), (*softmax, lags), strict=True
+        )
+    ]
+
+
+def _imported_models() -> list[Spec]:
+    return [
+        Spec(name=name, channels=_ETTH1, context=context, with_calendar=context == 96)
+        for name, context in _IMPORTED.items()
+    ]
+
+
+def _write_etth1(path: Path) -> None:
+    hours = np.datetime64("2016-07-01T00", "s") + np.arange(400) * np.timedelta64(3600, "s")
+    values = np.random.default_rng(0).normal(10, 5, (400, len(_ETTH1))).round(3)
+    rows = [
+        ",".join([str(hour).replace("T", " "), *map(str, row)])
+        for hour, row in zip(hours, values.tolist(), strict=True)
+    ]
+    path.write_text("\n".join([",".join(["date", *_ETTH1]), *rows, ""]))

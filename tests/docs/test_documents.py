@@ -1,0 +1,63 @@
+"""What the pages say one can run does run, against a real server."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import PAGES, blocks
+from tests.docs.reader import Reader, assert_shows
+from tests.service.process import ROOT, Server
+
+TOOLS = ("bash", "curl", "gzip", "jq", "zstd")
+PROGRAMS = {"sh", "bash", "python"}
+# Anything else is a typo, or a program that nobody runs.
+TEXTS = {"json", "text"}
+
+
+def named(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_every_block_says_what_it_is(page: Path) -> None:
+    fences = [line for line in page.read_text().splitlines() if line.lstrip().startswith("```")]
+    found = list(blocks(page))
+    assert 2 * len(found) == len(fences)
+    for block in found:
+        # What a program of Python prints is not compared.
+        assert block.language != "python" or block.answer is None, block
+        if block.language == "json":
+            json.loads(block.text)
+        assert block.language in PROGRAMS | TEXTS or block.reason, (
+            f"neither run nor marked with <!-- not run: why -->:\n{block}"
+        )
+
+
+@pytest.mark.skipif(not all(map(shutil.which, TOOLS)), reason=f"needs {', '.join(TOOLS)}")
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_every_program_runs(page: Path, folder: Path, server: Server) -> None:
+    Reader(folder, server.url).run([block for block in blocks(page) if not block.reason])
+
+
+@pytest.mark.parametrize(
+    ("shown", "answer"),
+    [
+        ({"a": [1]}, {"b": [1]}),
+        ([1, 2], [1]),
+        ({"a": 1}, {"a": "1"}),
+        ({"a": True}, {"a": 1}),
+        ({"error": {"message": "x"}}, {"error": {"message": "y"}}),
+    ],
+)
+def test_another_form_is_told(shown: object, answer: object) -> None:
+    with pytest.raises(AssertionError):
+        assert_shows(shown, answer, "page")
+
+
+def test_a_form_is_known_by_what_it_holds() -> None:
+    shown = {"a": [1.5], "error": {"message": "x"}, "b": None}
+    assert_shows(shown, {"a": [2, 3], "error": {"message": "x"}, "b": None, "c": 1}, "page")

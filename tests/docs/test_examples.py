@@ -1,0 +1,46 @@
+"""The requests that the OpenAPI document shows are answered by the demo's models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+
+from service.doors.forms import JSON
+from service.examples import FORECAST_ANSWER, PARAMETERS
+from tests.docs.reader import assert_shows
+from tests.service.process import Server
+
+KEY = {"X-API-Key": "secret"}
+
+
+def examples(document: dict[str, Any]) -> Iterator[tuple[str, list[Any]]]:
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            content = operation.get("requestBody", {}).get("content", {}).get(JSON)
+            if content:
+                yield path, [example["value"] for example in content["examples"].values()]
+
+
+def test_every_request_is_answered(server: Server) -> None:
+    with httpx.Client(base_url=server.url, headers=KEY, timeout=60) as client:
+        found = dict(examples(client.get("/openapi.json").json()))
+        assert "/forecast" in found
+        # What was unloaded is loaded again.
+        for path in sorted(found, reverse=True):
+            for body in found[path]:
+                answer = client.post(path.format(**PARAMETERS), json=body)
+                assert answer.status_code == 200, f"{path}: {answer.text}"
+        first, *_ = found["/forecast"]
+        answer = client.post("/forecast", json=first).json()
+    assert_shows(FORECAST_ANSWER, answer, "the example")
+    assert len(answer["outputs"][0]["content"][0]["mean_forecast"]) == 2
+
+
+def test_get_paths_with_their_parameters(server: Server) -> None:
+    document = httpx.get(f"{server.url}/openapi.json").json()
+    for path, operations in document["paths"].items():
+        if "get" in operations:
+            answer = httpx.get(server.url + path.format(**PARAMETERS))
+            assert answer.status_code == 200, f"{path}: {answer.text}"

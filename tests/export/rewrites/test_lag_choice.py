@@ -1,0 +1,56 @@
+import pytest
+import torch
+
+from export.rewrites import inference_form
+from export.rewrites.lag_choice import choose_lags, smallest_margin
+from models.autoformer import AutoformerConfig
+from tests.export.conftest import SMALL, randomised
+from tests.export.rewrites.test_inference_form import inputs
+
+
+@pytest.mark.parametrize("keep", [1, 3, 7])
+def test_keeps_what_a_search_for_them_alone_finds(keep):
+    correlation = torch.randn(20, 8)
+    choice = choose_lags(correlation, keep)
+    strongest, lags = correlation.topk(keep)
+    assert torch.equal(choice.strongest, strongest)
+    assert torch.equal(choice.lags, lags)
+    ranked = correlation.sort(dim=1, descending=True).values
+    assert torch.equal(choice.extremes, ranked[:, [0, keep - 1, keep, 7]])
+
+
+def test_all_lags():
+    correlation = torch.randn(3, 5)
+    choice = choose_lags(correlation, 5)
+    assert choice.extremes is None
+    assert torch.equal(choice.lags, correlation.argsort(dim=1, descending=True))
+
+
+def test_margin_is_relative_to_the_range_and_the_smallest_of_all():
+    clear = choose_lags(torch.tensor([[8.0, 5.0, 1.0, 0.0], [1.0, 1.0, 1.0, 1.0]]), 2)
+    narrow = choose_lags(torch.tensor([[4.0, 2.0, 1.5, 0.0], [8.0, 7.0, 0.0, 0.0]]), 2)
+    assert smallest_margin([clear.extremes]).tolist() == [1 / 2, 0]
+    assert smallest_margin([clear.extremes, narrow.extremes]).tolist() == [1 / 8, 0]
+
+
+def test_an_offset_has_no_influence_on_the_margin(float64):
+    """Neither one of the correlation nor one of the data: a correlation takes it up as its own."""
+    correlation = torch.randn(5, 12)
+    moved = choose_lags(correlation + 1e6, 4).extremes
+    torch.testing.assert_close(
+        smallest_margin([moved]), smallest_margin([choose_lags(correlation, 4).extremes])
+    )
+    # Without a decoder layer's label the offset reaches the encoder alone.
+    model = randomised(AutoformerConfig(**SMALL, label=0, moving_average=13))
+    form = inference_form(model)
+    (history,) = inputs(model.config)
+    _, margin = form.explain_with_margin(history, None, None)
+    _, of_moved = form.explain_with_margin(history + 1000, None, None)
+    torch.testing.assert_close(of_moved, margin, rtol=1e-6, atol=0)
+
+
+def test_a_form_that_keeps_all_lags_is_clear(float64):
+    config = AutoformerConfig(**SMALL | {"context": 2, "horizon": 1}, label=1, factor=3)
+    form = inference_form(randomised(config))
+    _, margin = form.explain_with_margin(*inputs(config)[:1], None, None)
+    assert margin.tolist() == [1] * 5

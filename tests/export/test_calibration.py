@@ -1,0 +1,183 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from bundle import calibration, layout
+from bundle.calibration import rank
+from bundle.manifest import read
+from export import calibration as exported
+from export.calibration import calibrate, errors, roll_forward
+from export.runtime import Graph
+from export.windows import windows_in
+from models.checkpoint import load_info
+from models.data.csv import read_csv
+from models.data.splits import Splits
+from models.data.windows import Batch
+
+CONTEXT, HORIZON, CHANNELS = 48, 12, 3
+
+
+class Repeat:
+    """A graph that repeats the last row, times a factor."""
+
+    def __init__(self, factor=1.0):
+        self.factor = np.float32(factor)
+        self.runs = []
+
+    def forecast(self, history, *calendars):
+        self.runs.append(len(history))
+        with np.errstate(over="ignore"):
+            return np.repeat(history[:, -1:] * self.factor, HORIZON, axis=1)
+
+
+@pytest.fixture
+def info(checkpoints):
+    return load_info(checkpoints["patchtst"])
+
+
+@pytest.fixture(scope="module")
+def table(data):
+    return read_csv(data)
+
+
+def with_splits(info, **splits):
+    changed = info.data.splits.model_copy(update=splits)
+    return info.model_copy(update={"data": info.data.model_copy(update={"splits": changed})})
+
+
+@pytest.mark.parametrize("name", ["autoformer", "patchtst", "transformer"])
+def test_a_bundle_says_what_its_quantiles_are_made_of(bundles, name):
+    manifest = read(bundles[name])
+    report = manifest.calibration
+    # The validation split's 71 targets hold 60 windows of one pass and 24 of four.
+    assert report.windows == (60, 24, 24, 24)
+    assert report.disjoint == (5, 2, 1, 1)
+    assert report.steps == 4 * HORIZON
+    assert layout.CALIBRATION in manifest.files
+    stored = calibration.read(bundles[name], manifest)
+    assert (stored.levels[0], stored.levels[-1]) == (1 / 61, 60 / 61)
+    measured = {(part.level, part.first_step, part.last_step) for part in report.coverage}
+    # 24 windows do not bear the tails of an interval of 95%.
+    expected = {(0.8, 12 * number + 1, 12 * number + 12) for number in range(4)}
+    assert measured == {*expected, (0.95, 1, 12)}
+    assert all(0 < part.coverage <= 1 and part.width > 0 for part in report.coverage)
+    assert [part.windows for part in report.coverage] == [129, 129, 93, 93, 93]
+
+
+def test_offsets_are_order_statistics_of_the_errors(info, table, bundles):
+    graph = Graph(bundles["patchtst"] / layout.FORECAST_GRAPH)
+    start, end = info.data.splits.validation
+    values = table.values.astype(np.float32)
+    histories = np.stack([values[i : i + CONTEXT] for i in range(start, end - 59)])
+    futures = np.stack([values[i + CONTEXT :][:HORIZON] for i in range(start, end - 59)])
+    spread = np.maximum(histories.astype(float).std(axis=1), 0.1 * np.array(info.scaler.std))
+    scaled = np.sort((futures - graph.forecast(histories)) / spread[:, None], axis=0)
+    manifest = read(bundles["patchtst"])
+    stored = calibration.read(bundles["patchtst"], manifest)
+    for level in (0.1, 0.5, 0.95):
+        (place,) = np.flatnonzero(stored.levels == level)
+        expected = scaled[rank(level, 60) - 1]
+        np.testing.assert_allclose(stored.offsets[place, :HORIZON], expected, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["autoformer", "patchtst"])
+def test_rolls_on_its_own_forecasts_with_the_calendar_of_the_rows(
+    name, checkpoints, bundles, table
+):
+    info = load_info(checkpoints[name])
+    graph = Graph(bundles[name] / layout.FORECAST_GRAPH)
+    windows = windows_in(info, table, (100, 400), 3 * HORIZON)
+    chosen = torch.tensor([0, 7, 150])
+    found = roll_forward(graph, windows.batch(chosen), HORIZON)
+    assert found.shape == (3, 3 * HORIZON, CHANNELS)
+    for forecast, first in zip(found, 100 + chosen.numpy(), strict=True):
+        rows = table.values[first : first + CONTEXT].astype(np.float32)
+        for number in range(3):
+            begin = first + number * HORIZON
+            times = table.timestamps[begin : begin + CONTEXT + HORIZON]
+            inputs = [rows[-CONTEXT:][None]]
+            if info.config.calendar is not None:
+                encoded = info.config.calendar.encode(times)[None]
+                inputs += [encoded[:, :CONTEXT], encoded[:, CONTEXT:]]
+            rows = np.concatenate([rows, graph.forecast(*inputs)[0]])
+        np.testing.assert_allclose(forecast, rows[CONTEXT:], rtol=1e-4, atol=1e-3)
+
+
+def test_a_horizon_longer_than_the_context():
+    class Count:
+        def forecast(self, history):
+            return history[:, -1:] + np.arange(1, 6, dtype=np.float32)[:, None]
+
+    batch = Batch(torch.zeros(2, 3, 1), None, None, torch.zeros(2, 15, 1))
+    found = roll_forward(Count(), batch, 5)
+    np.testing.assert_array_equal(found[1, :, 0], np.arange(1, 16))
+
+
+@pytest.mark.parametrize(
+    ("rows", "roll", "passes"),
+    # A window of one pass needs 60 rows, a calibration 20 windows.
+    [(78, 4, 0), (79, 4, 1), (90, 4, 1), (91, 4, 2), (91, 1, 1), (200, 2, 2), (200, 4, 4)],
+)
+def test_as_many_passes_as_the_validation_split_is_long_enough_for(info, table, rows, roll, passes):
+    found = calibrate(Repeat(), with_splits(info, validation=(300, 300 + rows)), table, roll)
+    if not passes:
+        assert found is None
+        return
+    stored, report = found
+    assert len(report.windows) == passes
+    assert report.steps == stored.offsets.shape[1] == passes * HORIZON
+    assert min(report.windows) >= 20
+
+
+def test_a_short_test_split_measures_less(info, table):
+    _, report = calibrate(Repeat(), with_splits(info, test=(500, 500 + 91)), table, 4)
+    assert len(report.windows) == 4
+    assert max(part.last_step for part in report.coverage) == 2 * HORIZON
+    _, report = calibrate(Repeat(), with_splits(info, test=(500, 500 + 78)), table, 4)
+    assert report.coverage == ()
+
+
+def test_without_a_known_split_there_is_no_calibration(info, table):
+    assert calibrate(Repeat(), info.model_copy(update={"data": None}), table, 4) is None
+
+
+def test_a_model_that_carries_itself_off_is_calibrated_as_far_as_it_stays(info, table):
+    stored, report = calibrate(Repeat(factor=1e13), info, table, 4)
+    assert 1 <= len(report.windows) < 4
+    assert np.isfinite(stored.offsets).all()
+    assert calibrate(Repeat(factor=np.inf), info, table, 4) is None
+
+
+def test_windows_are_spread_evenly_over_the_split(info, table, monkeypatch):
+    monkeypatch.setattr(exported, "WINDOWS", 40)
+    monkeypatch.setattr(exported, "ROLLED_WINDOWS", 25)
+    rows = (0, 400)
+    graph = Repeat()
+    first, second = errors(graph, info, table, rows, 2)
+    assert sum(graph.runs) == 40 + 2 * 25
+    values = table.values.astype(np.float32)
+    for part, count, horizon in ((first, 40, HORIZON), (second, 25, 2 * HORIZON)):
+        starts = np.linspace(0, 400 - CONTEXT - horizon, count).round().astype(int)
+        assert len(part) == count
+        target = np.stack([values[i + CONTEXT + horizon - HORIZON :][:HORIZON] for i in starts])
+        repeated = np.stack([values[i + CONTEXT - 1] for i in starts])[:, None]
+        np.testing.assert_allclose(part.scaled * part.scale, target - repeated, atol=1e-3)
+
+
+def test_coverage_where_errors_are_exchangeable(info, table):
+    """Noise of a size that changes: a graph of zeros is held as often as it was to be."""
+    random = np.random.default_rng(11)
+    rows = 12_000
+    size = np.exp(np.sin(np.arange(rows) / 900))[:, None] * [1.0, 30.0, 0.01]
+    values = size * random.standard_t(4, (rows, CHANNELS))
+    times = np.datetime64("2020-01-01T00", "us") + np.arange(rows) * np.timedelta64(1, "h")
+    splits = Splits(train=(0, 4000), validation=(4000, 8000), test=(8000, rows))
+    scaler = info.scaler.model_copy(update={"std": tuple(values[:4000].std(axis=0).tolist())})
+    noise = with_splits(info, **dict(splits)).model_copy(update={"scaler": scaler})
+    drawn = replace(table, values=values, timestamps=times)
+    _, report = calibrate(Repeat(factor=0), noise, drawn, 2)
+    assert report.windows == (1024, 256)
+    for part in report.coverage:
+        assert part.coverage == pytest.approx(part.level, abs=0.02)

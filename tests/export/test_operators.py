@@ -1,0 +1,82 @@
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, defs
+from onnxruntime.capi import onnxruntime_pybind11_state as native
+
+from export.errors import ExportError
+from export.graphs import OPSET
+from export.operators import KERNELS, check_operators
+
+FLOAT, HALF, BRAIN = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16
+
+
+def model(body: str, weight: int = FLOAT) -> onnx.ModelProto:
+    """`x` to `y`, both `[batch, 4]` in float32, with a weight `w` of a type."""
+    parsed = onnx.parser.parse_model(
+        f"""<ir_version: 10, opset_import: ["" : {OPSET}]>
+        graph (float[batch, 4] x) => (float[batch, 4] y) {{ {body} }}"""
+    )
+    parsed.graph.initializer.append(onnx.helper.make_tensor("w", weight, [4], [1] * 4))
+    return parsed
+
+
+def halved(kind: int) -> onnx.ModelProto:
+    body = f"h = Cast <to={kind}> (x) a = Add (h, w) y = Cast <to={FLOAT}> (a)"
+    return model(body, kind)
+
+
+def test_allows_what_both_devices_run():
+    check_operators(model("a = Add (x, w) y = Softmax <axis=-1> (a)"))
+    check_operators(halved(HALF))
+
+
+def test_names_what_has_no_kernel():
+    with pytest.raises(ExportError, match=r"on cuda: Det of FLOAT, Erf of FLOAT$"):
+        check_operators(model("a = Erf (x) b = Det (x) c = Add (a, w) y = Add (c, b)"))
+
+
+def test_knows_an_operator_by_its_type():
+    body = f"h = Cast <to={HALF}> (x) s = Sqrt (h) a = Add (s, w) y = Cast <to={FLOAT}> (a)"
+    with pytest.raises(ExportError, match=r"on cuda: Sqrt of FLOAT16$"):
+        check_operators(model(body, HALF))
+
+
+def test_no_arithmetic_of_shapes():
+    with pytest.raises(ExportError, match=r"on cuda: Concat of INT64$"):
+        check_operators(
+            model("s = Shape (x) t = Concat <axis=0> (s) r = Reshape (x, t) y = Add (r, w)")
+        )
+
+
+def test_bfloat16_is_for_cuda_alone():
+    check_operators(halved(BRAIN))
+    assert not any(BRAIN in types for types in KERNELS["cpu"].values())
+
+
+@pytest.mark.skipif(
+    "CUDAExecutionProvider" in onnxruntime.get_available_providers(),
+    reason="onnxruntime-gpu can list its kernels only where there is a GPU",
+)
+@pytest.mark.parametrize("operator", KERNELS["cpu"])
+def test_the_installed_onnxruntime_has_the_kernels_of_the_cpu(operator):
+    version = defs.get_schema(operator, OPSET).since_version
+    # A kernel without a last version is for its first one alone.
+    found = {
+        kind
+        for kernel in native.get_all_opkernel_def()
+        if (kernel.op_name, kernel.domain) == (operator, "")
+        and (kernel.version_range[0] == version or _covers(kernel.version_range, version))
+        for kinds in kernel.type_constraints.values()
+        for kind in kinds
+    }
+    # float16 is run in float32.
+    wanted = {"tensor(float)"} | (
+        {"tensor(int64)"} if TensorProto.INT64 in KERNELS["cpu"][operator] else set()
+    )
+    assert wanted <= found
+
+
+def _covers(versions: tuple[int, int], version: int) -> bool:
+    first, last = versions
+    return first < version <= last < 2**31 - 1

@@ -1,0 +1,96 @@
+import pytest
+import torch
+from torch import nn
+
+from export.precision import DTYPES, Reduced, reduce_precision
+from export.rewrites import inference_form
+from export.rewrites.attention import TimeFirstAttention
+from models.layers.feed_forward import FeedForward
+from models.patchtst import PatchTSTConfig
+from tests.export.conftest import CONFIGS, SMALL, randomised
+from tests.export.rewrites.test_inference_form import inputs
+
+HALVES = ("float16", "bfloat16")
+
+
+def reduced(config, precision):
+    form = inference_form(randomised(config))
+    reduce_precision(form, precision)
+    return form
+
+
+def names(form, kind: type[nn.Module]) -> set[str]:
+    """Paths of the modules that were reduced, by what they are."""
+    return {
+        name
+        for name, module in form.named_modules()
+        if isinstance(module, Reduced) and isinstance(module.module, kind)
+    }
+
+
+@pytest.mark.parametrize("precision", HALVES)
+@pytest.mark.parametrize("name", CONFIGS)
+def test_differs_by_a_few_roundings(name, precision):
+    config = CONFIGS[name]
+    given = [part.float() for part in inputs(config)]
+    with torch.inference_mode():
+        expected = inference_form(randomised(config)).explain(*given)
+        found = reduced(config, precision).explain(*given)
+    error = (found.forecast - expected.forecast).abs().max() / expected.forecast.abs().max()
+    assert 0 < error < 2 * torch.finfo(DTYPES[precision]).eps
+    assert found.forecast.dtype == torch.float32
+    for attention in found.attention.values():
+        assert {part.dtype for part in attention} <= {torch.float32, torch.int64}
+
+
+@pytest.mark.parametrize("precision", HALVES)
+def test_weights_are_stored_in_half_precision(precision):
+    form = reduced(CONFIGS["autoformer"], precision)
+    halved = {name for name, w in form.state_dict().items() if w.dtype == DTYPES[precision]}
+    assert halved == {name for name in form.state_dict() if ".module." in name}
+    assert any("feed_forward" in name for name in halved)
+    assert any("self_attention.value" in name for name in halved)
+
+
+def test_float32_changes_nothing():
+    form = reduced(CONFIGS["transformer"], "float32")
+    assert not names(form, nn.Module)
+
+
+def test_the_correlation_stays_in_float32():
+    form = reduced(CONFIGS["autoformer"], "float16")
+    assert names(form, nn.Linear) == {
+        "encoder_layers.0.attention.value",
+        "encoder_layers.1.attention.value",
+        "decoder_layers.0.self_attention.value",
+        "decoder_layers.0.cross_attention.value",
+    }
+    assert not names(form, TimeFirstAttention)
+
+
+@pytest.mark.parametrize(
+    ("config", "kept"),
+    [
+        (
+            CONFIGS["transformer"],
+            {"encoder_layers.0.attention", "decoder_layers.0.self_attention"},
+        ),
+        (CONFIGS["patchtst"], set()),
+        (PatchTSTConfig(**SMALL, instance_norm=None), {"branches.0.layers.0.attention"}),
+    ],
+)
+def test_attention_that_reads_unbounded_tokens_stays_in_float32(config, kept):
+    form = inference_form(randomised(config))
+    attentions = {n for n, m in form.named_modules() if isinstance(m, TimeFirstAttention)}
+    networks = {n for n, m in form.named_modules() if isinstance(m, FeedForward)}
+    assert kept <= attentions
+    form = reduced(config, "bfloat16")
+    assert names(form, TimeFirstAttention) == attentions - kept
+    assert names(form, FeedForward) == networks
+
+
+def test_a_history_far_from_the_data_does_not_overflow():
+    config = CONFIGS["transformer"]
+    history, *calendars = (part.float() for part in inputs(config))
+    with torch.inference_mode():
+        assert reduced(config, "float16")(history + 10_000, *calendars).isfinite().all()

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import gzip
+import itertools
+import zlib
+from collections.abc import Callable
+
+import pytest
+from backports import zstd
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service.doors.compression import Decoder
+from service.errors import UnreadableError
+
+FOLD: dict[str, Callable[[bytes], bytes]] = {
+    "gzip": gzip.compress,
+    "deflate": zlib.compress,
+    "zstd": zstd.compress,
+    "identity": bytes,
+}
+
+
+def unfold(encoding: str, body: bytes, step: int) -> bytes:
+    decoder = Decoder(encoding)
+    pieces = [
+        piece
+        for start in range(0, len(body), step)
+        for piece in decoder.feed(body[start : start + step])
+    ]
+    decoder.finish()
+    return b"".join(pieces)
+
+
+@settings(deadline=None, max_examples=60)
+@given(data=st.data(), body=st.binary(max_size=5000), step=st.integers(1, 300))
+def test_every_encoding_gives_back_what_was_folded(
+    data: st.DataObject, body: bytes, step: int
+) -> None:
+    encoding = data.draw(st.sampled_from(sorted(FOLD)))
+    assert unfold(encoding, FOLD[encoding](body), step) == body
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "zstd", "deflate"])
+def test_a_bomb_unfolds_piece_by_piece(encoding: str) -> None:
+    bomb = FOLD[encoding](bytes(64 * 2**20))
+    assert len(bomb) < 100_000
+    pieces = Decoder(encoding).feed(bomb)
+    assert all(0 < len(piece) <= 2**18 for piece in itertools.islice(pieces, 20))
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "zstd"])
+def test_several_parts_in_a_row(encoding: str) -> None:
+    fold = FOLD[encoding]
+    assert unfold(encoding, fold(b"one, ") + fold(b"two"), 7) == b"one, two"
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "zstd", "deflate"])
+def test_damage_is_named(encoding: str) -> None:
+    whole = FOLD[encoding](bytes(range(256)) * 10)
+    with pytest.raises(UnreadableError, match="ends too early"):
+        unfold(encoding, whole[:-6], 100)
+    with pytest.raises(UnreadableError, match=f"is not {encoding}"):
+        unfold(encoding, b"{}" + whole, 100)
+    with pytest.raises(UnreadableError, match=f"is not {encoding}"):
+        unfold(encoding, whole + b"rubbish", 100)
+
+
+def test_an_unknown_encoding() -> None:
+    with pytest.raises(UnreadableError, match="gzip, deflate, zstd, got 'br'") as error:
+        Decoder("br")
+    assert error.value.param == "Content-Encoding"
+
+
+def test_a_window_that_would_take_gigabytes_is_refused() -> None:
+    options = {zstd.CompressionParameter.window_log: 30, zstd.CompressionParameter.checksum_flag: 1}
+    compressor = zstd.ZstdCompressor(options=options)
+    folded = compressor.compress(b"x" * 2**20) + compressor.flush()
+    with pytest.raises(UnreadableError, match="is not zstd"):
+        unfold("zstd", folded, 1000)

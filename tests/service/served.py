@@ -1,0 +1,107 @@
+"""Bundles that are a manifest of one word, and the models they open as."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from bundle import layout
+from bundle.errors import BundleError
+from service.policy import Policy, VersionChoice
+from service.repository import Repository
+
+
+def place(repository: Path, name: str, version: str, content: str = "good") -> Path:
+    """Write a bundle, or change it; one whose content is `bad …` is refused."""
+    folder = repository / name / version
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / layout.MANIFEST).write_text(content)
+    return folder
+
+
+def remove(repository: Path, name: str, version: str) -> None:
+    """Take a bundle away."""
+    (repository / name / version / layout.MANIFEST).unlink()
+    (repository / name / version).rmdir()
+
+
+class Served:
+    """A model that only knows what it was opened from.
+
+    Attributes:
+        content: Of the bundle.
+        failure: To be set by the test.
+        closed: Set once it is closed.
+    """
+
+    def __init__(self, name: str, version: str, content: str = "good") -> None:
+        self.name = name
+        self.version = version
+        self.content = content
+        self.failure: str | None = None
+        self.closed = threading.Event()
+
+    def close(self, timeout: float) -> None:
+        self.closed.set()
+
+
+class Opener:
+    """Opens bundles, and counts them.
+
+    Attributes:
+        opened: `name@version` of every attempt.
+        gate: Openings wait for it.
+    """
+
+    def __init__(self) -> None:
+        self.opened: list[str] = []
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def __call__(self, folder: Path) -> Served:
+        name, version = folder.parent.name, folder.name
+        content = (folder / layout.MANIFEST).read_text()
+        self.opened.append(f"{name}@{version}")
+        assert self.gate.wait(30)
+        if content.startswith("bad"):
+            raise BundleError(content)
+        return Served(name, version, content)
+
+
+class Recorder:
+    """An observer that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+
+    def loaded(self, model: Served, seconds: float) -> None:
+        assert seconds >= 0
+        self.events.append(f"loaded {model.name}@{model.version}")
+
+    def unloaded(self, name: str, version: str) -> None:
+        self.events.append(f"unloaded {name}@{version}")
+
+    def refused(self, name: str, version: str) -> None:
+        self.events.append(f"refused {name}@{version}")
+
+
+class Scene:
+    """A repository of such bundles, and what it does.
+
+    Attributes:
+        open: What opens them.
+        told: What it tells.
+    """
+
+    def __init__(self, folder: Path, versions: VersionChoice = "all", **pins: str) -> None:
+        self.folder = folder
+        self.open = Opener()
+        self.told = Recorder()
+        self.repository = Repository(folder, self.open, self.told, policy=Policy(versions, pins))
+
+    def place(self, reference: str, content: str = "good") -> None:
+        place(self.folder, *reference.split("@"), content)
+
+    @property
+    def has(self) -> list[str]:
+        return [f"{model.name}@{model.version}" for model in self.repository.models]

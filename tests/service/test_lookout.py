@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bundle.errors import BundleError
+from tests.service.served import Scene, remove
+from tests.service.waiting import until
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    """Versions 1 and 2 of a model."""
+    scene = Scene(tmp_path)
+    for reference in ("one@1", "one@2"):
+        scene.place(reference)
+    scene.repository.start()
+    return scene
+
+
+def test_what_came_changed_or_went(scene: Scene) -> None:
+    (old,) = (model for model in scene.repository.models if model.version == "2")
+    scene.place("one@2", "better")
+    scene.place("one@3")
+    scene.place("two@1")
+    remove(scene.folder, "one", "1")
+    scene.repository.look()
+    assert scene.has == ["one@2", "one@3", "two@1"]
+    assert scene.repository.find("one@2").content == "better"
+    assert old.closed.wait(30)
+    until(lambda: "one@1" not in scene.repository.report())
+
+
+def test_what_did_not_change_is_left_as_it_is(scene: Scene) -> None:
+    scene.place("one@3", "bad")
+    scene.repository.look()
+    opened = list(scene.open.opened)
+    scene.repository.unload("one", "2")
+    for _ in range(3):
+        scene.repository.look()
+    assert scene.has == ["one@1"]
+    assert scene.open.opened == opened
+    scene.place("one@3")
+    scene.repository.look()
+    assert scene.has == ["one@1", "one@3"]
+
+
+def test_a_bad_one_that_goes_is_forgotten(scene: Scene) -> None:
+    scene.place("one@3", "bad")
+    scene.repository.look()
+    assert scene.repository.report()["one@3"] == "bad"
+    assert scene.repository.ready
+    remove(scene.folder, "one", "3")
+    scene.repository.look()
+    assert "one@3" not in scene.repository.report()
+
+
+def test_only_the_latest(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, "latest")
+    for version in ("1", "2"):
+        scene.place(f"one@{version}")
+    scene.repository.start()
+    for content, has in (("bad", "one@2"), ("good", "one@3")):
+        scene.place("one@3", content)
+        scene.repository.look()
+        assert scene.has == [has]
+    remove(tmp_path, "one", "1")
+    scene.repository.look()
+    assert scene.has == ["one@3"]
+    remove(tmp_path, "one", "3")
+    scene.repository.look()
+    assert scene.has == ["one@2"]
+
+
+@pytest.mark.parametrize("content", ["good", "bad"])
+def test_a_latest_that_goes_with_all_others_bad(tmp_path: Path, content: str) -> None:
+    scene = Scene(tmp_path, "latest")
+    scene.place("one@2")
+    scene.place("two@1")
+    scene.repository.start()
+    scene.place("one@1", content)
+    remove(tmp_path, "one", "2")
+    scene.repository.look()
+    assert scene.has == (["one@1", "two@1"] if content == "good" else ["two@1"])
+
+
+def test_a_folder_that_is_empty_at_once_is_no_wish(scene: Scene) -> None:
+    for version in ("1", "2"):
+        remove(scene.folder, "one", version)
+    with pytest.raises(BundleError, match="is empty; what is loaded stays"):
+        scene.repository.look()
+    assert scene.has == ["one@1", "one@2"]
+    scene.place("two@1")
+    scene.repository.look()
+    assert scene.has == ["two@1"]

@@ -1,0 +1,81 @@
+"""What processes do in tests; those of a supervisor find their folder in the environment."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from pathlib import Path
+
+from service.errors import StartError
+from service.supervisor import Pulse
+
+
+def folder() -> Path:
+    return Path(os.environ["FORETELL_TEST_FOLDER"])
+
+
+def tell(slot: int, word: str) -> None:
+    """Leave a file that says what the process of this slot does, and which one it is."""
+    file = folder() / f"{slot}-{word}-{os.getpid()}"
+    file.touch()
+
+
+def told(word: str) -> list[int]:
+    """The processes that said so."""
+    return sorted(int(file.name.split("-")[-1]) for file in folder().glob(f"*-{word}-*"))
+
+
+def until_told_to_stop(slot: int, pulse: Pulse) -> None:
+    stopped = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stopped.set())
+    pulse()
+    tell(slot, "serving")
+    while not stopped.wait(0.02):
+        pulse()
+    tell(slot, "stopped")
+
+
+def for_ever(slot: int, pulse: Pulse) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    pulse()
+    tell(slot, "serving")
+    threading.Event().wait()
+
+
+def never(slot: int, pulse: Pulse) -> None:
+    if slot == 1:
+        raise StartError("no such device")
+    until_told_to_stop(slot, pulse)
+
+
+def dies_at_once(slot: int, pulse: Pulse) -> None:
+    if slot == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    until_told_to_stop(slot, pulse)
+
+
+def cannot_return(slot: int, pulse: Pulse) -> None:
+    if len(told("serving")) > 1:
+        tell(slot, "refused")
+        raise StartError("no longer")
+    until_told_to_stop(slot, pulse)
+
+
+def supervised() -> None:
+    """A supervisor of two, as a program: `python -c 'from … import supervised; supervised()'`."""
+    from service.supervisor import Supervisor
+
+    Supervisor(until_told_to_stop, 2, stop_seconds=5, on_end=lambda _: None).run()
+
+
+def count(folder: Path, slot: int) -> None:
+    """One rejection, a time in a stage, one request that is being answered."""
+    from service.metrics import Metrics, share
+
+    share(folder, slot)
+    metrics = Metrics(folder)
+    metrics.rejected("queue_full")
+    metrics.staged("run", "m", "1", 0.5)
+    metrics.began()
+    metrics.sample(ready=slot == 0)
