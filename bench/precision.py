@@ -39,7 +39,7 @@ _COMPARED = 64
 _TEXT = """\
 ## Precision
 
-`python -m bench.precision` wrote this part: each model in float32, with its matrix products in int8
+`make bench-precision` wrote this part: each model in float32, with its matrix products in int8
 (`onnxruntime.quantization.quantize_dynamic`, weights in int8, activations quantised as they come),
 and in float16 and bfloat16 as `foretell export --precision` makes them. One thread; the columns
 were measured in turns. Weights and windows are random.

@@ -15,10 +15,10 @@ from collections.abc import Mapping
 from typing import Literal
 
 import onnx
-from onnx import TensorProto, shape_inference
+from onnx import TensorProto
 
 from export.errors import ExportError
-from export.twin import half_precision
+from export.twin import element_types, half_precision
 
 Device = Literal["cuda", "cpu"]
 Types = frozenset[int]
@@ -70,11 +70,8 @@ def check_operators(graph: onnx.ModelProto) -> None:
     Raises:
         ExportError: it names the operators that have none.
     """
-    inferred = shape_inference.infer_shapes(graph, strict_mode=True).graph
-    values = (*inferred.value_info, *inferred.input, *inferred.output)
-    types = {value.name: value.type.tensor_type.elem_type for value in values}
-    types |= {weight.name: weight.data_type for weight in inferred.initializer}
-    used = {(node.op_type, types[(*node.input, *node.output)[0]]) for node in inferred.node}
+    types = element_types(graph)
+    used = {(node.op_type, types[(*node.input, *node.output)[0]]) for node in graph.graph.node}
     devices: tuple[Device, ...] = ("cuda", "cpu")
     if half_precision(graph) == "bfloat16":
         devices = ("cuda",)

@@ -51,8 +51,8 @@ class Rules:
         other_lags: Largest share of natural windows with other lags; None where a window that has
             them must not be compared at all.
         slack: How many times as wrong as torch's float32 a forecast may be on adversarial windows.
-        reserve: Factor on the rounding that was measured, for windows that were not. None in half
-            precision: it would call most windows ill-conditioned.
+        reserve: Factor on the rounding that was measured, for windows that were not. In half
+            precision 1: more would call most windows ill-conditioned.
         accuracy: Relative difference of the errors on the test split; there may be another device
             behind the checkpoint's.
     """

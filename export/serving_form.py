@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from bundle.manifest import Scaler
-from export.rewrites.lag_choice import LagForecaster
-from models.forecaster import Explained, Forecaster
+from export.rewrites.auto_correlation import FoldedAutoCorrelation
+from export.rewrites.lag_choice import smallest_margin
+from models.forecaster import Attention, Forecaster, LagAttention
 
 GraphKind = Literal["forecast", "explain"]
 
@@ -35,6 +37,7 @@ class ServingForm(nn.Module):
         super().__init__()
         self.model = model
         self.kind = kind
+        self.has_margin = any(isinstance(part, FoldedAutoCorrelation) for part in model.modules())
         self.register_buffer("mean", torch.tensor(scaler.mean, dtype=torch.float32))
         self.register_buffer("std", torch.tensor(scaler.std, dtype=torch.float32))
         self.mean: Tensor
@@ -49,7 +52,7 @@ class ServingForm(nn.Module):
     @property
     def output_names(self) -> tuple[str, ...]:
         """Names of the outputs, in order."""
-        names = ("forecast", MARGIN) if isinstance(self.model, LagForecaster) else ("forecast",)
+        names = ("forecast", MARGIN) if self.has_margin else ("forecast",)
         if self.kind == "forecast":
             return names
         return (*names, *(name for stage in self.model.stages for name in stage.outputs))
@@ -79,16 +82,24 @@ class ServingForm(nn.Module):
             One tensor for each of `output_names`.
         """
         inputs = ((history - self.mean) / self.std, history_calendar, future_calendar)
-        margins: tuple[Tensor, ...] = ()
-        if isinstance(self.model, LagForecaster):
-            explained, margin = self.model.explain_with_margin(*inputs)
-            margins = (margin,)
-        elif self.kind == "explain":
-            explained = self.model.explain(*inputs)
-        else:
-            explained = Explained(self.model(*inputs), {})
-        outputs = (explained.forecast * self.std + self.mean, *margins)
-        if self.kind == "forecast":
-            return outputs
-        maps = (part for stage in self.model.stages for part in explained.attention[stage.name])
-        return (*outputs, *maps)
+        if self.kind == "forecast" and not self.has_margin:
+            return (self.model(*inputs) * self.std + self.mean,)
+        forecast, attention = self.model.explain(*inputs)
+        outputs = [forecast * self.std + self.mean]
+        if self.has_margin:
+            outputs.append(_margin(history, attention.values()))
+        if self.kind == "explain":
+            for stage in self.model.stages:
+                parts = attention[stage.name]._asdict()
+                outputs += [parts[name.removeprefix(f"{stage.name}.")] for name in stage.outputs]
+        return tuple(outputs)
+
+
+def _margin(history: Tensor, attention: Iterable[Attention]) -> Tensor:
+    """The smallest margin of all auto-correlations, `[batch]`; 1 where they keep all lags."""
+    extremes = [
+        seen.extremes
+        for seen in attention
+        if isinstance(seen, LagAttention) and seen.extremes is not None
+    ]
+    return smallest_margin(extremes) if extremes else torch.ones_like(history[:, 0, 0])

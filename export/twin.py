@@ -31,7 +31,7 @@ def float32_twin(graph: onnx.ModelProto) -> onnx.ModelProto:
     Args:
         graph: With its weights loaded.
     """
-    types = _types(graph)
+    types = element_types(graph)
     twin = onnx.ModelProto()
     twin.CopyFrom(graph)
     twin.graph.ClearField("node")
@@ -44,7 +44,7 @@ def float32_twin(graph: onnx.ModelProto) -> onnx.ModelProto:
     return twin
 
 
-def _types(graph: onnx.ModelProto) -> dict[str, int]:
+def element_types(graph: onnx.ModelProto) -> dict[str, int]:
     """Element type of each value by name."""
     inferred = shape_inference.infer_shapes(graph, strict_mode=True).graph
     values = (*inferred.value_info, *inferred.input, *inferred.output)

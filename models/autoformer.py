@@ -58,6 +58,25 @@ class AutoformerConfig(EncoderDecoderConfig):
         return self
 
 
+class DecoderStart(nn.Module):
+    """Seasonal part and trend of the last `label` steps, continued by zeros and by the mean."""
+
+    def __init__(self, config: AutoformerConfig) -> None:
+        super().__init__()
+        self.first = config.context - config.label
+        self.horizon = config.horizon
+        self.decomposition = SeriesDecomposition(config.moving_average)
+
+    def forward(self, history: Tensor) -> tuple[Tensor, Tensor]:
+        """`[batch, context, channels]` to two of `[batch, label + horizon, channels]`."""
+        seasonal, trend = self.decomposition(history)
+        mean = history.mean(dim=1, keepdim=True).expand(-1, self.horizon, -1)
+        return (
+            functional.pad(seasonal[:, self.first :], (0, 0, 0, self.horizon)),
+            torch.cat([trend[:, self.first :], mean], dim=1),
+        )
+
+
 class AutoformerEncoderLayer(nn.Module):
     """Auto-correlation and feed-forward network; after each, only the seasonal part goes on."""
 
@@ -117,12 +136,12 @@ class Autoformer(Forecaster):
     def __init__(self, config: AutoformerConfig) -> None:
         super().__init__()
         self.config: AutoformerConfig = config
-        self.decomposition = SeriesDecomposition(config.moving_average)
         self.encoder_embedding = _embedding(config, config.context)
         self.encoder_layers = nn.ModuleList(
             AutoformerEncoderLayer(config) for _ in range(config.encoder_layers)
         )
         self.encoder_norm = SeasonalLayerNorm(config.d_model)
+        self.decoder_start = DecoderStart(config)
         self.decoder_embedding = _embedding(config, config.decoder_length)
         self.decoder_layers = nn.ModuleList(
             AutoformerDecoderLayer(config) for _ in range(config.decoder_layers)
@@ -160,7 +179,7 @@ class Autoformer(Forecaster):
         memory = self.encoder_norm(tokens)
 
         calendar = self.config.decoder_calendar(history_calendar, future_calendar)
-        seasonal, trend = self._decoder_start(history)
+        seasonal, trend = self.decoder_start(history)
         tokens = self.decoder_embedding(seasonal, calendar)
         for i, layer in enumerate(self.decoder_layers):
             decoded = layer(tokens, memory)
@@ -170,16 +189,6 @@ class Autoformer(Forecaster):
             trend = trend + decoded.trend
         forecast = self.projection(self.decoder_norm(tokens)) + trend
         return Explained(forecast[:, -self.config.horizon :], attention)
-
-    def _decoder_start(self, history: Tensor) -> tuple[Tensor, Tensor]:
-        """Seasonal part and trend of the last `label` steps, continued by zeros and by the mean."""
-        seasonal, trend = self.decomposition(history)
-        start = self.config.context - self.config.label
-        mean = history.mean(dim=1, keepdim=True).expand(-1, self.config.horizon, -1)
-        return (
-            functional.pad(seasonal[:, start:], (0, 0, 0, self.config.horizon)),
-            torch.cat([trend[:, start:], mean], dim=1),
-        )
 
 
 def _auto_correlation(config: AutoformerConfig) -> AutoCorrelation:

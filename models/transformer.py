@@ -6,7 +6,6 @@ al., 2021, arXiv:2012.07436), as the Time-Series-Library has it.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from typing import Literal
 
 from torch import Tensor, nn
@@ -26,53 +25,12 @@ class TransformerConfig(EncoderDecoderConfig):
     architecture: Literal["transformer"] = "transformer"
 
 
-class OnePassForecaster(Forecaster):
-    """Encoder, decoder and softmax attention, whatever the layers are: one run serves both uses."""
-
-    config: TransformerConfig
-
-    @property
-    @override
-    def stages(self) -> tuple[AttentionStage, ...]:
-        return self.config.describe_stages("softmax")
-
-    @override
-    def forward(
-        self,
-        history: Tensor,
-        history_calendar: Tensor | None = None,
-        future_calendar: Tensor | None = None,
-    ) -> Tensor:
-        return self._run(history, history_calendar, future_calendar, None)
-
-    @override
-    def explain(
-        self,
-        history: Tensor,
-        history_calendar: Tensor | None = None,
-        future_calendar: Tensor | None = None,
-    ) -> Explained:
-        attention: dict[str, Attention] = {}
-        forecast = self._run(history, history_calendar, future_calendar, attention)
-        return Explained(forecast, attention)
-
-    @abstractmethod
-    def _run(
-        self,
-        history: Tensor,
-        history_calendar: Tensor | None,
-        future_calendar: Tensor | None,
-        attention: dict[str, Attention] | None,
-    ) -> Tensor:
-        """Forecast; fill `attention`, if given, with the map of each stage."""
-
-
-class Transformer(OnePassForecaster):
+class Transformer(Forecaster):
     """Every step of context and horizon is a token."""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
-        self.config = config
+        self.config: TransformerConfig = config
         self.encoder_embedding = _embedding(config, config.context)
         self.encoder_layers = nn.ModuleList(
             EncoderLayer(
@@ -100,7 +58,31 @@ class Transformer(OnePassForecaster):
         self.decoder_norm = nn.LayerNorm(config.d_model)
         self.projection = nn.Linear(config.d_model, config.channels)
 
+    @property
     @override
+    def stages(self) -> tuple[AttentionStage, ...]:
+        return self.config.describe_stages("softmax")
+
+    @override
+    def forward(
+        self,
+        history: Tensor,
+        history_calendar: Tensor | None = None,
+        future_calendar: Tensor | None = None,
+    ) -> Tensor:
+        return self._run(history, history_calendar, future_calendar, None)
+
+    @override
+    def explain(
+        self,
+        history: Tensor,
+        history_calendar: Tensor | None = None,
+        future_calendar: Tensor | None = None,
+    ) -> Explained:
+        attention: dict[str, Attention] = {}
+        forecast = self._run(history, history_calendar, future_calendar, attention)
+        return Explained(forecast, attention)
+
     def _run(
         self,
         history: Tensor,
@@ -108,6 +90,7 @@ class Transformer(OnePassForecaster):
         future_calendar: Tensor | None,
         attention: dict[str, Attention] | None,
     ) -> Tensor:
+        """Forecast; fill `attention`, if given, with the map of each stage."""
         explain = attention is not None
         maps: dict[str, Tensor | None] = {}
         memory = self.encoder_embedding(history, history_calendar)

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import copy
 
-from export.rewrites.autoformer import AutoformerForm
-from export.rewrites.patchtst import PatchTSTForm
-from export.rewrites.transformer import TransformerForm
+from export.rewrites.autoformer import rewrite_autoformer
+from export.rewrites.patchtst import rewrite_patchtst
+from export.rewrites.transformer import rewrite_transformer
 from models.autoformer import Autoformer
 from models.forecaster import Forecaster
 from models.patchtst import PatchTST
@@ -24,12 +24,14 @@ def inference_form(model: Forecaster) -> Forecaster:
     Raises:
         TypeError: the model is of no architecture.
     """
-    plain = copy.deepcopy(model).eval()
-    match plain:
+    form = copy.deepcopy(model).eval()
+    match form:
         case Autoformer():
-            return AutoformerForm(plain).eval()
+            rewrite_autoformer(form)
         case PatchTST():
-            return PatchTSTForm(plain).eval()
+            rewrite_patchtst(form)
         case Transformer():
-            return TransformerForm(plain).eval()
-    raise TypeError(f"{type(model).__name__} is a model of no architecture")
+            rewrite_transformer(form)
+        case _:
+            raise TypeError(f"{type(model).__name__} is a model of no architecture")
+    return form.eval()

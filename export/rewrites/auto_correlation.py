@@ -11,8 +11,7 @@ from export.rewrites.correlator import Correlator
 from export.rewrites.fourier import FourierCorrelator, best_divisor, multiplications
 from export.rewrites.gram import GramCorrelator
 from export.rewrites.lag_choice import choose_lags
-from models.forecaster import LagAttention
-from models.layers.auto_correlation import AutoCorrelation, lag_count
+from models.layers.auto_correlation import AutoCorrelation, LagMixed, lag_count
 
 # Measured in onnxruntime on CPU: below this length, or with more multiplications than this share of
 # the Gram matrix's, the many small operators of the Fourier form cost more than it saves.
@@ -33,17 +32,13 @@ class FoldedMixed(NamedTuple):
     """What a layer returns: `tokens + plain(tokens, source).output` and its lags.
 
     Attributes:
-        output: `[batch, query, d_model]`, less what is constant over time:
-            `mean @ missing.T + missing_bias`, with the layer's buffers.
+        mixed: Its output less what is constant over time: `mean @ missing.T + missing_bias`, with
+            the layer's buffers.
         mean: `[batch, 1, d_model]`, of the tokens.
-        attention: The lags, as in `LagMixed`.
-        extremes: What `smallest_margin` reads; None where all lags are kept.
     """
 
-    output: Tensor
+    mixed: LagMixed
     mean: Tensor
-    attention: LagAttention
-    extremes: Tensor | None
 
 
 class FoldedAutoCorrelation(nn.Module):
@@ -144,8 +139,10 @@ class FoldedAutoCorrelation(nn.Module):
         choice = choose_lags(correlation, self.keep)
         weights = choice.strongest.softmax(dim=-1)
         mixed = self.correlator.mix(unweighted.scatter(1, choice.lags, weights), value)
-        attention = LagAttention(choice.lags, weights, correlation + self._shift(mean, source))
-        return FoldedMixed(tokens + mixed, mean, attention, choice.extremes)
+        correlation = correlation + self._shift(mean, source)
+        return FoldedMixed(
+            LagMixed(tokens + mixed, choice.lags, weights, correlation, choice.extremes), mean
+        )
 
     def _shift(self, mean: Tensor, source: Tensor | None) -> Tensor:
         """What mean and biases add to every lag of the correlation, `[batch, 1]`."""

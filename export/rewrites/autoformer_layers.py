@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from torch import Tensor, nn
 
-from export.rewrites.auto_correlation import FoldedAutoCorrelation, FoldedMixed
+from export.rewrites.auto_correlation import FoldedAutoCorrelation
 from export.rewrites.correlator import Correlator
 from export.rewrites.decomposition import SeasonalPart, average_matrix
 from export.rewrites.embedding import neighbours
 from models.autoformer import (
     AutoformerConfig,
+    AutoformerDecoded,
     AutoformerDecoderLayer,
     AutoformerEncoderLayer,
 )
+from models.layers.auto_correlation import LagMixed
 from models.layers.embedding import TokenEmbedding
 
 
@@ -41,12 +41,12 @@ class SeasonalEncoderLayer(nn.Module):
         self.seasonal = seasonal
         self.feed_forward = plain.feed_forward
 
-    def forward(self, tokens: Tensor) -> tuple[Tensor, FoldedMixed]:
+    def forward(self, tokens: Tensor) -> LagMixed:
         """`[batch, time, d_model]` in, the same shape and the lags out."""
-        mixed: FoldedMixed = self.attention(tokens)
+        mixed: LagMixed = self.attention(tokens).mixed
         tokens = self.seasonal(mixed.output)
         tokens = self.seasonal(tokens + self.feed_forward(tokens))
-        return tokens, mixed
+        return mixed._replace(output=tokens)
 
 
 class TrendProjection(nn.Module):
@@ -80,15 +80,6 @@ class TrendProjection(nn.Module):
         shape = (-1, tokens.shape[1], 3, self.channels)
         projected = (tokens @ self.weight).reshape(shape).transpose(1, 2).flatten(1, 2)
         return self.average @ projected
-
-
-class SeasonalDecoded(NamedTuple):
-    """Seasonal tokens `[batch, time, d_model]`, trend `[batch, horizon, channels]`, the lags."""
-
-    seasonal: Tensor
-    trend: Tensor
-    own: FoldedMixed
-    cross: FoldedMixed
 
 
 class SeasonalDecoderLayer(nn.Module):
@@ -131,12 +122,16 @@ class SeasonalDecoderLayer(nn.Module):
         self.level: Tensor | None
         self.level_bias: Tensor
 
-    def forward(self, tokens: Tensor, memory: Tensor) -> SeasonalDecoded:
-        """Let `[batch, time, d_model]` read itself and `memory` `[batch, context, d_model]`."""
-        own: FoldedMixed = self.self_attention(tokens)
-        cross: FoldedMixed = self.cross_attention(self.seasonal(own.output), memory)
+    def forward(self, tokens: Tensor, memory: Tensor) -> AutoformerDecoded:
+        """Let `[batch, time, d_model]` read itself and `memory` `[batch, context, d_model]`.
+
+        Returns:
+            As the plain layer, with the trend of the horizon's steps alone.
+        """
+        own, mean = self.self_attention(tokens)
+        cross = self.cross_attention(self.seasonal(own.output), memory).mixed
         tokens = self.seasonal(cross.output)
         tokens = tokens + self.feed_forward(tokens)
-        level = self.level_bias if self.level is None else own.mean @ self.level + self.level_bias
+        level = self.level_bias if self.level is None else mean @ self.level + self.level_bias
         trend = self.trend(own.output + cross.output + tokens) + level
-        return SeasonalDecoded(self.seasonal(tokens), trend, own, cross)
+        return AutoformerDecoded(self.seasonal(tokens), trend, own, cross)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
-
-from models.forecaster import Explained, Forecaster
 
 # Keeps the margin of a history without any correlation finite.
 TINY = 1e-30
@@ -21,8 +18,7 @@ class LagChoice(NamedTuple):
     Attributes:
         strongest: `[batch, k]`, their correlations, largest first.
         lags: `[batch, k]`.
-        extremes: `[batch, 4]`, the largest correlation of all, the last that was kept, the first
-            that was not, and the smallest; None where all were kept.
+        extremes: As in `LagAttention`.
     """
 
     strongest: Tensor
@@ -48,7 +44,7 @@ def smallest_margin(stages: Sequence[Tensor]) -> Tensor:
     as an offset of the data, has no influence.
 
     Args:
-        stages: The `extremes` of each, `[batch, 4]`.
+        stages: The `extremes` of each that leaves lags out, `[batch, 4]`.
 
     Returns:
         `[batch]`.
@@ -57,13 +53,3 @@ def smallest_margin(stages: Sequence[Tensor]) -> Tensor:
     gap = extremes[..., 1] - extremes[..., 2]
     spread = extremes[..., 0] - extremes[..., 3]
     return (gap / spread.clamp_min(TINY)).amin(dim=0)
-
-
-class LagForecaster(Forecaster):
-    """A form with auto-correlations, which tells how clearly they chose their lags."""
-
-    @abstractmethod
-    def explain_with_margin(
-        self, history: Tensor, history_calendar: Tensor | None, future_calendar: Tensor | None
-    ) -> tuple[Explained, Tensor]:
-        """As `explain`, and `smallest_margin` of all stages; 1 where every stage keeps all lags."""

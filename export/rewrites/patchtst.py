@@ -7,13 +7,10 @@ from typing import cast
 
 import torch
 from torch import Tensor, nn
-from typing_extensions import override
 
-from bundle.manifest import AttentionStage
 from export.rewrites.batch_norm import AffineNorm
 from export.rewrites.decomposition import SeasonalPart
 from export.rewrites.transformer_layers import TimeFirstEncoderLayer
-from models.forecaster import Attention, Explained, Forecaster, SoftmaxAttention
 from models.layers.attention import Attended
 from models.layers.normalization import (
     EPSILON,
@@ -22,7 +19,21 @@ from models.layers.normalization import (
     TokenBatchNorm,
 )
 from models.layers.transformer_layers import EncoderLayer
-from models.patchtst import PatchEncoder, PatchTST, PatchTSTConfig
+from models.patchtst import PatchEncoder, PatchTST
+
+
+def rewrite_patchtst(model: PatchTST) -> None:
+    """Put the encoders and the decomposition below in the place of equal ones.
+
+    Args:
+        model: Changed in place.
+    """
+    branches = cast("Iterable[PatchEncoder]", model.branches)
+    model.branches = nn.ModuleList(TimeFirstPatchEncoder(branch) for branch in branches)
+    if kernel := model.config.decomposition:
+        dtype = next(model.parameters()).dtype
+        seasonal = SeasonalPart(kernel, model.config.context, dtype)
+        model.register_module("decomposition", SeasonalSplit(seasonal))
 
 
 class TimeFirstInstanceNorm(nn.Module):
@@ -150,11 +161,13 @@ class TimeFirstPatchEncoder(nn.Module):
         self.projection: Tensor
         self.positions: Tensor
 
-    def forward(self, history: Tensor) -> tuple[Tensor, list[Tensor]]:
+    def forward(
+        self, history: Tensor, *, return_weights: bool = False
+    ) -> tuple[Tensor, list[Tensor]]:
         """Forecast from `[batch, context, channels]`.
 
         Returns:
-            `[batch, horizon, channels]` and the weights of each layer
+            `[batch, horizon, channels]` and, if asked for, the weights of each layer
             `[batch, channels, heads, patches, patches]`.
         """
         config, statistics = self.config, None
@@ -167,7 +180,9 @@ class TimeFirstPatchEncoder(nn.Module):
         attended = Attended(tokens, None)
         maps = []
         for layer in self.layers:
-            attended = layer(attended.output, attended.scores)
+            attended = layer(
+                attended.output, inherited=attended.scores, return_weights=return_weights
+            )
             if attended.weights is not None:
                 maps.append(attended.weights.unflatten(0, (-1, config.channels)))
         forecast = self.head(attended.output)
@@ -176,57 +191,18 @@ class TimeFirstPatchEncoder(nn.Module):
         return forecast.transpose(1, 2), maps
 
 
-class PatchTSTForm(Forecaster):
-    """The encoders above; the trend is what is left of the history without its seasonal part.
+class SeasonalSplit(nn.Module):
+    """The seasonal part of a series and what is left of it without that.
 
     Args:
-        plain: The trained model.
+        seasonal: Of the series' length.
     """
 
-    def __init__(self, plain: PatchTST) -> None:
+    def __init__(self, seasonal: SeasonalPart) -> None:
         super().__init__()
-        self.config: PatchTSTConfig = plain.config
-        self.stages_of_plain = plain.stages
-        self.branches = nn.ModuleList(
-            TimeFirstPatchEncoder(branch)
-            for branch in cast("Iterable[PatchEncoder]", plain.branches)
-        )
-        kernel, dtype = self.config.decomposition, next(plain.parameters()).dtype
-        self.seasonal = SeasonalPart(kernel, self.config.context, dtype) if kernel else None
+        self.seasonal = seasonal
 
-    @property
-    @override
-    def stages(self) -> tuple[AttentionStage, ...]:
-        return self.stages_of_plain
-
-    @override
-    def forward(
-        self,
-        history: Tensor,
-        history_calendar: Tensor | None = None,
-        future_calendar: Tensor | None = None,
-    ) -> Tensor:
-        return self.explain(history).forecast
-
-    @override
-    def explain(
-        self,
-        history: Tensor,
-        history_calendar: Tensor | None = None,
-        future_calendar: Tensor | None = None,
-    ) -> Explained:
-        parts: tuple[Tensor, ...] = (history,)
-        if self.seasonal is not None:
-            seasonal = self.seasonal(history)
-            parts = (seasonal, history - seasonal)
-        forecasts, maps = [], []
-        for branch, part in zip(self.branches, parts, strict=True):
-            forecast, weights = branch(part)
-            forecasts.append(forecast)
-            maps += weights
-        total = forecasts[0] if len(forecasts) == 1 else forecasts[0] + forecasts[1]
-        attention: dict[str, Attention] = {
-            stage.name: SoftmaxAttention(weights)
-            for stage, weights in zip(self.stages, maps, strict=True)
-        }
-        return Explained(total, attention)
+    def forward(self, series: Tensor) -> tuple[Tensor, Tensor]:
+        """`[batch, time, channels]` to two of the same shape."""
+        part: Tensor = self.seasonal(series)
+        return part, series - part

@@ -6,19 +6,48 @@ from collections.abc import Iterable
 from typing import cast
 
 from torch import Tensor, nn
-from torch.nn import functional
-from typing_extensions import override
 
 from export.rewrites.embedding import NeighbourEmbedding, neighbours
 from export.rewrites.transformer_layers import TimeFirstDecoderLayer, TimeFirstEncoderLayer
-from models.forecaster import Attention, SoftmaxAttention
 from models.layers.embedding import SeriesEmbedding
 from models.layers.transformer_layers import DecoderLayer, EncoderLayer
-from models.transformer import OnePassForecaster, Transformer
+from models.transformer import Transformer
 
 
-class _TimeFirstEmbedding(nn.Module):
-    """Embeds `[batch, time, channels]` to `[time * batch, d_model]`, with positions."""
+def rewrite_transformer(model: Transformer) -> None:
+    """Let time be the first axis, and the last decoder layer do the horizon's steps only.
+
+    Args:
+        model: Changed in place.
+    """
+    config = model.config
+    context, length = config.context, config.decoder_length
+    encoder_layers = cast("Iterable[EncoderLayer]", model.encoder_layers)
+    decoder_layers = cast("Iterable[DecoderLayer]", model.decoder_layers)
+    # What each decoder layer passes on.
+    wanted = [length] * (config.decoder_layers - 1) + [config.horizon]
+    parts: dict[str, nn.Module] = {
+        "encoder_embedding": TimeFirstEmbedding(model.encoder_embedding),
+        "encoder_layers": nn.ModuleList(
+            TimeFirstEncoderLayer(layer, context) for layer in encoder_layers
+        ),
+        "decoder_embedding": TimeFirstEmbedding(model.decoder_embedding),
+        "decoder_layers": nn.ModuleList(
+            TimeFirstDecoderLayer(layer, length, context, last)
+            for layer, last in zip(decoder_layers, wanted, strict=True)
+        ),
+        "projection": TimeFirstProjection(model.projection, config.horizon),
+    }
+    for name, part in parts.items():
+        model.register_module(name, part)
+
+
+class TimeFirstEmbedding(nn.Module):
+    """An embedding with positions, to `[time * batch, d_model]`.
+
+    Args:
+        plain: The trained embedding.
+    """
 
     def __init__(self, plain: SeriesEmbedding) -> None:
         super().__init__()
@@ -31,6 +60,7 @@ class _TimeFirstEmbedding(nn.Module):
         self.positions: Tensor
 
     def forward(self, series: Tensor, calendar: Tensor | None) -> Tensor:
+        """Embed `[batch, time, channels]` and `[batch, time, features]`."""
         width = 3 * series.shape[2]
         joined = series.index_select(1, self.neighbours).reshape(-1, series.shape[1], width)
         by_step = None if calendar is None else calendar.transpose(0, 1)
@@ -38,59 +68,20 @@ class _TimeFirstEmbedding(nn.Module):
         return (tokens + self.positions).flatten(0, 1)
 
 
-class TransformerForm(OnePassForecaster):
-    """The time axis first, and the last decoder layer for the horizon's steps only.
-
-    The attention of the label's steps is shown, but not needed for the forecast.
+class TimeFirstProjection(nn.Module):
+    """The projection of the horizon's tokens, and the batch first again.
 
     Args:
-        plain: The trained model.
+        plain: The trained projection.
+        horizon: Steps of the forecast.
     """
 
-    def __init__(self, plain: Transformer) -> None:
+    def __init__(self, plain: nn.Linear, horizon: int) -> None:
         super().__init__()
-        self.config = plain.config
-        context, length = plain.config.context, plain.config.decoder_length
-        self.encoder_embedding = _TimeFirstEmbedding(plain.encoder_embedding)
-        self.encoder_layers = nn.ModuleList(
-            TimeFirstEncoderLayer(layer, context)
-            for layer in cast("Iterable[EncoderLayer]", plain.encoder_layers)
-        )
-        self.encoder_norm = plain.encoder_norm
-        self.decoder_embedding = _TimeFirstEmbedding(plain.decoder_embedding)
-        self.decoder_layers = nn.ModuleList(
-            TimeFirstDecoderLayer(layer, length, context)
-            for layer in cast("Iterable[DecoderLayer]", plain.decoder_layers)
-        )
-        self.decoder_norm = plain.decoder_norm
-        self.projection = plain.projection
+        self.projection = plain
+        self.horizon = horizon
 
-    @override
-    def _run(
-        self,
-        history: Tensor,
-        history_calendar: Tensor | None,
-        future_calendar: Tensor | None,
-        attention: dict[str, Attention] | None,
-    ) -> Tensor:
-        config, maps = self.config, {}
-        memory = self.encoder_embedding(history, history_calendar)
-        for i, layer in enumerate(self.encoder_layers):
-            memory, maps[f"encoder.{i}.self"], _ = layer(memory)
-        memory = self.encoder_norm(memory)
-
-        known = history[:, config.context - config.label :]
-        series = functional.pad(known, (0, 0, 0, config.horizon))
-        calendar = config.decoder_calendar(history_calendar, future_calendar)
-        tokens = self.decoder_embedding(series, calendar)
-        for i, layer in enumerate(self.decoder_layers):
-            is_last = i + 1 == len(self.decoder_layers)
-            last = config.horizon if is_last and attention is None else config.decoder_length
-            tokens, maps[f"decoder.{i}.self"], maps[f"decoder.{i}.cross"] = layer(
-                tokens, memory, last
-            )
-        if attention is not None:
-            attention.update((name, SoftmaxAttention(weights)) for name, weights in maps.items())
-        tokens = tokens.reshape(-1, history.shape[0], config.d_model)[-config.horizon :]
-        forecast: Tensor = self.projection(self.decoder_norm(tokens))
-        return forecast.transpose(0, 1)
+    def forward(self, tokens: Tensor) -> Tensor:
+        """`[horizon * batch, d_model]` to `[batch, horizon, channels]`."""
+        projected: Tensor = self.projection(tokens)
+        return projected.reshape(self.horizon, -1, projected.shape[1]).transpose(0, 1)

@@ -27,30 +27,35 @@ class TimeFirstEncoderLayer(nn.Module):
         self.feed_forward = plain.feed_forward
         self.feed_forward_norm = _flat(plain.feed_forward_norm)
 
-    def forward(self, tokens: Tensor, inherited: Tensor | None = None) -> Attended:
+    def forward(
+        self, tokens: Tensor, *, inherited: Tensor | None = None, return_weights: bool = False
+    ) -> Attended:
         """Tokens in, the same shape and the attention out."""
         steps = (self.steps, self.steps)
         attended: Attended = self.attention(tokens, tokens, steps, inherited=inherited)
         tokens = self.attention_norm(tokens + attended.output)
         tokens = self.feed_forward_norm(tokens + self.feed_forward(tokens))
-        return attended._replace(output=tokens)
+        return Attended(tokens, attended.weights if return_weights else None, attended.scores)
 
 
 class TimeFirstDecoderLayer(nn.Module):
-    """A decoder layer on `[time * batch, d_model]`, for all of the steps or the last of them.
+    """A decoder layer on `[time * batch, d_model]`, of which the last steps go on.
 
-    Equal because a step reads the others only as keys and values of the self-attention.
+    Equal because a step reads the others only as keys and values of the self-attention. Those that
+    nobody reads are not computed, unless their attention is asked for.
 
     Args:
         plain: The trained layer.
         steps: Of the tokens.
         source_steps: Of the memory.
+        wanted: How many of the last steps go on.
     """
 
-    def __init__(self, plain: DecoderLayer, steps: int, source_steps: int) -> None:
+    def __init__(self, plain: DecoderLayer, steps: int, source_steps: int, wanted: int) -> None:
         super().__init__()
         self.steps = steps
         self.source_steps = source_steps
+        self.wanted = wanted
         self.self_attention = TimeFirstAttention(plain.self_attention)
         self.self_norm = plain.self_norm
         self.cross_attention = TimeFirstAttention(plain.cross_attention)
@@ -60,28 +65,34 @@ class TimeFirstDecoderLayer(nn.Module):
         self.register_buffer("mask", causal_mask(steps, steps))
         self.mask: Tensor
 
-    def forward(self, tokens: Tensor, memory: Tensor, last: int) -> Decoded:
+    def forward(self, tokens: Tensor, memory: Tensor, *, return_weights: bool = False) -> Decoded:
         """Decode.
 
         Args:
             tokens: `[steps * batch, d_model]`.
             memory: `[source_steps * batch, d_model]`.
-            last: How many of the last steps are wanted.
+            return_weights: Return the attention weights of all steps as well.
 
         Returns:
-            Tokens `[last * batch, d_model]` and the weights of both attentions.
+            Tokens `[wanted * batch, d_model]` and, if asked for, the weights of both attentions.
         """
-        wanted = tokens
-        if last < self.steps:
-            features = tokens.shape[1]
-            wanted = tokens.reshape(self.steps, -1, features)[-last:].reshape(-1, features)
-        steps, mask = (last, self.steps), self.mask[-last:]
-        own: Attended = self.self_attention(wanted, tokens, steps, mask=mask)
-        wanted = self.self_norm(wanted + own.output)
-        cross: Attended = self.cross_attention(wanted, memory, (last, self.source_steps))
-        wanted = self.cross_norm(wanted + cross.output)
-        wanted = self.feed_forward_norm(wanted + self.feed_forward(wanted))
-        return Decoded(wanted, own.weights, cross.weights)
+        last = self.steps if return_weights else self.wanted
+        found = _last(tokens, self.steps, last)
+        mask = self.mask[-last:]
+        own: Attended = self.self_attention(found, tokens, (last, self.steps), mask=mask)
+        found = self.self_norm(found + own.output)
+        cross: Attended = self.cross_attention(found, memory, (last, self.source_steps))
+        found = self.cross_norm(found + cross.output)
+        found = self.feed_forward_norm(found + self.feed_forward(found))
+        found = _last(found, last, self.wanted)
+        return Decoded(found, *((own.weights, cross.weights) if return_weights else (None, None)))
+
+
+def _last(tokens: Tensor, steps: int, count: int) -> Tensor:
+    """The last `count` of so many steps, `[count * batch, d_model]`."""
+    if count == steps:
+        return tokens
+    return tokens.reshape(steps, -1, tokens.shape[1])[-count:].flatten(0, 1)
 
 
 def _flat(norm: nn.Module) -> nn.Module:

@@ -47,12 +47,14 @@ class LagMixed(NamedTuple):
         lags: `[batch, k]`, by descending correlation.
         lag_weights: `[batch, k]`.
         correlation: `[batch, lags]`.
+        extremes: As in `LagAttention`.
     """
 
     output: Tensor
     lags: Tensor
     lag_weights: Tensor
     correlation: Tensor
+    extremes: Tensor | None = None
 
 
 class AutoCorrelation(nn.Module):

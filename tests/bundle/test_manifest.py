@@ -129,6 +129,7 @@ def test_the_frequency_is_kept_as_a_pandas_alias(tmp_path: Path, written: str) -
         ("architecture", "oracle"),
         ("config", None),
         ("parameters", 0),
+        ("precision", "int8"),
         ("channels", []),
         ("context", 0),
         ("horizon", "six"),

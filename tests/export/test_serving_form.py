@@ -3,7 +3,8 @@ import torch
 from bundle.manifest import Scaler
 from export.rewrites import inference_form
 from export.serving_form import ServingForm
-from tests.export.conftest import CONFIGS, randomised
+from models.autoformer import AutoformerConfig
+from tests.export.conftest import CONFIGS, SMALL, randomised
 
 SCALER = Scaler(mean=(100.0, -5.0, 0.0), std=(10.0, 0.5, 2.0))
 
@@ -37,3 +38,22 @@ def test_only_a_form_with_auto_correlations_has_a_margin():
     assert margin.shape == (2,)
     patchtst = ServingForm(inference_form(randomised(CONFIGS["patchtst"])), SCALER, "forecast")
     assert patchtst.output_names == ("forecast",)
+
+
+def test_a_form_that_keeps_all_lags_is_clear():
+    config = AutoformerConfig(**SMALL | {"context": 2, "horizon": 1}, label=1)
+    form = ServingForm(inference_form(randomised(config)), SCALER, "forecast")
+    assert form(*form.example_inputs(3))[1].tolist() == [1, 1, 1]
+
+
+def test_the_margin_is_the_smallest_of_all_stages():
+    form = ServingForm(inference_form(randomised(CONFIGS["autoformer"])), SCALER, "explain")
+    inputs = [torch.randn(part.shape) for part in form.example_inputs(20)]
+    outputs = dict(zip(form.output_names, form(*inputs), strict=True))
+    margins = []
+    for stage in form.model.stages:
+        ranked = outputs[f"{stage.name}.correlation"].sort(dim=1, descending=True).values
+        keep = outputs[f"{stage.name}.lags"].shape[1]
+        margins.append((ranked[:, keep - 1] - ranked[:, keep]) / (ranked[:, 0] - ranked[:, -1]))
+    expected = torch.stack(margins).amin(dim=0)
+    torch.testing.assert_close(outputs["margin"], expected, rtol=1e-2, atol=1e-6)

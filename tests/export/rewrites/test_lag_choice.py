@@ -33,24 +33,21 @@ def test_margin_is_relative_to_the_range_and_the_smallest_of_all():
     assert smallest_margin([clear.extremes, narrow.extremes]).tolist() == [1 / 8, 0]
 
 
-def test_an_offset_has_no_influence_on_the_margin(float64):
-    """Neither one of the correlation nor one of the data: a correlation takes it up as its own."""
+def test_an_offset_of_the_correlation_has_no_influence_on_the_margin(float64):
     correlation = torch.randn(5, 12)
     moved = choose_lags(correlation + 1e6, 4).extremes
     torch.testing.assert_close(
         smallest_margin([moved]), smallest_margin([choose_lags(correlation, 4).extremes])
     )
-    # Without a decoder layer's label the offset reaches the encoder alone.
-    model = randomised(AutoformerConfig(**SMALL, label=0, moving_average=13))
-    form = inference_form(model)
-    (history,) = inputs(model.config)
-    _, margin = form.explain_with_margin(history, None, None)
-    _, of_moved = form.explain_with_margin(history + 1000, None, None)
-    torch.testing.assert_close(of_moved, margin, rtol=1e-6, atol=0)
 
 
-def test_a_form_that_keeps_all_lags_is_clear(float64):
-    config = AutoformerConfig(**SMALL | {"context": 2, "horizon": 1}, label=1, factor=3)
+def margin_of(form, history: torch.Tensor) -> torch.Tensor:
+    return smallest_margin([seen.extremes for seen in form.explain(history).attention.values()])
+
+
+def test_an_offset_of_the_data_has_no_influence_on_the_margin(float64):
+    config = AutoformerConfig(**SMALL, label=0, moving_average=13)
     form = inference_form(randomised(config))
-    _, margin = form.explain_with_margin(*inputs(config)[:1], None, None)
-    assert margin.tolist() == [1] * 5
+    (history,) = inputs(config)
+    margin = margin_of(form, history)
+    torch.testing.assert_close(margin_of(form, history + 1000), margin, rtol=1e-6, atol=0)

@@ -2,7 +2,9 @@ import pytest
 import torch
 from torch import nn
 
-from export.rewrites.patchtst import FoldedHead, TimeFirstPatchEncoder
+from export.rewrites.decomposition import SeasonalPart
+from export.rewrites.patchtst import FoldedHead, SeasonalSplit, TimeFirstPatchEncoder
+from models.layers.decomposition import SeriesDecomposition
 from models.patchtst import PatchEncoder, PatchTSTConfig
 from tests.export.conftest import SMALL
 from tests.export.rewrites.test_attention import time_first
@@ -45,7 +47,15 @@ def test_patch_encoder(variant, float64, equal):
     plain = encoder(variant)
     history = torch.randn(BATCH, plain.config.context, plain.config.channels)
     expected, maps = plain(history, return_weights=True)
-    found, found_maps = TimeFirstPatchEncoder(plain)(history)
+    found, found_maps = TimeFirstPatchEncoder(plain)(history, return_weights=True)
     equal(found, expected)
+    assert TimeFirstPatchEncoder(plain)(history)[1] == []
     for weights, wanted in zip(found_maps, maps, strict=True):
         equal(weights, wanted)
+
+
+def test_seasonal_split(float64, equal):
+    series = torch.randn(2, 30, 3)
+    split = SeasonalSplit(SeasonalPart(9, 30, torch.float64))
+    for found, expected in zip(split(series), SeriesDecomposition(9)(series), strict=True):
+        equal(found, expected)

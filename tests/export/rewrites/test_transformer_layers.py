@@ -31,18 +31,25 @@ def test_encoder_layer(norm, residual, float64, equal):
     tokens = torch.randn(BATCH, STEPS, D_MODEL)
     inherited = torch.randn(BATCH, HEADS, STEPS, STEPS) if residual else None
     expected = plain(tokens, inherited=inherited, return_weights=True)
-    found = TimeFirstEncoderLayer(plain, STEPS)(time_first(tokens), inherited)
+    rewritten = TimeFirstEncoderLayer(plain, STEPS)
+    found = rewritten(time_first(tokens), inherited=inherited, return_weights=True)
     equal(found.output, time_first(expected.output))
     equal(found.weights, expected.weights)
+    assert rewritten(time_first(tokens), inherited=inherited).weights is None
 
 
-@pytest.mark.parametrize("last", [STEPS, 3])
-def test_decoder_layer(last, float64, equal):
+@pytest.mark.parametrize("wanted", [STEPS, 3])
+def test_decoder_layer(wanted, float64, equal):
     plain = DecoderLayer(D_MODEL, HEADS, 20, activation="relu", dropout=0.1).eval()
     tokens, memory = torch.randn(BATCH, STEPS, D_MODEL), torch.randn(BATCH, SOURCE, D_MODEL)
     expected = plain(tokens, memory, return_weights=True)
-    rewritten = TimeFirstDecoderLayer(plain, STEPS, SOURCE)
-    found = rewritten(time_first(tokens), time_first(memory), last)
-    equal(found.output, time_first(expected.output[:, -last:]))
-    equal(found.self_weights, expected.self_weights[:, :, -last:])
-    equal(found.cross_weights, expected.cross_weights[:, :, -last:])
+    rewritten = TimeFirstDecoderLayer(plain, STEPS, SOURCE, wanted)
+    given = time_first(tokens), time_first(memory)
+    found = rewritten(*given, return_weights=True)
+    output = time_first(expected.output[:, -wanted:])
+    equal(found.output, output)
+    equal(found.self_weights, expected.self_weights)
+    equal(found.cross_weights, expected.cross_weights)
+    found = rewritten(*given)
+    equal(found.output, output)
+    assert found[1:] == (None, None)
