@@ -11,8 +11,8 @@ OTHER := $(if $(filter gpu,$(RUNTIME)),onnxruntime,onnxruntime-gpu)
 SERVE := $(VENV)/.serve-$(RUNTIME)
 TEST := $(VENV)/.test-$(RUNTIME)
 
-.PHONY: serve test lint types demo bench bench-bulk bench-door bench-server bench-endurance \
-	gpu-check clean
+.PHONY: serve test lint types demo bench bench-bulk bench-door bench-precision bench-server \
+	bench-endurance gpu-check clean
 .DELETE_ON_ERROR:
 
 serve: $(SERVE) demo
@@ -50,6 +50,9 @@ bench-door: $(TEST)
 # On a machine with an NVIDIA GPU: checks and measures the demo's bundles, writes docs/gpu.md.
 gpu-check: $(TEST) demo
 	$(BIN)/python -m bench.gpu_check $(DEMO)/repository
+
+bench-precision: $(TEST)
+	$(BIN)/python -m bench.precision
 
 # Installs the servers it compares in .bench/; needs wrk.
 bench-server: $(TEST)

@@ -28,7 +28,7 @@ from service.runtime import Runtime
 
 _ENVIRONMENTS = Path(__file__).parent.parent / ".bench"
 _TOLERANCE = 1e-3
-_SECONDS, _QUICK_SECONDS = 8, 2
+_SECONDS, _QUICK_SECONDS = 6, 2
 
 
 def measure_raw(subject: Subject, runtime: Runtime, seconds: float) -> Raw:

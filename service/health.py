@@ -80,6 +80,8 @@ class Health:
             try:
                 self._test()
             except Exception as error:
+                if self._closed.is_set():
+                    return
                 with self._changing:
                     self._set_failure(error)
                 wait = min(max(2 * wait, self._first_seconds), _LONGEST_SECONDS)

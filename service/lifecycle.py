@@ -113,7 +113,9 @@ class Lifecycle:
         """Take a version out of service; it finishes what it has begun."""
         slot = self._table.get(name, version)
         if slot.model is None:
-            self._leave(name, version, slot)
+            # One that is leaving does so once it has finished what it has begun.
+            if slot.busy is not State.UNLOADING:
+                self._leave(name, version, slot)
             return
         leaving = Slot(busy=State.UNLOADING)
         self._table.put(name, version, leaving)

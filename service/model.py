@@ -192,8 +192,9 @@ class Model:
             raise ModelFailedError("the model has failed; /readyz says why")
 
     def _run(self, worker: int, graph: str, feeds: Arrays) -> Arrays:
+        session = self._session(graph, worker)
         try:
-            outputs = self._session(graph, worker).run(feeds, worker)
+            outputs = session.run(feeds, worker)
         except ModelFailedError as error:
             self._health.failed(error, fatal=error.fatal)
             raise

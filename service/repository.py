@@ -29,6 +29,8 @@ from service.watcher import Watcher
 _FOLLOW_SECONDS = 0.25
 # The models have stopped by then: its threads have nothing to do.
 _LAST_SECONDS = 0.5
+# A load that is going on fails as soon as it needs a worker.
+_LOOK_SECONDS = 4.0
 
 
 class Repository:
@@ -236,6 +238,8 @@ class Repository:
         self._lifecycle.close(timeout)
         if self._batcher is not None:
             self._batcher.close(_LAST_SECONDS)
+        for watcher in self._watchers:
+            watcher.join(_LOOK_SECONDS)
         self._state.close()
 
     def _first_wishes(self, desired: Desired) -> Desired:

@@ -67,6 +67,8 @@ class Rollout:
                 raise NotReadyError("the server is stopping")
             before = self._state.read()
             for version in versions:
+                if self._stopped:
+                    raise NotReadyError("the server is stopping")
                 try:
                     self._lifecycle.bring(name, version)
                     brought.append(version)
@@ -108,6 +110,8 @@ class Rollout:
     def _apply(self, desired: Desired) -> None:
         for name, stamps in desired.wanted.items():
             for version, stamp in stamps.items():
+                if self._stopped:
+                    return
                 if self._table.get(name, version).stamp != stamp:
                     try:
                         self._lifecycle.bring(name, version, stamp)

@@ -154,7 +154,11 @@ class Runtime:
                 f"{graph}: onnxruntime would run {len(found)} of its nodes on the CPU: "
                 f"{', '.join(found[:8])}"
             )
-        others = (self._create(graph, gpu, captures=captures) for gpu in range(1, self._gpus))
+        sessions = [(first, captures)]
+        for gpu in range(1, self._gpus):
+            session = self._create(graph, gpu, captures=captures)
+            # Where another program holds a GPU's memory, that one goes without.
+            sessions.append((session or self._create(graph, gpu), captures and session is not None))
         inputs = input_shapes(first)
         gpus = [
             Gpu(
@@ -163,9 +167,9 @@ class Runtime:
                 number,
                 inputs=inputs,
                 max_batch=max_batch or 1,
-                captures=captures,
+                captures=captured,
             )
-            for number, session in enumerate((first, *others))
+            for number, (session, captured) in enumerate(sessions)
         ]
         return CudaSession(
             gpus,

@@ -57,7 +57,8 @@ def accept_all(listener: socket.socket) -> list[socket.socket]:
             accepted.append(listener.accept()[0])
         except ConnectionAbortedError:
             continue
-        except BlockingIOError:
+        except OSError:
+            # There is none, or no file for it.
             return accepted
 
 

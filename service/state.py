@@ -145,6 +145,10 @@ class SharedState:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self._pid = os.getpid() if pid is None else pid
+        # Those that were killed could not say that they ended, and their numbers are used again.
+        for path in folder.glob("worker-*.json"):
+            if not _is_alive(int(path.stem.removeprefix("worker-"))):
+                path.unlink(missing_ok=True)
 
     def read(self) -> Desired:
         """See `State`."""

@@ -172,11 +172,17 @@ class _Worker:
 
     def start(self) -> None:
         """Fill the place."""
-        self._reports, theirs = _context.Pipe(duplex=False)
+        reports, theirs = _context.Pipe(duplex=False)
         arguments = (self._target, self._slot, theirs, self._stop_seconds)
-        self._process = _context.Process(target=_enter, args=arguments, name=f"worker-{self._slot}")
-        self._process.start()
-        theirs.close()
+        process = _context.Process(target=_enter, args=arguments, name=f"worker-{self._slot}")
+        try:
+            process.start()
+        except BaseException:
+            reports.close()
+            raise
+        finally:
+            theirs.close()
+        self._process, self._reports = process, reports
         self._since = time.monotonic()
         self._serves, self._reason, self._missed = False, None, 0
 
@@ -188,7 +194,13 @@ class _Worker:
         """
         if self._process is None:
             if now >= self._resumes:
-                self.start()
+                try:
+                    self.start()
+                except OSError as error:
+                    # Of memory or of processes: the others go on.
+                    self._pause = min(2 * self._pause, _LONGEST_PAUSE) or _FIRST_PAUSE
+                    self._resumes = now + self._pause
+                    _logger.error("no process starts: %s; again in %g s", error, self._pause)
             return
         self._listen()
         if self._process.is_alive():

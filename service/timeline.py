@@ -79,14 +79,19 @@ def timeline_from(
         step = stamp.wall
     else:
         clock = ZoneClock(zone, in_utc=frequency.sub_daily)
+        walls = np.array([stamp.wall])
         offsets = None if stamp.utc_offset is None else np.array([stamp.utc_offset], "m8[us]")
-        step = steps_in_zone(np.array([stamp.wall]), offsets, clock, lambda _: place)[0]
+        step = steps_in_zone(walls, offsets, clock, frequency, lambda _: place)[0]
     check_first(step, clock, frequency, place)
     return Timeline(frequency, step, 0, rows, clock)
 
 
 def steps_in_zone(
-    walls: Timestamps, offsets: Offsets | None, clock: ZoneClock, place: Callable[[int], str]
+    walls: Timestamps,
+    offsets: Offsets | None,
+    clock: ZoneClock,
+    frequency: Frequency,
+    place: Callable[[int], str],
 ) -> Timestamps:
     """Steps `[time]`, as the clock takes them, of timestamps in any form.
 
@@ -95,6 +100,7 @@ def steps_in_zone(
         offsets: `[time]`, the UTC offsets they were written with; without any, they are what the
             zone's clock shows.
         clock: The clock of their zone.
+        frequency: The spacing that they should have.
         place: Where each stands in the request.
 
     Raises:
@@ -102,7 +108,10 @@ def steps_in_zone(
         TimestampError: a time lies outside the years 1 to 9999.
     """
     if offsets is None:
-        return moments_of(walls, clock.zone, place) if clock.in_utc else walls
+        if not clock.in_utc:
+            return walls
+        step = np.diff(frequency.steps_from(walls[0], 2))[0]
+        return moments_of(walls, clock.zone, step, place)
     moments = walls - offsets
     return moments if clock.in_utc else moments + offsets_at(moments, clock.zone)
 

@@ -94,7 +94,7 @@ def _from_list(
     offsets = _offsets(parsed, listed, place)
     steps, clock = walls, _clock(offsets, parsed[0], zone, frequency)
     if isinstance(clock, ZoneClock):
-        steps = steps_in_zone(walls, offsets, clock, lambda row: f"{place}[{row}]")
+        steps = steps_in_zone(walls, offsets, clock, frequency, lambda row: f"{place}[{row}]")
     elif isinstance(clock, ListedClock) and clock.in_utc:
         steps = walls - clock.offsets
     check_first(steps[0], clock, frequency, f"{place}[0]")

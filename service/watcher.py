@@ -29,8 +29,12 @@ class Watcher:
         self._thread.start()
 
     def stop(self) -> None:
-        """Look no more; a look that is going on is not waited for."""
+        """Look no more."""
         self._stopped.set()
+
+    def join(self, timeout: float) -> None:
+        """Wait for a look that is going on, as Python's exit aborts a thread in onnxruntime."""
+        self._thread.join(timeout)
 
     def _watch(self) -> None:
         said = ""

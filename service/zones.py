@@ -58,14 +58,18 @@ def offsets_of(walls: Timestamps, zone: ZoneInfo, *, fold: int = 0) -> Offsets:
     return _offsets(walls, lambda wall: wall.replace(tzinfo=zone, fold=fold))
 
 
-def moments_of(walls: Timestamps, zone: ZoneInfo, place: Callable[[int], str]) -> Timestamps:
+def moments_of(
+    walls: Timestamps, zone: ZoneInfo, step: np.timedelta64, place: Callable[[int], str]
+) -> Timestamps:
     """Moments in UTC `[time]` of a series' wall-clock times `[time]`.
 
-    What the clock shows twice is told apart by the times around it: moments only go forward.
+    What the clock shows twice is told apart by the times around it: moments only go forward, and
+    by a step where they can.
 
     Args:
         walls: What the clock shows.
         zone: The zone.
+        step: Between the moments of a regular series.
         place: Where a row's time stands in the request.
 
     Raises:
@@ -88,10 +92,10 @@ def moments_of(walls: Timestamps, zone: ZoneInfo, place: Callable[[int], str]) -
     moments = early.copy()
     known = int(np.argmin(twice))
     for row in range(known - 1, -1, -1):
-        if late[row] < moments[row + 1]:
+        if late[row] < moments[row + 1] and early[row] != moments[row + 1] - step:
             moments[row] = late[row]
     for row in (np.flatnonzero(twice[known:]) + known).tolist():
-        if moments[row] <= moments[row - 1]:
+        if moments[row] <= moments[row - 1] or late[row] == moments[row - 1] + step:
             moments[row] = late[row]
     return moments
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from bundle.errors import TimestampError
 from bundle.frequency import Frequency
 from bundle.timestamps import Timestamps
 from service.clocks import Clock, FixedClock, ZoneClock
@@ -93,6 +94,9 @@ def read_groups(table: pa.Table) -> Groups:
         codes = codes[rows]
     starts = np.flatnonzero(np.concatenate([[True], codes[1:] != codes[:-1]]))
     ids = encoded.dictionary.take(pa.array(codes[starts]))
+    if ids.null_count:
+        # A dictionary may hold one.
+        raise InvalidInputError("expected a value in every row, got null", param=ID)
     return Groups(ids, rows, np.append(starts, len(codes)))
 
 
@@ -125,7 +129,10 @@ def read_times(table: pa.Table, frequency: Frequency) -> Times | None:
         return Times(moments, clock, kind)
     known = ~np.isnat(moments)
     steps = moments.copy()
-    steps[known] += offsets_at(moments[known], clock.zone)
+    try:
+        steps[known] += offsets_at(moments[known], clock.zone)
+    except TimestampError as error:
+        raise InvalidInputError(str(error), param=TIME) from None
     return Times(steps, clock, kind)
 
 

@@ -163,8 +163,11 @@ class _Reader:
         steps = self._times.steps[rows]
         key = steps.tobytes()
         if key not in self._known:
-            timeline = self._timeline(steps, rows, self._times)
-            self._known[key] = timeline, self._encode(timeline, rows)
+            try:
+                timeline = self._timeline(steps, rows, self._times)
+                self._known[key] = timeline, self._encode(timeline)
+            except TimestampError as error:
+                raise InvalidInputError(str(error), param=f"{TIME}[{rows[0]}]") from None
         return self._known[key]
 
     def _timeline(self, steps: Timestamps, rows: NDArray[np.int64], times: Times) -> Timeline:
@@ -187,13 +190,8 @@ class _Reader:
         first = origin(frequency, steps)
         return Timeline(frequency, steps[first], first, len(steps), times.clock)
 
-    def _encode(self, timeline: Timeline, rows: NDArray[np.int64]) -> NDArray[np.float32] | None:
+    def _encode(self, timeline: Timeline) -> NDArray[np.float32] | None:
         manifest, passes = self._manifest, self._plan.passes
-        try:
-            walls, _ = timeline.read(
-                -manifest.context, manifest.context + passes * manifest.horizon
-            )
-            check_years(walls)
-        except TimestampError as error:
-            raise InvalidInputError(str(error), param=f"{TIME}[{rows[0]}]") from None
+        walls, _ = timeline.read(-manifest.context, manifest.context + passes * manifest.horizon)
+        check_years(walls)
         return None if manifest.calendar is None else manifest.calendar.encode(walls)

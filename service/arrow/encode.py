@@ -86,7 +86,12 @@ def _times(series: list[Series], horizon: int, times: Times) -> pa.Array:
             known[id(one.timeline)] = _moments(one.timeline, horizon, times)
         found.append(known[id(one.timeline)])
     moments = pa.array(np.concatenate(found), pa.timestamp("us", getattr(times.kind, "tz", None)))
-    return moments.cast(times.kind, safe=False)
+    try:
+        return moments.cast(times.kind, safe=pa.types.is_timestamp(times.kind))
+    except pa.ArrowInvalid:
+        raise InvalidInputError(
+            f"the times of the forecast do not fit {times.kind}", param=TIME
+        ) from None
 
 
 def _moments(timeline: Timeline, horizon: int, times: Times) -> Timestamps:

@@ -84,7 +84,7 @@ class Gpu:
 
     def stop(self) -> None:
         """Make runs fail from here on."""
-        for options in (self._plain, *(bucket.options for bucket in self._buckets.values())):
+        for options in (self._plain, *(bucket.options for bucket in list(self._buckets.values()))):
             options.terminate = True
 
     def _run(self, feeds: Arrays, size: int) -> Arrays:

@@ -16,6 +16,9 @@ _GZIP, _ZLIB = zlib.MAX_WBITS + 16, zlib.MAX_WBITS
 # RFC 8878 asks decoders to support windows of 8 MiB, and to be free to refuse larger ones.
 _ZSTD_WINDOW = {int(zstd.DecompressionParameter.window_log_max): 23}
 
+# Parts may be empty, and so cost time without end.
+_MOST_PARTS = 1024
+
 NAMES = ("gzip", "deflate", "zstd")
 
 
@@ -81,6 +84,7 @@ class Decoder:
                 param="Content-Encoding",
             )
         self._name = name
+        self._parts = 1
         self._unfolding = _OPEN[name]() if name in _OPEN else None
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
@@ -95,6 +99,12 @@ class Decoder:
         try:
             while chunk or not (self._unfolding.needs_input or self._unfolding.eof):
                 if self._unfolding.eof:
+                    self._parts += 1
+                    if self._parts > _MOST_PARTS:
+                        raise UnreadableError(
+                            f"expected at most {_MOST_PARTS} compressed parts in a row",
+                            param="Content-Encoding",
+                        )
                     # RFC 1952 and RFC 8878: a body may be several compressed parts in a row.
                     self._unfolding = _OPEN[self._name]()
                 yield self._unfolding.decompress(chunk, _PIECE)

@@ -23,6 +23,8 @@ from service.errors import (
 _Outcome = TypeVar("_Outcome")
 
 TIMEOUT_HEADER = "x-timeout-ms"
+# Compressing may also add a little.
+_FRAMING = 64 * 1024
 _LATE = "the deadline passed before the forecast was ready"
 
 
@@ -91,12 +93,19 @@ async def read_body(
     body = bytearray()
     try:
         async with asyncio.timeout(deadline - time.monotonic()):
+            came = 0
             async for chunk in request.stream():
+                came += len(chunk)
+                if came > limit + _FRAMING:
+                    raise _too_large(limit)
                 for piece in decoder.feed(chunk):
                     if len(body) + len(piece) > limit:
                         raise _too_large(limit)
                     take(len(piece))
                     body += piece
+                    if len(piece) > len(chunk):
+                        # What unfolds to much must not hold up the others.
+                        await asyncio.sleep(0)
     except TimeoutError:
         raise DeadlineExceededError("the deadline passed before the whole body was here") from None
     except ClientDisconnect:

@@ -131,6 +131,15 @@ def test_versions_are_loaded_and_unloaded(scene: Scene) -> None:
     assert scene.repository.ready
 
 
+def test_a_version_leaves_once_what_it_has_begun_is_done(scene: Scene) -> None:
+    with scene.repository.requests.one():
+        scene.repository.unload("one", "1")
+        states = {entry.version: entry.state for entry in scene.repository.index()}
+        assert states == {"1": State.UNLOADING, "2": State.READY}
+        assert "unloaded one@1" not in scene.told.events
+    until(lambda: "unloaded one@1" in scene.told.events)
+
+
 def test_loading_twice_does_nothing(scene: Scene) -> None:
     scene.repository.load("one")
     scene.repository.load("one", "2")

@@ -30,6 +30,8 @@ _Body = TypeVar("_Body", bound=BaseModel)
 
 # As the protocol has it, of files that are to be taken instead of those in the repository.
 _FILE = "file:"
+# A name and a few parameters.
+_MOST_BYTES = 1024 * 1024
 
 
 def control_router(
@@ -49,7 +51,7 @@ def control_router(
         """The body, which may be empty, whatever its content type."""
         deadline = time.monotonic() + settings.timeout_seconds
         with budget.share() as take:
-            body = await read_body(request, settings.max_body_bytes, deadline, take)
+            body = await read_body(request, _MOST_BYTES, deadline, take)
             try:
                 return validate(kind, orjson.loads(body or b"{}"))
             except orjson.JSONDecodeError as error:

@@ -56,6 +56,11 @@ def test_rows_of_a_series_keep_their_order_when_series_are_mixed() -> None:
         ({"load": [1.0]}, "one column of this name; the table has load", "unique_id"),
         ({"unique_id": pa.array([], pa.string())}, "at least one row", "unique_id"),
         ({"unique_id": ["a", None]}, "got null", "unique_id[1]"),
+        (
+            {"unique_id": pa.DictionaryArray.from_arrays([0, 1], ["a", None])},
+            "got null",
+            "unique_id",
+        ),
         ({"unique_id": [1.5]}, "strings or integers, got double", "unique_id"),
     ],
 )

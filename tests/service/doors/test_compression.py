@@ -78,3 +78,9 @@ def test_a_window_that_would_take_gigabytes_is_refused() -> None:
     folded = compressor.compress(b"x" * 2**20) + compressor.flush()
     with pytest.raises(UnreadableError, match="is not zstd"):
         unfold("zstd", folded, 1000)
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "zstd"])
+def test_parts_without_end_are_refused(encoding: str) -> None:
+    with pytest.raises(UnreadableError, match="at most 1024 compressed parts"):
+        unfold(encoding, FOLD[encoding](b"") * 2000, 4096)

@@ -161,3 +161,18 @@ def test_no_table(client: Client) -> None:
     answer = post(client, b"{}", "?model=repeat")
     assert answer.status_code == 400
     assert "Arrow stream" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("unit", ["us", "s"])
+def test_times_beyond_the_calendar(client: Client, unit: str) -> None:
+    far = pa.array([10**18 // (10**6 if unit == "s" else 1)] * 8, pa.int64())
+    column = far.cast(pa.timestamp(unit, "Europe/Berlin"))
+    table = pa.table({"unique_id": ["x"] * 8, "ds": column, "y": np.arange(8.0)})
+    assert error(client, table, "?model=repeat")["param"].startswith("ds")
+
+
+def test_a_forecast_beyond_what_its_unit_can_say(client: Client) -> None:
+    start = np.datetime64("2262-04-11T16", "us")
+    stamps = pa.array(start + np.arange(8) * np.timedelta64(1, "h")).cast(pa.timestamp("ns"))
+    table = pa.table({"unique_id": ["x"] * 8, "ds": stamps, "y": np.arange(8.0)})
+    assert "do not fit timestamp[ns]" in error(client, table, "?model=repeat")["message"]

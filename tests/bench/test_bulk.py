@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bench import bulk
+from service import server
+from service.metrics import Metrics
+from service.settings import Settings
+from tests.service.bundles import Spec, write_bundle
+
+
+def test_both_forms_hold_the_same_series(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(bulk, "SERIES", 2)
+    context = bulk._SIZE.config.context
+    write_bundle(tmp_path, Spec(name=bulk.NAME, channels=bulk._CHANNELS, context=context))
+    settings = Settings(models=tmp_path, device="cpu", threads=1)
+    repository = server.load(settings, Metrics())
+    try:
+        model = repository.find(bulk.NAME)
+        jobs = [form.read(model, settings).job for form in bulk.forms().values()]
+    finally:
+        repository.close(5)
+    assert [job.history.shape for job in jobs] == [(2, context, len(bulk._CHANNELS))] * 2
+    np.testing.assert_array_equal(*(job.history for job in jobs))
