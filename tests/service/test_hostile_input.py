@@ -103,21 +103,26 @@ def test_the_requests_below_are_valid(client: Client, request_body: dict[str, An
     assert (answer.status_code, answer.json()["status"]) == (200, "completed")
 
 
-def changed_request(data: st.DataObject) -> Any:
-    """A valid request, one or two of whose values are gone or something else."""
-    request_body = copy.deepcopy(data.draw(st.sampled_from(VALID)))
+def changed(valid: Any, data: st.DataObject) -> Any:
+    """A JSON value of which one or two values are gone or something else."""
+    found = copy.deepcopy(valid)
     for _ in range(data.draw(st.integers(1, 2))):
-        place = data.draw(st.sampled_from(list(places(request_body))))
-        node: Any = request_body
+        place = data.draw(st.sampled_from(list(places(found))))
+        node: Any = found
         for key in place[:-1]:
             node = node[key]
         if data.draw(st.booleans()):
             node[place[-1]] = copy.deepcopy(data.draw(st.sampled_from(HOSTILE)))
         else:
             del node[place[-1]]
-        if not request_body:
+        if not found:
             break
-    return request_body
+    return found
+
+
+def changed_request(data: st.DataObject) -> Any:
+    """A request that was valid."""
+    return changed(data.draw(st.sampled_from(VALID)), data)
 
 
 @settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
