@@ -128,6 +128,11 @@ class Repository:
         return self._table.find(reference)
 
     @property
+    def draining(self) -> bool:
+        """Whether the server is stopping."""
+        return self._draining
+
+    @property
     def ready(self) -> bool:
         """Whether every name answers, nothing has failed, and the server is not stopping."""
         return not self._draining and self._table.ready
@@ -223,16 +228,18 @@ class Repository:
             BundleError: the folder is not there, or is empty all of a sudden.
             OSError: it cannot be read.
         """
-        self._lookout.look()
+        # What this process has seen, no other one would act on.
+        if not self._draining:
+            self._lookout.look()
 
     def drain(self) -> None:
-        """Say that the server is stopping; requests are still answered."""
+        """Say that the server is stopping: models are changed no more, requests still answered."""
         self._draining = True
+        self._rollout.stop()
 
     def close(self, timeout: float) -> None:
         """Finish what was accepted, within `timeout` seconds over all models."""
         self.drain()
-        self._rollout.stop()
         for watcher in self._watchers:
             watcher.stop()
         self._lifecycle.close(timeout)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Collection
 
 from service.errors import LoadFailedError, NotReadyError, StartError
@@ -14,6 +15,7 @@ from service.table import Table
 _logger = logging.getLogger(__name__)
 
 _AGREE_SECONDS = 120.0
+_LOOK_SECONDS = 0.25
 
 
 class Rollout:
@@ -59,7 +61,7 @@ class Rollout:
         Raises:
             LoadFailedError: a process refused one. The others of them are loaded, and so is what
                 was there before.
-            NotReadyError: the server is stopping.
+            NotReadyError: the server is stopping; the others may have been told.
         """
         reasons, brought = [], []
         with self._changing:
@@ -82,12 +84,16 @@ class Rollout:
             raise LoadFailedError("; ".join(reasons), param="model")
 
     def unload(self, name: str, versions: Collection[str]) -> None:
-        """Have versions out of service in every process."""
+        """Have versions out of service in every process.
+
+        Raises:
+            NotReadyError: the server is stopping; the others have been told.
+        """
         with self._changing:
             generation = self._wish(lambda desired: desired.without(name, versions))
             for version in versions:
                 self._lifecycle.drop(name, version)
-        for pid, report in self._state.others(generation, _AGREE_SECONDS).items():
+        for pid, report in self._followed(generation).items():
             if report is None:
                 _logger.error("process %d has not unloaded %s %s", pid, name, ", ".join(versions))
 
@@ -130,10 +136,20 @@ class Rollout:
         entries = (slot.entry(name, version) for name, version, slot in self._table)
         self._state.report(Report(generation=self._applied, index=tuple(entries)))
 
+    def _followed(self, generation: int) -> dict[int, Report | None]:
+        """As `State.others`; waits for nobody once this process is told to stop."""
+        end = time.monotonic() + _AGREE_SECONDS
+        while True:
+            reports = self._state.others(generation, _LOOK_SECONDS)
+            if None not in reports.values() or time.monotonic() > end:
+                return reports
+            if self._stopped:
+                raise NotReadyError("the server is stopping")
+
     def _disagreements(self, generation: int, name: str, versions: Collection[str]) -> list[str]:
         """Why other processes do not have versions that this one has."""
         reasons = []
-        reports = self._state.others(generation, _AGREE_SECONDS)
+        reports = self._followed(generation)
         desired = self._state.read()
         for pid, report in reports.items():
             if report is None:

@@ -254,6 +254,23 @@ def test_draining_is_not_ready_and_still_answers(scene: Scene) -> None:
     assert scene.repository.find("one").version == "2"
 
 
+def test_nothing_changes_while_it_is_draining(scene: Scene) -> None:
+    scene.place("one@3")
+    scene.open.gate.clear()
+    with ThreadPoolExecutor(8) as pool:
+        loads = [pool.submit(scene.repository.load, "one", "3") for _ in range(8)]
+        until(lambda: "one@3" in scene.open.opened)
+        scene.repository.drain()
+        scene.open.gate.set()
+        ends = [load.exception(30) for load in loads]
+    # What is on disk stays news for whoever comes after this process.
+    scene.place("one@4")
+    scene.repository.look()
+    # The one that had begun has ended well; nobody is kept waiting by those that had not.
+    assert [type(end) for end in ends if end is not None] == [NotReadyError] * 7
+    assert scene.has == ["one@1", "one@2", "one@3"]
+
+
 def test_nothing_is_loaded_once_it_is_closed(scene: Scene) -> None:
     models = scene.repository.models
     scene.repository.close(5)

@@ -176,6 +176,27 @@ def test_who_does_not_follow_in_time_is_named(
     until(lambda: scene.both == [["one@1"]] * 2)
 
 
+@pytest.mark.parametrize("change", ["load", "unload"])
+def test_who_stops_waits_for_nobody(scene: Scene, change: str) -> None:
+    scene.second.open.gate.clear()
+    place(scene.folder, "one", "2")
+    place(scene.folder, "two", "1")
+    with ThreadPoolExecutor(1) as pool:
+        scene.first.repository._rollout._wish(lambda desired: desired.with_wishes("two", ["1"]))
+        until(lambda: "two@1" in scene.second.open.opened)
+        # The second one is busy with what was wished before.
+        arguments = ("one", "2") if change == "load" else ("one", "1")
+        waiting = pool.submit(getattr(scene.first.repository, change), *arguments)
+        has = ["one@1", "one@2", "two@1"] if change == "load" else ["two@1"]
+        until(lambda: scene.first.has == has)
+        assert not waiting.done()
+        scene.first.repository.drain()
+        assert isinstance(waiting.exception(30), NotReadyError)
+    # Who goes on does as he was told.
+    scene.second.open.gate.set()
+    until(lambda: scene.second.has == has)
+
+
 def test_both_load_at_once(scene: Scene) -> None:
     place(scene.folder, "one", "2")
     place(scene.folder, "two", "1")

@@ -139,6 +139,26 @@ def test_sigterm_finishes_what_was_accepted(slow: Path, tmp_path: Path) -> None:
             httpx.get(f"{server.url}/healthz")
 
 
+def test_the_end_waits_for_no_load(slow: Path, tmp_path: Path) -> None:
+    models = tmp_path / "models"
+    write_bundle(models, Spec())
+    with (
+        Server(models, tmp_path / "log", threads=1, admin_keys="secret") as server,
+        ThreadPoolExecutor(2) as pool,
+    ):
+        # Its self-test takes seconds.
+        write_bundle(models, Spec(name="slow", burn=3000))
+        url = f"{server.url}/v2/repository/models/slow/load"
+        loads = [
+            pool.submit(httpx.post, url, headers={"X-API-Key": "secret"}, timeout=60)
+            for _ in range(2)
+        ]
+        until(lambda: httpx.get(f"{server.url}/readyz").json()["models"]["slow@1"] == "loading")
+        assert server.stop() == 0
+        assert [load.result().status_code for load in loads] == [503] * 2
+        assert "Traceback" not in server.log
+
+
 def test_who_is_still_sending_when_the_grace_period_ends_is_told(
     slow: Path, tmp_path: Path
 ) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import orjson
@@ -12,6 +14,7 @@ from pydantic import BaseModel
 
 from service.doors.budget import BodyBudget
 from service.doors.exchange import read_body
+from service.doors.inference.changes import Changes
 from service.doors.inference.routes import path_parameter, refusals
 from service.doors.inference.wire import (
     ChangeParameters,
@@ -45,7 +48,15 @@ def control_router(
         budget: Counts the bodies of requests.
         keys: Who may load and unload.
     """
-    router = APIRouter()
+    changes = Changes(repository)
+
+    @asynccontextmanager
+    async def lifespan(_: object) -> AsyncIterator[None]:
+        # The application's own ends after this one, and closes the models.
+        yield
+        changes.close()
+
+    router = APIRouter(lifespan=lifespan)
 
     async def read(request: Request, kind: type[_Body]) -> _Body:
         """The body, which may be empty, whatever its content type."""
@@ -78,14 +89,14 @@ def control_router(
         keys.require_admin(request.headers)
         parameters = (await read(request, ChangeRequest)).parameters
         _check_source(parameters)
-        await asyncio.to_thread(repository.load, *_meant(request, parameters))
+        await changes.run(repository.load, *_meant(request, parameters))
         return {}
 
     async def unload(request: Request) -> dict[str, Any]:
         """Unload a model, or its version that is given; it finishes what it has begun."""
         keys.require_admin(request.headers)
         parameters = (await read(request, ChangeRequest)).parameters
-        await asyncio.to_thread(repository.unload, *_meant(request, parameters))
+        await changes.run(repository.unload, *_meant(request, parameters))
         return {}
 
     for name, endpoint in (("load", load), ("unload", unload)):
