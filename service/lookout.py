@@ -21,6 +21,7 @@ class Lookout:
 
     Bundles that came or were changed are loaded, those that went are unloaded. So one that was
     refused is not tried again until it changes, and one that was unloaded on request stays so.
+    Only what a file system would not do is tried again the next time.
 
     Args:
         catalogue: The bundles on disk.
@@ -46,6 +47,8 @@ class Lookout:
         self._rollout = rollout
         self._state = state
         self._load = load
+        # What was known of the models whose news could not be acted on.
+        self._behind: dict[str, Mapping[str, str]] = {}
 
     def look(self) -> None:
         """Look once.
@@ -65,10 +68,19 @@ class Lookout:
 
         # One process at a time, or what an earlier look has found would be news again.
         self._state.update(look)
-        for name in sorted(before.seen.keys() | now.seen.keys()):
-            seen, present = before.seen.get(name, {}), now.seen.get(name, {})
-            if seen != present:
+        behind, self._behind = self._behind, {}
+        known = {**before.seen, **behind}
+        for name in sorted(known.keys() | now.seen.keys()):
+            seen, present = known.get(name, {}), now.seen.get(name, {})
+            if seen == present:
+                continue
+            try:
                 self._catch_up(name, seen, present)
+            except OSError as error:
+                # The others' news would be lost with it.
+                self._behind[name] = seen
+                if name not in behind:
+                    _logger.error("what is new of %s is tried again: %s", name, error)
 
     def _catch_up(self, name: str, seen: Mapping[str, str], present: Mapping[str, str]) -> None:
         gone = [version for version in seen if version not in present]

@@ -94,3 +94,53 @@ def test_a_folder_that_is_empty_at_once_is_no_wish(scene: Scene) -> None:
     scene.place("two@1")
     scene.repository.look()
     assert scene.has == ["two@1"]
+
+
+def test_a_model_that_cannot_be_read_holds_up_no_other(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    catalogue = scene.repository._catalogue
+    has = catalogue.has
+
+    def fail(name: str, version: str) -> bool:
+        if name == "one":
+            raise OSError("Stale file handle")
+        return has(name, version)
+
+    scene.repository.unload("one", "1")
+    until(lambda: scene.repository.report()["one@1"] == "not loaded")
+    remove(scene.folder, "one", "1")
+    scene.place("two@1")
+    monkeypatch.setattr(catalogue, "has", fail)
+    for _ in range(3):
+        scene.repository.look()
+    assert scene.has == ["one@2", "two@1"]
+    assert "one@1" in scene.repository.report()
+    told = [record.getMessage() for record in caplog.records]
+    assert told == ["what is new of one is tried again: Stale file handle"]
+    monkeypatch.undo()
+    scene.repository.look()
+    assert scene.repository.report() == {"one@2": "ready", "two@1": "ready"}
+
+
+@pytest.mark.parametrize("back", [True, False])
+def test_what_could_not_be_loaded_is_tried_again(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, back: bool
+) -> None:
+    def fail(name: str, versions: object) -> None:
+        raise OSError("No space left on device")
+
+    scene.place("one@3")
+    scene.place("two@1")
+    monkeypatch.setattr(scene.repository._rollout, "load", fail)
+    scene.repository.look()
+    assert scene.has == ["one@1", "one@2"]
+    monkeypatch.undo()
+    if not back:
+        # Gone again before anybody could load it.
+        remove(scene.folder, "one", "3")
+    scene.repository.look()
+    assert scene.has == ["one@1", "one@2", *(["one@3"] if back else []), "two@1"]
+    opened = list(scene.open.opened)
+    scene.repository.look()
+    assert scene.open.opened == opened
