@@ -64,9 +64,16 @@ class Health:
             self._testing = True
         wait = self._first_seconds if fatal else 0.0
         # Not in the thread of the run, which the self-test may need.
-        threading.Thread(
+        examiner = threading.Thread(
             target=self._examine, args=(wait,), name=f"test-{self._name}", daemon=True
-        ).start()
+        )
+        try:
+            examiner.start()
+        except RuntimeError as reason:
+            _logger.error("%s cannot be tested: %s", self._name, reason)
+            with self._changing:
+                # What nobody tests must not stay down: the next run that fails begins anew.
+                self._testing, self._failure = False, None
 
     def close(self) -> None:
         """Test no more."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from bundle import calibration, checksums, layout, manifest
 from bundle.errors import BundleError
 from bundle.manifest import Manifest
 from service.batcher import Batcher
-from service.errors import ModelFailedError, NotReadyError, StartError
+from service.errors import ModelFailedError, NotReadyError
 from service.health import Health
 from service.intervals import Intervals
 from service.observer import Observer
@@ -29,6 +30,8 @@ _ATTENTION_VALUES = 16 * 1024 * 1024
 _STOP_SECONDS = 0.5
 # Other models' batches come first, and a GPU captures its graphs.
 _WORKERS_SECONDS = 300.0
+# Opening a graph keeps a worker busy: not every caller who asks for attention is worth it.
+_REOPEN_SECONDS = 10.0
 _FILES = (layout.FORECAST_GRAPH, layout.EXPLAIN_GRAPH, layout.WEIGHTS, layout.PROBES)
 
 
@@ -92,7 +95,8 @@ class Model:
         self._test = SelfTest(folder, self.manifest, capacity.max_batch)
         self._changing = threading.Lock()
         self._closed = False
-        self._explain_failure: Exception | None = None
+        self._explain_failure = ""
+        self._reopens = 0.0
         self._sessions = {
             layout.FORECAST_GRAPH: self._open(layout.FORECAST_GRAPH, capacity.max_batch)
         }
@@ -209,18 +213,20 @@ class Model:
         with self._changing:
             if self._closed:
                 raise NotReadyError("the model is closed")
-            if graph not in self._sessions and self._explain_failure is None:
+            if graph not in self._sessions and time.monotonic() >= self._reopens:
                 try:
                     session = self._open(graph)
                     self._test.replay(session, worker)
                     self._sessions[graph] = session
-                except (BundleError, StartError) as error:
-                    self._explain_failure = error
+                # When somebody asks later, memory may be free again or a file readable.
+                except Exception as error:
+                    # Not the error itself, whose traceback would keep the session alive.
+                    self._explain_failure = str(error) or type(error).__name__
+                    self._reopens = time.monotonic() + _REOPEN_SECONDS
             if graph not in self._sessions:
-                # It would fail again: whoever asks next need not wait for that.
                 raise ModelFailedError(
                     "the model's attention graph could not be opened again"
-                ) from self._explain_failure
+                ) from BundleError(self._explain_failure)
             return self._sessions[graph]
 
     def _open(self, graph: str, max_batch: int | None = None) -> Session:

@@ -113,3 +113,24 @@ def test_it_is_not_tested_for_ever(caplog: pytest.LogCaptureFixture) -> None:
     assert "tested no more" in caplog.text
     health.failed(ERROR, fatal=True)
     assert not any(thread.name == "test-one@1" for thread in threading.enumerate())
+
+
+@pytest.mark.parametrize("fatal", [True, False])
+def test_without_a_thread_the_next_failure_tries_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fatal: bool
+) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    test = SelfTest("broken", None)
+    health = Health("one@1", test, first_seconds=0)
+    with monkeypatch.context() as full:
+        full.setattr(threading.Thread, "start", refuse)
+        for _ in range(3):
+            health.failed(ERROR, fatal=fatal)
+    assert "one@1 cannot be tested: can't start new thread" in caplog.text
+    assert health.failure is None
+    health.failed(ERROR, fatal=fatal)
+    test.finished()
+    assert "one@1 works again" in caplog.text
+    assert health.failure is None

@@ -15,7 +15,7 @@ from bundle import layout
 from bundle.errors import BundleError
 from bundle.manifest import Manifest
 from service.batcher import Batcher
-from service.errors import ModelFailedError, NotReadyError
+from service.errors import ModelFailedError, NotReadyError, StartError
 from service.model import Model, attention_values
 from service.runtime import Runtime
 from service.session import Arrays, Session
@@ -153,27 +153,60 @@ def test_a_broken_attention_graph_is_refused(open_model: Open, tmp_path: Path) -
         open_model(folder)
 
 
+@pytest.mark.parametrize(
+    "failure",
+    [
+        BundleError("onnxruntime refuses it: Failed to allocate memory"),
+        StartError("no GPU"),
+        OSError("Stale file handle"),
+        MemoryError(),
+    ],
+)
 def test_an_attention_graph_that_breaks_later_fails_only_who_asks(
-    open_model: Open, runtime: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    open_model: Open,
+    runtime: Runtime,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    failure: Exception,
 ) -> None:
-    folder = write_bundle(tmp_path, Spec(stages=(lag_stage(),)))
-    model = open_model(folder)
-    (folder / layout.EXPLAIN_GRAPH).write_bytes(b"no graph")
+    model = open_model(write_bundle(tmp_path, Spec(stages=(lag_stage(),))))
     opened: list[str] = []
-    open_session = runtime.open
 
-    def count(graph: Path, **options: int | None) -> Session:
+    def fail(graph: Path, **options: int | None) -> Session:
         opened.append(graph.name)
-        return open_session(graph, **options)
+        raise failure
 
-    monkeypatch.setattr(runtime, "open", count)
     feeds = {"history": np.zeros((1, 8, 1), np.float32)}
-    for _ in range(2):
-        with pytest.raises(ModelFailedError) as failure:
-            model.submit(feeds, explain=True, deadline=later()).result(30)
-        assert "onnxruntime refuses it" in str(failure.value.__cause__)
+    monkeypatch.setattr("service.model._REOPEN_SECONDS", 3600)
+    with monkeypatch.context() as broken:
+        broken.setattr(runtime, "open", fail)
+        for _ in range(3):
+            with pytest.raises(ModelFailedError) as error:
+                model.submit(feeds, explain=True, deadline=later()).result(30)
+            assert str(error.value.__cause__) == (str(failure) or "MemoryError")
+            model.submit(feeds, explain=False, deadline=later()).result(30)
+    # Not everybody who asks waits for another attempt.
     assert opened == [layout.EXPLAIN_GRAPH]
-    model.submit(feeds, explain=False, deadline=later()).result(30)
+    model._reopens -= 3600
+    assert "encoder.1.self.lags" in model.submit(feeds, explain=True, deadline=later()).result(30)
+
+
+def test_an_attention_graph_that_does_not_replay_is_not_kept(
+    open_model: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = open_model(write_bundle(tmp_path, Spec(stages=(lag_stage(),))))
+    sessions: list[weakref.ref[Session]] = []
+
+    def refuse(session: Session, worker: int) -> None:
+        sessions.append(weakref.ref(session))
+        raise BundleError("the probes differ")
+
+    monkeypatch.setattr(model._test, "replay", refuse)
+    feeds = {"history": np.zeros((1, 8, 1), np.float32)}
+    with pytest.raises(ModelFailedError, match="could not be opened again"):
+        model.submit(feeds, explain=True, deadline=later()).result(30)
+    (session,) = sessions
+    until(lambda: session() is None)
 
 
 class Breakable:
