@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import logging
+from functools import partial
 from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 from bundle.errors import BundleError
 from service.cuda.driver import gpu_count
 from service.cuda.gpu import Gpu
-from service.cuda.placement import RECORD, strays
+from service.cuda.placement import RECORD, shape_arithmetic, strays
 from service.cuda.session import CudaSession
 from service.errors import StartError
 from service.session import CpuSession, Session, input_shapes, output_names
@@ -142,23 +143,12 @@ class Runtime:
 
     def _open_on_gpus(self, graph: Path, max_batch: int | None, *, cuda_graphs: bool) -> Session:
         captures = cuda_graphs and max_batch is not None
-        first = self._create(graph, 0, captures=captures)
-        if first is None and captures:
-            captures = False
-            first = self._create(graph, 0)
-        # Sessions of one process never mix devices.
-        if first.get_providers()[0] != CUDA:
-            raise StartError(_BROKEN)
-        if found := strays(first, CUDA):
-            raise BundleError(
-                f"{graph}: onnxruntime would run {len(found)} of its nodes on the CPU: "
-                f"{', '.join(found[:8])}"
-            )
+        first, captures = self._open_on(graph, 0, captures=captures)
+        if left := shape_arithmetic(first, CUDA):
+            _logger.info("%s: arithmetic on shapes stays on the CPU: %s", graph, ", ".join(left))
         sessions = [(first, captures)]
-        for gpu in range(1, self._gpus):
-            session = self._create(graph, gpu, captures=captures)
-            # Where another program holds a GPU's memory, that one goes without.
-            sessions.append((session or self._create(graph, gpu), captures and session is not None))
+        # Where another program holds a GPU's memory, that one goes without.
+        sessions += [self._open_on(graph, gpu, captures=captures) for gpu in range(1, self._gpus)]
         inputs = input_shapes(first)
         gpus = [
             Gpu(
@@ -167,7 +157,7 @@ class Runtime:
                 number,
                 inputs=inputs,
                 max_batch=max_batch or 1,
-                captures=captured,
+                reopen=partial(self._open_plainly, graph, number) if captured else None,
             )
             for number, (session, captured) in enumerate(sessions)
         ]
@@ -179,6 +169,20 @@ class Runtime:
             outputs=output_names(first),
             buckets=max_batch is not None,
         )
+
+    def _open_on(self, graph: Path, gpu: int, *, captures: bool) -> tuple[Any, bool]:
+        """An `InferenceSession` on a GPU, and whether its runs can be captured."""
+        session = self._create(graph, gpu, captures=True) if captures else None
+        if session is None:
+            return self._open_plainly(graph, gpu), False
+        _check_placement(session, graph)
+        return session, True
+
+    def _open_plainly(self, graph: Path, gpu: int) -> Any:  # noqa: ANN401 - onnxruntime has no types
+        """An `InferenceSession` on a GPU, whose runs are not captured."""
+        session = self._create(graph, gpu)
+        _check_placement(session, graph)
+        return session
 
     def _create(self, graph: Path, gpu: int | None, *, captures: bool = False) -> Any:  # noqa: ANN401 - onnxruntime has no types
         """An `InferenceSession`; None if the graph cannot be captured."""
@@ -232,3 +236,14 @@ def _is_installed(distribution: str) -> bool:
     except metadata.PackageNotFoundError:
         return False
     return True
+
+
+def _check_placement(session: Any, graph: Path) -> None:  # noqa: ANN401 - onnxruntime has no types
+    """Make sure that CUDA runs all of a graph: sessions of one process never mix devices."""
+    if session.get_providers()[0] != CUDA:
+        raise StartError(_BROKEN)
+    if found := strays(session, CUDA):
+        raise BundleError(
+            f"{graph}: onnxruntime would run {len(found)} of its nodes on the CPU: "
+            f"{', '.join(found[:8])}"
+        )

@@ -6,6 +6,7 @@ https://onnxruntime.ai/docs/execution-providers/CUDA-ExecutionProvider.html#usin
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,7 +40,8 @@ class Gpu:
         device: Its number.
         inputs: Shape by name; all but the first axis are fixed.
         max_batch: Most windows of a run.
-        captures: Whether the session was opened for CUDA graphs.
+        reopen: Opens a session that is not meant for CUDA graphs, in place of one that is; None if
+            this one is not.
     """
 
     def __init__(
@@ -50,7 +52,7 @@ class Gpu:
         *,
         inputs: dict[str, Shape],
         max_batch: int,
-        captures: bool,
+        reopen: Callable[[], Any] | None,
     ) -> None:
         self._onnxruntime = onnxruntime
         self._session = session
@@ -58,14 +60,14 @@ class Gpu:
         self._inputs = inputs
         self._outputs = [node.name for node in session.get_outputs()]
         self._sizes = bucket_sizes(max_batch)
-        self._captures = captures
+        self._reopen = reopen
         self._buckets: dict[int, _Bucket] = {}
         self._plain = self._options(_NO_GRAPH)
 
     @property
     def captures(self) -> bool:
         """Whether its runs replay CUDA graphs."""
-        return self._captures
+        return self._reopen is not None
 
     def warm(self) -> None:
         """Make the buffers of every size, and capture its CUDA graph."""
@@ -92,17 +94,22 @@ class Gpu:
             return self._replay(feeds, size)
         except Exception as error:
             # A size that ran before is captured: it is the run that failed.
-            if not self._captures or size in self._buckets:
+            if self._reopen is None or size in self._buckets:
                 raise
             _logger.warning(
                 "GPU %d: no CUDA graph of batches of %d could be captured; runs go without: %s",
                 self._device,
                 size,
-                error,
+                # A log may keep what it is given.
+                str(error),
             )
-            self._captures = False
-            self._buckets.clear()
-            return self._replay(feeds, size)
+            reopen = self._reopen
+        # The stream of this session may still be capturing, which forbids much on this GPU until
+        # it is gone. Not in the handler: the traceback holds buffers.
+        self._buckets.clear()
+        self._session = self._reopen = None
+        self._session = reopen()
+        return self._replay(feeds, size)
 
     def _replay(self, feeds: Arrays, size: int) -> Arrays:
         bucket = self._buckets.get(size) or self._make(size)
@@ -122,7 +129,7 @@ class Gpu:
             binding,
             {name: self._buffer(rows) for name, rows in zeros.items()},
             {name: self._buffer(rows) for name, rows in outputs.items()},
-            self._options(str(size) if self._captures else _NO_GRAPH),
+            self._options(str(size) if self.captures else _NO_GRAPH),
         )
         for name, value in bucket.inputs.items():
             binding.bind_ortvalue_input(name, value)

@@ -26,6 +26,7 @@ class Sessions:
         works: Providers whose libraries exist.
         created: Arguments of every session of a file.
         refuses: Whether graphs for CUDA graphs are refused.
+        breaks: Raised by captures, if set.
         driver: What the driver says to the CUDA provider, if that is wrong.
     """
 
@@ -33,6 +34,7 @@ class Sessions:
         self.works: tuple[str, ...] = (CPU,)
         self.created: list[dict[str, Any]] = []
         self.refuses = False
+        self.breaks: Exception | None = None
         self.driver = ""
         self.nodes: list[Any] = []
 
@@ -44,7 +46,9 @@ class Sessions:
             self.created.append({"options": options, **arguments})
             if self.refuses and names[0] == CUDA and self.cuda(-1)["enable_cuda_graph"] == "1":
                 raise RuntimeError("not all nodes are on CUDA")
-        return FakeGraph(next(name for name in names if name in self.works), self.nodes)
+        graph = FakeGraph(next(name for name in names if name in self.works), self.nodes)
+        graph.breaks, graph.breaks_captures = self.breaks, True
+        return graph
 
     def cuda(self, index: int) -> dict[str, str]:
         """The CUDA options of a session."""
@@ -132,6 +136,37 @@ def test_a_graph_that_onnxruntime_will_not_capture_is_opened_without(
     session.warm(0)
     assert "without CUDA graphs: not all nodes are on CUDA" in caplog.text
     assert [fake.sessions.cuda(number)["enable_cuda_graph"] for number in (0, 1)] == ["1", "0"]
+
+
+def test_a_capture_that_fails_opens_the_graph_again_on_that_gpu(fake: SimpleNamespace) -> None:
+    fake.sessions.works = (CUDA, CPU)
+    fake.gpus = 2
+    fake.sessions.breaks = RuntimeError("operation not permitted when stream is capturing")
+    opened = Runtime("cuda").open(Path("g"), max_batch=1)
+    fake.sessions.breaks = None
+    for worker in (0, 1):
+        opened.warm(worker)
+    used = [fake.sessions.cuda(number) for number in range(-2, 0)]
+    assert [each["device_id"] for each in used] == ["0", "1"]
+    assert [each["enable_cuda_graph"] for each in used] == ["0", "0"]
+    feeds = history(1)
+    for worker in (0, 1):
+        np.testing.assert_array_equal(opened.run(feeds, worker)["forecast"], expected(feeds))
+
+
+def test_arithmetic_on_shapes_on_the_cpu_is_named(
+    fake: SimpleNamespace, caplog: pytest.LogCaptureFixture
+) -> None:
+    fake.sessions.works = (CUDA, CPU)
+    fake.gpus = 2
+    nodes = [SimpleNamespace(name=f"node_{name}", op_type=name) for name in ("Shape", "Gather")]
+    fake.sessions.nodes = [SimpleNamespace(ep_name=CPU, get_nodes=lambda: nodes)]
+    with caplog.at_level("INFO", "service.runtime"):
+        Runtime("cuda").open(Path("g"))
+    said = [record.getMessage() for record in caplog.records]
+    assert said == [
+        "g: arithmetic on shapes stays on the CPU: node_Shape (Shape), node_Gather (Gather)"
+    ]
 
 
 def test_a_graph_that_would_run_on_the_cpu_in_part_is_refused(fake: SimpleNamespace) -> None:

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import onnxruntime
 
 from bundle import layout
-from service.cuda.placement import RECORD, strays
+from service.cuda.placement import RECORD, shape_arithmetic, strays
 from tests.service.bundles import Spec, write_bundle
 from tests.service.cuda.fake import CPU, CUDA
 
@@ -26,7 +26,9 @@ def test_nodes_of_another_provider_are_named() -> None:
 
 
 def test_arithmetic_on_shapes_may_stay_on_the_host() -> None:
-    assert strays(session(subgraph(CUDA, "Add"), subgraph(CPU, "Shape", "Concat")), CUDA) == []
+    placed = session(subgraph(CUDA, "Add", "Slice"), subgraph(CPU, "Shape", "DFT", "Concat"))
+    assert strays(placed, CUDA) == ["node_DFT (DFT)"]
+    assert shape_arithmetic(placed, CUDA) == ["node_Shape (Shape)", "node_Concat (Concat)"]
 
 
 def test_a_real_session_tells_where_its_nodes_are(tmp_path: Path) -> None:

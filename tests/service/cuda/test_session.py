@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from copy import copy
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +18,15 @@ SHAPES: dict[str, Shape] = {"history": (None, 4, 2)}
 
 def make(*graphs: FakeGraph, buckets: bool = True) -> CudaSession:
     gpus = [
-        Gpu(MODULE, graph, number, inputs=SHAPES, max_batch=4, captures=buckets)
+        Gpu(
+            MODULE,
+            graph,
+            number,
+            inputs=SHAPES,
+            max_batch=4,
+            # A device that is lost is so for every session.
+            reopen=partial(copy, graph) if buckets else None,
+        )
         for number, graph in enumerate(graphs)
     ]
     return CudaSession(
