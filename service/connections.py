@@ -12,7 +12,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from service.failures import error_fields
+from service.failures import error_body, error_fields
 from service.metrics import Metrics
 
 # The headers that clients and proxies send take a few kilobytes.
@@ -58,6 +58,8 @@ class Connection(HttpToolsProtocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
+        # Of the latest request, as far as it has come.
+        self.url = b""
         self._limits = limits
         self._metrics = metrics
         self._stopping = False
@@ -143,7 +145,8 @@ class Connection(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         self._metrics.cut_off(reason)
-        body = orjson.dumps({"error": error_fields(status, reason, message)})
+        path = self.url.partition(b"?")[0].decode("latin-1")
+        body = orjson.dumps(error_body(path, error_fields(status, reason, message)))
         head = (
             f"HTTP/1.1 {status} {status.phrase}\r\ncontent-type: application/json\r\n"
             f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"

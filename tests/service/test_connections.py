@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import socket
@@ -7,12 +8,42 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
+import uvicorn
+from uvicorn.server import ServerState
 
+from service.connections import Connection, Limits
+from service.metrics import Metrics
 from tests.service.bundles import Spec, write_bundle
 from tests.service.process import Server
+
+
+class Wire(asyncio.Transport):
+    """Keeps what is written to it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = b""
+        self._closed = False
+
+    def write(self, data: Any) -> None:
+        self.written += data
+
+    def close(self) -> None:
+        self._closed = True
+
+    def is_closing(self) -> bool:
+        return self._closed
+
+
+async def no_content(scope: Any, receive: Any, send: Any) -> None:
+    """An application that has nothing to say."""
+    await send({"type": "http.response.start", "status": 204, "headers": []})
+    await send({"type": "http.response.body", "body": b""})
+
 
 REQUEST = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
 
@@ -122,10 +153,44 @@ def test_a_connection_between_requests_is_kept(connect: Connect) -> None:
 
 
 def test_headers_without_end(server: Server, connect: Connect) -> None:
+    before = cut_off(server, "headers")
     endless = connect()
     endless.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n")
     until(lambda: not takes(endless, b"A: " + b"x" * 50_000 + b"\r\n"))
-    until(lambda: cut_off(server, "headers") == 1)
+    until(lambda: cut_off(server, "headers") == before + 1)
+
+
+@pytest.mark.parametrize(
+    ("begin", "kind"),
+    [
+        (b"POST /v2/models/repeat/infer?a=b HTTP/1.1\r\nA: ", str),
+        # Nor does the path have to be whole.
+        (b"GET /v2/models/", str),
+        (b"GET /healthz HTTP/1.1\r\n\r\nGET /v2 HTTP/1.1\r\nA: ", str),
+        (b"GET /v2 HTTP/1.1\r\n\r\nPOST /forecast HTTP/1.1\r\nA: ", dict),
+        (b"POST /forecast HTTP/1.1\r\nA: ", dict),
+    ],
+)
+def test_too_many_headers_are_told_as_the_path_has_it(begin: bytes, kind: type) -> None:
+    wire = Wire()
+
+    async def send() -> bytes:
+        config = uvicorn.Config(no_content, log_config=None)
+        connection = Connection(Limits(8, 60), Metrics(), config, ServerState(), {})
+        connection.connection_made(wire)
+        connection.data_received(begin)
+        while connection.tasks:
+            await asyncio.sleep(0)
+        wire.written = b""
+        connection.data_received(b"x" * (64 * 1024 + 1))
+        return wire.written
+
+    head, _, body = asyncio.run(send()).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 431 ")
+    error = json.loads(body)["error"]
+    assert isinstance(error, kind)
+    assert "at most 65536 bytes of headers" in (error if kind is str else error["message"])
+    assert wire.is_closing()
 
 
 def test_more_connections_than_allowed(server: Server, connect: Connect) -> None:
