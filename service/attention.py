@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from bundle.frequency import Frequency, Unit
 from bundle.manifest import AttentionStage, Axis, Manifest
+from service.arrays import Arrays
 from service.errors import InvalidInputError, NotSupportedError
 from service.schemas import AttentionOptions
-from service.session import Arrays
 from service.timeline import Timeline
 from service.validation import shown
 

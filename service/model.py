@@ -14,6 +14,7 @@ from pathlib import Path
 from bundle import calibration, checksums, layout, manifest
 from bundle.errors import BundleError
 from bundle.manifest import Manifest
+from service.arrays import Arrays
 from service.batcher import Batcher
 from service.errors import ModelFailedError, NotReadyError
 from service.health import Health
@@ -21,7 +22,7 @@ from service.intervals import Intervals
 from service.observer import Observer
 from service.runtime import Runtime
 from service.selftest import SelfTest
-from service.session import Arrays, Session
+from service.session import Session
 
 _logger = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from concurrent.futures import Future
 import numpy as np
 from numpy.typing import NDArray
 
+from service.arrays import Arrays
 from service.decode import Job
-from service.session import Arrays
 from service.tensors import FORECAST, FUTURE_CALENDAR, HISTORY, HISTORY_CALENDAR, MARGIN
 
 Wait = Callable[[Future[Arrays]], Awaitable[Arrays]]

@@ -11,8 +11,9 @@ from bundle import layout
 from bundle.comparison import relative_error
 from bundle.errors import BundleError
 from bundle.manifest import Manifest
+from service.arrays import Arrays
 from service.errors import ServiceError
-from service.session import Arrays, Session, Shape
+from service.session import Session, Shape
 from service.tensors import FORECAST, FUTURE_CALENDAR, HISTORY, HISTORY_CALENDAR, MARGIN
 
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Protocol
 
-from numpy.typing import NDArray
-
+from service.arrays import Arrays as Arrays
 from service.errors import ModelFailedError
 
-Arrays = dict[str, NDArray[Any]]
 Shape = tuple[int | None, ...]
 
 

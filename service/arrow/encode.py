@@ -9,6 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from bundle.timestamps import Timestamps
+from service.arrays import Arrays
 from service.arrow.columns import ID, TIME, Times
 from service.arrow.decode import Request
 from service.arrow.stream import write_table
@@ -16,7 +17,6 @@ from service.decode import Job
 from service.errors import InvalidInputError, ServiceError
 from service.failures import error_object
 from service.inputs import Series
-from service.session import Arrays
 from service.tensors import FORECAST, MARGIN
 from service.timeline import Timeline
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from service.arrays import Arrays
 from service.arrow.decode import Request, decode
 from service.arrow.encode import encode
 from service.arrow.stream import read_table
@@ -12,7 +13,6 @@ from service.encode import answer_bytes
 from service.errors import InvalidInputError
 from service.model import Model
 from service.schemas import ForecastOptions, TableOptions
-from service.session import Arrays
 from service.settings import Settings
 from service.validation import validate
 

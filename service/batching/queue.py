@@ -6,9 +6,10 @@ import time
 from concurrent.futures import Future
 from typing import cast
 
+from service.arrays import Arrays
 from service.batching.backlog import Backlog
 from service.batching.schedule import Schedule
-from service.batching.work import Arrays, Work
+from service.batching.work import Work
 from service.errors import NotReadyError
 from service.observer import tell
 

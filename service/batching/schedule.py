@@ -8,11 +8,12 @@ import time
 from collections import deque
 from collections.abc import Sequence
 
+from service.arrays import Arrays
 from service.batching.backlog import Backlog, Batch
 from service.batching.call import Call
 from service.batching.deadlines import Deadlines
 from service.batching.turns import Turns
-from service.batching.work import Arrays, Work
+from service.batching.work import Work
 from service.errors import NotReadyError
 
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from service.arrays import Arrays as Arrays
 from service.errors import ModelFailedError, ServiceError
-
-Arrays = dict[str, NDArray[Any]]
 
 
 class Work(Future[Arrays]):

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from service.arrays import Arrays
 from service.cuda.buckets import bucket_for, bucket_sizes, fill
-from service.session import Arrays, Shape
+from service.session import Shape
 
 _logger = logging.getLogger(__name__)
 

@@ -6,9 +6,10 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from service.arrays import Arrays
 from service.cuda.gpu import Gpu
 from service.errors import ModelFailedError
-from service.session import Arrays, Shape
+from service.session import Shape
 
 _FAILURE = re.compile(r"CUDA failure (\d+)")
 # cudaErrorInvalidValue and cudaErrorMemoryAllocation; after others the context is lost.

@@ -9,10 +9,10 @@ from typing import Any
 import httpx
 import pytest
 
+from service.arrays import Arrays
 from service.doors import forms
 from service.errors import QueueFullError
 from service.model import Model
-from service.session import Arrays
 from tests.service.client import Client
 
 BODY = {"model": "repeat", "inputs": [{"series": [1.0] * 8}]}

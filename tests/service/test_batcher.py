@@ -8,9 +8,9 @@ from concurrent.futures import CancelledError, Future, wait
 import numpy as np
 import pytest
 
+from service.arrays import Arrays
 from service.batcher import Batcher
 from service.batching.queue import Queue
-from service.batching.work import Arrays
 from service.errors import (
     DeadlineExceededError,
     ModelFailedError,

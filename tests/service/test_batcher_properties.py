@@ -14,9 +14,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from service.arrays import Arrays
 from service.batcher import Batcher
 from service.batching.queue import Queue
-from service.batching.work import Arrays
 from service.errors import (
     DeadlineExceededError,
     ModelFailedError,

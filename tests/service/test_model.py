@@ -14,11 +14,12 @@ import pytest
 from bundle import layout
 from bundle.errors import BundleError
 from bundle.manifest import Manifest
+from service.arrays import Arrays
 from service.batcher import Batcher
 from service.errors import ModelFailedError, NotReadyError, StartError
 from service.model import Model, attention_values
 from service.runtime import Runtime
-from service.session import Arrays, Session
+from service.session import Session
 from tests.service.bundles import (
     Spec,
     lag_stage,

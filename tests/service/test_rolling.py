@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from bundle.manifest import Manifest
+from service.arrays import Arrays
 from service.decode import Job
 from service.errors import DeadlineExceededError
 from service.plan import Plan
 from service.rolling import run
-from service.session import Arrays
 
 CONTEXT, HORIZON, CHANNELS, FEATURES = 5, 3, 2, 2
 MANIFEST = Manifest.model_construct(name="m", horizon=HORIZON, context=CONTEXT)

@@ -7,9 +7,9 @@ import pytest
 
 from bundle import layout, manifest
 from bundle.errors import BundleError
+from service.arrays import Arrays
 from service.errors import ModelFailedError
 from service.selftest import SelfTest
-from service.session import Arrays
 from tests.service.bundles import Spec, write_bundle
 
 SPEC = Spec()

@@ -10,12 +10,12 @@ import orjson
 from pydantic_core import from_json
 
 from bundle.manifest import Manifest
+from service.arrays import Arrays
 from service.doors.inference.inputs import Inputs
 from service.doors.inference.metadata import attention_outputs, forecast_outputs
 from service.doors.inference.wire import InferRequest, RequestedOutput, TensorMetadata
 from service.errors import InvalidInputError, NotSupportedError, UnreadableError
 from service.model import Model
-from service.session import Arrays
 from service.settings import Settings
 from service.tensors import HISTORY
 from service.validation import shown, validate

@@ -9,11 +9,11 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from service.arrays import Arrays
 from service.doors.inference.compression import choose_encoding, compress
 from service.doors.inference.decode import Job
 from service.doors.inference.tensors import datatype_of
 from service.errors import InvalidInputError
-from service.session import Arrays
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from bundle.manifest import Manifest
+from service.arrays import Arrays
 from service.doors.inference import tensors
 from service.doors.inference.metadata import input_shapes
 from service.doors.inference.wire import InputTensor
 from service.errors import InvalidInputError, NotSupportedError
-from service.session import Arrays
 from service.tensors import HISTORY
 from service.validation import shown
 

@@ -7,11 +7,11 @@ import time
 import numpy as np
 import pytest
 
+from service.arrays import Arrays
 from service.batching.backlog import Backlog, Batch
 from service.batching.queue import Queue
 from service.batching.room import Room
 from service.batching.schedule import Schedule
-from service.batching.work import Arrays
 from service.errors import NotReadyError, QueueFullError, TooLargeError
 from tests.service.conftest import Quiet
 

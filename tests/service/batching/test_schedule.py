@@ -9,12 +9,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from service.arrays import Arrays
 from service.batching import schedule as module
 from service.batching.backlog import Backlog, Batch
 from service.batching.call import Call
 from service.batching.room import Room
 from service.batching.schedule import Schedule
-from service.batching.work import Arrays, Work
+from service.batching.work import Work
 from service.errors import NotReadyError, QueueFullError
 from tests.service.conftest import Quiet
 

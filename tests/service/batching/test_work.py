@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.batching.work import Arrays, Slice, Work, assemble, divide
+from service.arrays import Arrays
+from service.batching.work import Slice, Work, assemble, divide
 from service.errors import ModelFailedError, NotReadyError
 
 

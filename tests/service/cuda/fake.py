@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from service.session import Arrays
+from service.arrays import Arrays
 
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 GRAPH = "gpu_graph_id"
