@@ -39,8 +39,12 @@ class Reader:
             "API_KEY": "secret",
         }
 
-    def run(self, blocks: Sequence[Block]) -> None:
+    def run(self, blocks: Sequence[Block], found: str = "") -> None:
         """Run the blocks of a page; its Python is one program.
+
+        Args:
+            blocks: Of the page.
+            found: Assertions in Python of what the program has found at its end.
 
         Raises:
             AssertionError: one cannot be run, fails, or gets another answer than the page shows.
@@ -49,8 +53,9 @@ class Reader:
             if block.language in _SHELL:
                 self._run_shell(block)
         program = [block for block in blocks if block.language == "python"]
+        assert program or not found, "nothing could find that"
         if program:
-            self._run_python(program)
+            self._run_python(program, found)
 
     def _run_shell(self, block: Block) -> None:
         text = self._located(block.text)
@@ -60,14 +65,14 @@ class Reader:
         if block.answer is not None:
             assert_shows(block.answer, json.loads(done.stdout), str(block))
 
-    def _run_python(self, program: list[Block]) -> None:
+    def _run_python(self, program: list[Block], found: str) -> None:
         # With the page's line numbers, for tracebacks.
         lines: list[str] = []
         for block in program:
             lines += [""] * (block.line - 1 - len(lines))
             lines += block.text.splitlines()
         path = self._folder / f"{block.page.name}.py"
-        path.write_text(self._located("\n".join(lines)))
+        path.write_text(self._located("\n".join([*lines, found])))
         done = self._call([sys.executable, path.name])
         assert done.returncode == 0, f"{block.page}\n{said(done)}"
 

@@ -32,11 +32,12 @@ def test_serving_never_imports_torch(tmp_path: Path) -> None:
         assert server.log.rstrip().endswith("imported: []")
 
 
-def test_a_damaged_repository_ends_the_process(tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_damaged_repository_ends_all_processes(tmp_path: Path, workers: int) -> None:
     (write_bundle(tmp_path, Spec()) / layout.WEIGHTS).write_bytes(b"changed")
-    arguments = ["serve", "--models", str(tmp_path), "--port", "0", "--device", "cpu"]
+    arguments = ["--models", str(tmp_path), "--port", "0", "--device", "cpu"]
     ended = subprocess.run(
-        [sys.executable, "-m", "foretell", *arguments],
+        [sys.executable, "-m", "foretell", "serve", *arguments, "--workers", str(workers)],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -1,12 +1,8 @@
 from __future__ import annotations
 
-import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-import pytest
-
-from service.entrance import Tracked
 from service.inflight import InFlight
 
 
@@ -36,24 +32,3 @@ def test_nothing_to_wait_for() -> None:
     with requests.one():
         pass
     assert requests.settle(0)
-
-
-def test_a_request_that_fails_has_ended_too() -> None:
-    requests = InFlight()
-
-    async def fail(scope: object, receive: object, send: object) -> None:
-        assert not requests.settle(0)
-        raise ValueError("failed")
-
-    with pytest.raises(ValueError, match="failed"):
-        asyncio.run(Tracked(fail, requests)({"type": "http"}, None, None))
-    assert requests.settle(0)
-
-
-def test_the_start_of_the_server_is_no_request() -> None:
-    requests = InFlight()
-
-    async def lifespan(scope: object, receive: object, send: object) -> None:
-        assert requests.settle(0)
-
-    asyncio.run(Tracked(lifespan, requests)({"type": "lifespan"}, None, None))

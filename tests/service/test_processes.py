@@ -3,8 +3,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,12 +11,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from bundle import layout
 from service.errors import StartError
 from service.processes import serve
 from service.settings import Settings
 from tests.service.bundles import Spec, write_bundle
-from tests.service.process import ROOT, Server
+from tests.service.process import Server
 
 BODY = {"inputs": [{"series": [1.0] * 8}]}
 BATCHES = 'foretell_batch_windows_count{model="slow",version="1"}'
@@ -114,23 +111,6 @@ def test_a_killed_watcher_leaves_nobody_behind(server: Server) -> None:
         return False
 
     until(gone)
-
-
-def test_a_repository_that_cannot_be_served_ends_all(tmp_path: Path) -> None:
-    (write_bundle(tmp_path, Spec()) / layout.WEIGHTS).write_bytes(b"changed")
-    arguments = ["--models", str(tmp_path), "--port", "0", "--device", "cpu", "--workers", "2"]
-    ended = subprocess.run(
-        [sys.executable, "-m", "foretell", "serve", *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert ended.returncode == 2
-    assert "foretell serve: model repository" in ended.stderr
-    assert "weights.bin: sha256 differs from the manifest" in ended.stderr
-    assert "Traceback" not in ended.stderr
 
 
 def test_two_servers_do_not_share_a_port(
