@@ -200,7 +200,7 @@ class Inputs:
 
 
 def _check_type(entry: SeriesInput, place: str) -> None:
-    if entry.type is None or not entry.series:
+    if entry.type is None or not len(entry.series):
         return
     found = "multivariate" if is_multivariate(entry.series) else "univariate"
     if entry.type != f"{found}_time_series":

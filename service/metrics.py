@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 from prometheus_client import (
     CollectorRegistry,
@@ -18,11 +18,14 @@ from prometheus_client import (
     generate_latest,
     values,
 )
+from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from service.model import Model
 from service.observer import Observer, Observers
 from service.statistics import Statistics
+
+_Metric = TypeVar("_Metric", bound=MetricWrapperBase)
 
 Stage = Literal["decode", "queue", "assemble", "run", "encode"]
 
@@ -140,6 +143,9 @@ class Metrics:
             multiprocess_mode="livemin",
             registry=registry,
         )
+        self._requests_by = _Children(self._requests)
+        self._request_seconds_by = _Children(self._request_seconds)
+        self._stage_seconds_by = _Children(self._stage_seconds)
         self._served: dict[tuple[str, str], _Served] = {}
         self._answering = 0
 
@@ -150,8 +156,8 @@ class Metrics:
     def answered(self, route: str, model: str, status: int, seconds: float) -> None:
         """Count a request; `route` is the route's pattern, never the raw path."""
         self._answering -= 1
-        self._requests.labels(route, model, str(status)).inc()
-        self._request_seconds.labels(route).observe(seconds)
+        self._requests_by[route, model, status].inc()
+        self._request_seconds_by[route,].observe(seconds)
 
     def rejected(self, reason: str) -> None:
         """Count an error by its type."""
@@ -163,7 +169,7 @@ class Metrics:
 
     def staged(self, stage: Stage, model: str, version: str, seconds: float) -> None:
         """Count the time of a stage."""
-        self._stage_seconds.labels(stage, model, version).observe(seconds)
+        self._stage_seconds_by[stage, model, version].observe(seconds)
 
     def observer(self, name: str, version: str) -> Observer:
         """What a model's queue reports to."""
@@ -228,6 +234,18 @@ def share(folder: Path, slot: int) -> None:
     """
     os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(folder)
     values.ValueClass = values.MultiProcessValue(lambda: slot)  # type: ignore[no-untyped-call]
+
+
+class _Children(dict[tuple[str | int, ...], _Metric]):
+    """The children of a metric by their labels; `labels` itself takes a lock every time."""
+
+    def __init__(self, parent: _Metric) -> None:
+        super().__init__()
+        self._parent = parent
+
+    def __missing__(self, labels: tuple[str | int, ...]) -> _Metric:
+        child = self[labels] = self._parent.labels(*labels)
+        return child
 
 
 class _Served(NamedTuple):

@@ -7,9 +7,8 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -59,16 +58,9 @@ class Exchange:
         """The request is for this model."""
         self.model, self.version = model, version
 
-    @contextmanager
-    def stage(self, name: RequestStage) -> Iterator[None]:
-        """Time a stage of the answer; one that fails is not counted."""
-        began, started = time.time_ns(), time.perf_counter_ns()
-        yield
-        took = time.perf_counter_ns() - started
-        self.metrics.staged(name, self.model, self.version, took / 1e9)
-        self.metrics.statistics.staged(name, self.model, self.version, took / 1e9)
-        if self.trace is not None:
-            self.trace.stage(name, began, began + took, self.attributes)
+    def stage(self, name: RequestStage) -> Stage:
+        """Time a stage of the answer, within `with`; one that fails is not counted."""
+        return Stage(self, name)
 
     def ran(self, future: Future[Arrays]) -> None:
         """Count what work that is done went through, and tell the trace."""
@@ -97,6 +89,31 @@ class Exchange:
             "foretell.version": self.version,
             "foretell.windows": self.windows,
         }
+
+
+class Stage:
+    """A stage of an answer; see `Exchange.stage`."""
+
+    __slots__ = ("_began", "_exchange", "_name", "_started")
+
+    def __init__(self, exchange: Exchange, name: RequestStage) -> None:
+        self._exchange = exchange
+        self._name = name
+
+    def __enter__(self) -> None:
+        self._began, self._started = time.time_ns(), time.perf_counter_ns()
+
+    def __exit__(self, failure: type[BaseException] | None, *_: object) -> None:
+        if failure is not None:
+            return
+        took = time.perf_counter_ns() - self._started
+        exchange = self._exchange
+        key = (exchange.model, exchange.version)
+        exchange.metrics.staged(self._name, *key, took / 1e9)
+        exchange.metrics.statistics.staged(self._name, *key, took / 1e9)
+        if exchange.trace is not None:
+            began = self._began
+            exchange.trace.stage(self._name, began, began + took, exchange.attributes)
 
 
 def exchange_of(scope: Scope) -> Exchange:

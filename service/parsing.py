@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import orjson
@@ -10,6 +12,9 @@ from pydantic_core import from_json
 from service.errors import UnreadableError
 from service.schemas import Envelope
 from service.validation import validate
+
+# It has no wheels for the latest Python.
+_simd = import_module("service.simd") if find_spec("simdjson") else None
 
 
 def parse(body: bytes | bytearray) -> Envelope:
@@ -23,6 +28,8 @@ def parse(body: bytes | bytearray) -> Envelope:
 
 
 def _read(body: bytes | bytearray) -> Any:  # noqa: ANN401 - any JSON
+    if _simd is not None and (request := _simd.read(body)) is not None:
+        return request
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError:

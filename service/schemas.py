@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import (
     BaseModel,
     Field,
+    PlainValidator,
     StrictInt,
     WithJsonSchema,
     field_validator,
 )
+from pydantic_core import PydanticKnownError
 
 from bundle.manifest import Architecture, CalibrationReport, TestResult, Verification
 
@@ -19,9 +23,18 @@ Status = Literal["completed", "partial", "error"]
 Missing = Literal["error", "interpolate", "ffill"]
 
 _Number = {"type": ["number", "null"]}
+
+
+def _check_rows(value: object) -> object:
+    if not isinstance(value, list | np.ndarray):
+        raise PydanticKnownError("list_type")
+    return value
+
+
 # Numbers are checked in bulk by `service.series`, not one by one here.
 Rows = Annotated[
-    list[Any],
+    list[Any] | NDArray[np.float64],
+    PlainValidator(_check_rows),
     WithJsonSchema(
         {
             "anyOf": [

@@ -18,13 +18,16 @@ _LARGEST = float(np.finfo(np.float32).max)
 _NUMBERS = {float, int}
 
 
+Rows = list[Any] | NDArray[np.float64]
+
+
 def read_values(
-    rows: list[Any], channels: Sequence[str], place: str, *, gaps: bool = False
+    rows: Rows, channels: Sequence[str], place: str, *, gaps: bool = False
 ) -> NDArray[np.float64]:
     """Turn parsed JSON into an array.
 
     Args:
-        rows: `[time]` or `[time][channel]`, oldest first.
+        rows: `[time]` or `[time][channel]`, oldest first; numbers alone may be an array.
         channels: Names of the columns.
         place: Where the rows stand in the request, for errors.
         gaps: Whether values may be missing: null or NaN.
@@ -35,6 +38,19 @@ def read_values(
     Raises:
         InvalidInputError: a row or value is not what it should be; `param` is its place.
     """
+    width = len(channels)
+    if isinstance(rows, np.ndarray):
+        numbers = rows.reshape(len(rows), -1)
+        if numbers.shape[1] == width and _in_range(numbers, gaps=False):
+            return numbers
+    # What is wrong with an array is found, and told, as of any other list.
+    listed: list[Any] = rows.tolist() if isinstance(rows, np.ndarray) else rows
+    return _read_list(listed, channels, place, gaps=gaps)
+
+
+def _read_list(
+    rows: list[Any], channels: Sequence[str], place: str, *, gaps: bool
+) -> NDArray[np.float64]:
     width = len(channels)
     flat = rows
     if is_multivariate(rows):
@@ -55,8 +71,10 @@ def read_values(
     return values.reshape(-1, width)
 
 
-def is_multivariate(rows: list[Any]) -> bool:
+def is_multivariate(rows: Rows) -> bool:
     """Whether the shape is `[time][channel]`, as the first row tells."""
+    if isinstance(rows, np.ndarray):
+        return rows.ndim > 1
     return bool(rows) and isinstance(rows[0], list)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, RootModel
+from pydantic.dataclasses import dataclass
 
 from service.observer import Observer
 
@@ -29,7 +30,8 @@ _STAGES: dict[RequestStage, str] = {
 }
 
 
-class Duration(BaseModel):
+@dataclass(slots=True)
+class Duration:
     """How often something happened, and how long it took in all."""
 
     count: int = 0

@@ -29,7 +29,7 @@ FOREIGN: dict[str, set[str]] = {
 LIBRARIES: dict[str, set[str]] = {
     "bundle": {"numpy", "pydantic"},
     "service": {
-        *("backports", "fastapi", "numpy", "onnxruntime", "opentelemetry", "orjson"),
+        *("backports", "fastapi", "numpy", "onnxruntime", "opentelemetry", "orjson", "simdjson"),
         *("prometheus_client", "pydantic", "pydantic_core", "pydantic_settings"),
         *("starlette", "uvicorn"),
     },

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pydantic_core import from_json
 
+from service import parsing
 from service.decode import decode
 from service.errors import ServiceError, UnreadableError
 from service.parsing import parse
@@ -22,6 +24,16 @@ NUMBERS = st.one_of(
     st.integers(-(2**80), 2**80).map(str),
     st.from_regex(r"-?(0|[1-9][0-9]{0,30})(\.[0-9]{1,30})?([eE][+-]?[0-9]{1,3})?", fullmatch=True),
 )
+
+
+@pytest.fixture(autouse=True, params=["with simdjson", "without"], scope="module")
+def _readers(request: pytest.FixtureRequest) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "without":
+            patch.setattr(parsing, "_simd", None)
+        elif parsing._simd is None:
+            pytest.skip("simdjson has no wheel for this Python")
+        yield
 
 
 def slowly(body: bytes) -> Envelope:
