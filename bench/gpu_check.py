@@ -20,12 +20,13 @@ from bench.timing import Call, interleaved_medians
 from bundle import layout, manifest
 from bundle.comparison import relative_error
 from bundle.errors import BundleError
+from service.arrays import Arrays
 from service.cuda.buckets import bucket_sizes, fill
 from service.cuda.session import CudaSession
 from service.errors import ModelFailedError, StartError
 from service.runtime import Runtime
 from service.selftest import SelfTest
-from service.session import Arrays, Session
+from service.session import Session
 from service.tensors import FORECAST, MARGIN
 
 Floats = NDArray[np.float32]

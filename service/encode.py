@@ -11,13 +11,13 @@ import orjson
 from numpy.typing import NDArray
 
 from bundle.frequency import Frequency
+from service.arrays import Arrays
 from service.attention import describe
 from service.decode import Job
 from service.errors import InvalidInputError, ServiceError
 from service.failures import error_object
 from service.inputs import Series
 from service.labels import write_labels
-from service.session import Arrays
 from service.tensors import FORECAST, MARGIN
 
 Floats = NDArray[np.float32]

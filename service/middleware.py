@@ -17,7 +17,8 @@ import orjson
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service import logs
-from service.batching.work import Arrays, Work
+from service.arrays import Arrays
+from service.batching.work import Work
 from service.errors import NotReadyError
 from service.failures import error_body, error_fields, error_object, status_of
 from service.metrics import Metrics

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Protocol
 
-from service.arrays import Arrays as Arrays
+from service.arrays import Arrays
 from service.errors import ModelFailedError
 
 Shape = tuple[int | None, ...]

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 from statistics import median
 
+from service.arrays import Arrays
 from service.cpus import usable_cpus
-from service.session import Arrays
 
 
 def throughput(run: Callable[[Arrays], object], feeds: Arrays, seconds: float) -> float:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from service.arrays import Arrays as Arrays
+from service.arrays import Arrays
 from service.errors import ModelFailedError, ServiceError
 
 
