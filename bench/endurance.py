@@ -21,6 +21,7 @@ from pathlib import Path
 
 import httpx
 import psutil
+import uvloop
 
 from bench.page import PAGE, machine, write_part
 from bench.serving import bodies
@@ -136,7 +137,7 @@ def overload(port: int, process: psutil.Process, subject: Subject, scale: Scale)
         await client.close()
         return client.outcomes
 
-    outcomes = asyncio.run(run())
+    outcomes = uvloop.run(run())
     time.sleep(min(5.0, scale.busy_seconds))
     growth = _resident(process) / before - 1
     promise = _QUEUE / capacity
@@ -161,7 +162,7 @@ def mixed(port: int, process: psutil.Process, requests: list[bytes], scale: Scal
         await client.close()
         return outcomes, before
 
-    outcomes, before = asyncio.run(run())
+    outcomes, before = uvloop.run(run())
     after = _resident(process)
     return (
         f"{outcomes.count} requests of 1 to {max(_MIXED_SERIES)} series to three models: "
@@ -197,7 +198,7 @@ def roll(port: int, subject: Subject, repository: Path, scale: Scale) -> str:
         await client.close()
         return client.outcomes, next(c["version"] for c in cards if c["name"] == subject.name)
 
-    outcomes, version = asyncio.run(run())
+    outcomes, version = uvloop.run(run())
     return f"Version {version} rolled in with {_CONNECTIONS} connections busy: {_shown(outcomes)}."
 
 
@@ -221,7 +222,7 @@ def terminate(port: int, process: psutil.Process, subject: Subject, scale: Scale
         await client.close()
         return client.outcomes, client.outcomes.count - before
 
-    outcomes, late = asyncio.run(run())
+    outcomes, late = uvloop.run(run())
     return (
         f"SIGTERM with {_CONNECTIONS} connections busy: {_shown(outcomes)}, {late} of them after "
         f"the signal; exit status {process.wait(timeout=60)}."

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import cast
 
 # A request that was cut off, or never answered.
 BROKEN, HUNG = "connection lost", "no answer"
@@ -38,6 +38,60 @@ class Outcomes:
         return ranked[min(len(ranked) - 1, int(share * len(ranked)))] if ranked else 0.0
 
 
+class _Connection(asyncio.Protocol):
+    """A persistent connection, with one request on its way at most.
+
+    Attributes:
+        usable: Whether it takes another request.
+    """
+
+    def __init__(self) -> None:
+        self.usable = True
+        self._transport: asyncio.Transport
+        self._status: asyncio.Future[int] | None = None
+        self._head = b""
+        # Bytes of the answer's body that are still to come, once its head is here.
+        self._left: int | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's is no subclass of it.
+        self._transport = cast("asyncio.Transport", transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.usable = False
+        if self._status is not None and not self._status.done():
+            self._status.set_exception(exc or EOFError("the server hung up"))
+
+    def data_received(self, data: bytes) -> None:
+        if self._left is None:
+            self._head += data
+            head, end, body = self._head.partition(b"\r\n\r\n")
+            if not end:
+                return
+            head = head.lower()
+            self._left = int(head.partition(b"content-length:")[2].partition(b"\r\n")[0])
+            self.usable = b"connection: close" not in head
+            data = body
+        self._left -= len(data)
+        if self._left <= 0 and self._status is not None and not self._status.done():
+            self._status.set_result(int(self._head.split(b" ", 2)[1]))
+
+    async def exchange(self, request: bytes) -> int:
+        """Send a request; returns the status of its answer, which is then here."""
+        self._status = asyncio.get_running_loop().create_future()
+        self._head, self._left = b"", None
+        self._transport.write(request)
+        try:
+            return await self._status
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        self.usable = False
+        self._transport.close()
+
+
 class Client:
     """Persistent connections to one server.
 
@@ -50,7 +104,7 @@ class Client:
         self.outcomes = Outcomes()
         self._port = port
         self._requests = itertools.cycle(requests)
-        self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+        self._idle: deque[_Connection] = deque()
 
     async def offer(self, rate: float, seconds: float, most: int) -> None:
         """Send at a rate, without waiting for answers.
@@ -99,29 +153,27 @@ class Client:
 
     async def close(self) -> None:
         """Close the connections."""
-        for _, writer in self._idle:
-            writer.close()
-            with suppress(OSError):
-                await writer.wait_closed()
+        for connection in self._idle:
+            connection.close()
 
     async def _exchange(self, request: bytes) -> int:
-        if self._idle:
-            reader, writer = self._idle.pop()
+        connection = self._find_idle()
+        if connection is None:
+            loop = asyncio.get_running_loop()
+            _, connection = await loop.create_connection(_Connection, "127.0.0.1", self._port)
+        status = await connection.exchange(request)
+        if connection.usable:
+            self._idle.append(connection)
         else:
-            reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
-        try:
-            writer.write(request)
-            head = (await reader.readuntil(b"\r\n\r\n")).lower()
-            length = int(head.partition(b"content-length:")[2].partition(b"\r\n")[0])
-            await reader.readexactly(length)
-        except BaseException:
-            writer.close()
-            raise
-        if b"connection: close" in head:
-            writer.close()
-        else:
-            self._idle.append((reader, writer))
-        return int(head.split(b" ", 2)[1])
+            connection.close()
+        return status
+
+    def _find_idle(self) -> _Connection | None:
+        while self._idle:
+            connection = self._idle.popleft()
+            if connection.usable:
+                return connection
+        return None
 
 
 def request(path: str, body: bytes) -> bytes:
