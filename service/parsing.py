@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -15,6 +16,19 @@ from service.validation import validate
 
 # It has no wheels for the latest Python.
 _simd = import_module("service.simd") if find_spec("simdjson") else None
+
+
+# Our examples, and most clients, name the model first.
+_NAMED = re.compile(rb'\s*\{\s*"model"\s*:\s*"([^"\\]*)"')
+
+
+def named_model(body: bytes | bytearray) -> str | None:
+    """The model that a request names first of all, found without reading it; None if it does not.
+
+    What `parse` finds is what counts.
+    """
+    found = _NAMED.match(body)
+    return found[1].decode(errors="replace") if found else None
 
 
 def parse(body: bytes | bytearray) -> Envelope:

@@ -22,7 +22,7 @@ from service.batcher import Batcher
 from service.connections import Connection, Limits
 from service.cpus import usable_cpus
 from service.member import Member
-from service.memory import Memory, container_limit
+from service.memory import Memory, container_limit, return_free_memory
 from service.metrics import Metrics, share
 from service.model import Capacity, Model
 from service.policy import Policy
@@ -41,6 +41,8 @@ _logger = logging.getLogger(__name__)
 # Bundles, logs and metrics need some besides the connections.
 _OTHER_FILES = 256
 _TICKS_A_SECOND = 10
+# Looking for free memory takes a few milliseconds.
+_MANY_REQUESTS = 100
 
 
 def run(settings: Settings, member: Member | None = None, pulse: Pulse | None = None) -> None:
@@ -178,11 +180,19 @@ class _Server(uvicorn.Server):
         self._metrics = metrics
         self._readiness = readiness
         self._pulse = pulse
+        self._returned_at = 0
+        self._listeners: list[socket.socket] = []
+        self._connecting: set[asyncio.Future[Any]] = set()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to answer, and say where."""
         await super().startup(sockets)
+        loop = asyncio.get_running_loop()
         for listener in sockets or ():
+            # The loop accepts one connection a turn: when all are busy and a turn takes long, a new
+            # caller would wait for many turns. The descriptor is another one, for the loop's own.
+            self._listeners.append(listener.dup())
+            loop.add_reader(self._listeners[-1], self._accept, self._listeners[-1])
             host, port = listener.getsockname()[:2]
             address = f"[{host}]" if ":" in host else host
             _logger.info("serving on http://%s:%s", address, port)
@@ -195,6 +205,7 @@ class _Server(uvicorn.Server):
                 cast("Connection", connection).check(now)
             self._metrics.sample(ready=self._readiness.own)
             self._readiness.publish()
+            self._return_memory()
             if self._pulse is not None:
                 self._pulse()
         return await super().on_tick(counter)
@@ -202,6 +213,10 @@ class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop to listen, and answer all who were connected by then."""
         loop = asyncio.get_running_loop()
+        for listener in self._listeners:
+            loop.remove_reader(listener)
+            listener.close()
+        await asyncio.gather(*self._connecting, return_exceptions=True)
         # Those whom the kernel has connected and this process has not noticed yet: to close the
         # sockets would cut them off.
         late = [connection for listener in sockets or () for connection in accept_all(listener)]
@@ -212,10 +227,35 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
         await asyncio.gather(*serving, return_exceptions=True)
 
-    def _last_connection(self) -> asyncio.Protocol:
-        connection = self.config.http_protocol_class(  # type: ignore[call-arg]
+    def _return_memory(self) -> None:
+        """What a burst of requests took is not kept for the next one."""
+        answered = self.server_state.total_requests
+        if answered >= self._returned_at + _MANY_REQUESTS and not self.server_state.tasks:
+            return_free_memory()
+            self._returned_at = answered
+
+    def _accept(self, listener: socket.socket) -> None:
+        """Take all connections that wait."""
+        loop = asyncio.get_running_loop()
+        for connection in accept_all(listener):
+            connecting = asyncio.ensure_future(
+                loop.connect_accepted_socket(self._connection, connection)
+            )
+            self._connecting.add(connecting)
+            connecting.add_done_callback(self._connected)
+
+    def _connected(self, connecting: asyncio.Future[Any]) -> None:
+        self._connecting.discard(connecting)
+        if not connecting.cancelled() and (error := connecting.exception()):
+            _logger.debug("a connection was lost at once: %s", error)
+
+    def _connection(self) -> asyncio.Protocol:
+        return self.config.http_protocol_class(  # type: ignore[call-arg]
             config=self.config, server_state=self.server_state, app_state=self.lifespan.state
         )
+
+    def _last_connection(self) -> asyncio.Protocol:
+        connection = self._connection()
         cast("Connection", connection).shutdown()
         return connection
 

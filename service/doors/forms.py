@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Protocol
 
+from service.arrays import Arrays
 from service.decode import Job, decode
 from service.encode import answer_bytes, encode
 from service.errors import UnreadableError
 from service.model import Model
-from service.parsing import parse
+from service.parsing import named_model, parse
 from service.schemas import Envelope
-from service.session import Arrays
 from service.settings import Settings
 
 JSON = "application/json"
@@ -71,6 +71,13 @@ def read(
         ) from None
     parsed: Parsed = request.TableRequest(body, query, settings)
     return parsed
+
+
+def presumed_model(
+    media_type: str, body: bytes | bytearray, query: Mapping[str, str]
+) -> str | None:
+    """The model that a request seems to name, before it is read; None if it seems to name none."""
+    return named_model(body) if media_type == JSON else query.get("model")
 
 
 class _JsonParsed:

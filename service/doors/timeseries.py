@@ -6,15 +6,16 @@ from concurrent.futures import Future
 
 from fastapi import APIRouter, Request, Response
 
+from service.arrays import Arrays
 from service.doors.budget import BodyBudget
 from service.doors.exchange import deadline_of, media_type, outcome, read_body
-from service.doors.forms import ARROW, JSON, read
-from service.middleware import exchange_of
+from service.doors.forms import ARROW, JSON, presumed_model, read
+from service.errors import ServiceError
+from service.middleware import Exchange, exchange_of
 from service.offload import Offload
 from service.repository import Repository
 from service.rolling import run
 from service.schemas import ErrorResponse, ForecastResponse
-from service.session import Arrays
 from service.settings import Settings
 
 _ERRORS: dict[int | str, dict[str, object]] = {
@@ -52,8 +53,10 @@ def timeseries_router(
             media = media_type(request.headers, JSON, ARROW)
             body = await read_body(request, settings.max_body_bytes, deadline, take)
             size = len(body)
+            query = request.query_params
+            _check_room(repository, presumed_model(media, body, query), exchange)
             with exchange.stage("decode"):
-                parsed = await offload.run(size, read, media, body, request.query_params, settings)
+                parsed = await offload.run(size, read, media, body, query, settings)
                 model = repository.find(parsed.model)
                 exchange.answered_by(model.name, model.version)
                 model.check_room()
@@ -91,3 +94,21 @@ def timeseries_router(
         return repository.names
 
     return router
+
+
+def _check_room(repository: Repository, name: str | None, exchange: Exchange) -> None:
+    """Refuse a request whose model has no room for it before reading it takes any time.
+
+    Raises:
+        QueueFullError: that is so.
+        ModelFailedError: it has failed. Any other error is told when the request is read.
+    """
+    try:
+        model = repository.find(name)
+    except ServiceError:
+        return
+    try:
+        model.check_room()
+    except ServiceError:
+        exchange.answered_by(model.name, model.version)
+        raise

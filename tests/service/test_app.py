@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from concurrent.futures import Future
 from pathlib import Path
@@ -50,6 +51,30 @@ def test_a_full_queue_says_when_to_retry(client: Client, monkeypatch: pytest.Mon
     assert (answer.status_code, answer.headers["retry-after"]) == (429, "7")
     assert answer.json()["error"]["type"] == "queue_full"
     assert 'foretell_rejected_total{reason="queue_full"}' in client.get("/metrics").text
+
+
+def test_a_full_queue_refuses_what_it_has_not_read(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full() -> None:
+        raise QueueFullError("full", retry_after=7)
+
+    def refused() -> float:
+        counter = 'foretell_requests_total{model="repeat",route="/forecast",status="429"} '
+        found = re.search(f"^{re.escape(counter)}(.*)$", client.get("/metrics").text, re.MULTILINE)
+        return float(found[1]) if found else 0
+
+    unreadable = b'{"model": "repeat", "inputs": ['
+    headers = {"Content-Type": "application/json"}
+    assert client.request("POST", "/forecast", content=unreadable, headers=headers).is_client_error
+    monkeypatch.setattr(client.repository.find("repeat"), "check_room", full)
+    before = refused()
+    answer = client.request("POST", "/forecast", content=unreadable, headers=headers)
+    assert (answer.status_code, answer.headers["Retry-After"]) == (429, "7")
+    assert refused() == before + 1
+    elsewhere = unreadable.replace(b"repeat", b"unknown")
+    answer = client.request("POST", "/forecast", content=elsewhere, headers=headers)
+    assert answer.status_code == 400
 
 
 def test_a_deadline(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -114,3 +114,21 @@ def test_depth_costs_an_error_at_most() -> None:
     for body in (nested(900) % b"metadata", nested(2000) % b"ignored"):
         with pytest.raises(UnreadableError):
             parse(body)
+
+
+@pytest.mark.parametrize(
+    ("body", "name"),
+    [
+        (b'{"model":"a","inputs":[]}', "a"),
+        (b' {\n "model" : "a@2" , "inputs"', "a@2"),
+        (b'{"model":"\xff"}', "\ufffd"),
+        (b'{"model":null}', None),
+        (b'{"model":"\\u0061"}', None),
+        (b'{"inputs":[],"model":"a"}', None),
+        (b'["model":"a"]', None),
+        (b"", None),
+    ],
+)
+def test_the_model_a_body_names_first(body: bytes, name: str | None) -> None:
+    assert parsing.named_model(body) == name
+    assert parsing.named_model(bytearray(body)) == name
