@@ -42,6 +42,11 @@ class Batcher:
         for thread in (*self._workers, self._timer):
             thread.start()
 
+    @property
+    def workers(self) -> int:
+        """How many run batches."""
+        return len(self._workers)
+
     def add(
         self,
         run: Run,

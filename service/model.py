@@ -23,6 +23,7 @@ from service.observer import Observer
 from service.runtime import Runtime
 from service.selftest import SelfTest
 from service.session import Session
+from service.tuning import best_batch
 
 _logger = logging.getLogger(__name__)
 
@@ -41,12 +42,12 @@ class Capacity:
     """How much a model may hold at once.
 
     Attributes:
-        max_batch: Most windows run together.
+        max_batch: Most windows run together; if None, what the device runs at the best rate.
         max_windows: Most windows waiting.
         max_bytes: Most bytes of them.
     """
 
-    max_batch: int
+    max_batch: int | None
     max_windows: int
     max_bytes: int
 
@@ -60,6 +61,11 @@ class Model:
         batcher: Runs it.
         capacity: Batch and queue.
         observer: Told of waits and batches.
+
+    Attributes:
+        manifest: Of the bundle.
+        intervals: Its quantiles.
+        max_batch: Most windows run together.
 
     Raises:
         BundleError: the bundle is damaged, does not keep the contract, or its probes come out
@@ -93,20 +99,21 @@ class Model:
         self._runtime = runtime
         self._batcher = batcher
         self.intervals = Intervals(self.manifest, calibration.read(folder, self.manifest))
-        self._test = SelfTest(folder, self.manifest, capacity.max_batch)
+        self.max_batch = capacity.max_batch or runtime.largest_batch
+        self._test = SelfTest(folder, self.manifest, self.max_batch)
         self._changing = threading.Lock()
         self._closed = False
         self._explain_failure = ""
         self._reopens = 0.0
-        self._sessions = {
-            layout.FORECAST_GRAPH: self._open(layout.FORECAST_GRAPH, capacity.max_batch)
-        }
+        self._sessions = {layout.FORECAST_GRAPH: self._open(layout.FORECAST_GRAPH, self.max_batch)}
         self._provider = self._sessions[layout.FORECAST_GRAPH].provider
         try:
             self._self_test()
         except BaseException:
             self._sessions.clear()
             raise
+        if capacity.max_batch is None and not runtime.on_gpu:
+            self.max_batch = self._best_batch()
         exported = self.manifest.libraries.get("onnxruntime", runtime.library)
         if exported != runtime.library:
             _logger.info(
@@ -120,7 +127,7 @@ class Model:
         )
         self._queue = batcher.add(
             self._run,
-            max_batch=capacity.max_batch,
+            max_batch=self.max_batch,
             max_windows=capacity.max_windows,
             max_bytes=capacity.max_bytes,
             observer=observer,
@@ -242,6 +249,17 @@ class Model:
         if self.manifest.attention:
             # Tested with the rest of the bundle, and not kept: few callers ask for attention.
             self._test.replay(self._open(layout.EXPLAIN_GRAPH))
+
+    def _best_batch(self) -> int:
+        """Measured on threads of its own, which hold up no worker."""
+        session = self._sessions[layout.FORECAST_GRAPH]
+
+        def run(size: int) -> None:
+            session.run(self._test.windows(size))
+
+        best = best_batch(run, self.max_batch, others=self._batcher.workers - 1)
+        _logger.info("%s: up to %d windows run together", session.graph, best)
+        return best
 
     def _warm(self, worker: int) -> None:
         session = self._sessions[layout.FORECAST_GRAPH]

@@ -34,8 +34,7 @@ _CUDA_OPTIONS = {
 
 
 _GPU_BATCH = 128
-# Larger batches leave the caches: no window takes less time, and some take more (`make bench`).
-_CPU_BATCH = 8
+_CPU_BATCH = 32
 _BROKEN = (
     "device cuda: onnxruntime could not load its CUDA provider (no GPU, or a driver or CUDA "
     "library is missing; its log above names it)"
@@ -94,9 +93,10 @@ class Runtime:
         """How many workers its sessions take: one a GPU, or so many threads of the CPU."""
         return self._gpus if self.on_gpu else threads
 
-    def largest_batch(self, wanted: int | None) -> int:
-        """Most windows to run together: what is wanted, or what this device is best at."""
-        return wanted or (_GPU_BATCH if self.on_gpu else _CPU_BATCH)
+    @property
+    def largest_batch(self) -> int:
+        """Most windows that gain from being run together on this device."""
+        return _GPU_BATCH if self.on_gpu else _CPU_BATCH
 
     def open(
         self, graph: Path, *, max_batch: int | None = None, cuda_graphs: bool = True

@@ -69,6 +69,14 @@ class SelfTest:
             self._compare(session, worker, slice(start, start + self._max_batch))
         self._compare(session, worker, slice(1))
 
+    def windows(self, count: int) -> Arrays:
+        """So many windows to run, `[count, …]` by input name: the probes over and over."""
+        return {
+            name: np.resize(rows, (count, *rows.shape[1:]))
+            for name, rows in self._probes.items()
+            if name != FORECAST
+        }
+
     def _compare(self, session: Session, worker: int, windows: slice) -> None:
         probes = {name: rows[windows] for name, rows in self._probes.items()}
         expected = probes.pop(FORECAST)

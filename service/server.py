@@ -99,8 +99,7 @@ def load(settings: Settings, metrics: Metrics, state: SharedState | None = None)
     runtime = Runtime(settings.device)
     threads = settings.threads or max(1, usable_cpus() // settings.workers)
     batcher = Batcher(runtime.workers(threads))
-    max_batch = runtime.largest_batch(settings.max_batch)
-    capacity = Capacity(max_batch, settings.max_queue, settings.max_queue_bytes)
+    capacity = Capacity(settings.max_batch, settings.max_queue, settings.max_queue_bytes)
     limit = settings.max_memory_bytes or container_limit(settings.workers)
     repository = Repository(
         settings.models,

@@ -54,7 +54,8 @@ class Settings(BaseSettings):
             went; never if None.
         max_memory_bytes: Most memory a process may hold: a model that would exceed it is not
             loaded. The container's limit, divided among the processes, if None.
-        max_batch: Most windows run together; 8 on the CPU and 128 on CUDA if None.
+        max_batch: Most windows run together. If None, 128 on CUDA, and on the CPU what each model
+            runs at the best rate with, up to 32.
         max_queue: Most windows that may wait for a model.
         max_queue_bytes: Most bytes that may wait for a model.
         max_inputs: Most series in a request.

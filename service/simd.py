@@ -34,7 +34,8 @@ def read(body: bytes | bytearray) -> dict[str, Any] | None:
         return None
     try:
         request, lists = _read(_parser(len(body)), body)
-    except (ValueError, RuntimeError, TypeError):
+    except (LookupError, RuntimeError, TypeError, ValueError):
+        # A key with a zero in it is not found, for one.
         return None
     # The array of a series has no place for further lists among its numbers: were there any, the
     # body would have more of them than were seen. Brackets in texts only make it go another way.
@@ -55,7 +56,7 @@ def _read(parser: simdjson.Parser, body: bytes | bytearray) -> tuple[dict[str, A
     """The request, and how many lists it has.
 
     Raises:
-        ValueError: it is not for this module; RuntimeError or TypeError likewise.
+        ValueError: it is not for this module; LookupError, RuntimeError or TypeError likewise.
     """
     request = _members(parser.parse(body))
     inputs = request.pop("inputs", None)

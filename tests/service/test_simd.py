@@ -16,7 +16,10 @@ NUMBERS = st.one_of(st.integers(-(2**63), 2**64 - 1), st.floats(allow_nan=False,
 VALUES = st.recursive(
     st.one_of(NUMBERS.filter(lambda number: abs(number) < 1e308), st.none(), st.booleans())
     | st.text("a[]{}", max_size=3),
-    lambda children: st.lists(children, max_size=4) | st.dictionaries(st.text("ab"), children),
+    lambda children: (
+        st.lists(children, max_size=4)
+        | st.dictionaries(st.text("ab\0\U00038235", max_size=2), children)
+    ),
     max_leaves=12,
 )
 
@@ -118,6 +121,7 @@ def test_lists_among_the_numbers_are_not_overlooked(series: object) -> None:
         b'{"inputs":[],"metadata":{"k":1.0}}',
         b'{"inputs":[{"name":"\xff"}]}',
         b'\xef\xbb\xbf{"inputs":[]}',
+        b'{"inputs":[{"a\\u0000b":1}]}',
         b'{"inputs":[{"name":"a[b","series":[1]}]}',
         b'{"inputs":[' + b"[" * 2000 + b"]" * 2000 + b"]}",
         b'{"inputs":[{%s}]}' % b",".join(b'"%d":1' % key for key in range(40)),
@@ -142,6 +146,7 @@ def test_large_bodies() -> None:
 
 @settings(deadline=None, max_examples=300)
 @given(VALUES, VALUES, st.booleans())
+@example([1], {"a\0": 1, "a": 2}, True)
 @example([[1, 2], [3, 4]], ["["], True)
 @example([1, [2]], "]", False)
 def test_what_it_reads_is_what_is_there(series: object, other: object, twice: bool) -> None:

@@ -83,7 +83,7 @@ def configuration(model: Model, settings: Settings) -> dict[str, Any]:
         "input": [_configured(tensor) for tensor in metadata.inputs],
         "output": [_configured(tensor) for tensor in metadata.outputs],
         "dynamic_batching": {
-            "preferred_batch_size": [settings.max_batch],
+            "preferred_batch_size": [model.max_batch],
             "max_queue_delay_microseconds": 0,
         },
         "parameters": {"provider": {"string_value": model.provider}},

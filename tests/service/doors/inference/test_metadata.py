@@ -44,11 +44,11 @@ def test_a_margin_is_an_output(tmp_path: Path) -> None:
 
 def test_the_configuration(client: Client) -> None:
     model: Model = client.repository.find("multi")
-    settings = Settings(models=Path(), max_inputs=100, max_batch=20)
+    settings = Settings(models=Path(), max_inputs=100)
     found = configuration(model, settings)
     assert (found["name"], found["platform"]) == ("multi", "onnxruntime_onnx")
     assert found["max_batch_size"] == 100
-    assert found["dynamic_batching"]["preferred_batch_size"] == [20]
+    assert found["dynamic_batching"]["preferred_batch_size"] == [model.max_batch]
     assert found["input"] == [{"name": "history", "data_type": "TYPE_FP32", "dims": [8, 2]}]
     assert found["output"][0] == {"name": "forecast", "data_type": "TYPE_FP32", "dims": [4, 2]}
     lags = next(each for each in found["output"] if each["name"] == "encoder.1.self.lags")
