@@ -74,6 +74,9 @@ def reduce_precision(form: Forecaster, precision: Precision) -> None:
         for name, module in list(parent.named_children()):
             values = isinstance(parent, FoldedAutoCorrelation) and name == "value"
             attends = isinstance(module, TimeFirstAttention) and module not in kept
+            if isinstance(module, TimeFirstAttention) and attends:
+                # The bound is one for float32.
+                module.bounded = False
             if values or attends or isinstance(module, FeedForward):
                 setattr(parent, name, Reduced(module, dtype))
 

@@ -38,10 +38,18 @@ class ServingForm(nn.Module):
         self.model = model
         self.kind = kind
         self.has_margin = any(isinstance(part, FoldedAutoCorrelation) for part in model.modules())
-        self.register_buffer("mean", torch.tensor(scaler.mean, dtype=torch.float32))
-        self.register_buffer("std", torch.tensor(scaler.std, dtype=torch.float32))
-        self.mean: Tensor
-        self.std: Tensor
+        # Repeated for each step: onnxruntime broadcasts long rows faster than short ones.
+        for part, steps in (
+            ("history", model.config.context),
+            ("forecast", model.config.horizon),
+        ):
+            for name, values in (("mean", scaler.mean), ("std", scaler.std)):
+                row = torch.tensor(values, dtype=torch.float32)
+                self.register_buffer(f"{part}_{name}", row.repeat(steps, 1))
+        self.history_mean: Tensor
+        self.history_std: Tensor
+        self.forecast_mean: Tensor
+        self.forecast_std: Tensor
 
     @property
     def input_names(self) -> tuple[str, ...]:
@@ -81,11 +89,12 @@ class ServingForm(nn.Module):
         Returns:
             One tensor for each of `output_names`.
         """
-        inputs = ((history - self.mean) / self.std, history_calendar, future_calendar)
+        scaled = (history - self.history_mean) / self.history_std
+        inputs = (scaled, history_calendar, future_calendar)
         if self.kind == "forecast" and not self.has_margin:
-            return (self.model(*inputs) * self.std + self.mean,)
+            return (self._unscaled(self.model(*inputs)),)
         forecast, attention = self.model.explain(*inputs)
-        outputs = [forecast * self.std + self.mean]
+        outputs = [self._unscaled(forecast)]
         if self.has_margin:
             outputs.append(_margin(history, attention.values()))
         if self.kind == "explain":
@@ -93,6 +102,9 @@ class ServingForm(nn.Module):
                 parts = attention[stage.name]._asdict()
                 outputs += [parts[name.removeprefix(f"{stage.name}.")] for name in stage.outputs]
         return tuple(outputs)
+
+    def _unscaled(self, forecast: Tensor) -> Tensor:
+        return forecast * self.forecast_std + self.forecast_mean
 
 
 def _margin(history: Tensor, attention: Iterable[Attention]) -> Tensor:

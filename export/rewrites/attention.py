@@ -6,7 +6,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from export.rewrites.score_bound import score_bound
 from models.layers.attention import Attended, MultiHeadAttention
+
+# Exponentials of scores up to it stay far from the limits of float32, and so do their sums.
+LARGEST_SCORE = 60
 
 
 class TimeFirstAttention(nn.Module):
@@ -21,13 +25,26 @@ class TimeFirstAttention(nn.Module):
     - The value's bias adds itself to the mixture, the weights summing to 1: it joins the bias of
       the output, multiplied by that one's weight.
     - The scale of the scores is part of the query's weight.
+    - A softmax subtracts the largest score of each query, lest an exponential overflows, and
+      divides each of the exponentials by their sum. Where scores are bounded, exponentials need no
+      such care, and the mixture is divided instead, which has fewer columns.
 
     Args:
         plain: The trained layer.
+        norms: What tokens and source come out of; None where that is no norm.
+
+    Attributes:
+        bounded: Whether the scores are.
     """
 
-    def __init__(self, plain: MultiHeadAttention) -> None:
+    def __init__(
+        self, plain: MultiHeadAttention, norms: tuple[nn.Module, nn.Module] | None = None
+    ) -> None:
         super().__init__()
+        # What is inherited is not bounded.
+        self.bounded = (
+            norms is not None and not plain.residual and score_bound(plain, *norms) <= LARGEST_SCORE
+        )
         self.heads = plain.heads
         self.residual = plain.residual
         features = plain.query.in_features
@@ -41,6 +58,7 @@ class TimeFirstAttention(nn.Module):
             "value": plain.value.weight.detach(),
             "out": out,
             "out_bias": plain.out.bias.detach().double() + out @ plain.value.bias.detach().double(),
+            "repeat": torch.eye(plain.heads).repeat_interleave(features // plain.heads, dim=1),
         }
         for name, constant in constants.items():
             self.register_buffer(name, constant.to(dtype))
@@ -50,6 +68,7 @@ class TimeFirstAttention(nn.Module):
         self.value: Tensor
         self.out: Tensor
         self.out_bias: Tensor
+        self.repeat: Tensor
 
     def forward(
         self,
@@ -81,9 +100,15 @@ class TimeFirstAttention(nn.Module):
         ).permute(1, 2, 3, 0)
         if inherited is not None:
             scores = scores + inherited
-        weights = (scores if mask is None else scores + mask).softmax(dim=-1)
+        masked = scores if mask is None else scores + mask
+        weights = masked.exp() if self.bounded else masked.softmax(dim=-1)
         mixed = weights @ value.reshape(steps[1], *split).permute(1, 2, 0, 3)
         merged = mixed.permute(2, 0, 1, 3).reshape(-1, query.shape[1])
+        if self.bounded:
+            share = 1 / weights.sum(dim=-1, keepdim=True)
+            # A product with zeros and ones repeats it for the features of each head.
+            merged = merged * (share.permute(2, 0, 1, 3).reshape(-1, self.heads) @ self.repeat)
+            weights = weights * share
         output = functional.linear(merged, self.out, self.out_bias)
         return Attended(output, weights, scores if self.residual else None)
 

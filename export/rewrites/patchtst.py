@@ -37,7 +37,7 @@ def rewrite_patchtst(model: PatchTST) -> None:
 
 
 class TimeFirstInstanceNorm(nn.Module):
-    """Instance normalisation with the time axis first: what it broadcasts is contiguous then.
+    """Instance normalisation with the time axis first: what it broadcasts are long rows then.
 
     Args:
         plain: The trained normalisation.
@@ -51,24 +51,33 @@ class TimeFirstInstanceNorm(nn.Module):
         self.bias = plain.bias if affine else None
 
     def forward(self, history: Tensor) -> tuple[Tensor, InstanceStatistics]:
-        """Normalise `[time, batch, channels]`; the statistics are `[1, batch, channels]`."""
-        mean = history.mean(dim=0, keepdim=True)
-        centred = history - mean
+        """Normalise `[batch, time, channels]`.
+
+        Returns:
+            `[time, batch * channels]` and the statistics, `[1, batch * channels]`.
+        """
+        # Of the history as it lies: down the columns onnxruntime adds one row after the other,
+        # which shows where a window is constant.
+        mean = history.mean(dim=1).reshape(1, -1)
+        series = history.transpose(0, 1).flatten(1)
+        centred = series - mean
         variance = (centred * centred).mean(dim=0, keepdim=True)
         statistics = InstanceStatistics(mean, torch.sqrt(variance + EPSILON))
         if self.centre == "last":
-            statistics = statistics._replace(centre=history[-1:])
-            centred = history - statistics.centre
+            statistics = statistics._replace(centre=series[-1:])
+            centred = series - statistics.centre
         normed = centred / statistics.spread
         if self.weight is not None and self.bias is not None:
-            normed = normed * self.weight + self.bias
+            by_channel = normed.reshape(len(normed), -1, len(self.weight))
+            normed = (by_channel * self.weight + self.bias).flatten(1)
         return normed, statistics
 
     def reverse(self, forecast: Tensor, statistics: InstanceStatistics) -> Tensor:
         """Undo the normalisation on `[batch, channels, horizon]`."""
         if self.weight is not None and self.bias is not None:
             forecast = (forecast - self.bias[:, None]) / (self.weight[:, None] + EPSILON**2)
-        spread, centre = statistics.spread[0, :, :, None], statistics.centre[0, :, :, None]
+        channels = forecast.shape[1]
+        spread, centre = (part.reshape(-1, channels, 1) for part in statistics[::-1])
         return forecast * spread + centre
 
 
@@ -152,9 +161,12 @@ class TimeFirstPatchEncoder(nn.Module):
         if projection.bias is not None:
             positions = positions + projection.bias.detach()
         self.register_buffer("positions", positions[:, None])
+        layers = list(cast("Iterable[EncoderLayer]", plain.layers))
+        # What the tokens of each layer come out of.
+        norms = [None, *(layer.feed_forward_norm for layer in layers)]
         self.layers = nn.ModuleList(
-            TimeFirstEncoderLayer(layer, config.patches)
-            for layer in cast("Iterable[EncoderLayer]", plain.layers)
+            TimeFirstEncoderLayer(layer, config.patches, norm)
+            for layer, norm in zip(layers, norms, strict=False)
         )
         self.head = FoldedHead(plain)
         self.steps: Tensor
@@ -171,10 +183,10 @@ class TimeFirstPatchEncoder(nn.Module):
             `[batch, channels, heads, patches, patches]`.
         """
         config, statistics = self.config, None
-        series = history.transpose(0, 1)
         if self.instance_norm is not None:
-            series, statistics = self.instance_norm(series)
-        series = series.flatten(1)
+            series, statistics = self.instance_norm(history)
+        else:
+            series = history.transpose(0, 1).flatten(1)
         patches = series.index_select(0, self.steps).reshape(config.patches, config.patch, -1)
         tokens = (patches.transpose(1, 2) @ self.projection + self.positions).flatten(0, 1)
         attended = Attended(tokens, None)

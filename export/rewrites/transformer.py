@@ -22,19 +22,23 @@ def rewrite_transformer(model: Transformer) -> None:
     """
     config = model.config
     context, length = config.context, config.decoder_length
-    encoder_layers = cast("Iterable[EncoderLayer]", model.encoder_layers)
-    decoder_layers = cast("Iterable[DecoderLayer]", model.decoder_layers)
+    encoder_layers = list(cast("Iterable[EncoderLayer]", model.encoder_layers))
+    decoder_layers = list(cast("Iterable[DecoderLayer]", model.decoder_layers))
+    # What the tokens of each layer come out of.
+    encoder_norms = [None, *(layer.feed_forward_norm for layer in encoder_layers)]
+    decoder_norms = [None, *(layer.feed_forward_norm for layer in decoder_layers)]
     # What each decoder layer passes on.
     wanted = [length] * (config.decoder_layers - 1) + [config.horizon]
     parts: dict[str, nn.Module] = {
         "encoder_embedding": TimeFirstEmbedding(model.encoder_embedding),
         "encoder_layers": nn.ModuleList(
-            TimeFirstEncoderLayer(layer, context) for layer in encoder_layers
+            TimeFirstEncoderLayer(layer, context, norm)
+            for layer, norm in zip(encoder_layers, encoder_norms, strict=False)
         ),
         "decoder_embedding": TimeFirstEmbedding(model.decoder_embedding),
         "decoder_layers": nn.ModuleList(
-            TimeFirstDecoderLayer(layer, length, context, last)
-            for layer, last in zip(decoder_layers, wanted, strict=True)
+            TimeFirstDecoderLayer(layer, length, context, last, norm, model.encoder_norm)
+            for layer, last, norm in zip(decoder_layers, wanted, decoder_norms, strict=False)
         ),
         "projection": TimeFirstProjection(model.projection, config.horizon),
     }

@@ -17,12 +17,13 @@ class TimeFirstEncoderLayer(nn.Module):
     Args:
         plain: The trained layer.
         steps: Of the tokens.
+        norm: What the tokens come out of; None where that is no norm.
     """
 
-    def __init__(self, plain: EncoderLayer, steps: int) -> None:
+    def __init__(self, plain: EncoderLayer, steps: int, norm: nn.Module | None) -> None:
         super().__init__()
         self.steps = steps
-        self.attention = TimeFirstAttention(plain.attention)
+        self.attention = TimeFirstAttention(plain.attention, (norm, norm) if norm else None)
         self.attention_norm = _flat(plain.attention_norm)
         self.feed_forward = plain.feed_forward
         self.feed_forward_norm = _flat(plain.feed_forward_norm)
@@ -49,16 +50,29 @@ class TimeFirstDecoderLayer(nn.Module):
         steps: Of the tokens.
         source_steps: Of the memory.
         wanted: How many of the last steps go on.
+        norm: What the tokens come out of; None where that is no norm.
+        source_norm: What the memory comes out of.
     """
 
-    def __init__(self, plain: DecoderLayer, steps: int, source_steps: int, wanted: int) -> None:
+    def __init__(
+        self,
+        plain: DecoderLayer,
+        steps: int,
+        source_steps: int,
+        wanted: int,
+        norm: nn.Module | None,
+        source_norm: nn.Module,
+    ) -> None:
         super().__init__()
         self.steps = steps
         self.source_steps = source_steps
         self.wanted = wanted
-        self.self_attention = TimeFirstAttention(plain.self_attention)
+        self.self_attention = TimeFirstAttention(
+            plain.self_attention, (norm, norm) if norm else None
+        )
         self.self_norm = plain.self_norm
-        self.cross_attention = TimeFirstAttention(plain.cross_attention)
+        norms = plain.self_norm, source_norm
+        self.cross_attention = TimeFirstAttention(plain.cross_attention, norms)
         self.cross_norm = plain.cross_norm
         self.feed_forward = plain.feed_forward
         self.feed_forward_norm = plain.feed_forward_norm

@@ -1,5 +1,6 @@
 import pytest
 import torch
+from torch import nn
 
 from export.rewrites.attention import TimeFirstAttention, causal_mask
 from models.layers.attention import MultiHeadAttention
@@ -45,3 +46,32 @@ def test_causal_mask_of_the_last_queries():
     mask = causal_mask(2, 4)
     assert (mask == 0).tolist() == [[True, True, True, False], [True, True, True, True]]
     assert torch.equal(mask, causal_mask(4, 4)[-2:])
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("trained", [1, 30])
+def test_after_layer_norms(causal, trained, float64, equal):
+    torch.manual_seed(0)
+    plain = MultiHeadAttention(D_MODEL, HEADS).eval()
+    norms = nn.LayerNorm(D_MODEL), nn.LayerNorm(D_MODEL)
+    for norm in norms:
+        nn.init.uniform_(norm.weight, 0.5, 1.5)
+        nn.init.normal_(norm.bias)
+    plain.query.weight.data *= trained
+    rewritten = TimeFirstAttention(plain, norms)
+    assert rewritten.bounded == (trained == 1)
+    tokens, source = (norm(torch.randn(BATCH, 6, D_MODEL)) for norm in norms)
+    expected = plain(tokens, source, causal=causal, return_weights=True)
+    mask = causal_mask(6, 6) if causal else None
+    found = rewritten(time_first(tokens), time_first(source), (6, 6), mask=mask)
+    equal(found.output, time_first(expected.output))
+    equal(found.weights, expected.weights)
+
+
+@pytest.mark.parametrize("residual", [False, True])
+def test_scores_that_nothing_bounds(residual):
+    plain = MultiHeadAttention(D_MODEL, HEADS, residual=residual)
+    norm = nn.LayerNorm(D_MODEL)
+    assert TimeFirstAttention(plain, (norm, norm)).bounded != residual
+    assert not TimeFirstAttention(plain).bounded
+    assert not TimeFirstAttention(plain, (norm, nn.Identity())).bounded

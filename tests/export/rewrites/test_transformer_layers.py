@@ -31,7 +31,7 @@ def test_encoder_layer(norm, residual, float64, equal):
     tokens = torch.randn(BATCH, STEPS, D_MODEL)
     inherited = torch.randn(BATCH, HEADS, STEPS, STEPS) if residual else None
     expected = plain(tokens, inherited=inherited, return_weights=True)
-    rewritten = TimeFirstEncoderLayer(plain, STEPS)
+    rewritten = TimeFirstEncoderLayer(plain, STEPS, None)
     found = rewritten(time_first(tokens), inherited=inherited, return_weights=True)
     equal(found.output, time_first(expected.output))
     equal(found.weights, expected.weights)
@@ -43,7 +43,7 @@ def test_decoder_layer(wanted, float64, equal):
     plain = DecoderLayer(D_MODEL, HEADS, 20, activation="relu", dropout=0.1).eval()
     tokens, memory = torch.randn(BATCH, STEPS, D_MODEL), torch.randn(BATCH, SOURCE, D_MODEL)
     expected = plain(tokens, memory, return_weights=True)
-    rewritten = TimeFirstDecoderLayer(plain, STEPS, SOURCE, wanted)
+    rewritten = TimeFirstDecoderLayer(plain, STEPS, SOURCE, wanted, None, nn.Identity())
     given = time_first(tokens), time_first(memory)
     found = rewritten(*given, return_weights=True)
     output = time_first(expected.output[:, -wanted:])
@@ -53,3 +53,23 @@ def test_decoder_layer(wanted, float64, equal):
     found = rewritten(*given)
     equal(found.output, output)
     assert found[1:] == (None, None)
+
+
+def test_layers_after_a_norm(float64, equal):
+    norm = nn.LayerNorm(D_MODEL)
+    tokens = norm(torch.randn(BATCH, STEPS, D_MODEL))
+    memory = norm(torch.randn(BATCH, SOURCE, D_MODEL))
+    network = {"activation": "gelu", "dropout": 0.1}
+    encoder = EncoderLayer(D_MODEL, HEADS, 20, attention_dropout=0.1, **network).eval()
+    rewritten = TimeFirstEncoderLayer(encoder, STEPS, norm)
+    assert rewritten.attention.bounded
+    equal(rewritten(time_first(tokens)).output, time_first(encoder(tokens).output))
+    decoder = DecoderLayer(D_MODEL, HEADS, 20, **network).eval()
+    changed = TimeFirstDecoderLayer(decoder, STEPS, SOURCE, 3, norm, norm)
+    assert changed.self_attention.bounded
+    assert changed.cross_attention.bounded
+    expected = decoder(tokens, memory, return_weights=True)
+    found = changed(time_first(tokens), time_first(memory), return_weights=True)
+    equal(found.output, time_first(expected.output[:, -3:]))
+    equal(found.self_weights, expected.self_weights)
+    equal(found.cross_weights, expected.cross_weights)

@@ -1,0 +1,50 @@
+"""How large the scores of an attention can get."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from models.layers.attention import MultiHeadAttention
+
+
+def score_bound(plain: MultiHeadAttention, tokens: nn.Module, source: nn.Module) -> float:
+    """A bound of the scores' size that holds for every input.
+
+    What a layer norm puts out lies in a ball: before its weight and bias it has a mean of 0 and at
+    most a length of `sqrt(d_model)`. A score is bilinear in two such vectors, so the norms of its
+    matrices bound it.
+
+    Args:
+        plain: The trained layer.
+        tokens: The norm that its tokens come out of.
+        source: The norm that its source comes out of.
+
+    Returns:
+        The bound on scores without the key's bias; infinity where a norm is no layer norm.
+    """
+    if not (isinstance(tokens, nn.LayerNorm) and isinstance(source, nn.LayerNorm)):
+        return math.inf
+    query, query_level = _of_normed(plain.query.weight, tokens)
+    key, key_level = _of_normed(plain.key.weight, source)
+    query_level = query_level + plain.query.bias.detach().double()
+    features = plain.query.in_features
+    queries, keys = (part.reshape(plain.heads, -1, features) for part in (query, key))
+    query_levels, key_levels = (part.reshape(plain.heads, -1) for part in (query_level, key_level))
+
+    length = features**0.5
+    product = torch.linalg.matrix_norm(queries.transpose(1, 2) @ keys, ord=2) * length**2
+    by_key = (query_levels[:, None] @ keys).norm(dim=(1, 2)) * length
+    by_query = (key_levels[:, None] @ queries).norm(dim=(1, 2)) * length
+    level = (query_levels * key_levels).sum(dim=1).abs()
+    largest = (product + by_key + by_query + level).max().item()
+    return float(largest) * math.sqrt(plain.heads / features)
+
+
+def _of_normed(weight: Tensor, norm: nn.LayerNorm) -> tuple[Tensor, Tensor]:
+    """A linear map as one of what a layer norm puts out before its weight and bias."""
+    weight = weight.detach().double()
+    scaled = weight * norm.weight.detach().double()
+    return scaled - scaled.mean(dim=1, keepdim=True), weight @ norm.bias.detach().double()
