@@ -12,7 +12,8 @@ from torch.utils import _pytree as pytree
 from bundle.manifest import Precision
 from export.rewrites.attention import TimeFirstAttention
 from export.rewrites.auto_correlation import FoldedAutoCorrelation
-from export.rewrites.patchtst import TimeFirstPatchEncoder
+from export.rewrites.merged_attention import MergedAttention
+from export.rewrites.patchtst import FlatPatchEncoder
 from models.forecaster import Forecaster
 from models.layers.feed_forward import FeedForward
 from models.patchtst import PatchTST
@@ -23,6 +24,7 @@ DTYPES: dict[Precision, torch.dtype] = {
     "float16": torch.float16,
     "bfloat16": torch.bfloat16,
 }
+ATTENTIONS = (TimeFirstAttention, MergedAttention)
 
 
 class Reduced(nn.Module):
@@ -73,8 +75,8 @@ def reduce_precision(form: Forecaster, precision: Precision) -> None:
     for parent in list(form.modules()):
         for name, module in list(parent.named_children()):
             values = isinstance(parent, FoldedAutoCorrelation) and name == "value"
-            attends = isinstance(module, TimeFirstAttention) and module not in kept
-            if isinstance(module, TimeFirstAttention) and attends:
+            attends = isinstance(module, ATTENTIONS) and module not in kept
+            if isinstance(module, ATTENTIONS) and attends:
                 # The bound is one for float32.
                 module.bounded = False
             if values or attends or isinstance(module, FeedForward):
@@ -87,6 +89,6 @@ def _reading_embeddings(form: Forecaster) -> list[nn.Module]:
         encoder, decoder = form.encoder_layers[0], form.decoder_layers[0]
         return [cast("nn.Module", encoder.attention), cast("nn.Module", decoder.self_attention)]
     if isinstance(form, PatchTST) and form.config.instance_norm is None:
-        branches = cast("Iterable[TimeFirstPatchEncoder]", form.branches)
+        branches = cast("Iterable[FlatPatchEncoder]", form.branches)
         return [cast("nn.Module", branch.layers[0].attention) for branch in branches]
     return []

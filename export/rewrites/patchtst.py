@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from export.rewrites.batch_norm import AffineNorm
 from export.rewrites.decomposition import SeasonalPart
-from export.rewrites.transformer_layers import TimeFirstEncoderLayer
+from export.rewrites.merged_attention import is_narrow
+from export.rewrites.transformer_layers import FlatEncoderLayer
 from models.layers.attention import Attended
 from models.layers.normalization import (
     EPSILON,
@@ -29,7 +30,7 @@ def rewrite_patchtst(model: PatchTST) -> None:
         model: Changed in place.
     """
     branches = cast("Iterable[PatchEncoder]", model.branches)
-    model.branches = nn.ModuleList(TimeFirstPatchEncoder(branch) for branch in branches)
+    model.branches = nn.ModuleList(FlatPatchEncoder(branch) for branch in branches)
     if kernel := model.config.decomposition:
         dtype = next(model.parameters()).dtype
         seasonal = SeasonalPart(kernel, model.config.context, dtype)
@@ -82,7 +83,7 @@ class TimeFirstInstanceNorm(nn.Module):
 
 
 class FoldedHead(nn.Module):
-    """The final norm and the head as one linear map of `[time * batch, d_model]`.
+    """The final norm and the head as one linear map.
 
     Equal because a batch norm is one scale and shift in evaluation. Its weights are permuted to
     read patch by patch: the tokens need no transposition of features. Heads of their own are one
@@ -95,7 +96,7 @@ class FoldedHead(nn.Module):
     def __init__(self, plain: PatchEncoder) -> None:
         super().__init__()
         config = plain.config
-        self.channels, self.patches = config.channels, config.patches
+        self.channels = config.channels
         self.individual = config.individual
         self.norm = None
         scale = torch.ones(config.d_model, dtype=torch.float64)
@@ -123,11 +124,10 @@ class FoldedHead(nn.Module):
         self.bias: Tensor
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """To `[batch, channels, horizon]`."""
+        """`[batch * channels, patches, d_model]` to `[batch, channels, horizon]`."""
         if self.norm is not None:
             tokens = self.norm(tokens)
-        features = tokens.shape[1]
-        series = tokens.reshape(self.patches, -1, features).transpose(0, 1).flatten(1)
+        series = tokens.flatten(1)
         if not self.individual:
             forecast = torch.addmm(self.bias, series, self.weight)
             return forecast.reshape(-1, self.channels, forecast.shape[1])
@@ -135,11 +135,14 @@ class FoldedHead(nn.Module):
         return (by_channel @ self.weight + self.bias).transpose(0, 1)
 
 
-class TimeFirstPatchEncoder(nn.Module):
-    """A patch encoder with the axis of the patches first.
+class FlatPatchEncoder(nn.Module):
+    """A patch encoder on tokens in two dimensions.
 
     Equal because patching only picks steps: one gather, with the padding in its indices. Batch and
-    channels are one axis after it, and the patches' bias is part of the positions.
+    channels are one axis, and the patches' bias is part of the positions.
+
+    Where the heads of attention are merged, the patches of a window lie together; elsewhere the
+    axis of the patches is the first.
 
     Args:
         plain: The trained encoder.
@@ -149,6 +152,7 @@ class TimeFirstPatchEncoder(nn.Module):
         super().__init__()
         config = plain.config
         self.config = config
+        self.merged = is_narrow(config.d_model, config.heads)
         norm = plain.instance_norm
         self.instance_norm = TimeFirstInstanceNorm(norm) if norm is not None else None
         starts = config.stride * torch.arange(config.patches)
@@ -160,12 +164,14 @@ class TimeFirstPatchEncoder(nn.Module):
         positions = plain.positions.detach()
         if projection.bias is not None:
             positions = positions + projection.bias.detach()
-        self.register_buffer("positions", positions[:, None])
+        self.register_buffer(
+            "positions", positions.flatten() if self.merged else positions[:, None]
+        )
         layers = list(cast("Iterable[EncoderLayer]", plain.layers))
         # What the tokens of each layer come out of.
         norms = [None, *(layer.feed_forward_norm for layer in layers)]
         self.layers = nn.ModuleList(
-            TimeFirstEncoderLayer(layer, config.patches, norm)
+            FlatEncoderLayer(layer, config.patches, norm, merged=self.merged)
             for layer, norm in zip(layers, norms, strict=False)
         )
         self.head = FoldedHead(plain)
@@ -182,25 +188,40 @@ class TimeFirstPatchEncoder(nn.Module):
             `[batch, horizon, channels]` and, if asked for, the weights of each layer
             `[batch, channels, heads, patches, patches]`.
         """
-        config, statistics = self.config, None
+        statistics = None
         if self.instance_norm is not None:
             series, statistics = self.instance_norm(history)
         else:
             series = history.transpose(0, 1).flatten(1)
-        patches = series.index_select(0, self.steps).reshape(config.patches, config.patch, -1)
-        tokens = (patches.transpose(1, 2) @ self.projection + self.positions).flatten(0, 1)
-        attended = Attended(tokens, None)
+        attended = Attended(self._tokens(series), None)
         maps = []
         for layer in self.layers:
             attended = layer(
                 attended.output, inherited=attended.scores, return_weights=return_weights
             )
             if attended.weights is not None:
-                maps.append(attended.weights.unflatten(0, (-1, config.channels)))
-        forecast = self.head(attended.output)
+                maps.append(attended.weights.unflatten(0, (-1, self.config.channels)))
+        forecast = self.head(self._by_window(attended.output))
         if self.instance_norm is not None and statistics is not None:
             forecast = self.instance_norm.reverse(forecast, statistics)
         return forecast.transpose(1, 2), maps
+
+    def _tokens(self, series: Tensor) -> Tensor:
+        """`[time, batch * channels]` to tokens."""
+        config = self.config
+        patches = series.index_select(0, self.steps)
+        if self.merged:
+            tokens = patches.T.reshape(-1, config.patch) @ self.projection
+            return (tokens.reshape(-1, len(self.positions)) + self.positions).reshape(tokens.shape)
+        by_patch = patches.reshape(config.patches, config.patch, -1).transpose(1, 2)
+        return (by_patch @ self.projection + self.positions).flatten(0, 1)
+
+    def _by_window(self, tokens: Tensor) -> Tensor:
+        """Tokens to `[batch * channels, patches, d_model]`."""
+        patches, features = self.config.patches, tokens.shape[1]
+        if self.merged:
+            return tokens.reshape(-1, patches, features)
+        return tokens.reshape(patches, -1, features).transpose(0, 1)
 
 
 class SeasonalSplit(nn.Module):

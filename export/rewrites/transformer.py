@@ -8,7 +8,7 @@ from typing import cast
 from torch import Tensor, nn
 
 from export.rewrites.embedding import NeighbourEmbedding, neighbours
-from export.rewrites.transformer_layers import TimeFirstDecoderLayer, TimeFirstEncoderLayer
+from export.rewrites.transformer_layers import FlatEncoderLayer, TimeFirstDecoderLayer
 from models.layers.embedding import SeriesEmbedding
 from models.layers.transformer_layers import DecoderLayer, EncoderLayer
 from models.transformer import Transformer
@@ -32,7 +32,7 @@ def rewrite_transformer(model: Transformer) -> None:
     parts: dict[str, nn.Module] = {
         "encoder_embedding": TimeFirstEmbedding(model.encoder_embedding),
         "encoder_layers": nn.ModuleList(
-            TimeFirstEncoderLayer(layer, context, norm)
+            FlatEncoderLayer(layer, context, norm)
             for layer, norm in zip(encoder_layers, encoder_norms, strict=False)
         ),
         "decoder_embedding": TimeFirstEmbedding(model.decoder_embedding),

@@ -1,4 +1,4 @@
-"""Encoder and decoder layers with the time axis first."""
+"""Encoder and decoder layers on tokens in two dimensions."""
 
 from __future__ import annotations
 
@@ -6,24 +6,32 @@ from torch import Tensor, nn
 
 from export.rewrites.attention import TimeFirstAttention, causal_mask
 from export.rewrites.batch_norm import AffineNorm
+from export.rewrites.merged_attention import MergedAttention
 from models.layers.attention import Attended
 from models.layers.normalization import TokenBatchNorm
 from models.layers.transformer_layers import Decoded, DecoderLayer, EncoderLayer
 
 
-class TimeFirstEncoderLayer(nn.Module):
-    """An encoder layer on `[time * batch, d_model]`, time being the slow index.
+class FlatEncoderLayer(nn.Module):
+    """An encoder layer on `[time * batch, d_model]`, or with merged heads `[batch * time, …]`.
 
     Args:
         plain: The trained layer.
         steps: Of the tokens.
         norm: What the tokens come out of; None where that is no norm.
+        merged: Whether the heads are.
     """
 
-    def __init__(self, plain: EncoderLayer, steps: int, norm: nn.Module | None) -> None:
+    def __init__(
+        self, plain: EncoderLayer, steps: int, norm: nn.Module | None, *, merged: bool = False
+    ) -> None:
         super().__init__()
-        self.steps = steps
-        self.attention = TimeFirstAttention(plain.attention, (norm, norm) if norm else None)
+        self.attention = (
+            MergedAttention(plain.attention, steps, norm)
+            if merged
+            else TimeFirstAttention(plain.attention, (norm, norm) if norm else None)
+        )
+        self.steps = None if merged else (steps, steps)
         self.attention_norm = _flat(plain.attention_norm)
         self.feed_forward = plain.feed_forward
         self.feed_forward_norm = _flat(plain.feed_forward_norm)
@@ -32,8 +40,8 @@ class TimeFirstEncoderLayer(nn.Module):
         self, tokens: Tensor, *, inherited: Tensor | None = None, return_weights: bool = False
     ) -> Attended:
         """Tokens in, the same shape and the attention out."""
-        steps = (self.steps, self.steps)
-        attended: Attended = self.attention(tokens, tokens, steps, inherited=inherited)
+        given = (tokens, tokens, self.steps) if self.steps else (tokens,)
+        attended: Attended = self.attention(*given, inherited=inherited)
         tokens = self.attention_norm(tokens + attended.output)
         tokens = self.feed_forward_norm(tokens + self.feed_forward(tokens))
         return Attended(tokens, attended.weights if return_weights else None, attended.scores)

@@ -2,9 +2,8 @@ import pytest
 import torch
 from torch import nn
 
-from export.precision import DTYPES, Reduced, reduce_precision
+from export.precision import ATTENTIONS, DTYPES, Reduced, reduce_precision
 from export.rewrites import inference_form
-from export.rewrites.attention import TimeFirstAttention
 from models.layers.feed_forward import FeedForward
 from models.patchtst import PatchTSTConfig
 from tests.export.conftest import CONFIGS, SMALL, randomised
@@ -19,7 +18,7 @@ def reduced(config, precision):
     return form
 
 
-def names(form, kind: type[nn.Module]) -> set[str]:
+def names(form, kind: type[nn.Module] | tuple[type[nn.Module], ...]) -> set[str]:
     """Paths of the modules that were reduced, by what they are."""
     return {
         name
@@ -65,7 +64,7 @@ def test_the_correlation_stays_in_float32():
         "decoder_layers.0.self_attention.value",
         "decoder_layers.0.cross_attention.value",
     }
-    assert not names(form, TimeFirstAttention)
+    assert not names(form, ATTENTIONS)
 
 
 @pytest.mark.parametrize(
@@ -76,16 +75,17 @@ def test_the_correlation_stays_in_float32():
             {"encoder_layers.0.attention", "decoder_layers.0.self_attention"},
         ),
         (CONFIGS["patchtst"], set()),
+        (PatchTSTConfig(**SMALL | {"heads": 8}), set()),
         (PatchTSTConfig(**SMALL, instance_norm=None), {"branches.0.layers.0.attention"}),
     ],
 )
 def test_attention_that_reads_unbounded_tokens_stays_in_float32(config, kept):
     form = inference_form(randomised(config))
-    attentions = {n for n, m in form.named_modules() if isinstance(m, TimeFirstAttention)}
+    attentions = {n for n, m in form.named_modules() if isinstance(m, ATTENTIONS)}
     networks = {n for n, m in form.named_modules() if isinstance(m, FeedForward)}
     assert kept <= attentions
     form = reduced(config, "bfloat16")
-    assert names(form, TimeFirstAttention) == attentions - kept
+    assert names(form, ATTENTIONS) == attentions - kept
     assert names(form, FeedForward) == networks
 
 

@@ -3,11 +3,10 @@ import torch
 from torch import nn
 
 from export.rewrites.decomposition import SeasonalPart
-from export.rewrites.patchtst import FoldedHead, SeasonalSplit, TimeFirstPatchEncoder
+from export.rewrites.patchtst import FlatPatchEncoder, FoldedHead, SeasonalSplit
 from models.layers.decomposition import SeriesDecomposition
 from models.patchtst import PatchEncoder, PatchTSTConfig
 from tests.export.conftest import SMALL
-from tests.export.rewrites.test_attention import time_first
 
 BATCH = 4
 VARIANTS = [
@@ -21,7 +20,7 @@ VARIANTS = [
 
 def encoder(variant: dict) -> PatchEncoder:
     torch.manual_seed(0)
-    plain = PatchEncoder(PatchTSTConfig(**SMALL, **variant))
+    plain = PatchEncoder(PatchTSTConfig(**SMALL | variant))
     for module in plain.modules():
         if isinstance(module, nn.LayerNorm | nn.BatchNorm1d):
             nn.init.uniform_(module.weight, 0.5, 1.5)
@@ -39,17 +38,18 @@ def test_folded_head(variant, float64, equal):
     tokens = torch.randn(BATCH * config.channels, config.patches, config.d_model)
     normed = plain.final_norm(tokens).unflatten(0, (BATCH, config.channels))
     expected = plain._head(normed.transpose(-1, -2).flatten(-2))
-    equal(FoldedHead(plain)(time_first(tokens)), expected)
+    equal(FoldedHead(plain)(tokens), expected)
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", VARIANTS + [variant | {"heads": 8} for variant in VARIANTS])
 def test_patch_encoder(variant, float64, equal):
     plain = encoder(variant)
     history = torch.randn(BATCH, plain.config.context, plain.config.channels)
+    assert FlatPatchEncoder(plain).merged == ("heads" not in variant)
     expected, maps = plain(history, return_weights=True)
-    found, found_maps = TimeFirstPatchEncoder(plain)(history, return_weights=True)
+    found, found_maps = FlatPatchEncoder(plain)(history, return_weights=True)
     equal(found, expected)
-    assert TimeFirstPatchEncoder(plain)(history)[1] == []
+    assert FlatPatchEncoder(plain)(history)[1] == []
     for weights, wanted in zip(found_maps, maps, strict=True):
         equal(weights, wanted)
 

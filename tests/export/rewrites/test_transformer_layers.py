@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from export.rewrites.transformer_layers import TimeFirstDecoderLayer, TimeFirstEncoderLayer
+from export.rewrites.transformer_layers import FlatEncoderLayer, TimeFirstDecoderLayer
 from models.layers.normalization import TokenBatchNorm
 from models.layers.transformer_layers import DecoderLayer, EncoderLayer
 from tests.export.rewrites.test_attention import BATCH, D_MODEL, HEADS, time_first
@@ -31,11 +31,13 @@ def test_encoder_layer(norm, residual, float64, equal):
     tokens = torch.randn(BATCH, STEPS, D_MODEL)
     inherited = torch.randn(BATCH, HEADS, STEPS, STEPS) if residual else None
     expected = plain(tokens, inherited=inherited, return_weights=True)
-    rewritten = TimeFirstEncoderLayer(plain, STEPS, None)
+    rewritten = FlatEncoderLayer(plain, STEPS, None)
     found = rewritten(time_first(tokens), inherited=inherited, return_weights=True)
     equal(found.output, time_first(expected.output))
     equal(found.weights, expected.weights)
     assert rewritten(time_first(tokens), inherited=inherited).weights is None
+    merged = FlatEncoderLayer(plain, STEPS, None, merged=True)
+    equal(merged(tokens.flatten(0, 1)).output, plain(tokens).output.flatten(0, 1))
 
 
 @pytest.mark.parametrize("wanted", [STEPS, 3])
@@ -61,7 +63,7 @@ def test_layers_after_a_norm(float64, equal):
     memory = norm(torch.randn(BATCH, SOURCE, D_MODEL))
     network = {"activation": "gelu", "dropout": 0.1}
     encoder = EncoderLayer(D_MODEL, HEADS, 20, attention_dropout=0.1, **network).eval()
-    rewritten = TimeFirstEncoderLayer(encoder, STEPS, norm)
+    rewritten = FlatEncoderLayer(encoder, STEPS, norm)
     assert rewritten.attention.bounded
     equal(rewritten(time_first(tokens)).output, time_first(encoder(tokens).output))
     decoder = DecoderLayer(D_MODEL, HEADS, 20, **network).eval()

@@ -1,0 +1,47 @@
+import pytest
+import torch
+from torch import nn
+
+from export.rewrites.merged_attention import MergedAttention
+from models.layers.attention import MultiHeadAttention
+
+BATCH, STEPS, D_MODEL, HEADS = 3, 6, 12, 4
+
+
+@pytest.mark.parametrize("residual", [False, True])
+def test_equals_the_plain_layer(residual, float64, equal):
+    torch.manual_seed(0)
+    first, second = (MultiHeadAttention(D_MODEL, HEADS, residual=residual).eval() for _ in range(2))
+    tokens = torch.randn(BATCH, STEPS, D_MODEL)
+    before = first(tokens, tokens, return_weights=True)
+    expected = second(tokens, tokens, inherited=before.scores, return_weights=True)
+
+    flat = tokens.flatten(0, 1)
+    inherited = MergedAttention(first, STEPS, None)(flat).scores
+    found = MergedAttention(second, STEPS, None)(flat, inherited=inherited)
+    equal(found.output, expected.output.flatten(0, 1))
+    equal(found.weights, expected.weights)
+    assert (found.scores is None) != residual
+
+
+@pytest.mark.parametrize("trained", [1, 30])
+def test_after_a_layer_norm(trained, float64, equal):
+    torch.manual_seed(0)
+    plain, norm = MultiHeadAttention(D_MODEL, HEADS).eval(), nn.LayerNorm(D_MODEL)
+    nn.init.uniform_(norm.weight, 0.5, 1.5)
+    nn.init.normal_(norm.bias)
+    plain.query.weight.data *= trained
+    rewritten = MergedAttention(plain, STEPS, norm)
+    assert rewritten.bounded == (trained == 1)
+    tokens = norm(torch.randn(BATCH, STEPS, D_MODEL))
+    expected = plain(tokens, tokens, return_weights=True)
+    found = rewritten(tokens.flatten(0, 1))
+    equal(found.output, expected.output.flatten(0, 1))
+    equal(found.weights, expected.weights)
+
+
+def test_scores_that_nothing_bounds():
+    norm = nn.LayerNorm(D_MODEL)
+    plain = MultiHeadAttention(D_MODEL, HEADS, residual=True)
+    assert not MergedAttention(plain, STEPS, norm).bounded
+    assert not MergedAttention(MultiHeadAttention(D_MODEL, HEADS), STEPS, None).bounded
