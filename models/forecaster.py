@@ -32,9 +32,9 @@ class LagAttention(NamedTuple):
         lags: `[batch, k]` int64, by descending correlation; position t reads position t + lag.
         lag_weights: `[batch, k]`, summing to 1.
         correlation: `[batch, lags]`, mean over heads and features of the correlation per lag.
-        extremes: `[batch, 4]`, of the correlation the largest, the last that was kept, the first
-            that was not, and the smallest. None where all are kept, and where nobody asks how close
-            the choice was: only the served form tells.
+        extremes: `[batch, k + 2]`, of the correlation the largest that were kept, in descending
+            order, the first that was not, and the smallest. None where all are kept, and where
+            nobody asks how close the choice was: only the served form tells.
     """
 
     lags: Tensor

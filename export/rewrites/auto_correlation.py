@@ -133,16 +133,15 @@ class FoldedAutoCorrelation(nn.Module):
             key, value = self.key(known), self.value(known)
 
         correlation = self.correlator.correlate(query, key)
-        unweighted = torch.zeros_like(correlation)
+        # One operator less than zeros of the same shape.
+        unweighted = correlation * 0
         if self.shorten is not None:
             correlation = correlation @ self.shorten
-        choice = choose_lags(correlation, self.keep)
-        weights = choice.strongest.softmax(dim=-1)
-        mixed = self.correlator.mix(unweighted.scatter(1, choice.lags, weights), value)
+        lags, weights, extremes = choose_lags(correlation, self.keep)
+        mixed = self.correlator.mix(unweighted.scatter(1, lags, weights), value)
         correlation = correlation + self._shift(mean, source)
-        return FoldedMixed(
-            LagMixed(tokens + mixed, choice.lags, weights, correlation, choice.extremes), mean
-        )
+        kept = lags[:, : self.keep], weights[:, : self.keep]
+        return FoldedMixed(LagMixed(tokens + mixed, *kept, correlation, extremes), mean)
 
     def _shift(self, mean: Tensor, source: Tensor | None) -> Tensor:
         """What mean and biases add to every lag of the correlation, `[batch, 1]`."""

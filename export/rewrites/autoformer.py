@@ -7,7 +7,6 @@ from typing import cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from export.rewrites.auto_correlation import correlator_for
 from export.rewrites.autoformer_layers import SeasonalDecoderLayer, SeasonalEncoderLayer
@@ -51,7 +50,7 @@ def rewrite_autoformer(model: Autoformer) -> None:
         ),
         # Its mean over time is left to the projection.
         "decoder_norm": model.decoder_norm.norm,
-        "projection": SeasonalProjection(model.projection, config.horizon),
+        "projection": SeasonalProjection(model.projection, config),
     }
     for name, part in parts.items():
         model.register_module(name, part)
@@ -95,35 +94,37 @@ class JoinedDecoderStart(nn.Module):
         start[: config.label] = seasonal[known:]
         # Earlier steps of the history have no influence.
         self.first = min(max(known - config.moving_average // 2, 0), context - 1)
-        joined = start[neighbours(self.length), self.first :]
+        joined = start[neighbours(self.length), self.first :].T.contiguous()
         self.register_buffer("start", joined.to(dtype))
         self.start: Tensor
 
     def forward(self, history: Tensor) -> tuple[Tensor, Tensor]:
         """`[batch, context, channels]` to `[batch, length, 3 * channels]` and `[batch, 1, …]`."""
-        joined = self.start @ history[:, self.first :]
+        joined = history[:, self.first :].transpose(1, 2) @ self.start
         shape = (-1, self.length, 3 * history.shape[2])
-        return joined.reshape(shape), history.mean(dim=1, keepdim=True)
+        return joined.transpose(1, 2).reshape(shape), history.mean(dim=1, keepdim=True)
 
 
 class SeasonalProjection(nn.Module):
     """Projects the steps of the horizon, less the mean over time of all steps.
 
     That is what the model's last norm takes out before the projection; after it there are fewer
-    features.
+    features, and one constant matrix in time does both.
 
     Args:
         plain: The trained projection.
-        horizon: Steps of the forecast.
+        config: Of the model.
     """
 
-    def __init__(self, plain: nn.Linear, horizon: int) -> None:
+    def __init__(self, plain: nn.Linear, config: AutoformerConfig) -> None:
         super().__init__()
         self.weight, self.bias = plain.weight, plain.bias
-        self.horizon = horizon
+        length = config.decoder_length
+        seasonal = torch.eye(length)[:, -config.horizon :] - 1 / length
+        self.register_buffer("seasonal", seasonal.to(plain.weight.dtype))
+        self.seasonal: Tensor
 
     def forward(self, tokens: Tensor) -> Tensor:
         """`[batch, time, d_model]` to `[batch, horizon, channels]`."""
-        projected = functional.linear(tokens, self.weight)
-        level = self.bias - projected.mean(dim=1, keepdim=True)
-        return projected[:, -self.horizon :] + level
+        projected = self.weight @ tokens.transpose(1, 2)
+        return (projected @ self.seasonal).transpose(1, 2) + self.bias

@@ -54,7 +54,8 @@ class TrendProjection(nn.Module):
 
     Equal because moving average and convolution are both linear, one in time, the other in
     features and time: features first leaves few channels, and the rest is one constant matrix in
-    time. The label's steps are no part of the forecast.
+    time. It comes second in the product, where onnxruntime packs a constant once. The label's steps
+    are no part of the forecast.
 
     Args:
         plain: The trained projection.
@@ -63,23 +64,22 @@ class TrendProjection(nn.Module):
 
     def __init__(self, plain: TokenEmbedding, config: AutoformerConfig) -> None:
         super().__init__()
-        length = config.decoder_length
-        self.channels = config.channels
+        length, channels = config.decoder_length, config.channels
+        self.shape = (-1, channels, 3 * length)
         weight = plain.convolution.weight.detach()
-        # [d_model, 3 * channels], the neighbour as the slow index.
-        self.register_buffer("weight", weight.permute(1, 2, 0).flatten(1).contiguous())
+        # To channels with their neighbours.
+        self.register_buffer("weight", weight.transpose(1, 2).flatten(0, 1).contiguous())
         average = average_matrix(config.moving_average, length)
         # A neighbour's trend is a row of the average before or after.
         rows = average[neighbours(length)].reshape(length, 3 * length)
-        self.register_buffer("average", rows[-config.horizon :].to(weight.dtype))
+        self.register_buffer("average", rows[-config.horizon :].T.contiguous().to(weight.dtype))
         self.weight: Tensor
         self.average: Tensor
 
     def forward(self, tokens: Tensor) -> Tensor:
         """`[batch, time, d_model]`, with the seasonal part, to `[batch, horizon, channels]`."""
-        shape = (-1, tokens.shape[1], 3, self.channels)
-        projected = (tokens @ self.weight).reshape(shape).transpose(1, 2).flatten(1, 2)
-        return self.average @ projected
+        projected = (self.weight @ tokens.transpose(1, 2)).reshape(self.shape)
+        return (projected @ self.average).transpose(1, 2)
 
 
 class SeasonalDecoderLayer(nn.Module):
@@ -115,7 +115,7 @@ class SeasonalDecoderLayer(nn.Module):
         self.seasonal = seasonal
         self.feed_forward = plain.feed_forward
         self.trend = TrendProjection(plain.trend_projection, config)
-        of_constant = self.trend.weight.reshape(-1, 3, config.channels).sum(dim=1)
+        of_constant = self.trend.weight.reshape(config.channels, 3, -1).sum(dim=1).T
         level = own.missing.T @ of_constant if first else None
         self.register_buffer("level", level)
         self.register_buffer("level_bias", (own.missing_bias + cross.missing_bias) @ of_constant)

@@ -13,27 +13,30 @@ TINY = 1e-30
 
 
 class LagChoice(NamedTuple):
-    """The lags that were kept.
+    """The lags that were kept, and where any was left out the runner-up as well.
 
     Attributes:
-        strongest: `[batch, k]`, their correlations, largest first.
-        lags: `[batch, k]`.
+        lags: `[batch, k]` or `[batch, k + 1]`, by descending correlation.
+        weights: The same shape, summing to 1; that of the runner-up is 0.
         extremes: As in `LagAttention`.
     """
 
-    strongest: Tensor
     lags: Tensor
+    weights: Tensor
     extremes: Tensor | None
 
 
 def choose_lags(correlation: Tensor, keep: int) -> LagChoice:
     """Keep the largest of `correlation` `[batch, lags]`; one search finds the runner-up as well."""
     if keep == correlation.shape[1]:
-        return LagChoice(*correlation.topk(keep), None)
+        largest, lags = correlation.topk(keep)
+        return LagChoice(lags, largest.softmax(dim=-1), None)
     largest, lags = correlation.topk(keep + 1)
+    # Added to the runner-up. It leaves that out without a copy of the others.
+    left_out = largest.new_tensor([0.0] * keep + [float("-inf")])
+    weights = (largest + left_out).softmax(dim=-1)
     smallest = correlation.amin(dim=1, keepdim=True)
-    extremes = torch.cat([largest[:, :1], largest[:, keep - 1 :], smallest], dim=1)
-    return LagChoice(largest[:, :keep], lags[:, :keep], extremes)
+    return LagChoice(lags, weights, torch.cat([largest, smallest], dim=1))
 
 
 def smallest_margin(stages: Sequence[Tensor]) -> Tensor:
@@ -44,12 +47,19 @@ def smallest_margin(stages: Sequence[Tensor]) -> Tensor:
     as an offset of the data, has no influence.
 
     Args:
-        stages: The `extremes` of each that leaves lags out, `[batch, 4]`.
+        stages: The `extremes` of each that leaves lags out, `[batch, k + 2]`.
 
     Returns:
         `[batch]`.
     """
-    extremes = torch.cat(list(stages)).reshape(len(stages), -1, 4)
-    gap = extremes[..., 1] - extremes[..., 2]
-    spread = extremes[..., 0] - extremes[..., 3]
-    return (gap / spread.clamp_min(TINY)).amin(dim=0)
+    count = len(stages)
+    # A product with ones and minus ones is a few operators less than the differences by themselves.
+    differences = torch.zeros(sum(stage.shape[1] for stage in stages), 2 * count)
+    end = 0
+    for i, stage in enumerate(stages):
+        start, end = end, end + stage.shape[1]
+        differences[end - 3, i] = differences[start, count + i] = 1
+        differences[end - 2, i] = differences[end - 1, count + i] = -1
+    found = torch.cat(list(stages), dim=1) @ differences.to(stages[0])
+    gap, spread = found[:, :count], found[:, count:]
+    return (gap / spread.clamp_min(TINY)).amin(dim=1)

@@ -18,9 +18,11 @@ def test_decoder_start(config, float64, equal):
     equal(mean.expand(-1, config.horizon, -1), trend[:, -config.horizon :])
 
 
-def test_projection_and_the_norm_before_it(float64, equal):
-    norm, plain = SeasonalLayerNorm(8), torch.nn.Linear(8, 3)
+@pytest.mark.parametrize("config", CONFIGS)
+def test_projection_and_the_norm_before_it(config, float64, equal):
+    norm = SeasonalLayerNorm(config.d_model)
+    plain = torch.nn.Linear(config.d_model, config.channels)
     torch.nn.init.normal_(norm.norm.bias)
-    tokens = torch.randn(2, 10, 8)
-    found = SeasonalProjection(plain, 4)(norm.norm(tokens))
-    equal(found, plain(norm(tokens))[:, -4:])
+    tokens = torch.randn(2, config.decoder_length, config.d_model)
+    found = SeasonalProjection(plain, config)(norm.norm(tokens))
+    equal(found, plain(norm(tokens))[:, -config.horizon :])

@@ -13,10 +13,11 @@ def test_keeps_what_a_search_for_them_alone_finds(keep):
     correlation = torch.randn(20, 8)
     choice = choose_lags(correlation, keep)
     strongest, lags = correlation.topk(keep)
-    assert torch.equal(choice.strongest, strongest)
-    assert torch.equal(choice.lags, lags)
+    assert torch.equal(choice.lags[:, :keep], lags)
+    assert torch.equal(choice.weights[:, :keep], strongest.softmax(dim=-1))
+    assert torch.equal(choice.weights[:, keep:], torch.zeros(20, 1))
     ranked = correlation.sort(dim=1, descending=True).values
-    assert torch.equal(choice.extremes, ranked[:, [0, keep - 1, keep, 7]])
+    assert torch.equal(choice.extremes, ranked[:, [*range(keep + 1), 7]])
 
 
 def test_all_lags():
@@ -24,13 +25,14 @@ def test_all_lags():
     choice = choose_lags(correlation, 5)
     assert choice.extremes is None
     assert torch.equal(choice.lags, correlation.argsort(dim=1, descending=True))
+    assert torch.equal(choice.weights, correlation.sort(dim=1, descending=True)[0].softmax(dim=-1))
 
 
 def test_margin_is_relative_to_the_range_and_the_smallest_of_all():
     clear = choose_lags(torch.tensor([[8.0, 5.0, 1.0, 0.0], [1.0, 1.0, 1.0, 1.0]]), 2)
-    narrow = choose_lags(torch.tensor([[4.0, 2.0, 1.5, 0.0], [8.0, 7.0, 0.0, 0.0]]), 2)
+    narrow = choose_lags(torch.tensor([[4.0, 2.0, 1.5, 0.0, 0.5], [8.0, 7.0, 6.0, 0.0, 0.0]]), 3)
     assert smallest_margin([clear.extremes]).tolist() == [1 / 2, 0]
-    assert smallest_margin([clear.extremes, narrow.extremes]).tolist() == [1 / 8, 0]
+    assert smallest_margin([clear.extremes, narrow.extremes]).tolist() == [1 / 4, 0]
 
 
 def test_an_offset_of_the_correlation_has_no_influence_on_the_margin(float64):
