@@ -127,7 +127,11 @@ class FoldedAutoCorrelation(nn.Module):
         query = represent(tokens)
         read = tokens if source is None else source
         if self.project_first:
-            key, value = represent(self.key(read)), represent(self.value(read))
+            # In two dimensions a bias is part of the product.
+            flat = read.flatten(0, 1)
+            key, value = (
+                represent(layer(flat).reshape(read.shape)) for layer in (self.key, self.value)
+            )
         else:
             known = query if source is None else represent(source)
             key, value = self.key(known), self.value(known)

@@ -80,8 +80,8 @@ class FourierCorrelator(Correlator):
 
     @override
     def correlate(self, query: Tensor, key: Tensor) -> Tensor:
-        products = (key @ query.transpose(2, 3)).reshape(-1, self.frequencies, 1, 4 * self.fine**2)
-        by_lag = products @ self.phases.transpose(1, 2)
+        products = (key @ query.transpose(2, 3)).reshape(-1, self.frequencies, 4 * self.fine**2, 1)
+        by_lag = self.phases @ products
         stepped = by_lag.reshape(-1, 2 * self.frequencies, self.fine)
         return (self.back @ stepped).reshape(-1, self.length)
 
