@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 _RUNS = 10
 _GROUPS = {
     "matrix products": {"MatMul", "FusedMatMul", "Gemm", "Attention"},
-    "softmax": {"Softmax"},
+    "softmax": {"Softmax", "Exp", "ReduceSum", "Reciprocal"},
     "activation": {"Gelu", "BiasGelu", "Relu"},
-    "norms": {"LayerNormalization", "ReduceMean", "ReduceSum"},
+    "norms": {"LayerNormalization", "ReduceMean"},
     "copies": {"Transpose", "Reshape", "Gather", "Slice", "Concat", "Pad", "Expand", "Split"},
 }
 _REST = "other"
