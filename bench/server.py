@@ -10,7 +10,10 @@ import argparse
 import shutil
 import tempfile
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from statistics import median
 
 import httpx
 import numpy as np
@@ -19,7 +22,7 @@ import onnxruntime
 from bench.page import PAGE, write_part
 from bench.serving import raw, report
 from bench.serving.contenders import CONTENDERS, OURS, Contender
-from bench.serving.load import load
+from bench.serving.load import Load, load
 from bench.serving.ports import free_port
 from bench.serving.process import memory, running
 from bench.serving.result import CONNECTIONS, LARGE, Raw, Result, Served
@@ -28,22 +31,63 @@ from service.runtime import Runtime
 
 _ENVIRONMENTS = Path(__file__).parent.parent / ".bench"
 _TOLERANCE = 1e-3
-_SECONDS, _QUICK_SECONDS = 6, 2
+_SECONDS, _QUICK_SECONDS = 6, 3
+_TURNS = 3
 
 
-def measure_raw(subject: Subject, runtime: Runtime, seconds: float) -> Raw:
-    """onnxruntime without a server."""
-    session = runtime.open(subject.bundle)
-    one, many = ({"history": subject.windows[:count]} for count in (1, 32))
-    session.run(one)
-    return Raw(
-        rate=raw.throughput(session.run, one, seconds),
-        large_rate=raw.throughput(session.run, many, seconds),
-        latency=raw.latency(session.run, one, seconds / 4),
-    )
+class Loop:
+    """onnxruntime without a server.
+
+    Args:
+        subject: The model.
+    """
+
+    def __init__(self, subject: Subject) -> None:
+        session = Runtime("cpu").open(subject.bundle)
+        self._run = session.run
+        self._one, self._many = ({"history": subject.windows[:count]} for count in (1, 32))
+        session.run(self._one)
+
+    def rate(self, seconds: float) -> float:
+        """Windows a second, one a run."""
+        return raw.throughput(self._run, self._one, seconds)
+
+    def large_rate(self, seconds: float) -> float:
+        """Windows a second in batches."""
+        return raw.throughput(self._run, self._many, seconds)
+
+    def measure(self, seconds: float) -> Raw:
+        """By itself."""
+        return Raw(self.rate(seconds), raw.latency(self._run, self._one, seconds / 4))
 
 
-def measure(contender: Contender, subject: Subject, folder: Path, seconds: int) -> Served:
+def in_turns(
+    serve: Callable[[int], Load], loop: Callable[[float], float], seconds: int
+) -> tuple[Load, float]:
+    """A server and the loop in turns: whatever else the machine does hits both.
+
+    Args:
+        serve: Loads the server for so long.
+        loop: Rate of the loop, run for so long.
+        seconds: For each of the two in all.
+
+    Returns:
+        The turn with the median rate, with the failures of all, and the median part of the loop's
+        rate.
+    """
+    turns, shares = [], []
+    for _ in range(_TURNS):
+        rate = loop(seconds / _TURNS)
+        turns.append(serve(max(1, seconds // _TURNS)))
+        shares.append(turns[-1].rate / rate)
+    turns.sort(key=lambda turn: turn.rate)
+    failed = sum(turn.failed for turn in turns)
+    return replace(turns[_TURNS // 2], failed=failed), median(shares)
+
+
+def measure(
+    contender: Contender, subject: Subject, folder: Path, seconds: int, loop: Loop
+) -> Served:
     """Start a server, check its answer, and load it.
 
     Raises:
@@ -65,13 +109,23 @@ def measure(contender: Contender, subject: Subject, folder: Path, seconds: int) 
         _check(contender, subject, url + contender.path, body)
         served = Served()
         load(url + contender.path, body, CONNECTIONS[-1], max(1, seconds // 4))
-        for connections in CONNECTIONS:
+        most = CONNECTIONS[-1]
+        for connections in CONNECTIONS[:-1]:
             served.loads[connections] = load(url + contender.path, body, connections, seconds)
+        served.loads[most], served.share = in_turns(
+            lambda span: load(url + contender.path, body, most, span), loop.rate, seconds
+        )
+        for connections in CONNECTIONS:
             print(f"  {contender.name}, {connections}: {served.loads[connections]}", flush=True)
+        print(f"  {served.share:.2f} of the loop", flush=True)
         served.memory = memory(process)
         if contender.name == OURS:
             large = subject.write_body(contender.body, folder / "large.json", LARGE)
-            served.large_rate = LARGE * load(url + contender.path, large, 1, seconds).rate
+            found, share = in_turns(
+                lambda span: load(url + contender.path, large, 1, span), loop.large_rate, seconds
+            )
+            served.large_rate, served.large_share = LARGE * found.rate, LARGE * share
+            print(f"  large: {served.large_share:.2f} of the loop", flush=True)
     return served
 
 
@@ -97,21 +151,21 @@ def main() -> None:
         parser.error("wrk is not installed (Debian: apt-get install wrk)")
     onnxruntime.set_default_logger_severity(3)
     seconds = _QUICK_SECONDS if arguments.quick else _SECONDS
-    runtime = Runtime("cpu")
     results: list[Result] = []
     with tempfile.TemporaryDirectory() as name:
         for number, size in enumerate(SUBJECTS):
             print(size.name, flush=True)
             folder = Path(name) / str(number)
             subject = prepare(size, folder, folder / "repository", NAME)
-            result = Result(size.name, measure_raw(subject, runtime, seconds))
+            loop = Loop(subject)
+            result = Result(size.name, loop.measure(seconds))
             print(f"  {result.raw}", flush=True)
             for contender in CONTENDERS:
                 if contender.name not in arguments.only:
                     continue
                 try:
                     own = folder / contender.name.replace(" ", "-")
-                    result.served[contender.name] = measure(contender, subject, own, seconds)
+                    result.served[contender.name] = measure(contender, subject, own, seconds, loop)
                 except (RuntimeError, OSError, httpx.HTTPError) as error:
                     result.skipped[contender.name] = str(error)
                     print(f"  {contender.name}: {error}", flush=True)

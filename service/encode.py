@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import secrets
 import time
-import uuid
 from typing import Any
 
 import numpy as np
@@ -46,7 +46,7 @@ def encode(job: Job, outputs: Arrays) -> bytes:
     Raises:
         ServiceError: no input has a forecast; it is the first input's error.
     """
-    identifier = f"forecast-{uuid.uuid4().hex}"
+    identifier = f"forecast-{secrets.token_hex(16)}"
     quantiles: Floats | None = None
     if job.plan.quantiles:
         quantiles = job.model.intervals.quantiles(

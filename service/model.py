@@ -258,6 +258,7 @@ class Model:
             session.run(self._test.windows(size))
 
         best = best_batch(run, self.max_batch, others=self._batcher.workers - 1)
+        session.trim(self._test.windows(1))
         _logger.info("%s: up to %d windows run together", session.graph, best)
         return best
 

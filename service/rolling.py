@@ -35,7 +35,7 @@ async def run(job: Job, deadline: float, wait: Wait) -> Arrays:
         ServiceError: as `Model.submit`, its future and `wait`.
     """
     explain = job.plan.attention is not None
-    feeds = _feeds(job, 0, job.history, np.arange(len(job.history)))
+    feeds = _feeds(job, 0, job.history, slice(None))
     outputs = await wait(job.model.submit(feeds, explain=explain, deadline=deadline))
     if job.plan.passes == 1:
         return outputs
@@ -67,12 +67,15 @@ async def _roll(job: Job, first: Arrays, deadline: float, wait: Wait) -> Arrays:
     return outputs
 
 
-def _feeds(job: Job, number: int, history: NDArray[np.float32], rows: NDArray[np.int64]) -> Arrays:
+def _feeds(
+    job: Job, number: int, history: NDArray[np.float32], rows: slice | NDArray[np.int64]
+) -> Arrays:
     """The inputs of a pass of some windows, whose history is given."""
     feeds: Arrays = {HISTORY: history}
     if job.calendar is not None:
         manifest = job.model.manifest
         now = number * manifest.horizon + manifest.context
-        feeds[HISTORY_CALENDAR] = job.calendar[rows, now - manifest.context : now]
-        feeds[FUTURE_CALENDAR] = job.calendar[rows, now : now + manifest.horizon]
+        known, future = now - manifest.context, now + manifest.horizon
+        feeds[HISTORY_CALENDAR] = np.ascontiguousarray(job.calendar[rows, known:now])
+        feeds[FUTURE_CALENDAR] = np.ascontiguousarray(job.calendar[rows, now:future])
     return feeds

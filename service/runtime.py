@@ -34,7 +34,7 @@ _CUDA_OPTIONS = {
 
 
 _GPU_BATCH = 128
-_CPU_BATCH = 32
+_CPU_BATCH = 16
 _BROKEN = (
     "device cuda: onnxruntime could not load its CUDA provider (no GPU, or a driver or CUDA "
     "library is missing; its log above names it)"
@@ -116,7 +116,11 @@ class Runtime:
         """
         if self.on_gpu:
             return self._open_on_gpus(graph, max_batch, cuda_graphs=cuda_graphs)
-        return CpuSession(self._create(graph, None), self._onnxruntime.RunOptions(), graph)
+        trimming = self._onnxruntime.RunOptions()
+        trimming.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+        return CpuSession(
+            self._create(graph, None), self._onnxruntime.RunOptions(), trimming, graph
+        )
 
     def _share_arena(self) -> None:
         """Give all sessions one arena; theirs would each keep what their largest batch took.

@@ -55,7 +55,7 @@ class Settings(BaseSettings):
         max_memory_bytes: Most memory a process may hold: a model that would exceed it is not
             loaded. The container's limit, divided among the processes, if None.
         max_batch: Most windows run together. If None, 128 on CUDA, and on the CPU what each model
-            runs at the best rate with, up to 32.
+            runs at the best rate with, up to 16.
         max_queue: Most windows that may wait for a model.
         max_queue_bytes: Most bytes that may wait for a model.
         max_inputs: Most series in a request.

@@ -35,6 +35,7 @@ class Contender:
         answer: Finds the forecast in its answer.
         requirements: Of a virtual environment of its own; none to run in this one.
         python: Of that environment.
+        arguments: Of our command, besides.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Contender:
     answer: Answer = bodies.plain_answer
     requirements: tuple[str, ...] = ()
     python: str = sys.executable
+    arguments: tuple[str, ...] = ()
 
     def install(self, folder: Path) -> Path:
         """Make its environment, unless it is there; returns its Python.
@@ -74,7 +76,8 @@ class Contender:
     def command(self, python: Path, served: Path, port: int) -> list[str | Path]:
         """Starts it."""
         if self.script is None:
-            return [python, "-m", "foretell", "serve", "--models", served, "--port", str(port)]
+            command = [python, "-m", "foretell", "serve", "--models", served, "--port", str(port)]
+            return [*command, *self.arguments]
         return [python, _PEERS / self.script, served, str(port)]
 
     def environment(self, python: Path) -> dict[str, str]:
@@ -92,6 +95,15 @@ CONTENDERS = (
         ready="/readyz",
         body=bodies.ours,
         answer=bodies.ours_answer,
+    ),
+    Contender(
+        f"{OURS} --workers 2",
+        None,
+        serves="repository",
+        ready="/readyz",
+        body=bodies.ours,
+        answer=bodies.ours_answer,
+        arguments=("--workers", "2"),
     ),
     Contender("FastAPI + onnxruntime", "fastapi_onnxruntime.py"),
     Contender("FastAPI + torch", "fastapi_torch.py", serves="checkpoint"),

@@ -17,12 +17,10 @@ class Raw:
 
     Attributes:
         rate: Windows a second with a thread a CPU, one window a run.
-        large_rate: The same with batches of `LARGE` windows over the CPUs.
         latency: Median seconds of one run, alone.
     """
 
     rate: float
-    large_rate: float
     latency: float
 
 
@@ -32,13 +30,17 @@ class Served:
 
     Attributes:
         loads: By number of connections.
+        share: Requests a second over most connections, as a part of the loop's windows a second.
         memory: Bytes after them, of all its processes.
         large_rate: Windows a second of one request with `LARGE` series; ours alone.
+        large_share: The same as a part of the loop's.
     """
 
     loads: dict[int, Load] = field(default_factory=dict)
+    share: float = 0.0
     memory: int = 0
     large_rate: float | None = None
+    large_share: float = 0.0
 
 
 @dataclass

@@ -81,6 +81,9 @@ class CudaSession:
         except Exception as error:
             raise _failed(error) from error
 
+    def trim(self, feeds: Arrays) -> None:
+        """Its buffers stay as they are: there is nothing to give back."""
+
     def stop(self) -> None:
         """Make the runs that are going on fail at their next node, and all later ones."""
         for gpu in self._gpus:

@@ -7,6 +7,7 @@ import pytest
 
 from bundle import layout
 from service.errors import ModelFailedError
+from service.memory import resident_bytes
 from service.runtime import Runtime
 from tests.service.bundles import Spec, write_bundle
 
@@ -50,3 +51,16 @@ def test_a_failing_graph(
     with pytest.raises(ModelFailedError) as failure:
         session.run({"history": np.full((1, 8, 1), 5, np.float32)})
     assert "out of data bounds" in str(failure.value.__cause__)
+
+
+def test_trimming_gives_back_what_a_large_run_took(runtime: Runtime, tmp_path: Path) -> None:
+    spec = Spec(channels=("a", "b"))
+    session = runtime.open(write_bundle(tmp_path, spec) / layout.FORECAST_GRAPH)
+    window = np.ones((1, 8, 2), np.float32)
+    session.trim({"history": window})
+    before = resident_bytes()
+    session.run({"history": np.repeat(window, 1_000_000, axis=0)})
+    held = resident_bytes() - before
+    session.trim({"history": window})
+    assert resident_bytes() - before < held / 4
+    assert held > 16 << 20
