@@ -42,9 +42,9 @@ bench-bulk: $(TEST)
 bench-endurance: $(TEST)
 	$(BIN)/python -m bench.endurance
 
-# Installs the parsers it compares.
+# Installs a parser that it compares.
 bench-door: $(TEST)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt msgspec pysimdjson
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt msgspec
 	$(BIN)/python -m bench.door
 
 # On a machine with an NVIDIA GPU: checks and measures the demo's bundles, writes docs/gpu.md.

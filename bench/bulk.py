@@ -256,7 +256,7 @@ def main() -> None:
             context=_SIZE.config.context,
             channels=len(_CHANNELS),
             model=_SIZE.name,
-            machine=machine("orjson", "pyarrow", "onnxruntime"),
+            machine=machine("pysimdjson", "orjson", "pyarrow", "onnxruntime"),
         )
         text += measure_door(repository, requests)
         with serving(repository, folder) as client:

@@ -72,29 +72,24 @@ def msgspec_reader() -> Read:
     return read
 
 
-def simdjson_reader() -> Read:
-    import simdjson
+def with_simdjson(body: bytes) -> NDArray[np.float32]:
+    from service import simd
 
-    parser = simdjson.Parser()
-
-    def read(body: bytes) -> NDArray[np.float32]:
-        rows = parser.parse(body)["inputs"][0]["series"]
-        values = np.frombuffer(rows.as_buffer(of_type="d"))
-        if {len(row) for row in rows} != {CHANNELS} or len(values) != len(rows) * CHANNELS:
-            raise ValueError("a row")
-        return values.reshape(-1, CHANNELS).astype(np.float32)
-
-    return read
+    request = simd.read(body)
+    series = request["inputs"][0]["series"] if request else None
+    if not isinstance(series, np.ndarray) or series.ndim != 2 or series.shape[1] != CHANNELS:
+        raise ValueError("a row or a value")
+    return series.astype(np.float32)
 
 
 def parsers() -> dict[str, Read]:
     found = {
         "json, numpy": with_json,
         "pydantic_core.from_json, numpy": with_pydantic,
-        "orjson, struct (the service)": with_orjson,
+        "orjson, struct (the service, where there is no simdjson)": with_orjson,
     }
     if importlib.util.find_spec("msgspec"):
         found["msgspec (typed), struct"] = msgspec_reader()
     if importlib.util.find_spec("simdjson"):
-        found["pysimdjson, as_buffer"] = simdjson_reader()
+        found["simdjson, buffer (the service)"] = with_simdjson
     return found
