@@ -124,6 +124,7 @@ def _opener(way: str) -> Callable[[Path], Session]:
             disabled_optimizers=["SkipLayerNormFusion"],
         ),
         onnxruntime.RunOptions(),
+        onnxruntime.RunOptions(),
         graph,
     )
 

@@ -17,6 +17,7 @@ from typing import Any, cast
 
 import uvicorn
 
+from service.acceptor import Acceptor
 from service.app import ByPort, create_app, create_operations_app
 from service.batcher import Batcher
 from service.connections import Connection, Limits
@@ -180,18 +181,15 @@ class _Server(uvicorn.Server):
         self._readiness = readiness
         self._pulse = pulse
         self._returned_at = 0
-        self._listeners: list[socket.socket] = []
-        self._connecting: set[asyncio.Future[Any]] = set()
+        self._acceptor: Acceptor
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to answer, and say where."""
         await super().startup(sockets)
-        loop = asyncio.get_running_loop()
+        if not self.started:
+            return
+        self._acceptor = Acceptor(sockets or (), self._connection)
         for listener in sockets or ():
-            # The loop accepts one connection a turn: when all are busy and a turn takes long, a new
-            # caller would wait for many turns. The descriptor is another one, for the loop's own.
-            self._listeners.append(listener.dup())
-            loop.add_reader(self._listeners[-1], self._accept, self._listeners[-1])
             host, port = listener.getsockname()[:2]
             address = f"[{host}]" if ":" in host else host
             _logger.info("serving on http://%s:%s", address, port)
@@ -212,10 +210,7 @@ class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop to listen, and answer all who were connected by then."""
         loop = asyncio.get_running_loop()
-        for listener in self._listeners:
-            loop.remove_reader(listener)
-            listener.close()
-        await asyncio.gather(*self._connecting, return_exceptions=True)
+        await self._acceptor.close()
         # Those whom the kernel has connected and this process has not noticed yet: to close the
         # sockets would cut them off.
         late = [connection for listener in sockets or () for connection in accept_all(listener)]
@@ -232,21 +227,6 @@ class _Server(uvicorn.Server):
         if answered >= self._returned_at + _MANY_REQUESTS and not self.server_state.tasks:
             return_free_memory()
             self._returned_at = answered
-
-    def _accept(self, listener: socket.socket) -> None:
-        """Take all connections that wait."""
-        loop = asyncio.get_running_loop()
-        for connection in accept_all(listener):
-            connecting = asyncio.ensure_future(
-                loop.connect_accepted_socket(self._connection, connection)
-            )
-            self._connecting.add(connecting)
-            connecting.add_done_callback(self._connected)
-
-    def _connected(self, connecting: asyncio.Future[Any]) -> None:
-        self._connecting.discard(connecting)
-        if not connecting.cancelled() and (error := connecting.exception()):
-            _logger.debug("a connection was lost at once: %s", error)
 
     def _connection(self) -> asyncio.Protocol:
         return self.config.http_protocol_class(  # type: ignore[call-arg]

@@ -8,23 +8,19 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import httpx
 import pytest
 import uvicorn
-import uvloop
 
-from service.connections import Connection
 from service.errors import StartError
 from service.metrics import Metrics
 from service.readiness import Readiness
 from service.repository import Repository
 from service.server import _Server, run
 from service.settings import Settings
-from service.sockets import listen
 from tests.service.bundles import Spec, write_bundle
 from tests.service.client import Client
 from tests.service.process import Server
@@ -235,34 +231,6 @@ def test_an_idle_connection_is_answered_once_more(slow: Path, tmp_path: Path) ->
         answer = http.post(url, json=BODY)
         assert (answer.status_code, answer.headers["connection"]) == (200, "close")
         assert server.wait() == 0
-
-
-def test_all_who_wait_are_connected_at_once(tmp_path: Path) -> None:
-    async def application(scope: Any, receive: Any, send: Any) -> None: ...
-
-    async def connect() -> int:
-        configuration = uvicorn.Config(application, lifespan="off", log_config=None)
-        configuration.load()
-        metrics = Metrics()
-        server = _Server(configuration, metrics, Readiness(cast("Repository", None)))
-        server.lifespan = configuration.lifespan_class(configuration)
-        with ExitStack() as stack:
-            listener = stack.enter_context(listen("127.0.0.1", 0))
-            await server.startup([listener])
-            for _ in range(callers):
-                stack.enter_context(socket.create_connection(listener.getsockname()))
-            turns = 0
-            while len(server.server_state.connections) < callers:
-                await asyncio.sleep(0)
-                turns += 1
-            for connection in list(server.server_state.connections):
-                cast("Connection", connection).transport.close()
-            await server.shutdown([listener])
-        return turns
-
-    callers = 50
-    # As of every other descriptor, the loop hears of it in one turn; to connect takes a few more.
-    assert uvloop.run(asyncio.wait_for(connect(), 30)) < callers / 2
 
 
 def test_memory_is_returned_after_many_requests(monkeypatch: pytest.MonkeyPatch) -> None:
