@@ -140,12 +140,14 @@ def overload(port: int, process: psutil.Process, subject: Subject, scale: Scale)
     outcomes = uvloop.run(run())
     time.sleep(min(5.0, scale.busy_seconds))
     growth = _resident(process) / before - 1
-    promise = _QUEUE / capacity
+    pace = len(outcomes.accepted) / scale.overload_seconds
     p99 = outcomes.percentile(0.99)
     return (
         f"Four times the capacity ({capacity:.0f} requests/s, {subject.size.name}) for "
         f"{scale.overload_seconds:.0f} s: {_shown(outcomes)}; p99 of the accepted {p99:.2f} s, "
-        f"{p99 / promise:.2f} of the queue's promise ({_QUEUE} windows in {promise:.2f} s); memory "
+        f"{p99 * pace / _QUEUE:.2f} of what {_QUEUE} windows take at the pace of that minute "
+        f"({pace:.0f}/s: this client and refusals take their part of the CPUs), "
+        f"{p99 * capacity / _QUEUE:.2f} of what they take at full capacity; memory "
         f"{growth:+.1%} afterwards."
     )
 

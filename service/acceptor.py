@@ -1,4 +1,4 @@
-"""Connects all callers who wait, at once."""
+"""Connects many callers at once."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from typing import Any
 from service.sockets import accept_all
 
 _logger = logging.getLogger(__name__)
+
+# A turn. Those who are too many take a file each until they are told so.
+_MOST = 128
 
 
 class Acceptor:
@@ -44,7 +47,7 @@ class Acceptor:
         await asyncio.gather(*self._connecting, return_exceptions=True)
 
     def _accept(self, listener: socket.socket) -> None:
-        for accepted in accept_all(listener):
+        for accepted in accept_all(listener, _MOST):
             connecting = asyncio.ensure_future(
                 self._loop.connect_accepted_socket(self._connection, accepted)
             )

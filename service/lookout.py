@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 from bundle.errors import BundleError
 from service.catalogue import Catalogue
-from service.errors import ServiceError
+from service.errors import NotReadyError, ServiceError
 from service.policy import Policy
 from service.rollout import Rollout
 from service.state import Desired, State
@@ -95,4 +96,6 @@ class Lookout:
         except ServiceError as error:
             _logger.warning("not all that is new of %s was loaded: %s", name, error)
         if gone:
-            self._rollout.unload(name, gone)
+            # If this server is stopping, the others have been told nevertheless.
+            with suppress(NotReadyError):
+                self._rollout.unload(name, gone)

@@ -12,6 +12,8 @@ from service.errors import LoadFailedError
 _CGROUPS = Path("/sys/fs/cgroup")
 _STATM = Path("/proc/self/statm")
 _MIB = 1024 * 1024
+# By less than this it is not worth looking.
+_GROWN = 1.02
 # Control groups of version 1 say "no limit" by a number of this size.
 _NO_LIMIT = 2**60
 
@@ -77,6 +79,19 @@ def return_free_memory() -> None:
     # Only the GNU C library has it.
     if trim is not None:
         trim(0)
+
+
+class Leftover:
+    """What a burst of work took of memory, and nobody needs any more."""
+
+    def __init__(self) -> None:
+        self._settled = 0
+
+    def give_back(self) -> None:
+        """Return it if the process has grown; takes milliseconds, in which other threads go on."""
+        if resident_bytes() > _GROWN * self._settled:
+            return_free_memory()
+            self._settled = resident_bytes()
 
 
 def _mib(count: int) -> str:

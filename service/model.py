@@ -109,11 +109,11 @@ class Model:
         self._provider = self._sessions[layout.FORECAST_GRAPH].provider
         try:
             self._self_test()
+            if capacity.max_batch is None and not runtime.on_gpu:
+                self.max_batch = self._best_batch()
         except BaseException:
             self._sessions.clear()
             raise
-        if capacity.max_batch is None and not runtime.on_gpu:
-            self.max_batch = self._best_batch()
         exported = self.manifest.libraries.get("onnxruntime", runtime.library)
         if exported != runtime.library:
             _logger.info(

@@ -29,7 +29,7 @@ from service.watcher import Watcher
 _FOLLOW_SECONDS = 0.25
 # The models have stopped by then: its threads have nothing to do.
 _LAST_SECONDS = 0.5
-# A load that is going on fails as soon as it needs a worker.
+# A load that is going on fails as soon as it needs a worker, or ends soon after.
 _LOOK_SECONDS = 4.0
 
 
@@ -213,6 +213,7 @@ class Repository:
         Raises:
             UnknownModelError: there is no model of that name, loaded or not.
             UnknownVersionError: there is none of that version.
+            NotReadyError: the server is stopping; the others have been told.
         """
         known = [entry.version for entry in self.index() if entry.name == name]
         if not known:
@@ -233,7 +234,7 @@ class Repository:
             self._lookout.look()
 
     def drain(self) -> None:
-        """Say that the server is stopping: models are changed no more, requests still answered."""
+        """Say that the server is stopping: no model is loaded any more, requests still answered."""
         self._draining = True
         self._rollout.stop()
 

@@ -43,7 +43,7 @@ def read_values(
         numbers = rows.reshape(len(rows), -1)
         if numbers.shape[1] == width and _in_range(numbers, gaps=False):
             return numbers
-    # What is wrong with an array is found, and told, as of any other list.
+    # What is wrong with an array is found as of any other list; whole numbers are told as floats.
     listed: list[Any] = rows.tolist() if isinstance(rows, np.ndarray) else rows
     return _read_list(listed, channels, place, gaps=gaps)
 

@@ -23,7 +23,7 @@ from service.batcher import Batcher
 from service.connections import Connection, Limits
 from service.cpus import usable_cpus
 from service.member import Member
-from service.memory import Memory, container_limit, return_free_memory
+from service.memory import Leftover, Memory, container_limit
 from service.metrics import Metrics, share
 from service.model import Capacity, Model
 from service.policy import Policy
@@ -42,8 +42,6 @@ _logger = logging.getLogger(__name__)
 # Bundles, logs and metrics need some besides the connections.
 _OTHER_FILES = 256
 _TICKS_A_SECOND = 10
-# Looking for free memory takes a few milliseconds.
-_MANY_REQUESTS = 100
 
 
 def run(settings: Settings, member: Member | None = None, pulse: Pulse | None = None) -> None:
@@ -181,6 +179,7 @@ class _Server(uvicorn.Server):
         self._readiness = readiness
         self._pulse = pulse
         self._returned_at = 0
+        self._leftover = Leftover()
         self._acceptor: Acceptor
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -224,9 +223,9 @@ class _Server(uvicorn.Server):
     def _return_memory(self) -> None:
         """What a burst of requests took is not kept for the next one."""
         answered = self.server_state.total_requests
-        if answered >= self._returned_at + _MANY_REQUESTS and not self.server_state.tasks:
-            return_free_memory()
+        if answered != self._returned_at and not self.server_state.tasks:
             self._returned_at = answered
+            asyncio.get_running_loop().run_in_executor(None, self._leftover.give_back)
 
     def _connection(self) -> asyncio.Protocol:
         return self.config.http_protocol_class(  # type: ignore[call-arg]

@@ -11,10 +11,15 @@ from typing import Any
 import numpy as np
 import simdjson
 
+# simdjson holds several times the size of a document. And it counts the elements of an array up to
+# 16,777,215, which pysimdjson does not know: of more it would write beyond the end of a list.
+_MOST_BYTES = 16 * 1024 * 1024
 # A parser keeps the memory that its largest document took.
 _KEPT = 1024 * 1024
 # Looking up a key of an object compares all those before it.
 _MOST_KEYS = 32
+# Objects with next to nothing in them take longer than as Python's own.
+_MOST_INPUTS = 4096
 _MARK = b"\xef\xbb\xbf"
 _SERIES = "series"
 
@@ -27,15 +32,14 @@ def read(body: bytes | bytearray) -> dict[str, Any] | None:
     Returns:
         The JSON object, in which a `series` of numbers is an array of float64, `[time]` or
         `[time, channel]`, and any other one a list; None if the body should be read another way:
-        it is no JSON, no request, or has what simdjson does not tell (integers beyond 64 bits,
-        metadata to be echoed, a key that comes twice).
+        it is no JSON, no request, large, or has what simdjson does not tell (integers beyond 64
+        bits, metadata to be echoed, a key that comes twice).
     """
-    if body.startswith(_MARK):
+    if len(body) > _MOST_BYTES or body.startswith(_MARK):
         return None
     try:
         request, lists = _read(_parser(len(body)), body)
-    except (LookupError, RuntimeError, TypeError, ValueError):
-        # A key with a zero in it is not found, for one.
+    except (RuntimeError, TypeError, ValueError):
         return None
     # The array of a series has no place for further lists among its numbers: were there any, the
     # body would have more of them than were seen. Brackets in texts only make it go another way.
@@ -56,12 +60,14 @@ def _read(parser: simdjson.Parser, body: bytes | bytearray) -> tuple[dict[str, A
     """The request, and how many lists it has.
 
     Raises:
-        ValueError: it is not for this module; LookupError, RuntimeError or TypeError likewise.
+        ValueError: it is not for this module; RuntimeError or TypeError likewise.
     """
     request = _members(parser.parse(body))
     inputs = request.pop("inputs", None)
     if request.get("metadata") or not isinstance(inputs, simdjson.Array):
         raise ValueError("no plain request")
+    if len(inputs) > _MOST_INPUTS:
+        raise ValueError("many inputs")
     request = {name: _plain(value) for name, value in request.items()}
     entries: list[dict[str, Any]] = []
     lists = 1 + _lists(request)
@@ -83,6 +89,9 @@ def _members(value: Any) -> dict[str, Any]:  # noqa: ANN401 - any JSON
     names = list(value.keys())
     if len(names) > _MOST_KEYS or len(set(names)) != len(names):
         raise ValueError("many keys, or one that comes twice")
+    # What follows a zero would not count.
+    if any("\0" in name for name in names):
+        raise ValueError("a key with a zero")
     return {name: value[name] for name in names}
 
 

@@ -45,21 +45,23 @@ def reserve(host: str, port: int) -> socket.socket:
     return taken
 
 
-def accept_all(listener: socket.socket) -> list[socket.socket]:
+def accept_all(listener: socket.socket, most: int | None = None) -> list[socket.socket]:
     """The connections that nobody has accepted yet.
 
     Args:
         listener: Does not block.
+        most: Most of them; None for all.
     """
-    accepted = []
-    while True:
+    accepted: list[socket.socket] = []
+    while len(accepted) != most:
         try:
             accepted.append(listener.accept()[0])
         except ConnectionAbortedError:
             continue
         except OSError:
             # There is none, or no file for it.
-            return accepted
+            break
+    return accepted
 
 
 def _family(host: str) -> socket.AddressFamily:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 # What most models run well with.
@@ -58,26 +59,24 @@ def _seconds_a_run(
     The sizes take turns of about the same time: whatever else the machine does hits them alike.
     """
     end = clock() + _BUDGET_SECONDS
-    took: dict[int, float] = {}
+    means: dict[int, float] = {}
     runs: Counter[int] = Counter()
     sizes = [2**power for power in range(most.bit_length())]
-    for _ in range(_ROUNDS):
-        for size in sizes:
-            with _company(run, size, others):
-                started = now = clock()
-                while now < started + _TURN_SECONDS:
-                    run(size)
-                    now = clock()
-                    runs[size] += 1
-            took[size] = took.get(size, 0.0) + now - started
-            if size > 1 and took[size] / runs[size] > _LONGEST_SECONDS:
-                del took[size]
-                sizes = sizes[: sizes.index(size)]
-                break
-            # A run of twice the size takes at most twice as long.
-            if now + max(_TURN_SECONDS, 2 * took[size] / runs[size]) > end:
-                return {size: took[size] / runs[size] for size in took}
-    return {size: took[size] / runs[size] for size in took}
+    for size in sizes * _ROUNDS:
+        if size > max(sizes):
+            continue
+        with _company(run, size, others):
+            began, before = clock(), runs[size]
+            while (took := clock() - began) < _TURN_SECONDS:
+                run(size)
+                runs[size] += 1
+        means[size] = (means.get(size, 0.0) * before + took) / runs[size]
+        if size > 1 and means[size] > _LONGEST_SECONDS:
+            sizes = [smaller for smaller in sizes if smaller < size]
+        # A run of twice the size takes at most twice as long.
+        if clock() + max(_TURN_SECONDS, 2 * means[size]) > end:
+            break
+    return {size: mean for size, mean in means.items() if size in sizes}
 
 
 @contextmanager
@@ -88,12 +87,11 @@ def _company(run: Callable[[int], object], size: int, others: int) -> Iterator[N
         while not done.is_set():
             run(size)
 
-    threads = [threading.Thread(target=repeat, daemon=True) for _ in range(others)]
-    for thread in threads:
-        thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        for thread in threads:
-            thread.join()
+    with ThreadPoolExecutor(max(1, others), thread_name_prefix="tuning") as pool:
+        repeating = [pool.submit(repeat) for _ in range(others)]
+        try:
+            yield
+        finally:
+            done.set()
+    for one in repeating:
+        one.result()

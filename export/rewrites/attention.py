@@ -6,11 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from export.rewrites.score_bound import score_bound
+from export.rewrites.score_bound import is_bounded
 from models.layers.attention import Attended, MultiHeadAttention
-
-# Exponentials of scores up to it stay far from the limits of float32, and so do their sums.
-LARGEST_SCORE = 60
 
 
 class TimeFirstAttention(nn.Module):
@@ -41,10 +38,7 @@ class TimeFirstAttention(nn.Module):
         self, plain: MultiHeadAttention, norms: tuple[nn.Module, nn.Module] | None = None
     ) -> None:
         super().__init__()
-        # What is inherited is not bounded.
-        self.bounded = (
-            norms is not None and not plain.residual and score_bound(plain, *norms) <= LARGEST_SCORE
-        )
+        self.bounded = norms is not None and is_bounded(plain, *norms)
         self.heads = plain.heads
         self.residual = plain.residual
         features = plain.query.in_features

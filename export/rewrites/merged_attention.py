@@ -6,8 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from export.rewrites.attention import LARGEST_SCORE
-from export.rewrites.score_bound import score_bound
+from export.rewrites.score_bound import is_bounded
 from models.layers.attention import Attended, MultiHeadAttention
 
 # Measured in onnxruntime on CPU: with more features or heads the multiplications that are more cost
@@ -49,11 +48,7 @@ class MergedAttention(nn.Module):
         self.steps = steps
         self.heads = plain.heads
         self.residual = plain.residual
-        self.bounded = (
-            norm is not None
-            and not plain.residual
-            and score_bound(plain, norm, norm) <= LARGEST_SCORE
-        )
+        self.bounded = is_bounded(plain, norm, norm)
         features = plain.query.in_features
         query, key, value = (
             layer.weight.detach().double().reshape(plain.heads, -1, features)

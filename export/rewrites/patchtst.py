@@ -169,10 +169,10 @@ class FlatPatchEncoder(nn.Module):
         )
         layers = list(cast("Iterable[EncoderLayer]", plain.layers))
         # What the tokens of each layer come out of.
-        norms = [None, *(layer.feed_forward_norm for layer in layers)]
+        norms = [None, *(layer.feed_forward_norm for layer in layers[:-1])]
         self.layers = nn.ModuleList(
             FlatEncoderLayer(layer, config.patches, norm, merged=self.merged)
-            for layer, norm in zip(layers, norms, strict=False)
+            for layer, norm in zip(layers, norms, strict=True)
         )
         self.head = FoldedHead(plain)
         self.steps: Tensor

@@ -9,6 +9,26 @@ from torch import Tensor, nn
 
 from models.layers.attention import MultiHeadAttention
 
+# Exponentials of scores up to it, and their sums, stay far from the limits of float32: there is
+# room for the rounding of scores.
+LARGEST_SCORE = 60
+
+
+def is_bounded(
+    plain: MultiHeadAttention, tokens: nn.Module | None, source: nn.Module | None
+) -> bool:
+    """Whether a softmax of its scores needs no care of large ones.
+
+    Args:
+        plain: The trained layer.
+        tokens: What its tokens come out of; None where that is no norm.
+        source: Likewise of its source.
+    """
+    # What is inherited is not bounded.
+    if tokens is None or source is None or plain.residual:
+        return False
+    return score_bound(plain, tokens, source) <= LARGEST_SCORE
+
 
 def score_bound(plain: MultiHeadAttention, tokens: nn.Module, source: nn.Module) -> float:
     """A bound of the scores' size that holds for every input.

@@ -103,6 +103,9 @@ def _check_room(repository: Repository, name: str | None, exchange: Exchange) ->
         QueueFullError: that is so.
         ModelFailedError: it has failed. Any other error is told when the request is read.
     """
+    if name is None and len(repository.models) != 1:
+        # It may name any of them later on.
+        return
     try:
         model = repository.find(name)
     except ServiceError:

@@ -14,6 +14,7 @@ from service.arrays import Arrays
 from service.doors import forms
 from service.errors import QueueFullError
 from service.model import Model
+from tests.service.bundles import Spec, write_bundle
 from tests.service.client import Client
 
 BODY = {"model": "repeat", "inputs": [{"series": [1.0] * 8}]}
@@ -51,6 +52,22 @@ def test_a_full_queue_says_when_to_retry(client: Client, monkeypatch: pytest.Mon
     assert (answer.status_code, answer.headers["retry-after"]) == (429, "7")
     assert answer.json()["error"]["type"] == "queue_full"
     assert 'foretell_rejected_total{reason="queue_full"}' in client.get("/metrics").text
+
+
+def test_a_request_is_not_refused_for_another_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full() -> None:
+        raise QueueFullError("full", retry_after=7)
+
+    for version in ("1", "2"):
+        write_bundle(tmp_path, Spec(version=version))
+    series = [{"series": [1.0] * 8}]
+    with Client(tmp_path) as client:
+        monkeypatch.setattr(client.repository.find("repeat@2"), "check_room", full)
+        assert client.forecast({"inputs": series, "model": "repeat@1"}).status_code == 200
+        assert client.forecast({"inputs": series, "model": "repeat"}).status_code == 429
+        assert client.forecast({"inputs": series}).status_code == 429
 
 
 def test_a_full_queue_refuses_what_it_has_not_read(

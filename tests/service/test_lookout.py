@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from bundle.errors import BundleError
+from service.errors import NotReadyError
+from service.rollout import Rollout
 from tests.service.served import Scene, remove
 from tests.service.waiting import until
 
@@ -144,3 +146,16 @@ def test_what_could_not_be_loaded_is_tried_again(
     opened = list(scene.open.opened)
     scene.repository.look()
     assert scene.open.opened == opened
+
+
+def test_what_went_while_the_server_stops_is_no_failure(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopping(*_: object) -> None:
+        raise NotReadyError("the server is stopping")
+
+    scene.place("two@1")
+    remove(scene.folder, "one", "1")
+    monkeypatch.setattr(Rollout, "unload", stopping)
+    scene.repository.look()
+    assert "two@1" in scene.has

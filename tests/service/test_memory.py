@@ -8,6 +8,7 @@ import pytest
 from bundle import layout
 from service.errors import LoadFailedError
 from service.memory import (
+    Leftover,
     Memory,
     bundle_bytes,
     container_limit,
@@ -53,6 +54,19 @@ def test_knows_what_the_process_holds() -> None:
     del held
     return_free_memory()
     assert resident_bytes() - before < 30 * MIB
+
+
+def test_what_is_left_over_is_returned_when_there_is_more_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sizes = iter([100, 90, 91, 200, 150, 152])
+    returned: list[int] = []
+    monkeypatch.setattr("service.memory.resident_bytes", lambda: next(sizes))
+    monkeypatch.setattr("service.memory.return_free_memory", lambda: returned.append(1))
+    leftover = Leftover()
+    for times in (1, 1, 2, 2):
+        leftover.give_back()
+        assert len(returned) == times
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import cast
 
@@ -36,6 +37,16 @@ def until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.01)
+
+
+def ask(server: Server) -> socket.socket:
+    """A caller whose request is on its way."""
+    url = httpx.URL(server.url)
+    caller = socket.create_connection((url.host, url.port or 80), timeout=60)
+    body = json.dumps(BODY).encode()
+    caller.sendall(b"POST /forecast HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n")
+    caller.sendall(b"Content-Length: %d\r\n\r\n" % len(body) + body)
+    return caller
 
 
 @pytest.fixture(scope="module")
@@ -128,17 +139,14 @@ def test_a_caller_who_sends_half_a_request(server: Server) -> None:
 
 
 def test_sigterm_finishes_what_was_accepted(slow: Path, tmp_path: Path) -> None:
-    with (
-        Server(slow, tmp_path / "log", threads=1, max_batch=1) as server,
-        ThreadPoolExecutor(32) as pool,
-    ):
-        url = f"{server.url}/forecast"
-        pending = [pool.submit(httpx.post, url, json=BODY, timeout=60) for _ in range(32)]
+    with Server(slow, tmp_path / "log", threads=1, max_batch=1) as server, ExitStack() as stack:
+        callers = [stack.enter_context(ask(server)) for _ in range(32)]
         # Some have run, one runs, the others wait.
         until(lambda: server.metric(BATCHES) >= 2)
-        assert not all(future.done() for future in pending)
+        assert server.metric(BATCHES) < 32
         assert server.stop() == 0
-        assert [future.result().status_code for future in pending] == [200] * 32
+        answers = [caller.recv(1 << 16) for caller in callers]
+        assert all(answer.startswith(b"HTTP/1.1 200 ") for answer in answers)
         with pytest.raises(httpx.ConnectError):
             httpx.get(f"{server.url}/healthz")
 
@@ -233,14 +241,17 @@ def test_an_idle_connection_is_answered_once_more(slow: Path, tmp_path: Path) ->
         assert server.wait() == 0
 
 
-def test_memory_is_returned_after_many_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_returned_when_nobody_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     returned: list[int] = []
-    monkeypatch.setattr("service.server.return_free_memory", lambda: returned.append(requests))
-    server = _Server(
-        uvicorn.Config("none"), Metrics(), Readiness(cast("Repository", None)), pulse=None
-    )
-    for requests, busy in ((99, 0), (100, 1), (150, 0), (249, 0), (250, 0)):
+
+    async def tick(requests: int, busy: int) -> None:
         server.server_state.total_requests = requests
         server.server_state.tasks = {cast("asyncio.Task[None]", object()) for _ in range(busy)}
         server._return_memory()
-    assert returned == [150, 250]
+        await asyncio.get_running_loop().shutdown_default_executor()
+
+    server = _Server(uvicorn.Config("none"), Metrics(), Readiness(cast("Repository", None)))
+    monkeypatch.setattr(server._leftover, "give_back", lambda: returned.append(1))
+    for requests, busy in ((0, 0), (5, 1), (9, 0), (9, 0), (10, 0)):
+        asyncio.run(tick(requests, busy))
+    assert len(returned) == 2

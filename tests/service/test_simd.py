@@ -122,6 +122,10 @@ def test_lists_among_the_numbers_are_not_overlooked(series: object) -> None:
         b'{"inputs":[{"name":"\xff"}]}',
         b'\xef\xbb\xbf{"inputs":[]}',
         b'{"inputs":[{"a\\u0000b":1}]}',
+        # Read up to the zero, the last key would be the one before, and its list make up for one
+        # that is not seen.
+        b'{"inputs":[{"series":[1,[2]],"x":[],"x\\u0000":0}]}',
+        b'{"inputs":[%s]}' % b",".join([b"{}"] * 5000),
         b'{"inputs":[{"name":"a[b","series":[1]}]}',
         b'{"inputs":[' + b"[" * 2000 + b"]" * 2000 + b"]}",
         b'{"inputs":[{%s}]}' % b",".join(b'"%d":1' % key for key in range(40)),
@@ -142,6 +146,13 @@ def test_large_bodies() -> None:
         found = simd.read(body)
         assert found is not None
         assert np.array_equal(found["inputs"][0]["series"], values)
+
+
+def test_very_large_bodies_are_left_to_others() -> None:
+    # More elements than simdjson counts.
+    body = b'{"inputs":[],"x":[%s1]}' % (b"1," * 0xFFFFFF)
+    assert simd.read(body) is None
+    assert simd.read(b'{"inputs":[]}' + b" " * 2**24) is None
 
 
 @settings(deadline=None, max_examples=300)

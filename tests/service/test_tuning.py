@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
+from service.errors import ModelFailedError
 from service.tuning import best_batch
 
 
@@ -78,7 +79,15 @@ def test_others_do_the_same_meanwhile() -> None:
             together.wait(30)
             sizes.add(size)
 
-    before = threading.active_count()
     best_batch(run, 2, others=2)
     assert sizes == {1, 2}
-    assert threading.active_count() == before
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("tuning")]
+
+
+def test_what_goes_wrong_is_raised_whoever_it_happens_to() -> None:
+    def run(size: int) -> None:
+        if threading.current_thread().name.startswith("tuning"):
+            raise ModelFailedError("cannot run")
+
+    with pytest.raises(ModelFailedError):
+        best_batch(run, 4, others=1)
