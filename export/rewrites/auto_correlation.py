@@ -137,7 +137,7 @@ class FoldedAutoCorrelation(nn.Module):
             key, value = self.key(known), self.value(known)
 
         correlation = self.correlator.correlate(query, key)
-        # One operator less than zeros of the same shape.
+        # One operator less than zeros of the same shape. (What is not finite gives no forecast.)
         unweighted = correlation * 0
         if self.shorten is not None:
             correlation = correlation @ self.shorten

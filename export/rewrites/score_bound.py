@@ -35,7 +35,8 @@ def score_bound(plain: MultiHeadAttention, tokens: nn.Module, source: nn.Module)
 
     What a layer norm puts out lies in a ball: before its weight and bias it has a mean of 0 and at
     most a length of `sqrt(d_model)`. A score is bilinear in two such vectors, so the norms of its
-    matrices bound it.
+    matrices bound it. (In float32 too, but for tokens so far from zero that a norm cannot tell them
+    apart: they have no forecast.)
 
     Args:
         plain: The trained layer.
