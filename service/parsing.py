@@ -17,7 +17,6 @@ from service.validation import validate
 # It has no wheels for the latest Python.
 _simd = import_module("service.simd") if find_spec("simdjson") else None
 
-
 # Our examples, and most clients, name the model first.
 _NAMED = re.compile(rb'\s*\{\s*"model"\s*:\s*"([^"\\]*)"')
 

@@ -35,10 +35,12 @@ class TimeFirstAttention(nn.Module):
     """
 
     def __init__(
-        self, plain: MultiHeadAttention, norms: tuple[nn.Module, nn.Module] | None = None
+        self,
+        plain: MultiHeadAttention,
+        norms: tuple[nn.Module | None, nn.Module | None] = (None, None),
     ) -> None:
         super().__init__()
-        self.bounded = norms is not None and is_bounded(plain, *norms)
+        self.bounded = is_bounded(plain, *norms)
         self.heads = plain.heads
         self.residual = plain.residual
         features = plain.query.in_features

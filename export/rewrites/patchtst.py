@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from export.rewrites.batch_norm import AffineNorm
 from export.rewrites.decomposition import SeasonalPart
 from export.rewrites.merged_attention import is_narrow
-from export.rewrites.transformer_layers import FlatEncoderLayer
+from export.rewrites.transformer_layers import FlatEncoderLayer, norms_before
 from models.layers.attention import Attended
 from models.layers.normalization import (
     EPSILON,
@@ -168,11 +168,9 @@ class FlatPatchEncoder(nn.Module):
             "positions", positions.flatten() if self.merged else positions[:, None]
         )
         layers = list(cast("Iterable[EncoderLayer]", plain.layers))
-        # What the tokens of each layer come out of.
-        norms = [None, *(layer.feed_forward_norm for layer in layers[:-1])]
         self.layers = nn.ModuleList(
             FlatEncoderLayer(layer, config.patches, norm, merged=self.merged)
-            for layer, norm in zip(layers, norms, strict=True)
+            for layer, norm in zip(layers, norms_before(layers), strict=True)
         )
         self.head = FoldedHead(plain)
         self.steps: Tensor

@@ -8,7 +8,7 @@ from typing import cast
 from torch import Tensor, nn
 
 from export.rewrites.embedding import NeighbourEmbedding, neighbours
-from export.rewrites.transformer_layers import FlatEncoderLayer, TimeFirstDecoderLayer
+from export.rewrites.transformer_layers import FlatEncoderLayer, TimeFirstDecoderLayer, norms_before
 from models.layers.embedding import SeriesEmbedding
 from models.layers.transformer_layers import DecoderLayer, EncoderLayer
 from models.transformer import Transformer
@@ -24,21 +24,20 @@ def rewrite_transformer(model: Transformer) -> None:
     context, length = config.context, config.decoder_length
     encoder_layers = list(cast("Iterable[EncoderLayer]", model.encoder_layers))
     decoder_layers = list(cast("Iterable[DecoderLayer]", model.decoder_layers))
-    # What the tokens of each layer come out of.
-    encoder_norms = [None, *(layer.feed_forward_norm for layer in encoder_layers[:-1])]
-    decoder_norms = [None, *(layer.feed_forward_norm for layer in decoder_layers[:-1])]
     # What each decoder layer passes on.
     wanted = [length] * (config.decoder_layers - 1) + [config.horizon]
     parts: dict[str, nn.Module] = {
         "encoder_embedding": TimeFirstEmbedding(model.encoder_embedding),
         "encoder_layers": nn.ModuleList(
             FlatEncoderLayer(layer, context, norm)
-            for layer, norm in zip(encoder_layers, encoder_norms, strict=True)
+            for layer, norm in zip(encoder_layers, norms_before(encoder_layers), strict=True)
         ),
         "decoder_embedding": TimeFirstEmbedding(model.decoder_embedding),
         "decoder_layers": nn.ModuleList(
             TimeFirstDecoderLayer(layer, length, context, last, norm, model.encoder_norm)
-            for layer, last, norm in zip(decoder_layers, wanted, decoder_norms, strict=True)
+            for layer, last, norm in zip(
+                decoder_layers, wanted, norms_before(decoder_layers), strict=True
+            )
         ),
         "projection": TimeFirstProjection(model.projection, config.horizon),
     }

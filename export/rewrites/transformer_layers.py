@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torch import Tensor, nn
 
 from export.rewrites.attention import TimeFirstAttention, causal_mask
@@ -10,6 +12,11 @@ from export.rewrites.merged_attention import MergedAttention
 from models.layers.attention import Attended
 from models.layers.normalization import TokenBatchNorm
 from models.layers.transformer_layers import Decoded, DecoderLayer, EncoderLayer
+
+
+def norms_before(layers: Sequence[EncoderLayer | DecoderLayer]) -> list[nn.Module | None]:
+    """What the tokens of each layer come out of: the layer before it, the first one's of none."""
+    return [None, *(layer.feed_forward_norm for layer in layers[:-1])]
 
 
 class FlatEncoderLayer(nn.Module):
@@ -29,7 +36,7 @@ class FlatEncoderLayer(nn.Module):
         self.attention = (
             MergedAttention(plain.attention, steps, norm)
             if merged
-            else TimeFirstAttention(plain.attention, (norm, norm) if norm else None)
+            else TimeFirstAttention(plain.attention, (norm, norm))
         )
         self.steps = None if merged else (steps, steps)
         self.attention_norm = _flat(plain.attention_norm)
@@ -75,9 +82,7 @@ class TimeFirstDecoderLayer(nn.Module):
         self.steps = steps
         self.source_steps = source_steps
         self.wanted = wanted
-        self.self_attention = TimeFirstAttention(
-            plain.self_attention, (norm, norm) if norm else None
-        )
+        self.self_attention = TimeFirstAttention(plain.self_attention, (norm, norm))
         self.self_norm = plain.self_norm
         norms = plain.self_norm, source_norm
         self.cross_attention = TimeFirstAttention(plain.cross_attention, norms)
