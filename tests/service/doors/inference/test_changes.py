@@ -72,8 +72,8 @@ def test_a_server_that_stops_waits_for_no_change(scene: Scene, changes: Changes)
     changes.close()
     scene.open.gate.set()
     until(lambda: workers() <= before)
-    # What waited never began.
-    assert scene.open.opened == ["one@1", "one@2"]
+    # One of the two threads was first to load; what waited, for it or for a thread, never began.
+    assert scene.open.opened in (["one@1", "one@2"], ["one@1", "one@3"])
 
 
 def test_loads_hold_up_nobody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
