@@ -26,8 +26,8 @@ import onnxruntime
 
 from bench.memory import peak
 from bench.page import PAGE, machine, table, write_part
-from service.memory import resident_bytes, return_free_memory
-from service.runtime import Runtime
+from service.engine.memory import resident_bytes, return_free_memory
+from service.engine.runtime import Runtime
 from service.session import CpuSession, Session
 
 SYSTEM, KEPT, OWN, SHARED = "malloc", "malloc, thresholds of 1 GiB", "an arena a model", "one arena"

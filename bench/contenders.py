@@ -19,7 +19,7 @@ from export.graphs import OPSET, trace
 from export.rewrites import inference_form
 from export.serving_form import ServingForm
 from models.forecaster import Forecaster
-from service.runtime import Runtime
+from service.engine.runtime import Runtime
 
 EAGER, COMPILED, PLAIN, OURS = "torch", "torch.compile", "plain export", "foretell"
 # torch.compile makes a program for each batch size, which takes it long.

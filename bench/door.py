@@ -28,11 +28,11 @@ from bench.parsers import CHANNELS, parsers
 from service import server
 from service.app import create_app
 from service.arrays import Arrays
-from service.decode import decode
-from service.encode import encode
 from service.metrics import Metrics
 from service.model import Model
-from service.parsing import parse
+from service.requests.decode import decode
+from service.requests.encode import encode
+from service.requests.parsing import parse
 from service.settings import Settings
 from service.tensors import FORECAST, HISTORY
 from tests.service.bundles import Spec, write_bundle

@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from bench.sizes import Size
 from bench.timing import interleaved_medians
 from export.rewrites import inference_form
-from service.runtime import Runtime
+from service.engine.runtime import Runtime
 
 _ROWS, _INNER, _COLUMNS = 2048, 512, 512
 

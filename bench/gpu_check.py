@@ -23,9 +23,9 @@ from bundle.errors import BundleError
 from service.arrays import Arrays
 from service.cuda.buckets import bucket_sizes, fill
 from service.cuda.session import CudaSession
+from service.engine.runtime import Runtime
+from service.engine.selftest import SelfTest
 from service.errors import ModelFailedError, StartError
-from service.runtime import Runtime
-from service.selftest import SelfTest
 from service.session import Session
 from service.tensors import FORECAST, MARGIN
 

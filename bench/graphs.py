@@ -21,7 +21,7 @@ from bench.result import BATCHES, FLOOR_BATCH, MEMORY_BATCH, Result
 from bench.shares import shares
 from bench.sizes import QUICK, SIZES, Size
 from bench.timing import interleaved_medians
-from service.runtime import Runtime
+from service.engine.runtime import Runtime
 
 
 def measure(size: Size, runtime: Runtime, folder: Path, *, quick: bool) -> Result:

@@ -29,7 +29,7 @@ from export.precision import reduce_precision
 from export.rewrites import inference_form
 from export.runtime import Graph
 from export.serving_form import ServingForm
-from service.runtime import Runtime
+from service.engine.runtime import Runtime
 from service.session import Session
 
 FLOAT32, INT8, FLOAT16, BFLOAT16 = "float32", "int8", "float16", "bfloat16"

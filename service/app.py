@@ -17,20 +17,20 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from service.doors.budget import BodyBudget
 from service.doors.inference.infer import infer_router
 from service.doors.inference.management import management_router
+from service.doors.openapi import describe_requests
 from service.doors.operations import models_router, probes_router
 from service.doors.timeseries import timeseries_router
-from service.entrance import Direct, Guarded, Tracked
 from service.errors import ModelFailedError, ServiceError
 from service.failures import error_body, error_fields, error_object, headers_of, status_of
-from service.keys import Keys
 from service.metrics import Metrics
-from service.middleware import Observed
-from service.offload import Offload
-from service.openapi import describe_requests
-from service.readiness import Readiness
 from service.repository import Repository
 from service.settings import Settings
-from service.tracing import Tracer
+from service.supervision.readiness import Readiness
+from service.telemetry.tracing import Tracer
+from service.web.entrance import Direct, Guarded, Tracked
+from service.web.keys import Keys
+from service.web.middleware import Observed
+from service.web.offload import Offload
 
 _logger = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ def create_app(
         lifespan=lifespan,
         redoc_url=None,
         redirect_slashes=False,
-        # `service.tracing` makes the spans, and knows the stages of a forecast.
+        # `service.telemetry.tracing` makes the spans, and knows the stages of a forecast.
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     forecasts = timeseries_router(repository, settings, budget, offload)

@@ -15,12 +15,12 @@ from concurrent.futures import Future
 from service.arrays import Arrays
 from service.batching.backlog import Backlog, Batch, Run
 from service.batching.call import Call
+from service.batching.observer import Observer, tell
 from service.batching.queue import Queue
 from service.batching.room import Room
 from service.batching.schedule import Schedule
 from service.batching.work import assemble, divide
 from service.errors import DeadlineExceededError, NotReadyError
-from service.observer import Observer, tell
 
 
 class Batcher:

@@ -16,14 +16,14 @@ from bundle.errors import BundleError
 from bundle.manifest import Manifest
 from service.arrays import Arrays
 from service.batcher import Batcher
+from service.batching.observer import Observer
+from service.engine.health import Health
+from service.engine.intervals import Intervals
+from service.engine.runtime import Runtime
+from service.engine.selftest import SelfTest
+from service.engine.tuning import best_batch
 from service.errors import ModelFailedError, NotReadyError
-from service.health import Health
-from service.intervals import Intervals
-from service.observer import Observer
-from service.runtime import Runtime
-from service.selftest import SelfTest
 from service.session import Session
-from service.tuning import best_batch
 
 _logger = logging.getLogger(__name__)
 

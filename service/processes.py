@@ -9,12 +9,12 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
-from service import logs
-from service.keys import Keys
-from service.member import Member
 from service.settings import Settings
-from service.sockets import reserve
-from service.supervisor import Pulse, Supervisor
+from service.supervision.member import Member
+from service.supervision.supervisor import Pulse, Supervisor
+from service.telemetry import logs
+from service.web.keys import Keys
+from service.web.sockets import reserve
 
 _logger = logging.getLogger(__name__)
 

@@ -8,23 +8,23 @@ from pathlib import Path
 
 from bundle.errors import BundleError
 from service.batcher import Batcher
-from service.catalogue import Catalogue
+from service.engine.memory import Memory
 from service.errors import (
     LoadFailedError,
     StartError,
     UnknownModelError,
     UnknownVersionError,
 )
-from service.inflight import InFlight
-from service.lifecycle import Lifecycle, Observer
-from service.lookout import Lookout
-from service.memory import Memory
 from service.model import Model
-from service.policy import Policy
-from service.rollout import Rollout
-from service.state import Desired, LocalState, State
-from service.table import Entry, Slot, Table
-from service.watcher import Watcher
+from service.versions.catalogue import Catalogue
+from service.versions.inflight import InFlight
+from service.versions.lifecycle import Lifecycle, Observer
+from service.versions.lookout import Lookout
+from service.versions.policy import Policy
+from service.versions.rollout import Rollout
+from service.versions.state import Desired, LocalState, State
+from service.versions.table import Entry, Slot, Table
+from service.versions.watcher import Watcher
 
 _FOLLOW_SECONDS = 0.25
 # The models have stopped by then: its threads have nothing to do.

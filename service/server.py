@@ -17,25 +17,25 @@ from typing import Any, cast
 
 import uvicorn
 
-from service.acceptor import Acceptor
 from service.app import ByPort, create_app, create_operations_app
 from service.batcher import Batcher
-from service.connections import Connection, Limits
-from service.cpus import usable_cpus
-from service.member import Member
-from service.memory import Leftover, Memory, container_limit
+from service.engine.cpus import usable_cpus
+from service.engine.memory import Leftover, Memory, container_limit
+from service.engine.runtime import Runtime
 from service.metrics import Metrics, share
 from service.model import Capacity, Model
-from service.policy import Policy
-from service.readiness import Readiness
 from service.repository import Repository
-from service.runtime import Runtime
 from service.settings import Settings
-from service.sockets import accept_all, listen
-from service.state import SharedState
-from service.statistics import Statistics
-from service.supervisor import Pulse
-from service.tracing import open_tracer
+from service.supervision.member import Member
+from service.supervision.readiness import Readiness
+from service.supervision.supervisor import Pulse
+from service.telemetry.statistics import Statistics
+from service.telemetry.tracing import open_tracer
+from service.versions.policy import Policy
+from service.versions.state import SharedState
+from service.web.acceptor import Acceptor
+from service.web.connections import Connection, Limits
+from service.web.sockets import accept_all, listen
 
 _logger = logging.getLogger(__name__)
 

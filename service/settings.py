@@ -11,11 +11,11 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from bundle.layout import check_name, check_version
 from service.errors import StartError
-from service.policy import VersionChoice
 
 DeviceChoice = Literal["auto", "cpu", "cuda"]
 LogFormat = Literal["json", "text"]
 LogLevel = Literal["debug", "info", "warning", "error"]
+VersionChoice = Literal["all", "latest"]
 Positive = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0, le=86400)]
 Port = Annotated[int, Field(ge=0, le=65535)]

@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -37,8 +38,8 @@ LIBRARIES: dict[str, set[str]] = {
 # What an extra of the installation brings, and the only folder that needs it.
 EXTRA = {"service/arrow": {"flatbuffers", "pyarrow"}}
 HEAVY = {"torch", "onnx", "onnxruntime", "fastapi", "pandas", "matplotlib"}
-# Modules that know HTTP; every other one of `service` is the core.
-HTTP_MODULES = {"app", "connections", "doors", "entrance", "middleware", "openapi", "server"}
+# The parts of `service` that know HTTP; the others are its core.
+HTTP_PARTS = {"app", "doors", "server", "web"}
 HTTP_LIBRARIES = {"fastapi", "starlette", "uvicorn", "http"}
 
 
@@ -129,17 +130,30 @@ def test_the_command_line_is_lazy() -> None:
     assert (result.stdout, result.stderr) == ("[]\n", "")
 
 
+def part_of(path: Path) -> str:
+    """A package of `service`, or a module next to them."""
+    return path.relative_to(ROOT / "service").parts[0].removesuffix(".py")
+
+
+def test_the_parts_of_the_service_depend_one_way() -> None:
+    parts: dict[str, set[str]] = {part_of(path): set() for path in modules("service")}
+    for path in modules("service"):
+        used = {name.split(".")[1] for name in imports(path) if name.startswith("service.")}
+        parts[part_of(path)] |= used & parts.keys() - {part_of(path)}
+    TopologicalSorter(parts).prepare()
+
+
 def test_the_core_of_the_service_knows_nothing_of_http() -> None:
     for path in modules("service"):
-        module = path.relative_to(ROOT / "service").parts[0].removesuffix(".py")
+        part = part_of(path)
         used = tops(imports(path))
         # `failures` names the statuses for every door, and needs no library for it.
-        forbidden = HTTP_LIBRARIES - ({"http"} if module == "failures" else set())
-        assert module in HTTP_MODULES or not used & forbidden, path
+        forbidden = HTTP_LIBRARIES - ({"http"} if part == "failures" else set())
+        assert part in HTTP_PARTS or not used & forbidden, path
 
 
 def test_the_batcher_knows_neither_models_nor_runtimes() -> None:
-    known = {"service.arrays", "service.errors", "service.observer", "service.batching"}
+    known = {"service.arrays", "service.errors", "service.batching"}
     for path in [ROOT / "service/batcher.py", *(ROOT / "service/batching").glob("*.py")]:
         ours = {name for name in imports(path) if tops({name}) & {"service", "bundle"}}
         parts = {".".join(name.split(".")[:2]) for name in ours}
@@ -147,5 +161,5 @@ def test_the_batcher_knows_neither_models_nor_runtimes() -> None:
 
 
 def test_only_one_module_of_the_service_names_onnxruntime() -> None:
-    naming = {path.name for path in modules("service") if "onnxruntime" in tops(imports(path))}
-    assert naming == {"runtime.py"}
+    naming = [name for name, path in where("service") if "onnxruntime" in tops(imports(path))]
+    assert naming == ["service/engine/runtime.py"]

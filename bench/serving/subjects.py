@@ -13,7 +13,7 @@ from bench.serving.bodies import Body, Floats
 from bench.sizes import SCALER, SIZES, Size
 from export.write import export_checkpoint
 from models.checkpoint import CheckpointInfo, save
-from service.runtime import Runtime
+from service.engine.runtime import Runtime
 
 # Both PatchTST: 336→96, 7 channels.
 SUBJECTS = SIZES[:2]

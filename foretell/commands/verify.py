@@ -58,9 +58,9 @@ def command(bundle: Path, checkpoint: Path | None, data: Path | None, report: bo
 def _open(bundle: Path) -> str:
     """Load a bundle with all that serving asks of it; what ran it."""
     from service.batcher import Batcher
+    from service.engine.runtime import Runtime
     from service.metrics import Metrics
     from service.model import Capacity, Model
-    from service.runtime import Runtime
 
     observer = Metrics().observer(bundle.parent.name, bundle.name)
     batcher = Batcher(workers=1)

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from bundle.errors import TimestampError
 from bundle.frequency import Frequency
 from bundle.timestamps import Timestamps
-from service.clocks import Clock, FixedClock, ZoneClock
 from service.errors import InvalidInputError
-from service.zones import find_zone, offsets_at
+from service.times.clocks import Clock, FixedClock, ZoneClock
+from service.times.zones import find_zone, offsets_at
 
 ID, TIME, TARGET = "unique_id", "ds", "y"
 

@@ -20,16 +20,16 @@ from service.arrow.columns import (
     read_times,
     read_values,
 )
-from service.decode import Job
 from service.errors import InvalidInputError, ServiceError
-from service.inputs import Series
-from service.missing import Filled, fill
 from service.model import Model
-from service.plan import Plan, plan
-from service.schemas import ForecastOptions
+from service.requests.decode import Job
+from service.requests.inputs import Series
+from service.requests.missing import Filled, fill
+from service.requests.plan import Plan, plan
+from service.requests.schemas import ForecastOptions
 from service.settings import Settings
-from service.timeline import Timeline, check_first, shown_step
-from service.timestamps import IRREGULAR
+from service.times.timeline import Timeline, check_first, shown_step
+from service.times.timestamps import IRREGULAR
 
 
 @dataclass(frozen=True)

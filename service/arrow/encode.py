@@ -13,12 +13,12 @@ from service.arrays import Arrays
 from service.arrow.columns import ID, TIME, Times
 from service.arrow.decode import Request
 from service.arrow.stream import write_table
-from service.decode import Job
 from service.errors import InvalidInputError, ServiceError
 from service.failures import error_object
-from service.inputs import Series
+from service.requests.decode import Job
+from service.requests.inputs import Series
 from service.tensors import FORECAST, MARGIN
-from service.timeline import Timeline
+from service.times.timeline import Timeline
 
 # What the columns do not tell, as JSON in the schema's metadata.
 NOTES = b"foretell"

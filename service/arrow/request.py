@@ -8,11 +8,11 @@ from service.arrays import Arrays
 from service.arrow.decode import Request, decode
 from service.arrow.encode import encode
 from service.arrow.stream import read_table
-from service.decode import Job
-from service.encode import answer_bytes
 from service.errors import InvalidInputError
 from service.model import Model
-from service.schemas import ForecastOptions, TableOptions
+from service.requests.decode import Job
+from service.requests.encode import answer_bytes
+from service.requests.schemas import ForecastOptions, TableOptions
 from service.settings import Settings
 from service.validation import validate
 

@@ -9,10 +9,10 @@ import numpy as np
 
 from service.arrays import Arrays
 from service.batching.lane import Lane
+from service.batching.observer import Observer
 from service.batching.room import Room
 from service.batching.turns import Turns
 from service.batching.work import Slice, Work
-from service.observer import Observer
 
 Run = Callable[[int, str, Arrays], Arrays]
 

@@ -8,10 +8,10 @@ from typing import cast
 
 from service.arrays import Arrays
 from service.batching.backlog import Backlog
+from service.batching.observer import tell
 from service.batching.schedule import Schedule
 from service.batching.work import Work
 from service.errors import NotReadyError
-from service.observer import tell
 
 
 class Queue:

@@ -7,12 +7,12 @@ from importlib import import_module
 from typing import Protocol
 
 from service.arrays import Arrays
-from service.decode import Job, decode
-from service.encode import answer_bytes, encode
 from service.errors import UnreadableError
 from service.model import Model
-from service.parsing import named_model, parse
-from service.schemas import Envelope
+from service.requests.decode import Job, decode
+from service.requests.encode import answer_bytes, encode
+from service.requests.parsing import named_model, parse
+from service.requests.schemas import Envelope
 from service.settings import Settings
 
 JSON = "application/json"

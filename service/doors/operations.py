@@ -8,10 +8,10 @@ from fastapi import APIRouter, Response
 
 from service.metrics import Metrics
 from service.model import Model
-from service.readiness import Readiness, Report
 from service.repository import Repository
-from service.schemas import ModelCard
+from service.requests.schemas import ModelCard
 from service.settings import Settings
+from service.supervision.readiness import Readiness, Report
 
 
 def models_router(repository: Repository, settings: Settings) -> APIRouter:

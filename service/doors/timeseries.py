@@ -11,12 +11,12 @@ from service.doors.budget import BodyBudget
 from service.doors.exchange import deadline_of, media_type, outcome, read_body
 from service.doors.forms import ARROW, JSON, presumed_model, read
 from service.errors import ServiceError
-from service.middleware import Exchange, exchange_of
-from service.offload import Offload
 from service.repository import Repository
-from service.rolling import run
-from service.schemas import ErrorResponse, ForecastResponse
+from service.requests.rolling import run
+from service.requests.schemas import ErrorResponse, ForecastResponse
 from service.settings import Settings
+from service.web.middleware import Exchange, exchange_of
+from service.web.offload import Offload
 
 _ERRORS: dict[int | str, dict[str, object]] = {
     400: {"model": ErrorResponse, "description": "Not JSON, or another content type."},

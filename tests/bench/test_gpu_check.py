@@ -13,8 +13,8 @@ from bench.gpu_check import Check, main
 from bench.gpu_report import Finding
 from bundle.errors import BundleError
 from service.arrays import Arrays
+from service.engine.runtime import Runtime
 from service.errors import StartError
-from service.runtime import Runtime
 from service.session import Session
 from tests.service.bundles import Spec, lag_stage, softmax_stage, write_bundle
 from tests.service.process import ROOT

@@ -14,7 +14,7 @@ from service.metrics import Metrics
 from service.repository import Repository
 from service.server import load
 from service.settings import Settings
-from service.tracing import Tracer
+from service.telemetry.tracing import Tracer
 from tests.service.kserve import kserve_types
 
 

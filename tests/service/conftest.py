@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from service.batcher import Batcher
+from service.engine.runtime import Runtime
 from service.model import Capacity, Model
-from service.runtime import Runtime
 from tests.service.bundles import Spec, lag_stage, softmax_stage, write_bundle
 from tests.service.client import Client
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from bundle import layout
 from bundle.errors import BundleError
-from service.policy import Policy, VersionChoice
 from service.repository import Repository
+from service.settings import VersionChoice
+from service.versions.policy import Policy
 
 
 def place(repository: Path, name: str, version: str, content: str = "good") -> Path:

@@ -16,9 +16,9 @@ from bundle.errors import BundleError
 from bundle.manifest import Manifest
 from service.arrays import Arrays
 from service.batcher import Batcher
+from service.engine.runtime import Runtime
 from service.errors import ModelFailedError, NotReadyError, StartError
 from service.model import Model, attention_values
-from service.runtime import Runtime
 from service.session import Session
 from tests.service.bundles import (
     Spec,

@@ -16,9 +16,9 @@ from service.errors import (
     UnknownVersionError,
 )
 from service.model import Model
-from service.policy import VersionChoice
 from service.repository import Repository
-from service.table import Entry, State
+from service.settings import VersionChoice
+from service.versions.table import Entry, State
 from tests.service.bundles import Spec, write_bundle
 from tests.service.served import Opener, Recorder, Scene, place, remove
 from tests.service.waiting import until

@@ -18,10 +18,10 @@ import uvicorn
 
 from service.errors import StartError
 from service.metrics import Metrics
-from service.readiness import Readiness
 from service.repository import Repository
 from service.server import _Server, run
 from service.settings import Settings
+from service.supervision.readiness import Readiness
 from tests.service.bundles import Spec, write_bundle
 from tests.service.client import Client
 from tests.service.process import Server

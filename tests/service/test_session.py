@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from bundle import layout
+from service.engine.memory import resident_bytes
+from service.engine.runtime import Runtime
 from service.errors import ModelFailedError
-from service.memory import resident_bytes
-from service.runtime import Runtime
 from tests.service.bundles import Spec, write_bundle
 
 

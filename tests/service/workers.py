@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 
 from service.errors import StartError
-from service.supervisor import Pulse
+from service.supervision.supervisor import Pulse
 
 
 def folder() -> Path:
@@ -64,7 +64,7 @@ def cannot_return(slot: int, pulse: Pulse) -> None:
 
 def supervised() -> None:
     """A supervisor of two, as a program: `python -c 'from … import supervised; supervised()'`."""
-    from service.supervisor import Supervisor
+    from service.supervision.supervisor import Supervisor
 
     Supervisor(until_told_to_stop, 2, stop_seconds=5, on_end=lambda _: None).run()
 

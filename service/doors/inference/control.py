@@ -23,11 +23,11 @@ from service.doors.inference.wire import (
     IndexRequest,
 )
 from service.errors import NotSupportedError, UnreadableError
-from service.keys import Keys
 from service.repository import Repository
 from service.settings import Settings
-from service.table import State
 from service.validation import validate
+from service.versions.table import State
+from service.web.keys import Keys
 
 _Body = TypeVar("_Body", bound=BaseModel)
 

@@ -12,10 +12,10 @@ from service.doors.inference.decode import decode
 from service.doors.inference.encode import answer_bytes, encode
 from service.doors.inference.routes import add_model_route, find_model
 from service.doors.inference.wire import InferResponse
-from service.middleware import exchange_of
-from service.offload import Offload
 from service.repository import Repository
 from service.settings import Settings
+from service.web.middleware import exchange_of
+from service.web.offload import Offload
 
 HEADER = "inference-header-content-length"
 

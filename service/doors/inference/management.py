@@ -8,11 +8,11 @@ from service.doors.budget import BodyBudget
 from service.doors.inference.control import control_router
 from service.doors.inference.models import models_router
 from service.doors.inference.server import server_router
-from service.keys import Keys
-from service.readiness import Readiness
 from service.repository import Repository
 from service.settings import Settings
-from service.statistics import Statistics
+from service.supervision.readiness import Readiness
+from service.telemetry.statistics import Statistics
+from service.web.keys import Keys
 
 
 def management_router(

@@ -12,7 +12,7 @@ from service.doors.inference.wire import ModelHealth, ModelMetadata
 from service.errors import ModelFailedError
 from service.repository import Repository
 from service.settings import Settings
-from service.statistics import Statistics, StatisticsReport
+from service.telemetry.statistics import Statistics, StatisticsReport
 
 
 def models_router(repository: Repository, statistics: Statistics, settings: Settings) -> APIRouter:

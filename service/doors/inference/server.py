@@ -7,9 +7,9 @@ from importlib import metadata
 from fastapi import APIRouter, Response
 
 from service.doors.inference.wire import ServerHealth, ServerMetadata
-from service.readiness import Readiness
 from service.repository import Repository
-from service.statistics import Statistics, StatisticsReport
+from service.supervision.readiness import Readiness
+from service.telemetry.statistics import Statistics, StatisticsReport
 
 _EXTENSIONS = ["binary_tensor_data", "model_configuration", "statistics"]
 _CONTROL = ["model_repository"]

@@ -10,8 +10,8 @@ import pytest
 
 from bundle.frequency import Frequency
 from service.arrow.columns import read_groups, read_times, read_values
-from service.clocks import FixedClock
 from service.errors import InvalidInputError
+from service.times.clocks import FixedClock
 
 HOURLY, DAILY = Frequency.parse("h"), Frequency.parse("D")
 

@@ -6,7 +6,7 @@ import pytest
 
 from bundle import layout
 from service.model import Model
-from service.schemas import ModelCard
+from service.requests.schemas import ModelCard
 from tests.service.bundles import Spec, write_bundle
 from tests.service.client import Client
 

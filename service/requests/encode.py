@@ -1,0 +1,149 @@
+"""From a job's outputs to the bytes of an answer, inside KServe's ForecastResponse."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from bundle.frequency import Frequency
+from service.arrays import Arrays
+from service.errors import InvalidInputError, ServiceError
+from service.failures import error_object
+from service.requests.attention import describe
+from service.requests.decode import Job
+from service.requests.inputs import Series
+from service.tensors import FORECAST, MARGIN
+from service.times.labels import write_labels
+
+Floats = NDArray[np.float32]
+
+_QUANTILES = "quantiles"
+
+
+def answer_bytes(job: Job, outputs: Arrays) -> int:
+    """At least how many bytes of numbers the answer will hold."""
+    size = sum(rows.nbytes for rows in outputs.values())
+    size += len(job.plan.quantiles) * outputs[FORECAST].nbytes
+    if job.plan.attention is not None:
+        # The map of an auto-correlation is made of a few lags.
+        channels = len(job.model.manifest.channels)
+        size += 4 * len(job.entries) * job.plan.attention.values(channels)
+    return size
+
+
+def encode(job: Job, outputs: Arrays) -> bytes:
+    """Write the answer.
+
+    Args:
+        job: The request.
+        outputs: `[windows, …]` by output name.
+
+    Raises:
+        ServiceError: no input has a forecast; it is the first input's error.
+    """
+    identifier = f"forecast-{secrets.token_hex(16)}"
+    quantiles: Floats | None = None
+    if job.plan.quantiles:
+        quantiles = job.model.intervals.quantiles(
+            job.history, outputs[FORECAST][:, : job.plan.horizon], job.plan.quantiles
+        )
+    answers: list[dict[str, Any]] = []
+    failures: list[ServiceError] = []
+    for index, entry in enumerate(job.entries):
+        answer = {"type": "time_series_forecast", "id": f"{identifier}-{index}"}
+        try:
+            content = _forecast(job, entry, outputs, quantiles, f"inputs[{index}]")
+            answers.append(answer | {"status": "completed", "content": [content], "error": None})
+        except ServiceError as error:
+            failures.append(error)
+            answers.append(
+                answer | {"status": "error", "content": [], "error": error_object(error)}
+            )
+    if len(failures) == len(answers):
+        raise failures[0]
+    response: dict[str, Any] = {
+        "id": identifier,
+        "created_at": int(time.time()),
+        "status": "partial" if failures else "completed",
+        "error": None,
+        "model": job.model.name,
+        "model_version": job.model.version,
+        "outputs": answers,
+    }
+    if job.metadata is not None:
+        response["metadata"] = orjson.Fragment(job.metadata)
+    return orjson.dumps(response, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def _forecast(
+    job: Job,
+    series: Series | ServiceError,
+    outputs: Arrays,
+    quantiles: Floats | None,
+    place: str,
+) -> dict[str, Any]:
+    if isinstance(series, ServiceError):
+        raise series
+    own = {name: rows[series.row] for name, rows in outputs.items()}
+    own[FORECAST] = own[FORECAST][: job.plan.horizon]
+    if quantiles is not None:
+        own[_QUANTILES] = quantiles[:, series.row]
+    if not all(np.isfinite(values).all() for values in own.values()):
+        raise InvalidInputError(
+            "the model's forecast of this series is not finite: its values are too far from those "
+            "it was trained on",
+            param=f"{place}.series",
+        )
+    frequency = job.model.manifest.step
+    answer: dict[str, Any] = {
+        "type": f"{'univariate' if series.univariate else 'multivariate'}_time_series",
+        "name": series.name,
+        "mean_forecast": _shaped(own[FORECAST], series),
+        "frequency": frequency.kserve,
+        "start_timestamp": "",
+    }
+    if frequency.multiple != 1:
+        answer["frequency_multiple"] = frequency.multiple
+    if Frequency.parse(frequency.kserve) != frequency:
+        answer["frequency_alias"] = str(frequency)
+    if series.timeline is not None:
+        times = write_labels(series.timeline, job.plan.horizon)
+        answer["start_timestamp"] = orjson.Fragment(times[1 : times.index(b'"', 2) + 1])
+        answer["timestamps"] = orjson.Fragment(times)
+    return answer | _notes(job, series, own)
+
+
+def _notes(job: Job, series: Series, own: Arrays) -> dict[str, Any]:
+    """What only some answers have."""
+    manifest = job.model.manifest
+    notes: dict[str, Any] = {}
+    if job.plan.quantiles:
+        notes["quantiles"] = {
+            str(level): _shaped(values, series)
+            for level, values in zip(job.plan.quantiles, own[_QUANTILES], strict=True)
+        }
+    if job.plan.passes > 1:
+        notes["rolled_from"] = manifest.horizon
+    if series.filled:
+        notes["filled"] = series.filled
+    if manifest.margin_bound is not None:
+        notes["ill_conditioned"] = bool(own[MARGIN] < manifest.margin_bound)
+    if series.columns is not None:
+        notes["channels"] = [manifest.channels[column] for column in series.columns]
+    if job.plan.attention is not None:
+        notes["attention"] = describe(
+            job.plan.attention, own, series.timeline, manifest, series.columns
+        )
+    return notes
+
+
+def _shaped(values: Floats, series: Series) -> Floats:
+    """Values `[steps, channels]` in the shape and order of the input's columns."""
+    if series.univariate:
+        return np.ascontiguousarray(values[:, 0])
+    return np.ascontiguousarray(values if series.columns is None else values[:, series.columns])

@@ -1,0 +1,212 @@
+"""The inputs of a request, read one by one into batch arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bundle.errors import TimestampError
+from bundle.manifest import Manifest
+from bundle.timestamps import check_years
+from service.errors import InvalidInputError, ServiceError
+from service.requests.missing import Filled, fill
+from service.requests.plan import Plan
+from service.requests.schemas import SeriesInput
+from service.requests.series import is_multivariate, read_values
+from service.times.frequency import check_frequency
+from service.times.timeline import Timeline
+from service.times.timestamps import read_timeline
+from service.times.zones import find_zone
+from service.validation import shown, validate
+
+
+@dataclass(frozen=True)
+class Series:
+    """One input that will be forecast.
+
+    Attributes:
+        name: As the request has it.
+        row: Its window in the batch arrays.
+        univariate: Whether it came, and is answered, as `[time]`.
+        columns: The model's channel of each of its columns, if not in the model's order.
+        timeline: When its steps are, if it said so.
+        filled: How many missing values were filled in its window, by channel.
+    """
+
+    name: str
+    row: int
+    univariate: bool
+    columns: list[int] | None
+    timeline: Timeline | None
+    filled: Filled
+
+
+class Inputs:
+    """Reads inputs into the rows of arrays.
+
+    Args:
+        manifest: The model's.
+        plan: What the request asks for.
+        count: Inputs of the request.
+    """
+
+    def __init__(self, manifest: Manifest, plan: Plan, count: int) -> None:
+        self._manifest = manifest
+        self._plan = plan
+        self._frequency = manifest.step
+        self._names: set[str] = set()
+        self._history = np.empty((count, manifest.context, len(manifest.channels)), np.float32)
+        self._steps = manifest.context + plan.passes * manifest.horizon
+        self._calendar: NDArray[np.float32] | None = None
+        if manifest.calendar is not None:
+            features = len(manifest.calendar.features)
+            self._calendar = np.empty((count, self._steps, features), np.float32)
+
+    def read(
+        self, inputs: list[Any]
+    ) -> tuple[list[Series | ServiceError], NDArray[np.float32], NDArray[np.float32] | None]:
+        """Read them all; a bad one does not sink the others.
+
+        Returns:
+            Every input or why it could not be read; and of the windows of those that were, the
+            history `[windows, context, channels]` and the calendar features of the history and of
+            all steps that follow `[windows, context + passes * horizon, features]`, if the model
+            reads them.
+        """
+        entries: list[Series | ServiceError] = []
+        windows = 0
+        for index, raw in enumerate(inputs):
+            try:
+                entries.append(self._read(raw, index, windows))
+                windows += 1
+            except ServiceError as error:
+                entries.append(error)
+        calendar = None if self._calendar is None else self._calendar[:windows]
+        return entries, self._history[:windows], calendar
+
+    def _read(self, raw: object, index: int, row: int) -> Series:
+        place = f"inputs[{index}]"
+        entry = validate(SeriesInput, raw, place)
+        name = self._claim_name(entry.name, index)
+        if entry.frequency is not None:
+            check_frequency(entry.frequency, self._frequency, f"{place}.frequency")
+        if entry.frequency_multiple not in (None, self._frequency.multiple):
+            raise InvalidInputError(
+                f"expected the model's, {self._frequency.multiple} (frequency {self._frequency}), "
+                f"got {shown(entry.frequency_multiple)}",
+                param=f"{place}.frequency_multiple",
+            )
+        columns = self._columns(entry.channels, f"{place}.channels")
+        filled = self._read_history(entry, columns, row, place)
+        timeline = self._read_times(entry, row, place)
+        return Series(name, row, not is_multivariate(entry.series), columns, timeline, filled)
+
+    def _claim_name(self, given: str | None, index: int) -> str:
+        name = f"series-{index}" if given is None else given
+        if name in self._names:
+            raise InvalidInputError(
+                f"expected a name that no other input has, got {shown(name)}",
+                param=f"inputs[{index}].name",
+            )
+        self._names.add(name)
+        return name
+
+    def _columns(self, names: list[str] | None, place: str) -> list[int] | None:
+        channels = self._manifest.channels
+        if names is None or tuple(names) == channels:
+            return None
+        for index, name in enumerate(names):
+            if name not in channels:
+                raise InvalidInputError(
+                    f"expected a channel of the model ({', '.join(channels)}), got {shown(name)}",
+                    param=f"{place}[{index}]",
+                )
+            if name in names[:index]:
+                raise InvalidInputError(f"{name!r} is named twice", param=f"{place}[{index}]")
+        if missing := [name for name in channels if name not in names]:
+            raise InvalidInputError(
+                f"the model needs every channel; missing: {', '.join(missing)}", param=place
+            )
+        return [channels.index(name) for name in names]
+
+    def _read_history(
+        self, entry: SeriesInput, columns: list[int] | None, row: int, place: str
+    ) -> Filled:
+        context = self._manifest.context
+        _check_type(entry, place)
+        names = self._manifest.channels if columns is None else entry.channels or ()
+        place = f"{place}.series"
+        gaps = self._plan.missing != "error"
+        values = read_values(entry.series, names, place, gaps=gaps)
+        if len(values) < context:
+            raise InvalidInputError(
+                f"expected at least {context} rows, the model's context, got {len(values)}",
+                param=place,
+            )
+        filled: Filled = {}
+        if gaps:
+            nested = is_multivariate(entry.series)
+            filled = fill(
+                values,
+                self._plan.missing,
+                context,
+                names,
+                lambda at, column: f"{place}[{at}]" + (f"[{column}]" if nested else ""),
+            )
+        window = self._history[row]
+        if columns is None:
+            window[:] = values[-context:]
+        else:
+            window[:, columns] = values[-context:]
+        return filled
+
+    def _read_times(self, entry: SeriesInput, row: int, place: str) -> Timeline | None:
+        """When its steps are; their calendar features go into the arrays."""
+        manifest = self._manifest
+        zone = None
+        if entry.time_zone is not None:
+            zone = find_zone(entry.time_zone, f"{place}.time_zone")
+        timeline = read_timeline(
+            entry.start_timestamp,
+            entry.timestamps,
+            zone,
+            self._frequency,
+            len(entry.series),
+            place,
+        )
+        if timeline is None:
+            if manifest.calendar is not None:
+                raise InvalidInputError(
+                    f"required: {manifest.name} uses calendar features",
+                    param=f"{place}.start_timestamp",
+                )
+            return None
+        try:
+            if manifest.calendar is None and zone is None:
+                # Times follow each other: the last one tells whether all can be written.
+                check_years(timeline.read(max(self._plan.horizon, manifest.horizon) - 1, 1)[0])
+                return timeline
+            walls, _ = timeline.read(-manifest.context, self._steps)
+            check_years(walls)
+        except TimestampError as error:
+            field = "start_timestamp" if entry.timestamps is None else "timestamps"
+            raise InvalidInputError(str(error), param=f"{place}.{field}") from None
+        if manifest.calendar is not None and self._calendar is not None:
+            self._calendar[row] = manifest.calendar.encode(walls)
+        return timeline
+
+
+def _check_type(entry: SeriesInput, place: str) -> None:
+    if entry.type is None or not len(entry.series):
+        return
+    found = "multivariate" if is_multivariate(entry.series) else "univariate"
+    if entry.type != f"{found}_time_series":
+        form = "[time][channel]" if found == "univariate" else "[time]"
+        raise InvalidInputError(
+            f"series is {'[time]' if found == 'univariate' else '[time][channel]'}, and "
+            f"{entry.type} is {form}",
+            param=f"{place}.type",
+        )

@@ -1,0 +1,1 @@
+"""Several processes as one server: what watches over them, and what each says of itself."""

@@ -1,0 +1,1 @@
+"""What a server tells of its work, besides its metrics: logs, statistics, traces."""

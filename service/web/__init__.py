@@ -1,0 +1,1 @@
+"""Around the doors: sockets, connections, keys, and what happens to every request."""

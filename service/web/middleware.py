@@ -1,0 +1,226 @@
+"""Around every request: its id, its log line, its metrics, its trace, and the last resort."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import secrets
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+import orjson
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from service.arrays import Arrays
+from service.batching.work import Work
+from service.errors import NotReadyError
+from service.failures import error_body, error_fields, error_object, status_of
+from service.metrics import Metrics
+from service.telemetry import logs
+from service.telemetry.statistics import RequestStage
+from service.telemetry.tracing import Trace, Tracer
+
+_logger = logging.getLogger("foretell.access")
+
+_REQUEST_ID = re.compile(rb"[!-~]{1,128}")
+# W3C Trace Context: version, trace id, parent id, flags.
+_TRACEPARENT = re.compile(rb"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}.*")
+_QUIET = {"/healthz", "/readyz", "/metrics", "/v2/health/live", "/v2/health/ready"}
+
+
+@dataclass(slots=True)
+class Exchange:
+    """What is known of a request while it is answered.
+
+    Attributes:
+        request_id: The caller's, if it is printable ASCII of at most 128 characters, or a new one.
+        metrics: Where its stages are counted.
+        trace_id: Of its trace, or else of the caller's `traceparent`, if it sent one.
+        trace: Its trace, if requests are traced.
+        model: The model that answers, once known; a bounded set of names, for metrics.
+        version: The model's version, likewise.
+        windows: Histories that are forecast, once known.
+    """
+
+    request_id: str
+    metrics: Metrics
+    trace_id: str | None = None
+    trace: Trace | None = None
+    model: str = ""
+    version: str = ""
+    windows: int = 0
+
+    def answered_by(self, model: str, version: str) -> None:
+        """The request is for this model."""
+        self.model, self.version = model, version
+
+    def stage(self, name: RequestStage) -> Stage:
+        """Time a stage of the answer, within `with`; one that fails is not counted."""
+        return Stage(self, name)
+
+    def ran(self, future: Future[Arrays]) -> None:
+        """Count what work that is done went through, and tell the trace."""
+        if not isinstance(future, Work):
+            return
+        statistics = self.metrics.statistics
+        waited, run = future.began - future.submitted, future.ended - future.began
+        statistics.staged("queue", self.model, self.version, waited)
+        statistics.staged("run", self.model, self.version, run)
+        if self.trace is None:
+            return
+        # The batcher's clock does not say what time it is.
+        offset = time.time_ns() - time.monotonic_ns()
+        submitted, began, ended = (
+            offset + round(moment * 1e9)
+            for moment in (future.submitted, future.began, future.ended)
+        )
+        self.trace.stage("queue", submitted, began, self.attributes)
+        self.trace.stage("run", began, ended, {**self.attributes, "foretell.batch": future.batch})
+
+    @property
+    def attributes(self) -> dict[str, str | int]:
+        """What spans say of it."""
+        return {
+            "foretell.model": self.model,
+            "foretell.version": self.version,
+            "foretell.windows": self.windows,
+        }
+
+
+class Stage:
+    """A stage of an answer; see `Exchange.stage`."""
+
+    __slots__ = ("_began", "_exchange", "_name", "_started")
+
+    def __init__(self, exchange: Exchange, name: RequestStage) -> None:
+        self._exchange = exchange
+        self._name = name
+
+    def __enter__(self) -> None:
+        self._began, self._started = time.time_ns(), time.perf_counter_ns()
+
+    def __exit__(self, failure: type[BaseException] | None, *_: object) -> None:
+        if failure is not None:
+            return
+        took = time.perf_counter_ns() - self._started
+        exchange = self._exchange
+        key = (exchange.model, exchange.version)
+        exchange.metrics.staged(self._name, *key, took / 1e9)
+        exchange.metrics.statistics.staged(self._name, *key, took / 1e9)
+        if exchange.trace is not None:
+            began = self._began
+            exchange.trace.stage(self._name, began, began + took, exchange.attributes)
+
+
+def exchange_of(scope: Scope) -> Exchange:
+    """The exchange a request belongs to."""
+    exchange: Exchange = scope["state"]["exchange"]
+    return exchange
+
+
+class Observed:
+    """ASGI middleware that identifies, counts, logs and traces requests.
+
+    Args:
+        app: Answers them.
+        metrics: Where they are counted.
+        tracer: Begins their traces, if requests are traced.
+    """
+
+    def __init__(self, app: ASGIApp, metrics: Metrics, tracer: Tracer | None = None) -> None:
+        self._app = app
+        self._metrics = metrics
+        self._tracer = tracer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        exchange = self._exchange(scope)
+        scope.setdefault("state", {})["exchange"] = exchange
+        logs.request_id.set(exchange.request_id)
+        header = (b"x-request-id", exchange.request_id.encode())
+        self._metrics.began()
+        started = time.perf_counter()
+        status = 0
+
+        async def send_identified(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message.get("headers", ()), header]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_identified)
+        except asyncio.CancelledError:
+            # The grace period is over. A request that was answered in part can only be cut off.
+            if status:
+                raise
+            stopped = NotReadyError("the server stopped before the answer was ready")
+            self._metrics.rejected(stopped.type)
+            body = error_body(scope["path"], error_object(stopped))
+            await _send_error(send_identified, status_of(stopped), body)
+        except Exception:
+            _logger.exception("a request failed for a reason nobody foresaw")
+            if not status:
+                failed = error_fields(500, "internal_error", "the server failed; its log says why")
+                await _send_error(send_identified, 500, error_body(scope["path"], failed))
+        finally:
+            self._record(scope, exchange, status, time.perf_counter() - started)
+
+    def _exchange(self, scope: Scope) -> Exchange:
+        given: dict[bytes, bytes] = dict(scope["headers"])
+        request_id = given.get(b"x-request-id", b"")
+        made = not _REQUEST_ID.fullmatch(request_id)
+        exchange = Exchange(secrets.token_hex(16) if made else request_id.decode(), self._metrics)
+        if self._tracer is not None:
+            names = (b"traceparent", b"tracestate")
+            carrier = {n.decode(): given[n].decode("latin-1") for n in names if n in given}
+            exchange.trace = self._tracer.begin(carrier, time.time_ns())
+            exchange.trace_id = exchange.trace.trace_id
+        elif (parent := given.get(b"traceparent")) and (found := _TRACEPARENT.fullmatch(parent)):
+            exchange.trace_id = found[1].decode()
+        return exchange
+
+    def _record(self, scope: Scope, exchange: Exchange, status: int, seconds: float) -> None:
+        route = getattr(scope.get("route"), "path", "unmatched")
+        self._metrics.answered(route, exchange.model, status, seconds)
+        if exchange.model:
+            self._metrics.statistics.answered(
+                exchange.model,
+                exchange.version,
+                exchange.windows,
+                seconds,
+                succeeded=status == HTTPStatus.OK,
+            )
+        if exchange.trace is not None:
+            exchange.trace.end(scope["method"], route, status, exchange.attributes)
+        level = logging.DEBUG if route in _QUIET else logging.INFO
+        if _logger.isEnabledFor(level):
+            fields = {
+                "method": scope["method"],
+                "path": scope["path"][:200],
+                "status": status,
+                "milliseconds": round(seconds * 1000, 3),
+                "model": exchange.model,
+            }
+            if exchange.trace_id is not None:
+                fields["trace_id"] = exchange.trace_id
+            extra = {"fields": fields}
+            # Where it was logged is known; finding it out takes longer than all the rest.
+            line = _logger.makeRecord(_logger.name, level, "", 0, "request", (), None, extra=extra)
+            _logger.handle(line)
+
+
+async def _send_error(send: Send, status: int, error: Mapping[str, Any]) -> None:
+    body = orjson.dumps(error)
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

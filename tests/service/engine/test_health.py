@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from service.engine.health import Health
+from service.errors import ModelFailedError
+
+
+class SelfTest:
+    """A self-test that passes or fails as told.
+
+    Attributes:
+        outcomes: What is to come; `None` passes. The last one is repeated.
+        ran: Released once for every run.
+    """
+
+    def __init__(self, *outcomes: str | None) -> None:
+        self.outcomes = list(outcomes)
+        self.ran = threading.Semaphore(0)
+        self.thread: threading.Thread | None = None
+
+    def __call__(self) -> None:
+        self.thread = threading.current_thread()
+        outcome = self.outcomes.pop(0) if len(self.outcomes) > 1 else self.outcomes[0]
+        self.ran.release()
+        if outcome is not None:
+            raise ModelFailedError(outcome)
+
+    def finished(self) -> None:
+        """Wait for the thread of the tests to end."""
+        assert self.ran.acquire(timeout=30)
+        assert self.thread is not None
+        self.thread.join(30)
+        assert not self.thread.is_alive()
+
+
+ERROR = ModelFailedError("a run failed")
+
+
+@pytest.fixture
+def made() -> Iterator[list[Health]]:
+    made: list[Health] = []
+    yield made
+    for health in made:
+        health.close()
+
+
+def test_histories_that_fail_do_not_take_a_model_down(made: list[Health]) -> None:
+    test = SelfTest(None)
+    health = Health("one@1", test, first_seconds=0)
+    for _ in range(3):
+        health.failed(ERROR, fatal=False)
+    test.finished()
+    assert health.failure is None
+
+
+def test_failures_between_successes_are_no_suspicion() -> None:
+    test = SelfTest("never asked")
+    health = Health("one@1", test)
+    for _ in range(10):
+        health.failed(ERROR, fatal=False)
+        health.failed(ERROR, fatal=False)
+        health.succeeded()
+    assert test.thread is None
+
+
+def test_a_model_that_fails_its_test_is_down_until_it_passes(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    test = SelfTest("wrong forecasts", "still wrong", None)
+    health = Health("one@1", test, first_seconds=0)
+    for _ in range(5):
+        health.failed(ERROR, fatal=False)
+    test.finished()
+    assert health.failure is None
+    said = [record.getMessage() for record in caplog.records]
+    assert said == ["one@1 has failed: wrong forecasts", "one@1 works again"]
+
+
+def test_the_reason_is_told_while_it_is_down(made: list[Health]) -> None:
+    test = SelfTest("wrong forecasts")
+    health = Health("one@1", test, first_seconds=3600)
+    made.append(health)
+    for _ in range(3):
+        health.failed(ERROR, fatal=False)
+    assert test.ran.acquire(timeout=30)
+    health.close()
+    assert test.thread is not None
+    test.thread.join(30)
+    assert health.failure == "wrong forecasts"
+
+
+def test_a_lost_device_is_down_at_once(made: list[Health]) -> None:
+    test = SelfTest(None)
+    health = Health("one@1", test, first_seconds=3600)
+    made.append(health)
+    lost = ModelFailedError("onnxruntime could not run the model")
+    lost.__cause__ = RuntimeError("CUDA failure 700")
+    health.failed(lost, fatal=True)
+    assert health.failure == "onnxruntime could not run the model: CUDA failure 700"
+    assert not test.ran.acquire(blocking=False)
+
+
+def test_it_is_not_tested_for_ever(caplog: pytest.LogCaptureFixture) -> None:
+    test = SelfTest("broken")
+    health = Health("one@1", test, first_seconds=0)
+    health.failed(ERROR, fatal=True)
+    test.finished()
+    assert health.failure == "broken"
+    assert "tested no more" in caplog.text
+    health.failed(ERROR, fatal=True)
+    assert not any(thread.name == "test-one@1" for thread in threading.enumerate())
+
+
+@pytest.mark.parametrize("fatal", [True, False])
+def test_without_a_thread_the_next_failure_tries_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fatal: bool
+) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    test = SelfTest("broken", None)
+    health = Health("one@1", test, first_seconds=0)
+    with monkeypatch.context() as full:
+        full.setattr(threading.Thread, "start", refuse)
+        for _ in range(3):
+            health.failed(ERROR, fatal=fatal)
+    assert "one@1 cannot be tested: can't start new thread" in caplog.text
+    assert health.failure is None
+    health.failed(ERROR, fatal=fatal)
+    test.finished()
+    assert "one@1 works again" in caplog.text
+    assert health.failure is None

@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bundle import layout
+from bundle.calibration import Calibration, order_statistics, stored_levels
+from bundle.errors import BundleError
+from bundle.manifest import CalibrationReport, Manifest, Scaler
+from service.engine.intervals import Intervals
+from service.errors import InvalidInputError, NotSupportedError, ServiceError
+from service.model import Model
+from tests.service.bundles import Spec, rewrite_manifest, write_bundle
+
+HORIZON, CONTEXT, CHANNELS = 3, 8, 2
+WINDOWS = (199, 99)
+STEPS = HORIZON * len(WINDOWS)
+LEVELS = stored_levels(WINDOWS)
+ERRORS = np.random.default_rng(2).gamma(2.0, size=(199, STEPS, CHANNELS)).astype(np.float32) - 1.5
+CALIBRATION = Calibration(LEVELS, order_statistics(ERRORS, LEVELS))
+MANIFEST = Manifest.model_construct(
+    name="weather",
+    horizon=HORIZON,
+    scaler=Scaler(mean=(0.0, 0.0), std=(1.0, 20.0)),
+    calibration=CalibrationReport(
+        floor=0.1, steps=STEPS, windows=WINDOWS, disjoint=(66, 33), coverage=()
+    ),
+)
+INTERVALS = Intervals(MANIFEST, CALIBRATION)
+BARE = Intervals(MANIFEST.model_copy(update={"calibration": None}), None)
+
+
+def inputs(windows: int = 5, horizon: int = HORIZON, seed: int = 0) -> tuple[np.ndarray, ...]:
+    random = np.random.default_rng(seed)
+    history = random.normal(size=(windows, CONTEXT, CHANNELS)).astype(np.float32)
+    forecast = random.normal(size=(windows, horizon, CHANNELS)).astype(np.float32)
+    return history, forecast
+
+
+def refusal(intervals: Intervals, levels: list[float], horizon: int) -> ServiceError:
+    with pytest.raises(ServiceError) as raised:
+        intervals.check(levels, horizon, "options.quantiles")
+    return raised.value
+
+
+def test_a_bundle_without_calibration() -> None:
+    assert (INTERVALS.steps, BARE.steps) == (6, 0)
+    error = refusal(BARE, [0.5], 1)
+    assert isinstance(error, NotSupportedError)
+    assert error.param == "options.quantiles"
+    assert "weather has no quantiles: it was exported without validation data" in error.message
+
+
+def test_steps_that_were_not_calibrated() -> None:
+    INTERVALS.check([0.5], STEPS, "options.quantiles")
+    error = refusal(INTERVALS, [0.5], STEPS + 1)
+    assert isinstance(error, NotSupportedError)
+    assert error.param == "options.quantiles"
+    assert "calibrated for at most 6 steps, got a horizon of 7" in error.message
+
+
+@pytest.mark.parametrize("level", [0.0, 1.0, -0.1, 1.1, float("nan"), float("inf")])
+def test_levels_that_are_none(level: float) -> None:
+    error = refusal(INTERVALS, [0.5, level], 1)
+    assert isinstance(error, InvalidInputError)
+    assert error.param == "options.quantiles[1]"
+    assert "between 0 and 1" in error.message
+
+
+@pytest.mark.parametrize(
+    ("horizon", "lowest", "windows"), [(1, 1 / 200, 199), (3, 1 / 200, 199), (4, 0.01, 99)]
+)
+def test_levels_that_the_calibration_does_not_bear(
+    horizon: int, lowest: float, windows: int
+) -> None:
+    INTERVALS.check([lowest, windows / (windows + 1)], horizon, "quantiles")
+    for level in (lowest * 0.999, 1 - lowest * 0.999):
+        error = refusal(INTERVALS, [0.5, 0.1, level], horizon)
+        assert isinstance(error, InvalidInputError)
+        assert error.param == "options.quantiles[2]"
+        assert f"between {lowest:.3g} and {1 - lowest:.6g}" in error.message
+        assert f"{windows} validation windows" in error.message
+
+
+@pytest.mark.parametrize("horizon", [1, 3, 6])
+def test_quantiles_are_the_forecast_and_scaled_offsets(horizon: int) -> None:
+    history, forecast = inputs(horizon=horizon)
+    levels = [0.9, 0.1, 0.5]
+    found = INTERVALS.quantiles(history, forecast, levels)
+    assert found.shape == (3, 5, horizon, CHANNELS)
+    assert found.dtype == np.float32
+    scale = np.maximum(history.astype(float).std(axis=1), [0.1, 2.0])
+    for row, level in zip(found, levels, strict=True):
+        (place,) = np.flatnonzero(level == LEVELS)
+        expected = forecast + scale[:, None] * CALIBRATION.offsets[place, :horizon]
+        np.testing.assert_allclose(row, expected, rtol=1e-6, atol=1e-6)
+
+
+def test_a_window_is_answered_as_it_is_alone() -> None:
+    history, forecast = inputs(windows=7)
+    together = INTERVALS.quantiles(history, forecast, [0.2, 0.7])
+    for row in range(7):
+        one = slice(row, row + 1)
+        alone = INTERVALS.quantiles(history[one], forecast[one], [0.2, 0.7])
+        np.testing.assert_array_equal(together[:, one], alone)
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    st.lists(st.floats(0.005, 0.995), min_size=2, max_size=12),
+    st.integers(0, 2**32),
+    st.sampled_from([1e-30, 1e-3, 1.0, 1e6, 1e30]),
+)
+def test_quantiles_never_cross(levels: list[float], seed: int, size: float) -> None:
+    history, forecast = (part * np.float32(size) for part in inputs(2, STEPS, seed))
+    found = INTERVALS.quantiles(history, forecast, levels)
+    ordered = found[np.argsort(levels, kind="stable")]
+    assert np.all(np.diff(ordered, axis=0) >= 0)
+
+
+def test_quantiles_follow_the_units() -> None:
+    history, forecast = inputs()
+    levels = [0.05, 0.5, 0.95]
+    expected = 8 * INTERVALS.quantiles(history, forecast, levels) + 16
+    scaler = Scaler(mean=(0.0, 0.0), std=(8.0, 160.0))
+    others = Intervals(MANIFEST.model_copy(update={"scaler": scaler}), CALIBRATION)
+    found = others.quantiles(8 * history + 16, 8 * forecast + 16, levels)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_a_constant_history_has_intervals() -> None:
+    history = np.full((1, CONTEXT, CHANNELS), 7, np.float32)
+    low, high = INTERVALS.quantiles(history, history[:, :HORIZON], [0.1, 0.9])
+    offsets = CALIBRATION.at(np.array([0.1, 0.9]), HORIZON)
+    expected = (offsets[1] - offsets[0]) * [0.1, 2.0]
+    np.testing.assert_allclose((high - low)[0], expected, rtol=1e-5)
+
+
+def test_what_float32_cannot_hold_is_not_finite() -> None:
+    largest = np.finfo(np.float32).max
+    history, forecast = inputs()
+    history[0] *= largest / np.abs(history[0]).max()
+    forecast[0] = largest
+    found = INTERVALS.quantiles(history, forecast, [0.9, 0.95])
+    assert not np.isfinite(found[:, 0]).all()
+    assert np.isfinite(found[:, 1:]).all()
+
+
+def test_a_model_has_those_of_its_bundle(
+    open_model: Callable[[Path], Model], tmp_path: Path
+) -> None:
+    assert open_model(write_bundle(tmp_path, Spec(name="bare"))).intervals.steps == 0
+    spec = Spec(calibrated=2)
+    folder = write_bundle(tmp_path, spec)
+    assert open_model(folder).intervals.steps == 8
+    (folder / layout.CALIBRATION).write_bytes(b"PK")
+    with pytest.raises(BundleError, match=r"calibration\.npz: sha256 differs"):
+        open_model(folder)
+    rewrite_manifest(folder, spec)
+    with pytest.raises(BundleError, match=r"calibration\.npz: cannot be read"):
+        open_model(folder)

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bundle import layout
+from service.engine.memory import (
+    Leftover,
+    Memory,
+    bundle_bytes,
+    container_limit,
+    resident_bytes,
+    return_free_memory,
+)
+from service.errors import LoadFailedError
+
+MIB = 1024 * 1024
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A bundle of two graphs of 1 MiB each, and weights of 2 MiB."""
+    for name, size in (
+        (layout.FORECAST_GRAPH, 1),
+        (layout.EXPLAIN_GRAPH, 1),
+        (layout.WEIGHTS, 2),
+        (layout.PROBES, 5),
+    ):
+        (tmp_path / name).write_bytes(bytes(size * MIB))
+    return tmp_path
+
+
+def test_each_graph_holds_the_weights(folder: Path) -> None:
+    assert bundle_bytes(folder) == 6 * MIB
+
+
+def test_refuses_what_does_not_fit(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.engine.memory.resident_bytes", lambda: 100 * MIB)
+    Memory(106 * MIB).check(folder)
+    Memory(None).check(folder)
+    with pytest.raises(
+        LoadFailedError, match=r"about 6 MiB of memory; the process holds 100 MiB of the 105 MiB"
+    ):
+        Memory(105 * MIB).check(folder)
+
+
+def test_knows_what_the_process_holds() -> None:
+    before = resident_bytes()
+    held = np.ones(64 * MIB, np.uint8)
+    grown = resident_bytes() - before
+    assert 60 * MIB < grown < 80 * MIB
+    del held
+    return_free_memory()
+    assert resident_bytes() - before < 30 * MIB
+
+
+def test_what_is_left_over_is_returned_when_there_is_more_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sizes = iter([100, 90, 91, 200, 150, 152])
+    returned: list[int] = []
+    monkeypatch.setattr("service.engine.memory.resident_bytes", lambda: next(sizes))
+    monkeypatch.setattr("service.engine.memory.return_free_memory", lambda: returned.append(1))
+    leftover = Leftover()
+    for times in (1, 1, 2, 2):
+        leftover.give_back()
+        assert len(returned) == times
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "limit"),
+    [
+        ("memory.max", "1000\n", 500),
+        ("memory.max", "max\n", None),
+        ("memory/memory.limit_in_bytes", "3000", 1500),
+        ("memory/memory.limit_in_bytes", "9223372036854771712", None),
+        ("cpu.max", "max 100000", None),
+    ],
+)
+def test_the_limit_of_the_container_is_shared(
+    tmp_path: Path, file: str, content: str, limit: int | None
+) -> None:
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    (tmp_path / file).write_text(content)
+    assert container_limit(2, tmp_path) == limit

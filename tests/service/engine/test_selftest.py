@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bundle import layout, manifest
+from bundle.errors import BundleError
+from service.arrays import Arrays
+from service.engine.selftest import SelfTest
+from service.errors import ModelFailedError
+from tests.service.bundles import Spec, write_bundle
+
+SPEC = Spec()
+
+
+class Repeats:
+    """A session that does what the graph of `SPEC` does.
+
+    Attributes:
+        runs: Worker and number of windows of every run.
+        factor: On its forecasts.
+        steps: Of its forecasts.
+    """
+
+    graph = Path("forecast.onnx")
+    provider = "a provider"
+
+    def __init__(self, factor: float = 1, steps: int = SPEC.horizon) -> None:
+        self.runs: list[tuple[int, int]] = []
+        self.factor = factor
+        self.steps = steps
+
+    def run(self, feeds: Arrays, worker: int = 0) -> Arrays:
+        self.runs.append((worker, len(feeds["history"])))
+        forecast = SPEC.forecast(feeds["history"])[:, : self.steps]
+        return {"forecast": forecast * np.float32(self.factor)}
+
+
+def self_test(folder: Path, max_batch: int = 8) -> SelfTest:
+    bundle = write_bundle(folder, SPEC)
+    return SelfTest(bundle, manifest.read(bundle), max_batch)
+
+
+@pytest.mark.parametrize(
+    ("max_batch", "windows"), [(8, [3, 1]), (3, [3, 1]), (2, [2, 1, 1]), (1, [1, 1, 1, 1])]
+)
+def test_replays_all_probes_and_one_alone(
+    tmp_path: Path, max_batch: int, windows: list[int]
+) -> None:
+    session = Repeats()
+    self_test(tmp_path, max_batch).replay(session, 2)
+    assert session.runs == [(2, count) for count in windows]
+
+
+def test_other_forecasts_are_refused(tmp_path: Path) -> None:
+    test = self_test(tmp_path)
+    test.replay(Repeats(factor=1 + 1e-6))
+    with pytest.raises(BundleError, match=r"forecasts on a provider differ from .* by 0\.0\d+, ov"):
+        test.replay(Repeats(factor=1.02))
+    with pytest.raises(BundleError, match="differ"):
+        test.replay(Repeats(factor=np.nan))
+    with pytest.raises(BundleError, match=r"forecasts probes as \(3, 3, 1\), not \(3, 4, 1\)"):
+        test.replay(Repeats(steps=3))
+
+
+def test_a_session_that_fails_is_refused_with_its_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = Repeats()
+
+    def fail(feeds: Arrays, worker: int = 0) -> Arrays:
+        raise ModelFailedError("it could not run") from RuntimeError("out of memory")
+
+    monkeypatch.setattr(session, "run", fail)
+    with pytest.raises(BundleError, match=r"forecast\.onnx: probes: out of memory"):
+        self_test(tmp_path).replay(session)
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut short", b"[1, 2]"])
+def test_probes_that_cannot_be_read(tmp_path: Path, content: bytes) -> None:
+    bundle = write_bundle(tmp_path, SPEC)
+    (bundle / layout.PROBES).write_bytes(content)
+    with pytest.raises(BundleError, match=r"probes\.npz"):
+        SelfTest(bundle, manifest.read(bundle), 8)

@@ -1,0 +1,235 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+from uvicorn.server import ServerState
+
+from service.metrics import Metrics
+from service.web.connections import Connection, Limits
+from tests.service.bundles import Spec, write_bundle
+from tests.service.process import Server
+
+
+class Wire(asyncio.Transport):
+    """Keeps what is written to it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = b""
+        self._closed = False
+
+    def write(self, data: Any) -> None:
+        self.written += data
+
+    def close(self) -> None:
+        self._closed = True
+
+    def is_closing(self) -> bool:
+        return self._closed
+
+
+async def no_content(scope: Any, receive: Any, send: Any) -> None:
+    """An application that has nothing to say."""
+    await send({"type": "http.response.start", "status": 204, "headers": []})
+    await send({"type": "http.response.body", "body": b""})
+
+
+REQUEST = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+def until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("models")
+    write_bundle(folder, Spec())
+    settings = {"header_timeout_seconds": 0.2, "max_connections": 8, "max_body_bytes": 1000}
+    with Server(folder, folder.with_name("connections.log"), **settings) as server:
+        yield server
+
+
+@pytest.fixture
+def connect(server: Server) -> Iterator[Callable[[], socket.socket]]:
+    url = httpx.URL(server.url)
+    with ExitStack() as stack:
+
+        def open_one() -> socket.socket:
+            connection = socket.create_connection((url.host, url.port), timeout=60)
+            return stack.enter_context(closing(connection))
+
+        yield open_one
+
+
+def is_over(connection: socket.socket) -> bool:
+    """Waits for the end of a connection; False if it brings anything else."""
+    try:
+        return connection.recv(1000) == b""
+    except ConnectionResetError:
+        return True
+
+
+def answer(connection: socket.socket) -> bytes:
+    """One answer, whose body is a JSON object."""
+    received = b""
+    while not received.endswith(b"}"):
+        part = connection.recv(1000)
+        assert part
+        received += part
+    return received
+
+
+def takes(connection: socket.socket, data: bytes) -> bool:
+    """Whether the other end still takes something."""
+    try:
+        connection.sendall(data)
+    except OSError:
+        return False
+    return True
+
+
+def cut_off(server: Server, reason: str) -> float:
+    return server.metric(f'foretell_connections_cut_off_total{{reason="{reason}"}}')
+
+
+Connect = Callable[[], socket.socket]
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET", b"GET /healthz HTTP/1.1\r\nHost: x\r\nA: b"])
+def test_headers_that_never_come(server: Server, connect: Connect, sent: bytes) -> None:
+    before = cut_off(server, "slow_request")
+    silent = connect()
+    silent.sendall(sent)
+    assert is_over(silent)
+    until(lambda: cut_off(server, "slow_request") == before + 1)
+
+
+@pytest.mark.parametrize(
+    ("begin", "drop"),
+    [
+        (b"GET /healthz HTTP/1.1\r\nA: ", b"x"),
+        (b"", b"\r\n"),
+        # Answered, but never ends.
+        (b"POST /forecast HTTP/1.1\r\nHost: x\r\nContent-Length: 9999\r\n\r\n", b"x"),
+    ],
+)
+def test_requests_that_come_in_drops(
+    server: Server, connect: Connect, begin: bytes, drop: bytes
+) -> None:
+    slow = connect()
+    slow.sendall(begin)
+
+    def drips() -> bool:
+        time.sleep(0.02)
+        return takes(slow, drop)
+
+    until(lambda: not drips())
+    assert httpx.get(f"{server.url}/healthz").status_code == 200
+
+
+def test_a_connection_between_requests_is_kept(connect: Connect) -> None:
+    idle, silent = connect(), connect()
+    for _ in range(2):
+        idle.sendall(REQUEST)
+        assert answer(idle).startswith(b"HTTP/1.1 200 ")
+        if silent.fileno() >= 0:
+            assert is_over(silent)
+            silent.close()
+
+
+def test_headers_without_end(server: Server, connect: Connect) -> None:
+    before = cut_off(server, "headers")
+    endless = connect()
+    endless.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n")
+    until(lambda: not takes(endless, b"A: " + b"x" * 50_000 + b"\r\n"))
+    until(lambda: cut_off(server, "headers") == before + 1)
+
+
+@pytest.mark.parametrize(
+    ("begin", "kind"),
+    [
+        (b"POST /v2/models/repeat/infer?a=b HTTP/1.1\r\nA: ", str),
+        # Nor does the path have to be whole.
+        (b"GET /v2/models/", str),
+        (b"GET /healthz HTTP/1.1\r\n\r\nGET /v2 HTTP/1.1\r\nA: ", str),
+        (b"GET /v2 HTTP/1.1\r\n\r\nPOST /forecast HTTP/1.1\r\nA: ", dict),
+        (b"POST /forecast HTTP/1.1\r\nA: ", dict),
+    ],
+)
+def test_too_many_headers_are_told_as_the_path_has_it(begin: bytes, kind: type) -> None:
+    wire = Wire()
+
+    async def send() -> bytes:
+        config = uvicorn.Config(no_content, log_config=None)
+        connection = Connection(Limits(8, 60), Metrics(), config, ServerState(), {})
+        connection.connection_made(wire)
+        connection.data_received(begin)
+        while connection.tasks:
+            await asyncio.sleep(0)
+        wire.written = b""
+        connection.data_received(b"x" * (64 * 1024 + 1))
+        return wire.written
+
+    head, _, body = asyncio.run(send()).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 431 ")
+    error = json.loads(body)["error"]
+    assert isinstance(error, kind)
+    assert "at most 65536 bytes of headers" in (error if kind is str else error["message"])
+    assert wire.is_closing()
+
+
+def test_more_connections_than_allowed(server: Server, connect: Connect) -> None:
+    busy = [connect() for _ in range(7)]
+    for connection in busy:
+        connection.sendall(b"POST /forecast HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{")
+    until(lambda: server.metric("foretell_requests_in_flight") == 8)
+    last = connect()
+    last.sendall(REQUEST)
+    assert answer(last).startswith(b"HTTP/1.1 200 ")
+    refused = connect()
+    head, _, body = answer(refused).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
+    error = json.loads(body)["error"]
+    assert (error["code"], error["type"]) == ("503", "too_many")
+    assert is_over(refused)
+    for connection in busy:
+        connection.close()
+    until(lambda: httpx.get(f"{server.url}/healthz").is_success)
+
+
+def test_probes_have_a_port_that_is_never_full(tmp_path: Path) -> None:
+    write_bundle(tmp_path / "models", Spec())
+    log = tmp_path / "log"
+    with Server(tmp_path / "models", log, max_connections=1, operations_port=0) as server:
+        until(lambda: server.log.count("http://127.0.0.1:") == 2)
+        url, probes = map(httpx.URL, re.findall(r"http://127\.0\.0\.1:\d+", server.log))
+        with socket.create_connection((url.host, url.port), timeout=60) as busy:
+            busy.sendall(REQUEST)
+            assert answer(busy)
+            assert httpx.get(url.join("/models")).status_code == 503
+            assert httpx.get(probes.join("/healthz")).status_code == 200
+
+
+def test_answers_that_nobody_reads(server: Server) -> None:
+    url = httpx.URL(server.url)
+    with socket.socket() as deaf:
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        deaf.settimeout(60)
+        deaf.connect((url.host, url.port))
+        deaf.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n" * 1000)
+        until(lambda: cut_off(server, "slow_reader") == 1)
