@@ -35,6 +35,7 @@ from service.requests.encode import encode
 from service.requests.parsing import parse
 from service.settings import Settings
 from service.tensors import FORECAST, HISTORY
+from service.web.callers import EXTENSION, Caller
 from tests.service.bundles import Spec, write_bundle
 
 CONTEXT, HORIZON = 336, 96
@@ -119,6 +120,7 @@ class Door:
             "client": ("127.0.0.1", 1),
             "server": ("127.0.0.1", 80),
             "state": {},
+            "extensions": {EXTENSION: Caller(lambda: None)},
         }
         await self.app(scope, receive, send)
         assert answer[0]["status"] == 200, answer

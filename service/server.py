@@ -149,6 +149,8 @@ def _configuration(
         log_config=None,
         access_log=False,
         server_header=False,
+        # Nothing here asks for the address of a caller.
+        proxy_headers=False,
         timeout_keep_alive=max(1, round(settings.keep_alive_seconds)),
         timeout_graceful_shutdown=max(1, round(settings.grace_seconds)),
     )

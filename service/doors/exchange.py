@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import TypeVar
 
-from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive
 
 from service.doors.compression import Decoder
@@ -19,6 +18,7 @@ from service.errors import (
     TooLargeError,
     UnreadableError,
 )
+from service.web.callers import Caller
 
 _Outcome = TypeVar("_Outcome")
 
@@ -69,12 +69,17 @@ def media_type(headers: Mapping[str, str], *accepted: str) -> str:
 
 
 async def read_body(
-    request: Request, limit: int, deadline: float, take: Callable[[int], None]
+    receive: Receive,
+    headers: Mapping[str, str],
+    limit: int,
+    deadline: float,
+    take: Callable[[int], None],
 ) -> bytearray:
     """The body of a request, unfolded as its `Content-Encoding` says.
 
     Args:
-        request: The request.
+        receive: Brings its pieces.
+        headers: The request's.
         limit: Most bytes, unfolded; they are counted as they come.
         deadline: When the whole body must be here.
         take: Takes the bytes from the server's budget, as they come.
@@ -86,15 +91,20 @@ async def read_body(
         DeadlineExceededError: the caller sends too slowly.
         CallerGoneError: the caller hung up.
     """
-    decoder = Decoder(request.headers.get("content-encoding", "identity"))
-    promised = request.headers.get("content-length", "")
+    decoder = Decoder(headers.get("content-encoding", "identity"))
+    promised = headers.get("content-length", "")
     if promised.isdecimal() and int(promised[:20]) > limit:
         raise _too_large(limit)
     body = bytearray()
     try:
         async with asyncio.timeout(deadline - time.monotonic()):
             came = 0
-            async for chunk in request.stream():
+            more = True
+            while more:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise CallerGoneError("the caller hung up while sending")
+                chunk, more = message.get("body", b""), message.get("more_body", False)
                 came += len(chunk)
                 if came > limit + _FRAMING:
                     raise _too_large(limit)
@@ -108,18 +118,16 @@ async def read_body(
                         await asyncio.sleep(0)
     except TimeoutError:
         raise DeadlineExceededError("the deadline passed before the whole body was here") from None
-    except ClientDisconnect:
-        raise CallerGoneError("the caller hung up while sending") from None
     decoder.finish()
     return body
 
 
-async def outcome(future: Future[_Outcome], receive: Receive, deadline: float) -> _Outcome:
+async def outcome(future: Future[_Outcome], caller: Caller, deadline: float) -> _Outcome:
     """Wait for a result; whatever ends the wait cancels what is still queued.
 
     Args:
         future: The result.
-        receive: Tells when the caller, whose body was read, hangs up.
+        caller: Who waits for it, and may hang up.
         deadline: When the wait is over.
 
     Raises:
@@ -130,7 +138,7 @@ async def outcome(future: Future[_Outcome], receive: Receive, deadline: float) -
     loop = asyncio.get_running_loop()
     over = loop.create_future()
 
-    def wake(_: object = None) -> None:
+    def wake() -> None:
         if not over.done():
             over.set_result(None)
 
@@ -142,24 +150,18 @@ async def outcome(future: Future[_Outcome], receive: Receive, deadline: float) -
     # What asyncio.wait would do, in two thirds of the time: every request comes by here.
     future.add_done_callback(ready)
     timer = loop.call_later(max(0.0, deadline - time.monotonic()), wake)
-    gone = loop.create_task(_disconnected(receive))
-    gone.add_done_callback(wake)
+    caller.watch(wake)
     try:
         await over
         if future.done():
             return future.result()
-        if gone.done():
+        if caller.gone:
             raise CallerGoneError("the caller hung up while waiting")
         raise DeadlineExceededError(_LATE)
     finally:
         timer.cancel()
-        gone.cancel()
+        caller.unwatch(wake)
         future.cancel()
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 def _too_large(limit: int) -> TooLargeError:

@@ -15,6 +15,7 @@ from service.repository import Repository
 from service.requests.rolling import run
 from service.requests.schemas import ErrorResponse, ForecastResponse
 from service.settings import Settings
+from service.web.callers import caller_of
 from service.web.middleware import Exchange, exchange_of
 from service.web.offload import Offload
 
@@ -48,12 +49,14 @@ def timeseries_router(
     async def forecast(request: Request) -> Response:
         """Forecast every series of the request."""
         exchange = exchange_of(request.scope)
-        deadline = deadline_of(request.headers, settings.timeout_seconds)
+        deadline = deadline_of(exchange.headers, settings.timeout_seconds)
         with budget.share() as take:
-            media = media_type(request.headers, JSON, ARROW)
-            body = await read_body(request, settings.max_body_bytes, deadline, take)
+            media = media_type(exchange.headers, JSON, ARROW)
+            body = await read_body(
+                request.receive, exchange.headers, settings.max_body_bytes, deadline, take
+            )
             size = len(body)
-            query = request.query_params
+            query = request.query_params if request.scope["query_string"] else {}
             _check_room(repository, presumed_model(media, body, query), exchange)
             with exchange.stage("decode"):
                 parsed = await offload.run(size, read, media, body, query, settings)
@@ -66,10 +69,11 @@ def timeseries_router(
             del body, parsed
 
         async def wait(future: Future[Arrays]) -> Arrays:
-            done = await outcome(future, request.receive, deadline)
+            done = await outcome(future, caller, deadline)
             exchange.ran(future)
             return done
 
+        caller = caller_of(request)
         outputs = await run(found.job, deadline, wait)
         with exchange.stage("encode"):
             answer = await offload.run(found.answer_bytes(outputs), found.encode, outputs)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import time
 from typing import Any
 
@@ -14,6 +13,7 @@ from bundle.frequency import Frequency
 from service.arrays import Arrays
 from service.errors import InvalidInputError, ServiceError
 from service.failures import error_object
+from service.identifiers import new_identifier
 from service.requests.attention import describe
 from service.requests.decode import Job
 from service.requests.inputs import Series
@@ -46,7 +46,7 @@ def encode(job: Job, outputs: Arrays) -> bytes:
     Raises:
         ServiceError: no input has a forecast; it is the first input's error.
     """
-    identifier = f"forecast-{secrets.token_hex(16)}"
+    identifier = f"forecast-{new_identifier()}"
     quantiles: Floats | None = None
     if job.plan.quantiles:
         quantiles = job.model.intervals.quantiles(

@@ -140,6 +140,8 @@ def configure(level: LogLevel, form: LogFormat) -> None:
     handler = BackgroundHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    # No line says which thread or task it comes from, and finding out takes time.
+    logging.logThreads = logging.logMultiprocessing = False
 
 
 def captured(record: logging.LogRecord) -> logging.LogRecord:

@@ -14,6 +14,8 @@ from uvicorn.server import ServerState
 
 from service.failures import error_body, error_fields
 from service.metrics import Metrics
+from service.web.callers import EXTENSION, Caller
+from service.web.writing import Writing
 
 # The headers that clients and proxies send take a few kilobytes.
 _MOST_HEADER_BYTES = 64 * 1024
@@ -72,10 +74,17 @@ class Connection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Serve a connection, or refuse it."""
         super().connection_made(transport)
+        self._writing = Writing(transport, self.loop)
+        self._caller = Caller(self.flow.resume_reading)
         limits = self._limits
         is_free = self.server is not None and self.server[1] == limits.free_port
         if len(self.connections) > limits.connections and not is_free:
             self._refuse("too_many", HTTPStatus.SERVICE_UNAVAILABLE, "too many connections")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The caller, or the server, has ended the connection."""
+        super().connection_lost(exc)
+        self._caller.hang_up()
 
     def data_received(self, data: bytes) -> None:
         """Read what came of a request."""
@@ -103,6 +112,9 @@ class Connection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """A request can be answered."""
         super().on_headers_complete()
+        # The task that answers has not run yet.
+        self.cycle.transport = self._writing  # type: ignore[assignment]
+        self.scope["extensions"] = {EXTENSION: self._caller}  # type: ignore[dict-item]
         if self._stopping:
             self.cycle.keep_alive = False
 

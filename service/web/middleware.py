@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-import secrets
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future
@@ -20,6 +19,7 @@ from service.arrays import Arrays
 from service.batching.work import Work
 from service.errors import NotReadyError
 from service.failures import error_body, error_fields, error_object, status_of
+from service.identifiers import new_identifier
 from service.metrics import Metrics
 from service.telemetry import logs
 from service.telemetry.statistics import RequestStage
@@ -27,9 +27,9 @@ from service.telemetry.tracing import Trace, Tracer
 
 _logger = logging.getLogger("foretell.access")
 
-_REQUEST_ID = re.compile(rb"[!-~]{1,128}")
+_REQUEST_ID = re.compile(r"[!-~]{1,128}")
 # W3C Trace Context: version, trace id, parent id, flags.
-_TRACEPARENT = re.compile(rb"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}.*")
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}.*")
 _QUIET = {"/healthz", "/readyz", "/metrics", "/v2/health/live", "/v2/health/ready"}
 
 
@@ -40,6 +40,7 @@ class Exchange:
     Attributes:
         request_id: The caller's, if it is printable ASCII of at most 128 characters, or a new one.
         metrics: Where its stages are counted.
+        headers: The request's, by their names in lower case.
         trace_id: Of its trace, or else of the caller's `traceparent`, if it sent one.
         trace: Its trace, if requests are traced.
         model: The model that answers, once known; a bounded set of names, for metrics.
@@ -49,6 +50,7 @@ class Exchange:
 
     request_id: str
     metrics: Metrics
+    headers: dict[str, str]
     trace_id: str | None = None
     trace: Trace | None = None
     model: str = ""
@@ -176,17 +178,20 @@ class Observed:
             self._record(scope, exchange, status, time.perf_counter() - started)
 
     def _exchange(self, scope: Scope) -> Exchange:
-        given: dict[bytes, bytes] = dict(scope["headers"])
-        request_id = given.get(b"x-request-id", b"")
-        made = not _REQUEST_ID.fullmatch(request_id)
-        exchange = Exchange(secrets.token_hex(16) if made else request_id.decode(), self._metrics)
+        given = {
+            name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
+        }
+        request_id = given.get("x-request-id", "")
+        if not _REQUEST_ID.fullmatch(request_id):
+            request_id = new_identifier()
+        exchange = Exchange(request_id, self._metrics, given)
         if self._tracer is not None:
-            names = (b"traceparent", b"tracestate")
-            carrier = {n.decode(): given[n].decode("latin-1") for n in names if n in given}
+            names = ("traceparent", "tracestate")
+            carrier = {name: given[name] for name in names if name in given}
             exchange.trace = self._tracer.begin(carrier, time.time_ns())
             exchange.trace_id = exchange.trace.trace_id
-        elif (parent := given.get(b"traceparent")) and (found := _TRACEPARENT.fullmatch(parent)):
-            exchange.trace_id = found[1].decode()
+        elif (parent := given.get("traceparent")) and (found := _TRACEPARENT.fullmatch(parent)):
+            exchange.trace_id = found[1]
         return exchange
 
     def _record(self, scope: Scope, exchange: Exchange, status: int, seconds: float) -> None:

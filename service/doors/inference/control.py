@@ -62,7 +62,7 @@ def control_router(
         """The body, which may be empty, whatever its content type."""
         deadline = time.monotonic() + settings.timeout_seconds
         with budget.share() as take:
-            body = await read_body(request, _MOST_BYTES, deadline, take)
+            body = await read_body(request.receive, request.headers, _MOST_BYTES, deadline, take)
             try:
                 return validate(kind, orjson.loads(body or b"{}"))
             except orjson.JSONDecodeError as error:

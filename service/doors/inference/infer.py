@@ -14,6 +14,7 @@ from service.doors.inference.routes import add_model_route, find_model
 from service.doors.inference.wire import InferResponse
 from service.repository import Repository
 from service.settings import Settings
+from service.web.callers import caller_of
 from service.web.middleware import exchange_of
 from service.web.offload import Offload
 
@@ -41,14 +42,16 @@ def infer_router(
         """
         began = time.monotonic()
         exchange = exchange_of(request.scope)
-        headers = request.headers
+        headers = exchange.headers
         deadline = deadline_of(headers, settings.timeout_seconds)
         model = find_model(repository, request)
         exchange.answered_by(model.name, model.version)
         model.check_room()
         # The tensors may be views of the body, which is held, and counted, until they were run.
         with budget.share() as take:
-            body = await read_body(request, settings.max_body_bytes, deadline, take)
+            body = await read_body(
+                request.receive, headers, settings.max_body_bytes, deadline, take
+            )
             with exchange.stage("decode"):
                 job = await offload.run(
                     len(body), decode, body, headers.get(HEADER), model, settings
@@ -57,7 +60,7 @@ def infer_router(
             if job.timeout is not None:
                 deadline = min(deadline, began + job.timeout)
             pending = model.submit(job.feeds, explain=job.explain, deadline=deadline)
-            outputs = await outcome(pending, request.receive, deadline)
+            outputs = await outcome(pending, caller_of(request), deadline)
             exchange.ran(pending)
         with exchange.stage("encode"):
             answer = await offload.run(

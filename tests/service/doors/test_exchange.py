@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any
 
@@ -20,6 +20,7 @@ from service.errors import (
     TooLargeError,
     UnreadableError,
 )
+from service.web.callers import caller_of
 
 LIMIT = 10
 
@@ -61,9 +62,15 @@ def run(reading: Coroutine[Any, Any, Any]) -> Any:
     return asyncio.run(reading)
 
 
+def read(
+    sent: Request, limit: int, deadline: float, take: Callable[[int], None]
+) -> Coroutine[Any, Any, bytearray]:
+    return read_body(sent.receive, sent.headers, limit, deadline, take)
+
+
 def test_reads_parts() -> None:
     sent = request(part(b"01234", more=True), part(b"56789"))
-    assert run(read_body(sent, LIMIT, later(), take)) == b"0123456789"
+    assert run(read(sent, LIMIT, later(), take)) == b"0123456789"
 
 
 @pytest.mark.parametrize("media", ["application/json", "Application/JSON; charset=utf-8"])
@@ -84,37 +91,37 @@ def test_other_types(media: str) -> None:
 
 def test_a_compressed_body_is_unfolded() -> None:
     sent = request(part(gzip.compress(b"0123456789")), content_encoding="gzip")
-    assert run(read_body(sent, LIMIT, later(), take)) == b"0123456789"
+    assert run(read(sent, LIMIT, later(), take)) == b"0123456789"
 
 
 def test_an_unknown_encoding() -> None:
     with pytest.raises(UnreadableError, match="got 'br'"):
-        run(read_body(request(part(b"{}"), content_encoding="br"), LIMIT, later(), take))
+        run(read(request(part(b"{}"), content_encoding="br"), LIMIT, later(), take))
 
 
 def test_a_compressed_body_that_ends_too_early() -> None:
     sent = request(part(gzip.compress(b"0123")[:-3]), content_encoding="gzip")
     with pytest.raises(UnreadableError, match="too early"):
-        run(read_body(sent, LIMIT, later(), take))
+        run(read(sent, LIMIT, later(), take))
 
 
 def test_a_compressed_body_counts_unfolded() -> None:
     taken: list[int] = []
     sent = request(part(gzip.compress(bytes(2**24))), content_encoding="gzip")
     with pytest.raises(TooLargeError):
-        run(read_body(sent, 2**19, later(), taken.append))
+        run(read(sent, 2**19, later(), taken.append))
     assert sum(taken) <= 2**19
 
 
 def test_a_promised_body_over_the_limit_is_not_read() -> None:
     with pytest.raises(TooLargeError, match="at most 10 bytes"):
-        run(read_body(request(content_length="11"), LIMIT, later(), take))
+        run(read(request(content_length="11"), LIMIT, later(), take))
 
 
 def test_an_unpromised_body_over_the_limit_is_not_kept() -> None:
     sent = request(part(b"0123456789", more=True), part(b"x", more=True))
     with pytest.raises(TooLargeError):
-        run(read_body(sent, LIMIT, later(), take))
+        run(read(sent, LIMIT, later(), take))
 
 
 def test_a_body_takes_from_the_servers_budget_as_it_comes() -> None:
@@ -122,45 +129,45 @@ def test_a_body_takes_from_the_servers_budget_as_it_comes() -> None:
     with budget.share() as share:
         sent = request(part(b"01234", more=True), part(b"56789", more=True))
         with pytest.raises(BuffersFullError):
-            run(read_body(sent, LIMIT, later(), share))
+            run(read(sent, LIMIT, later(), share))
     with budget.share() as share:
-        assert run(read_body(request(part(b"0123456")), LIMIT, later(), share)) == b"0123456"
+        assert run(read(request(part(b"0123456")), LIMIT, later(), share)) == b"0123456"
 
 
 def test_a_slow_sender() -> None:
     with pytest.raises(DeadlineExceededError, match="before the whole body"):
-        run(read_body(request(part(b"0", more=True)), LIMIT, soon(), take))
+        run(read(request(part(b"0", more=True)), LIMIT, soon(), take))
 
 
 def test_a_sender_who_hangs_up() -> None:
     with pytest.raises(CallerGoneError):
-        run(read_body(request(part(b"0", more=True), GONE), LIMIT, later(), take))
+        run(read(request(part(b"0", more=True), GONE), LIMIT, later(), take))
 
 
 def test_a_result() -> None:
     done: Future[int] = Future()
     done.set_result(5)
-    assert run(outcome(done, request().receive, later())) == 5
+    assert run(outcome(done, caller_of(request()), later())) == 5
 
 
 def test_a_failure() -> None:
     failed: Future[int] = Future()
     failed.set_exception(InvalidInputError("no"))
     with pytest.raises(InvalidInputError, match="no"):
-        run(outcome(failed, request().receive, later()))
+        run(outcome(failed, caller_of(request()), later()))
 
 
 def test_a_deadline_cancels_what_is_queued() -> None:
     queued: Future[int] = Future()
     with pytest.raises(DeadlineExceededError):
-        run(outcome(queued, request().receive, soon()))
+        run(outcome(queued, caller_of(request()), soon()))
     assert queued.cancelled()
 
 
 def test_a_caller_who_hangs_up_cancels_what_is_queued() -> None:
     queued: Future[int] = Future()
     with pytest.raises(CallerGoneError):
-        run(outcome(queued, request(part(b""), GONE).receive, later()))
+        run(outcome(queued, caller_of(request(part(b""), GONE)), later()))
     assert queued.cancelled()
 
 

@@ -13,9 +13,11 @@ from typing import Any
 import httpx
 import pytest
 import uvicorn
+from starlette.requests import Request
 from uvicorn.server import ServerState
 
 from service.metrics import Metrics
+from service.web.callers import caller_of
 from service.web.connections import Connection, Limits
 from tests.service.bundles import Spec, write_bundle
 from tests.service.process import Server
@@ -27,10 +29,19 @@ class Wire(asyncio.Transport):
     def __init__(self) -> None:
         super().__init__()
         self.written = b""
+        self.writes = 0
+        self.reading = True
         self._closed = False
 
     def write(self, data: Any) -> None:
         self.written += data
+        self.writes += 1
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
 
     def close(self) -> None:
         self._closed = True
@@ -175,9 +186,7 @@ def test_too_many_headers_are_told_as_the_path_has_it(begin: bytes, kind: type) 
     wire = Wire()
 
     async def send() -> bytes:
-        config = uvicorn.Config(no_content, log_config=None)
-        connection = Connection(Limits(8, 60), Metrics(), config, ServerState(), {})
-        connection.connection_made(wire)
+        connection = opened(no_content, wire)
         connection.data_received(begin)
         while connection.tasks:
             await asyncio.sleep(0)
@@ -191,6 +200,64 @@ def test_too_many_headers_are_told_as_the_path_has_it(begin: bytes, kind: type) 
     assert isinstance(error, kind)
     assert "at most 65536 bytes of headers" in (error if kind is str else error["message"])
     assert wire.is_closing()
+
+
+def opened(app: Any, wire: Wire) -> Connection:
+    config = uvicorn.Config(app, log_config=None)
+    connection = Connection(Limits(8, 60), Metrics(), config, ServerState(), {})
+    connection.connection_made(wire)
+    return connection
+
+
+def test_an_answer_goes_out_at_once() -> None:
+    wire = Wire()
+
+    async def send() -> None:
+        connection = opened(no_content, wire)
+        for _ in range(2):
+            connection.data_received(REQUEST)
+            while connection.tasks:
+                await asyncio.sleep(0)
+
+    asyncio.run(send())
+    assert wire.written.count(b"HTTP/1.1 204 ") == 2
+    assert wire.writes == 2
+
+
+def test_a_caller_who_hangs_up_is_noticed_after_a_large_body() -> None:
+    wire = Wire()
+    size = 1_000_000
+    seen: list[tuple[int, bool]] = []
+
+    async def wait(scope: Any, receive: Any, send: Any) -> None:
+        read = 0
+        while True:
+            message = await receive()
+            read += len(message["body"])
+            if not message["more_body"]:
+                break
+        gone = asyncio.Event()
+        caller = caller_of(Request(scope, receive))
+        caller.watch(gone.set)
+        # Without it the end of the connection would not be read either.
+        seen.append((read, wire.reading))
+        await gone.wait()
+        seen.append((read, caller.gone))
+
+    async def send() -> None:
+        connection = opened(wait, wire)
+        connection.data_received(b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % size)
+        await asyncio.sleep(0)
+        connection.data_received(bytes(size))
+        assert not wire.reading
+        while not seen:
+            await asyncio.sleep(0)
+        connection.connection_lost(None)
+        while connection.tasks:
+            await asyncio.sleep(0)
+
+    asyncio.run(send())
+    assert seen == [(size, True), (size, True)]
 
 
 def test_more_connections_than_allowed(server: Server, connect: Connect) -> None:

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from starlette.requests import Request
+
+from service.web.callers import EXTENSION, Caller, caller_of
+
+
+def test_who_watches_is_told() -> None:
+    listened: list[str] = []
+    told: list[str] = []
+    caller = Caller(lambda: listened.append("."))
+
+    def first() -> None:
+        told.append("first")
+        caller.unwatch(second)
+
+    def second() -> None:
+        told.append("second")
+
+    caller.watch(second)
+    caller.unwatch(second)
+    caller.watch(first)
+    assert listened == [".", "."]
+    caller.hang_up()
+    assert caller.gone
+    assert told == ["first"]
+
+
+def test_who_watches_too_late_is_told_at_once() -> None:
+    told: list[bool] = []
+    caller = Caller(lambda: None)
+    caller.hang_up()
+    caller.watch(lambda: told.append(True))
+    assert told == [True]
+
+
+def test_the_servers_own_word_is_taken() -> None:
+    caller = Caller(lambda: None)
+    request = Request({"type": "http", "extensions": {EXTENSION: caller}})
+    assert caller_of(request) is caller
+
+
+def test_another_server_is_asked() -> None:
+    async def ask() -> list[str]:
+        gone = asyncio.Event()
+        told: list[str] = []
+
+        async def receive() -> dict[str, Any]:
+            await gone.wait()
+            return {"type": "http.disconnect"}
+
+        caller = caller_of(Request({"type": "http"}, receive))
+        caller.watch(lambda: told.append("early"))
+        await asyncio.sleep(0)
+        assert not told
+        gone.set()
+        while not caller.gone:
+            await asyncio.sleep(0)
+
+        def never() -> None:
+            told.append("never")
+
+        unwatched = caller_of(Request({"type": "http"}, receive))
+        unwatched.watch(never)
+        unwatched.unwatch(never)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        return told
+
+    assert asyncio.run(ask()) == ["early"]

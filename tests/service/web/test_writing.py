@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from service.web.writing import Writing
+
+
+class Wire(asyncio.Transport):
+    """Keeps what goes out together."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent: list[bytes] = []
+        self.closed = False
+
+    def write(self, data: Any) -> None:
+        assert not self.closed
+        self.sent.append(bytes(data))
+
+    def writelines(self, list_of_data: Iterable[Any]) -> None:
+        self.write(b"".join(list_of_data))
+
+    def close(self) -> None:
+        self.closed = True
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+
+def written(*steps: Callable[[Writing], object]) -> Wire:
+    """The wire after the steps and one turn of the loop."""
+    wire = Wire()
+
+    async def write() -> None:
+        writing = Writing(wire, asyncio.get_running_loop())
+        for step in steps:
+            step(writing)
+        await asyncio.sleep(0)
+
+    asyncio.run(write())
+    return wire
+
+
+def piece(data: bytes) -> Callable[[Writing], object]:
+    return lambda writing: writing.write(data)
+
+
+def test_a_head_goes_out_with_its_body() -> None:
+    assert written(piece(b"head "), piece(b"body")).sent == [b"head body"]
+
+
+def test_a_head_without_a_body_goes_out_in_the_next_turn() -> None:
+    assert written(piece(b"head")).sent == [b"head"]
+
+
+def test_many_pieces_keep_their_order() -> None:
+    pieces = [bytes([number]) for number in range(7)]
+    wire = written(*map(piece, pieces))
+    assert len(wire.sent) == 4
+    assert b"".join(wire.sent) == b"".join(pieces)
+
+
+def test_what_is_held_goes_out_before_the_end() -> None:
+    wire = written(piece(b"head"), Writing.close, lambda writing: writing.is_closing() or 1 / 0)
+    assert wire.sent == [b"head"]
+    assert wire.closed
+
+
+def test_nothing_is_written_once_the_caller_is_gone() -> None:
+    wire = Wire()
+
+    async def write() -> None:
+        writing = Writing(wire, asyncio.get_running_loop())
+        writing.write(b"head")
+        wire.close()
+        await asyncio.sleep(0)
+        writing.close()
+
+    asyncio.run(write())
+    assert wire.sent == []
