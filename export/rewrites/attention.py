@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from export.rewrites.score_bound import is_bounded
+from export.rewrites.score_bound import Origin, is_bounded
 from models.layers.attention import Attended, MultiHeadAttention
 
 
@@ -28,7 +28,7 @@ class TimeFirstAttention(nn.Module):
 
     Args:
         plain: The trained layer.
-        norms: What tokens and source come out of; None where that is no norm.
+        origins: What tokens and source come out of.
 
     Attributes:
         bounded: Whether the scores are.
@@ -37,10 +37,10 @@ class TimeFirstAttention(nn.Module):
     def __init__(
         self,
         plain: MultiHeadAttention,
-        norms: tuple[nn.Module | None, nn.Module | None] = (None, None),
+        origins: tuple[Origin, Origin] = (None, None),
     ) -> None:
         super().__init__()
-        self.bounded = is_bounded(plain, *norms)
+        self.bounded = is_bounded(plain, *origins)
         self.heads = plain.heads
         self.residual = plain.residual
         features = plain.query.in_features

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from export.rewrites.score_bound import is_bounded
+from export.rewrites.score_bound import Origin, is_bounded
 from models.layers.attention import Attended, MultiHeadAttention
 
 # Measured in onnxruntime on CPU: with more features or heads the multiplications that are more cost
@@ -37,18 +37,18 @@ class MergedAttention(nn.Module):
     Args:
         plain: The trained layer.
         steps: Of a window.
-        norm: What the tokens come out of; None where that is no norm.
+        origin: What the tokens come out of.
 
     Attributes:
         bounded: Whether the scores are.
     """
 
-    def __init__(self, plain: MultiHeadAttention, steps: int, norm: nn.Module | None) -> None:
+    def __init__(self, plain: MultiHeadAttention, steps: int, origin: Origin) -> None:
         super().__init__()
         self.steps = steps
         self.heads = plain.heads
         self.residual = plain.residual
-        self.bounded = is_bounded(plain, norm, norm)
+        self.bounded = is_bounded(plain, origin, origin)
         features = plain.query.in_features
         query, key, value = (
             layer.weight.detach().double().reshape(plain.heads, -1, features)

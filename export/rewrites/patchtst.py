@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from export.rewrites.batch_norm import AffineNorm
 from export.rewrites.decomposition import SeasonalPart
 from export.rewrites.merged_attention import is_narrow
+from export.rewrites.patch_bound import Patches
+from export.rewrites.score_bound import Origin
 from export.rewrites.transformer_layers import FlatEncoderLayer, norms_before
 from models.layers.attention import Attended
 from models.layers.normalization import (
@@ -168,9 +170,10 @@ class FlatPatchEncoder(nn.Module):
             "positions", positions.flatten() if self.merged else positions[:, None]
         )
         layers = list(cast("Iterable[EncoderLayer]", plain.layers))
+        origins: list[Origin] = [self._patches(norm, positions), *norms_before(layers)[1:]]
         self.layers = nn.ModuleList(
-            FlatEncoderLayer(layer, config.patches, norm, merged=self.merged)
-            for layer, norm in zip(layers, norms_before(layers), strict=True)
+            FlatEncoderLayer(layer, config.patches, origin, merged=self.merged)
+            for layer, origin in zip(layers, origins, strict=True)
         )
         self.head = FoldedHead(plain)
         self.steps: Tensor
@@ -203,6 +206,13 @@ class FlatPatchEncoder(nn.Module):
         if self.instance_norm is not None and statistics is not None:
             forecast = self.instance_norm.reverse(forecast, statistics)
         return forecast.transpose(1, 2), maps
+
+    def _patches(self, norm: InstanceNorm | None, positions: Tensor) -> Patches | None:
+        """What the first layer's tokens are, if the norm bounds them."""
+        if norm is None or norm.weight is not None or norm.centre != "mean":
+            return None
+        steps = self.steps.reshape(self.config.patches, -1)
+        return Patches(self.projection.T, positions, steps, self.config.context)
 
     def _tokens(self, series: Tensor) -> Tensor:
         """`[time, batch * channels]` to tokens."""

@@ -7,21 +7,23 @@ import math
 import torch
 from torch import Tensor, nn
 
+from export.rewrites.patch_bound import Patches, patch_score_bound
 from models.layers.attention import MultiHeadAttention
+
+# What tokens come out of, as far as that bounds them.
+Origin = nn.Module | Patches | None
 
 # Exponentials of scores up to it, and their sums, stay far from the limits of float32: there is
 # room for the rounding of scores.
 LARGEST_SCORE = 60
 
 
-def is_bounded(
-    plain: MultiHeadAttention, tokens: nn.Module | None, source: nn.Module | None
-) -> bool:
+def is_bounded(plain: MultiHeadAttention, tokens: Origin, source: Origin) -> bool:
     """Whether a softmax of its scores needs no care of large ones.
 
     Args:
         plain: The trained layer.
-        tokens: What its tokens come out of; None where that is no norm.
+        tokens: What its tokens come out of; None where that bounds nothing.
         source: Likewise of its source.
     """
     # What is inherited is not bounded.
@@ -30,22 +32,27 @@ def is_bounded(
     return score_bound(plain, tokens, source) <= LARGEST_SCORE
 
 
-def score_bound(plain: MultiHeadAttention, tokens: nn.Module, source: nn.Module) -> float:
+def score_bound(
+    plain: MultiHeadAttention, tokens: nn.Module | Patches, source: nn.Module | Patches
+) -> float:
     """A bound of the scores' size that holds for every input.
 
-    What a layer norm puts out lies in a ball: before its weight and bias it has a mean of 0 and at
-    most a length of `sqrt(d_model)`. A score is bilinear in two such vectors, so the norms of its
-    matrices bound it. (In float32 too, but for tokens so far from zero that a norm cannot tell them
-    apart: they have no forecast.)
+    That of patches is `patch_score_bound`. What a layer norm puts out lies in a ball: before its
+    weight and bias it has a mean of 0 and at most a length of `sqrt(d_model)`. A score is bilinear
+    in two such vectors, so the norms of its matrices bound it. (In float32 too, but for tokens so
+    far from zero that a norm cannot tell them apart: they have no forecast.)
 
     Args:
         plain: The trained layer.
-        tokens: The norm that its tokens come out of.
-        source: The norm that its source comes out of.
+        tokens: What its tokens come out of.
+        source: What its source comes out of.
 
     Returns:
-        The bound on scores without the key's bias; infinity where a norm is no layer norm.
+        The bound on scores without the key's bias; infinity where that is neither a layer norm nor
+        patches of the same series.
     """
+    if isinstance(tokens, Patches) and tokens is source:
+        return patch_score_bound(plain, tokens)
     if not (isinstance(tokens, nn.LayerNorm) and isinstance(source, nn.LayerNorm)):
         return math.inf
     query, query_level = _of_normed(plain.query.weight, tokens)

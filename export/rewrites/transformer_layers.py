@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from export.rewrites.attention import TimeFirstAttention, causal_mask
 from export.rewrites.batch_norm import AffineNorm
 from export.rewrites.merged_attention import MergedAttention
+from export.rewrites.score_bound import Origin
 from models.layers.attention import Attended
 from models.layers.normalization import TokenBatchNorm
 from models.layers.transformer_layers import Decoded, DecoderLayer, EncoderLayer
@@ -25,18 +26,18 @@ class FlatEncoderLayer(nn.Module):
     Args:
         plain: The trained layer.
         steps: Of the tokens.
-        norm: What the tokens come out of; None where that is no norm.
+        origin: What the tokens come out of.
         merged: Whether the heads are.
     """
 
     def __init__(
-        self, plain: EncoderLayer, steps: int, norm: nn.Module | None, *, merged: bool = False
+        self, plain: EncoderLayer, steps: int, origin: Origin, *, merged: bool = False
     ) -> None:
         super().__init__()
         self.attention = (
-            MergedAttention(plain.attention, steps, norm)
+            MergedAttention(plain.attention, steps, origin)
             if merged
-            else TimeFirstAttention(plain.attention, (norm, norm))
+            else TimeFirstAttention(plain.attention, (origin, origin))
         )
         self.steps = None if merged else (steps, steps)
         self.attention_norm = _flat(plain.attention_norm)

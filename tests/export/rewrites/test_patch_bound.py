@@ -1,0 +1,87 @@
+import math
+
+import pytest
+import torch
+
+from export.rewrites.patch_bound import Patches, patch_score_bound
+from export.rewrites.patchtst import FlatPatchEncoder
+from models.layers.attention import MultiHeadAttention
+from models.layers.normalization import InstanceNorm
+from models.patchtst import PatchTST, PatchTSTConfig
+
+D_MODEL, PATCH, STRIDE, CONTEXT = 8, 6, 4, 30
+
+
+def made(heads: int = 2) -> tuple[MultiHeadAttention, Patches]:
+    """Patches that share steps, the last one with padding, as it is done."""
+    starts = torch.arange(0, CONTEXT - PATCH + STRIDE + 1, STRIDE)
+    steps = (starts[:, None] + torch.arange(PATCH)).clamp(max=CONTEXT - 1)
+    patches = Patches(torch.randn(D_MODEL, PATCH), torch.randn(len(steps), D_MODEL), steps, CONTEXT)
+    return MultiHeadAttention(D_MODEL, heads), patches
+
+
+def scores(plain: MultiHeadAttention, patches: Patches, series: torch.Tensor) -> torch.Tensor:
+    """`[series, heads, query, key]`, without the key's bias."""
+    tokens = series[:, patches.steps] @ patches.projection.T + patches.positions
+    split = (len(series), len(patches.steps), plain.heads, -1)
+    query = plain.query(tokens).reshape(split)
+    key = (tokens @ plain.key.weight.T).reshape(split)
+    return torch.einsum("sihf,sjhf->shij", query, key).detach() * query.shape[-1] ** -0.5
+
+
+def normed(series: torch.Tensor) -> torch.Tensor:
+    return InstanceNorm(1)(series[:, :, None])[0][:, :, 0]
+
+
+@pytest.mark.parametrize("heads", [1, 4])
+def test_no_score_is_larger(float64, heads):
+    torch.manual_seed(heads)
+    plain, patches = made(heads)
+    bound = patch_score_bound(plain, patches)
+    # Energy in a few neighbouring steps, the last ones too, makes the largest scores.
+    places = torch.arange(CONTEXT)[:, None] - torch.arange(CONTEXT)
+    spikes = torch.eye(CONTEXT)
+    bursts = torch.randn(4000, CONTEXT) * (places.abs() < PATCH).double().repeat(134, 1)[:4000]
+    for series in (spikes, -spikes, bursts, torch.randn(4000, CONTEXT).cumsum(dim=1)):
+        for scale in (1e-2, 1.0, 1e6):
+            assert scores(plain, patches, normed(scale * series)).abs().max() <= bound
+
+
+def test_the_largest_score_is_reached(float64):
+    """Without biases and positions the bound is an eigenvalue, which its eigenvector reaches."""
+    torch.manual_seed(2)
+    plain, patches = made(1)
+    torch.nn.init.zeros_(plain.query.bias)
+    patches.positions.zero_()
+    found = 0.0
+    for query in patches.steps:
+        for key in patches.steps:
+            picks = torch.eye(CONTEXT)
+            form = (plain.query.weight @ patches.projection @ picks[query]).T @ (
+                plain.key.weight @ patches.projection @ picks[key]
+            )
+            series = torch.linalg.eigh(form + form.T)[1].T.detach() * math.sqrt(CONTEXT)
+            found = max(found, scores(plain, patches, series).abs().max().item())
+    assert math.isclose(found, patch_score_bound(plain, patches), rel_tol=1e-6)
+
+
+def form(**changes) -> FlatPatchEncoder:
+    torch.manual_seed(0)
+    config = PatchTSTConfig(
+        context=48, horizon=4, channels=2, d_model=16, heads=4, d_ff=16, encoder_layers=2, **changes
+    )
+    branches = PatchTST(config).eval().branches
+    return FlatPatchEncoder(branches[0])
+
+
+def test_what_is_served_reads_bounded_patches(float64):
+    assert form().layers[0].attention.bounded
+
+
+@pytest.mark.parametrize("norm", [None, "last"])
+def test_patches_of_other_series_are_not_bounded(float64, norm):
+    assert not form(instance_norm=norm).layers[0].attention.bounded
+
+
+def test_nor_are_those_of_a_learned_scale(float64):
+    assert not form(affine=True).layers[0].attention.bounded
