@@ -28,7 +28,7 @@ class TimeFirstAttention(nn.Module):
 
     Args:
         plain: The trained layer.
-        origins: What tokens and source come out of.
+        origins: What tokens and source come out of; None where that bounds nothing.
 
     Attributes:
         bounded: Whether the scores are.

@@ -37,7 +37,7 @@ class MergedAttention(nn.Module):
     Args:
         plain: The trained layer.
         steps: Of a window.
-        origin: What the tokens come out of.
+        origin: What the tokens come out of; None where that bounds nothing.
 
     Attributes:
         bounded: Whether the scores are.

@@ -45,66 +45,71 @@ def patch_score_bound(plain: MultiHeadAttention, patches: Patches) -> float:
         The bound on scores without the key's bias.
     """
     features = plain.query.in_features
-    query, key = (
+    queries, keys = (
         layer.weight.detach().double().reshape(plain.heads, -1, features)
         for layer in (plain.query, plain.key)
     )
-    bias = plain.query.bias.detach().double().reshape(plain.heads, 1, -1)
-    scale = query.shape[1] ** -0.5
-    # Of two tokens, [heads, d_model, d_model], and of the key's alone, [heads, d_model].
-    product = query.transpose(1, 2) @ key * scale
-    linear = (bias @ key)[:, 0] * scale
-
-    projection = patches.projection.detach().double()
-    positions = patches.positions.detach().double()
-    square = projection.T @ product @ projection
-    # Of a query's steps with each key's position, [heads, keys, patch], and the other way round.
-    of_query = torch.einsum("hde,ne->hnd", product, positions) @ projection
-    of_key = (positions @ product + linear[:, None]) @ projection
-    level = positions @ product @ positions.T + (linear @ positions.T)[:, None]
-
+    biases = plain.query.bias.detach().double().reshape(plain.heads, -1)
     # Patches differ in where they start, and those with padding in what they read.
     starts = patches.steps[:, :1]
     read, kind = torch.unique(patches.steps - starts, dim=0, return_inverse=True)
+    length = read.shape[1]
     # Further apart than this they share no step.
-    apart = (starts.T - starts).clamp(-projection.shape[1], projection.shape[1])
-    kinds = torch.stack([kind[:, None].expand_as(apart), kind.expand_as(apart), apart], dim=-1)
-    pairs, pair = torch.unique(kinds.flatten(0, 1), dim=0, return_inverse=True)
-    squares = torch.stack(
-        [_square_bound(square, read[one], read[other] + shift) for one, other, shift in pairs],
-        dim=1,
-    )[:, pair.reshape(apart.shape)]
-    by_query = torch.stack([_norm(of_query, steps) for steps in read], dim=1)[:, kind]
-    by_key = torch.stack([_norm(of_key, steps) for steps in read], dim=2)[:, :, kind]
-    bound = patches.context * squares + math.sqrt(patches.context) * (by_query + by_key)
-    return float((bound + level.abs()).max())
+    apart = (starts.T - starts).clamp(-length, length)
+    pairs = (kind[:, None] * len(read) + kind) * (2 * length + 1) + apart + length
+    found, pair = torch.unique(pairs, return_inverse=True)
+    alike = [
+        (*divmod(one // (2 * length + 1), len(read)), one % (2 * length + 1) - length)
+        for one in found.tolist()
+    ]
+
+    projection = patches.projection.detach().double()
+    positions = patches.positions.detach().double()
+    largest = 0.0
+    for query, key, bias in zip(queries, keys, biases, strict=True):
+        # Of each step of a patch, and of each position, to the features of the head.
+        steps_query, steps_key = query @ projection, key @ projection
+        level_query, level_key = positions @ query.T + bias, positions @ key.T
+        squares = torch.stack(
+            [
+                _square_bound(steps_query, steps_key, read[one], read[other] + shift)
+                for one, other, shift in alike
+            ]
+        )
+        # [queries, keys]; those of steps are the same for all patches of a kind.
+        by_query = torch.stack([_norm(level_key @ steps_query, steps) for steps in read])[kind]
+        by_key = torch.stack([_norm(level_query @ steps_key, steps) for steps in read], 1)[:, kind]
+        bound = patches.context * squares[pair] + math.sqrt(patches.context) * (by_query + by_key)
+        bound += (level_query @ level_key.T).abs()
+        largest = max(largest, bound.max().item() * len(query) ** -0.5)
+    return largest
 
 
-def _square_bound(matrices: Tensor, read: Tensor, others: Tensor) -> Tensor:
-    """The largest size of a bilinear form of steps of the same vector of length 1.
+def _square_bound(query: Tensor, key: Tensor, read: Tensor, also: Tensor) -> Tensor:
+    """How large a product of two linear maps of the same steps can get, these being of length 1.
 
     Args:
-        matrices: `[heads, patch, patch]`.
-        read: Which steps the left patch reads, `[patch]`.
-        others: Which the right one does.
-
-    Returns:
-        `[heads]`.
+        query: Of the steps of a patch, `[features, patch]`.
+        key: Likewise.
+        read: Which steps the first map reads, `[patch]`.
+        also: Which the second one does.
     """
-    places = torch.unique(torch.cat([read, others]), return_inverse=True)[1]
-    picks = _picks(places)
-    form = picks[: len(read)].T @ matrices @ picks[len(read) :]
-    sizes: Tensor = torch.linalg.eigvalsh((form + form.transpose(1, 2)) / 2).abs().amax(dim=1)
-    return sizes
+    picks = _picks(torch.cat([read, also]))
+    both = torch.cat([query @ picks[: len(read)], key @ picks[len(read) :]])
+    # Its symmetric matrix has the rank of both maps: its eigenvalues are those of a smaller one.
+    triangle = torch.linalg.qr(both.T, mode="r")[1]
+    swapped = triangle.roll(len(query), dims=1)
+    sizes: Tensor = torch.linalg.eigvalsh(triangle @ swapped.T / 2).abs()
+    return sizes.max()
 
 
 def _norm(weights: Tensor, steps: Tensor) -> Tensor:
-    """The norms of weights `[heads, keys, patch]` of steps, some of which come more than once."""
-    places = torch.unique(steps, return_inverse=True)[1]
-    norms: Tensor = (weights @ _picks(places)).norm(dim=2)
+    """The norms of weights `[…, patch]` of steps, some of which come more than once."""
+    norms: Tensor = (weights @ _picks(steps)).norm(dim=-1)
     return norms
 
 
-def _picks(places: Tensor) -> Tensor:
-    """`[steps read, distinct steps]`: 1 where it is that one."""
+def _picks(steps: Tensor) -> Tensor:
+    """`[steps, distinct steps]`: 1 where it is that one."""
+    places = torch.unique(steps, return_inverse=True)[1]
     return torch.eye(int(places.max()) + 1, dtype=torch.float64)[places]

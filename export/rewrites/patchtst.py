@@ -12,8 +12,7 @@ from export.rewrites.batch_norm import AffineNorm
 from export.rewrites.decomposition import SeasonalPart
 from export.rewrites.merged_attention import is_narrow
 from export.rewrites.patch_bound import Patches
-from export.rewrites.score_bound import Origin
-from export.rewrites.transformer_layers import FlatEncoderLayer, norms_before
+from export.rewrites.transformer_layers import FlatEncoderLayer, origins
 from models.layers.attention import Attended
 from models.layers.normalization import (
     EPSILON,
@@ -170,10 +169,10 @@ class FlatPatchEncoder(nn.Module):
             "positions", positions.flatten() if self.merged else positions[:, None]
         )
         layers = list(cast("Iterable[EncoderLayer]", plain.layers))
-        origins: list[Origin] = [self._patches(norm, positions), *norms_before(layers)[1:]]
+        read = origins(layers, self._patches(norm, positions))
         self.layers = nn.ModuleList(
             FlatEncoderLayer(layer, config.patches, origin, merged=self.merged)
-            for layer, origin in zip(layers, origins, strict=True)
+            for layer, origin in zip(layers, read, strict=True)
         )
         self.head = FoldedHead(plain)
         self.steps: Tensor

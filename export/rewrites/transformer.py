@@ -8,7 +8,7 @@ from typing import cast
 from torch import Tensor, nn
 
 from export.rewrites.embedding import NeighbourEmbedding, neighbours
-from export.rewrites.transformer_layers import FlatEncoderLayer, TimeFirstDecoderLayer, norms_before
+from export.rewrites.transformer_layers import FlatEncoderLayer, TimeFirstDecoderLayer, origins
 from models.layers.embedding import SeriesEmbedding
 from models.layers.transformer_layers import DecoderLayer, EncoderLayer
 from models.transformer import Transformer
@@ -29,14 +29,14 @@ def rewrite_transformer(model: Transformer) -> None:
     parts: dict[str, nn.Module] = {
         "encoder_embedding": TimeFirstEmbedding(model.encoder_embedding),
         "encoder_layers": nn.ModuleList(
-            FlatEncoderLayer(layer, context, norm)
-            for layer, norm in zip(encoder_layers, norms_before(encoder_layers), strict=True)
+            FlatEncoderLayer(layer, context, origin)
+            for layer, origin in zip(encoder_layers, origins(encoder_layers), strict=True)
         ),
         "decoder_embedding": TimeFirstEmbedding(model.decoder_embedding),
         "decoder_layers": nn.ModuleList(
-            TimeFirstDecoderLayer(layer, length, context, last, norm, model.encoder_norm)
-            for layer, last, norm in zip(
-                decoder_layers, wanted, norms_before(decoder_layers), strict=True
+            TimeFirstDecoderLayer(layer, length, context, last, origin, model.encoder_norm)
+            for layer, last, origin in zip(
+                decoder_layers, wanted, origins(decoder_layers), strict=True
             )
         ),
         "projection": TimeFirstProjection(model.projection, config.horizon),

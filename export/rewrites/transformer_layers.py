@@ -15,9 +15,14 @@ from models.layers.normalization import TokenBatchNorm
 from models.layers.transformer_layers import Decoded, DecoderLayer, EncoderLayer
 
 
-def norms_before(layers: Sequence[EncoderLayer | DecoderLayer]) -> list[nn.Module | None]:
-    """What the tokens of each layer come out of: the layer before it, the first one's of none."""
-    return [None, *(layer.feed_forward_norm for layer in layers[:-1])]
+def origins(layers: Sequence[EncoderLayer | DecoderLayer], first: Origin = None) -> list[Origin]:
+    """What the tokens of each layer come out of: the norm of the layer before it.
+
+    Args:
+        layers: One after the other.
+        first: What the first one's tokens come out of; None where that bounds nothing.
+    """
+    return [first, *(layer.feed_forward_norm for layer in layers[:-1])]
 
 
 class FlatEncoderLayer(nn.Module):
@@ -26,7 +31,7 @@ class FlatEncoderLayer(nn.Module):
     Args:
         plain: The trained layer.
         steps: Of the tokens.
-        origin: What the tokens come out of.
+        origin: What the tokens come out of; None where that bounds nothing.
         merged: Whether the heads are.
     """
 
@@ -66,8 +71,8 @@ class TimeFirstDecoderLayer(nn.Module):
         steps: Of the tokens.
         source_steps: Of the memory.
         wanted: How many of the last steps go on.
-        norm: What the tokens come out of; None where that is no norm.
-        source_norm: What the memory comes out of.
+        origin: What the tokens come out of; None where that bounds nothing.
+        source_origin: What the memory comes out of.
     """
 
     def __init__(
@@ -76,17 +81,17 @@ class TimeFirstDecoderLayer(nn.Module):
         steps: int,
         source_steps: int,
         wanted: int,
-        norm: nn.Module | None,
-        source_norm: nn.Module,
+        origin: Origin,
+        source_origin: Origin,
     ) -> None:
         super().__init__()
         self.steps = steps
         self.source_steps = source_steps
         self.wanted = wanted
-        self.self_attention = TimeFirstAttention(plain.self_attention, (norm, norm))
+        self.self_attention = TimeFirstAttention(plain.self_attention, (origin, origin))
         self.self_norm = plain.self_norm
-        norms = plain.self_norm, source_norm
-        self.cross_attention = TimeFirstAttention(plain.cross_attention, norms)
+        read = plain.self_norm, source_origin
+        self.cross_attention = TimeFirstAttention(plain.cross_attention, read)
         self.cross_norm = plain.cross_norm
         self.feed_forward = plain.feed_forward
         self.feed_forward_norm = plain.feed_forward_norm

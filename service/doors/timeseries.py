@@ -68,12 +68,13 @@ def timeseries_router(
             # Nothing of the request but the job outlives its share of the budget.
             del body, parsed
 
+        caller = caller_of(request)
+
         async def wait(future: Future[Arrays]) -> Arrays:
             done = await outcome(future, caller, deadline)
             exchange.ran(future)
             return done
 
-        caller = caller_of(request)
         outputs = await run(found.job, deadline, wait)
         with exchange.stage("encode"):
             answer = await offload.run(found.answer_bytes(outputs), found.encode, outputs)

@@ -140,8 +140,10 @@ def configure(level: LogLevel, form: LogFormat) -> None:
     handler = BackgroundHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    # No line says which thread or task it comes from, and finding out takes time.
+    # No line names the thread, task or kind of process it comes from, and finding out takes time.
     logging.logThreads = logging.logMultiprocessing = False
+    if sys.version_info >= (3, 12):
+        logging.logAsyncioTasks = False
 
 
 def captured(record: logging.LogRecord) -> logging.LogRecord:

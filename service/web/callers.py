@@ -30,6 +30,11 @@ class Caller:
         self._listen = listen
         self._watchers: set[Watcher] = set()
 
+    @property
+    def watched(self) -> bool:
+        """Whether anybody would be told."""
+        return bool(self._watchers)
+
     def watch(self, watcher: Watcher) -> None:
         """Have a function called when the caller hangs up, or at once if it has."""
         self._watchers.add(watcher)
@@ -63,11 +68,13 @@ class _Reached(Caller):
 
     def unwatch(self, watcher: Watcher) -> None:
         super().unwatch(watcher)
-        if self._task is not None:
+        if self._task is not None and not self.watched:
             self._task.cancel()
+            self._task = None
 
     def _begin(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._wait())
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._wait())
 
     async def _wait(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":

@@ -89,6 +89,8 @@ class Connection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Read what came of a request."""
         scope = self.scope
+        # What cannot be read is answered past it, and may end the connection.
+        self._writing.flush()
         super().data_received(data)
         if self.scope is scope and not self._headers_complete():
             self._header_bytes += len(data)
@@ -140,7 +142,7 @@ class Connection(HttpToolsProtocol):
 
     def _close_if_idle(self) -> None:
         if not self._is_answering():
-            self.transport.close()
+            self._writing.close()
 
     def _headers_complete(self) -> bool:
         """Whether the headers of the latest request are all here."""
@@ -163,5 +165,5 @@ class Connection(HttpToolsProtocol):
             f"HTTP/1.1 {status} {status.phrase}\r\ncontent-type: application/json\r\n"
             f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
         )
-        self.transport.write(head.encode() + body)
-        self.transport.close()
+        self._writing.write(head.encode() + body)
+        self._writing.close()

@@ -40,7 +40,7 @@ class Exchange:
     Attributes:
         request_id: The caller's, if it is printable ASCII of at most 128 characters, or a new one.
         metrics: Where its stages are counted.
-        headers: The request's, by their names in lower case.
+        headers: The request's, by their names in lower case; of several of a name, the first.
         trace_id: Of its trace, or else of the caller's `traceparent`, if it sent one.
         trace: Its trace, if requests are traced.
         model: The model that answers, once known; a bounded set of names, for metrics.
@@ -179,7 +179,8 @@ class Observed:
 
     def _exchange(self, scope: Scope) -> Exchange:
         given = {
-            name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
+            name.decode("latin-1"): value.decode("latin-1")
+            for name, value in reversed(scope["headers"])
         }
         request_id = given.get("x-request-id", "")
         if not _REQUEST_ID.fullmatch(request_id):

@@ -24,27 +24,31 @@ class Writing:
         self._turn: asyncio.Handle | None = None
 
     def write(self, data: bytes) -> None:
-        """Write a piece, or hold it for the next one."""
+        """Write a piece, or hold it for the next one; in vain once the connection is closed."""
         if self._turn is None:
             self._held = data
-            self._turn = self._loop.call_soon(self._flush)
+            self._turn = self._loop.call_soon(self.flush)
         else:
-            self._turn.cancel()
-            self._turn = None
-            self._transport.writelines([self._held, data])
+            self._send(data)
+
+    def flush(self) -> None:
+        """Write what is held."""
+        if self._turn is not None:
+            self._send()
 
     def close(self) -> None:
         """Write what is held, and close the connection."""
-        self._flush()
+        self.flush()
         self._transport.close()
 
     def is_closing(self) -> bool:
         """Whether nothing more can be written."""
         return self._transport.is_closing()
 
-    def _flush(self) -> None:
+    def _send(self, *more: bytes) -> None:
+        pieces = (self._held, *more)
         if self._turn is not None:
             self._turn.cancel()
-            self._turn = None
-            if not self._transport.is_closing():
-                self._transport.write(self._held)
+        self._turn, self._held = None, b""
+        if not self._transport.is_closing():
+            self._transport.writelines(pieces)

@@ -28,6 +28,7 @@ from service.settings import Settings
 from service.validation import validate
 from service.versions.table import State
 from service.web.keys import Keys
+from service.web.middleware import exchange_of
 
 _Body = TypeVar("_Body", bound=BaseModel)
 
@@ -62,7 +63,8 @@ def control_router(
         """The body, which may be empty, whatever its content type."""
         deadline = time.monotonic() + settings.timeout_seconds
         with budget.share() as take:
-            body = await read_body(request.receive, request.headers, _MOST_BYTES, deadline, take)
+            headers = exchange_of(request.scope).headers
+            body = await read_body(request.receive, headers, _MOST_BYTES, deadline, take)
             try:
                 return validate(kind, orjson.loads(body or b"{}"))
             except orjson.JSONDecodeError as error:

@@ -21,12 +21,16 @@ def made(heads: int = 2) -> tuple[MultiHeadAttention, Patches]:
 
 
 def scores(plain: MultiHeadAttention, patches: Patches, series: torch.Tensor) -> torch.Tensor:
+    return scores_of(plain, patches, series).detach()
+
+
+def scores_of(plain: MultiHeadAttention, patches: Patches, series: torch.Tensor) -> torch.Tensor:
     """`[series, heads, query, key]`, without the key's bias."""
     tokens = series[:, patches.steps] @ patches.projection.T + patches.positions
     split = (len(series), len(patches.steps), plain.heads, -1)
     query = plain.query(tokens).reshape(split)
     key = (tokens @ plain.key.weight.T).reshape(split)
-    return torch.einsum("sihf,sjhf->shij", query, key).detach() * query.shape[-1] ** -0.5
+    return torch.einsum("sihf,sjhf->shij", query, key) * query.shape[-1] ** -0.5
 
 
 def normed(series: torch.Tensor) -> torch.Tensor:
@@ -65,17 +69,60 @@ def test_the_largest_score_is_reached(float64):
     assert math.isclose(found, patch_score_bound(plain, patches), rel_tol=1e-6)
 
 
+@pytest.mark.parametrize("decides", ["the position of the key", "the bias", "both positions"])
+def test_what_is_not_the_series_counts_too(float64, decides):
+    """Of small steps only the linear terms, or the constant ones, matter."""
+    torch.manual_seed(3)
+    plain, patches = made(2)
+    patches.projection.mul_(1e-6)
+    with torch.no_grad():
+        if decides == "the bias":
+            patches.positions.zero_()
+        elif decides == "the position of the key":
+            patches.positions.copy_(patches.positions[:1].expand_as(patches.positions))
+            plain.query.bias.copy_(-plain.query.weight @ patches.positions[0])
+    still = torch.zeros(CONTEXT)
+    slopes = torch.func.jacrev(lambda series: scores_of(plain, patches, series[None])[0])(still)
+    directions = torch.nn.functional.normalize(slopes.reshape(-1, CONTEXT), dim=1)
+    series = torch.cat([directions, -directions]).detach() * math.sqrt(CONTEXT)
+    found = scores(plain, patches, series).abs().max().item()
+    assert math.isclose(found, patch_score_bound(plain, patches), rel_tol=1e-3)
+
+
 def form(**changes) -> FlatPatchEncoder:
     torch.manual_seed(0)
-    config = PatchTSTConfig(
-        context=48, horizon=4, channels=2, d_model=16, heads=4, d_ff=16, encoder_layers=2, **changes
-    )
-    branches = PatchTST(config).eval().branches
+    given = {"d_model": 16, "heads": 4, "d_ff": 16, "encoder_layers": 2} | changes
+    branches = PatchTST(PatchTSTConfig(context=48, horizon=4, channels=2, **given)).eval().branches
     return FlatPatchEncoder(branches[0])
 
 
 def test_what_is_served_reads_bounded_patches(float64):
     assert form().layers[0].attention.bounded
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"patch_bias": True, "positions": "learned"},
+        {"pad_end": False},
+        {"patch": 5, "stride": 9},
+        {"d_model": 32, "patch_bias": True},
+    ],
+)
+def test_the_patches_are_those_that_are_served(float64, monkeypatch, changes):
+    seen: list[Patches] = []
+
+    def bound(_: MultiHeadAttention, patches: Patches) -> float:
+        seen.append(patches)
+        return 0.0
+
+    monkeypatch.setattr("export.rewrites.score_bound.patch_score_bound", bound)
+    encoder = form(**changes)
+    series = torch.randn(48, 1)
+    (patches,) = seen
+    made = series[patches.steps, 0] @ patches.projection.T + patches.positions
+    torch.testing.assert_close(encoder._tokens(series), made)
 
 
 @pytest.mark.parametrize("norm", [None, "last"])

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import math
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
@@ -20,7 +21,7 @@ from service.errors import (
     TooLargeError,
     UnreadableError,
 )
-from service.web.callers import caller_of
+from service.web.callers import Caller
 
 LIMIT = 10
 
@@ -147,28 +148,43 @@ def test_a_sender_who_hangs_up() -> None:
 def test_a_result() -> None:
     done: Future[int] = Future()
     done.set_result(5)
-    assert run(outcome(done, caller_of(request()), later())) == 5
+    assert waited(done) == 5
 
 
 def test_a_failure() -> None:
     failed: Future[int] = Future()
     failed.set_exception(InvalidInputError("no"))
     with pytest.raises(InvalidInputError, match="no"):
-        run(outcome(failed, caller_of(request()), later()))
+        waited(failed)
 
 
 def test_a_deadline_cancels_what_is_queued() -> None:
     queued: Future[int] = Future()
     with pytest.raises(DeadlineExceededError):
-        run(outcome(queued, caller_of(request()), soon()))
+        waited(queued, deadline=soon())
     assert queued.cancelled()
 
 
 def test_a_caller_who_hangs_up_cancels_what_is_queued() -> None:
     queued: Future[int] = Future()
     with pytest.raises(CallerGoneError):
-        run(outcome(queued, caller_of(request(part(b""), GONE)), later()))
+        waited(queued, gone=True)
     assert queued.cancelled()
+
+
+def waited(future: Future[int], *, deadline: float = math.inf, gone: bool = False) -> int:
+    """The outcome of a future, after which nobody watches its caller."""
+    caller = Caller(lambda: None)
+
+    async def wait() -> int:
+        if gone:
+            asyncio.get_running_loop().call_soon(caller.hang_up)
+        return await outcome(future, caller, min(deadline, later()))
+
+    try:
+        return asyncio.run(wait())
+    finally:
+        assert not caller.watched
 
 
 def test_callers_may_only_shorten_the_time() -> None:

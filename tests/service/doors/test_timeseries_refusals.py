@@ -176,3 +176,13 @@ def test_more_inputs_than_the_limit(models: Any) -> None:
         error = client.error(body(*[{"series": EIGHT}] * 3))
         assert error["param"] == "inputs"
         assert "at most 2 inputs, got 3" in error["message"]
+
+
+@pytest.mark.parametrize("path", ["/forecast", "/v2/models/repeat/infer", "/v2/repository/index"])
+def test_of_several_headers_the_first_counts(client: Client, path: str) -> None:
+    named = [("Content-Encoding", "identity"), ("Content-Encoding", "br")]
+    answers = [
+        client.request("POST", path, content=b"{}", headers=headers).text
+        for headers in (named, named[::-1])
+    ]
+    assert ["got 'br'" in answer for answer in answers] == [False, True]

@@ -57,8 +57,9 @@ def test_another_server_is_asked() -> None:
         await asyncio.sleep(0)
         assert not told
         gone.set()
-        while not caller.gone:
-            await asyncio.sleep(0)
+        async with asyncio.timeout(60):
+            while not caller.gone:
+                await asyncio.sleep(0)
 
         def never() -> None:
             told.append("never")
@@ -71,3 +72,35 @@ def test_another_server_is_asked() -> None:
         return told
 
     assert asyncio.run(ask()) == ["early"]
+
+
+def test_several_may_watch_a_caller_of_another_server() -> None:
+    async def ask() -> list[str]:
+        waiting: list[asyncio.Future[None]] = []
+        told: list[str] = []
+
+        async def receive() -> dict[str, Any]:
+            waiting.append(asyncio.get_running_loop().create_future())
+            await waiting[-1]
+            return {"type": "http.disconnect"}
+
+        def first() -> None:
+            told.append("first")
+
+        def second() -> None:
+            told.append("second")
+
+        caller = caller_of(Request({"type": "http"}, receive))
+        caller.watch(first)
+        caller.watch(second)
+        caller.unwatch(first)
+        await asyncio.sleep(0)
+        # They share one ear.
+        (gone,) = waiting
+        gone.set_result(None)
+        async with asyncio.timeout(60):
+            while not told:
+                await asyncio.sleep(0)
+        return told
+
+    assert asyncio.run(ask()) == ["second"]

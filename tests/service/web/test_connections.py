@@ -224,6 +224,28 @@ def test_an_answer_goes_out_at_once() -> None:
     assert wire.writes == 2
 
 
+def test_what_was_answered_goes_out_before_the_end() -> None:
+    wire = Wire()
+    connections: list[Connection] = []
+
+    async def answer_head(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        # The head is held, and what cannot be read is answered past it.
+        assert not wire.written
+        connections[0].data_received(b"?")
+
+    async def send() -> None:
+        connections.append(opened(answer_head, wire))
+        connections[0].data_received(REQUEST)
+        async with asyncio.timeout(60):
+            while connections[0].tasks:
+                await asyncio.sleep(0)
+
+    asyncio.run(send())
+    assert re.findall(rb"HTTP/1.1 (\d+)", wire.written) == [b"200", b"400"]
+    assert wire.is_closing()
+
+
 def test_a_caller_who_hangs_up_is_noticed_after_a_large_body() -> None:
     wire = Wire()
     size = 1_000_000
@@ -253,8 +275,9 @@ def test_a_caller_who_hangs_up_is_noticed_after_a_large_body() -> None:
         while not seen:
             await asyncio.sleep(0)
         connection.connection_lost(None)
-        while connection.tasks:
-            await asyncio.sleep(0)
+        async with asyncio.timeout(60):
+            while connection.tasks:
+                await asyncio.sleep(0)
 
     asyncio.run(send())
     assert seen == [(size, True), (size, True)]

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import pytest
+
 from service.web.writing import Writing
 
 
@@ -68,15 +70,23 @@ def test_what_is_held_goes_out_before_the_end() -> None:
     assert wire.closed
 
 
-def test_nothing_is_written_once_the_caller_is_gone() -> None:
+@pytest.mark.parametrize(
+    "then",
+    [lambda writing: None, Writing.close, Writing.flush, lambda writing: writing.write(b"body")],
+)
+def test_nothing_is_written_once_the_caller_is_gone(then: Callable[[Writing], object]) -> None:
     wire = Wire()
 
     async def write() -> None:
         writing = Writing(wire, asyncio.get_running_loop())
         writing.write(b"head")
         wire.close()
+        then(writing)
         await asyncio.sleep(0)
-        writing.close()
 
     asyncio.run(write())
     assert wire.sent == []
+
+
+def test_an_empty_piece_is_one_too() -> None:
+    assert b"".join(written(piece(b""), piece(b"body")).sent) == b"body"
