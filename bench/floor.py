@@ -11,15 +11,19 @@ from onnx import TensorProto, helper, numpy_helper
 from torch.utils.flop_counter import FlopCounterMode
 
 from bench.sizes import Size
-from bench.timing import interleaved_medians
+from bench.timing import Call
 from export.rewrites import inference_form
 from service.engine.runtime import Runtime
 
 _ROWS, _INNER, _COLUMNS = 2048, 512, 512
 
 
-def gemm_rate(runtime: Runtime, folder: Path) -> float:
-    """Floating-point operations a second of one large matrix product in onnxruntime."""
+# Of a call of it, floating-point operations.
+PRODUCT_FLOPS = 2 * _ROWS * _INNER * _COLUMNS
+
+
+def large_product(runtime: Runtime, folder: Path) -> Call:
+    """One large matrix product in onnxruntime."""
     random = np.random.default_rng(0)
     weight = random.normal(size=(_INNER, _COLUMNS)).astype(np.float32)
     graph = helper.make_graph(
@@ -34,8 +38,7 @@ def gemm_rate(runtime: Runtime, folder: Path) -> float:
     onnx.save(helper.make_model(graph, opset_imports=[opset], ir_version=10), path)
     session = runtime.open(path)
     feeds = {"x": random.normal(size=(_ROWS, _INNER)).astype(np.float32)}
-    seconds = interleaved_medians({"gemm": lambda: session.run(feeds)}, seconds=2)["gemm"]
-    return 2 * _ROWS * _INNER * _COLUMNS / seconds
+    return lambda: session.run(feeds)
 
 
 def flops(size: Size) -> float:

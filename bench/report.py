@@ -23,10 +23,10 @@ machine does hits all of them: compare the columns, not the runs. Weights are ra
 _FLOOR = """\
 ### How far from the floor
 
-The floor is the time of the matrix products alone, at the rate of one large product in
-onnxruntime, {rate:.0f} GFLOP/s here. Where the rest goes is what onnxruntime's profiler says of our
-graph at batch {batch}; small matrix products, such as those of attention heads, do not reach that
-rate either.
+The floor is the time of the matrix products alone at batch {batch}, at the rate of one large
+product in onnxruntime, which took its turns with the contenders. Where the rest goes is what
+onnxruntime's profiler says of our graph; small matrix products, such as those of attention heads,
+do not reach that rate either.
 
 """
 _MEMORY = """
@@ -42,27 +42,28 @@ def milliseconds(seconds: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {value * 1e3:.2f} ms" for name, value in seconds.items())
 
 
-def page(results: Iterable[Result], rate: float, *, baseline: tuple[str, str], ours: str) -> str:
+def page(results: Iterable[Result], *, baseline: tuple[str, str], ours: str) -> str:
     """The part.
 
     Args:
         results: Of all models.
-        rate: Floating-point operations a second of a large matrix product.
         baseline: The contenders ratios are given to.
         ours: The contender the ratios are of.
     """
     results = list(results)
     text = _TEXT.format(machine=machine("torch", "onnxruntime"))
     text += "".join(_times(result, baseline, ours) for result in results)
-    text += _FLOOR.format(rate=rate / 1e9, batch=FLOOR_BATCH)
-    head = ("model", "MFLOP a window", "floor, ms", "measured, ms", "times the floor")
+    text += _FLOOR.format(batch=FLOOR_BATCH)
+    head = ("model", "MFLOP a window", "GFLOP/s", "floor, ms", "measured, ms", "times the floor")
     rows = []
     for result in results:
-        floor, measured = FLOOR_BATCH * result.flops / rate, result.seconds[FLOOR_BATCH][ours]
+        measured = result.seconds[FLOOR_BATCH][ours]
+        floor = FLOOR_BATCH * result.flops / result.rate
         rows.append(
             (
                 result.size.name,
                 f"{result.flops / 1e6:.0f}",
+                f"{result.rate / 1e9:.0f}",
                 f"{floor * 1e3:.2f}",
                 f"{measured * 1e3:.2f}",
                 f"{measured / floor:.2f}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from bench.sizes import Size
@@ -19,6 +20,7 @@ class Result:
     Attributes:
         size: The model.
         flops: Of the matrix products of one window in our form.
+        rate: Floating-point operations a second of a large matrix product, meanwhile.
         seconds: By batch, then by contender.
         memory: MiB by contender.
         shares: Share of our graph's time by group of operators.
@@ -27,6 +29,7 @@ class Result:
 
     size: Size
     flops: float
+    rate: float = math.nan
     seconds: dict[int, dict[str, float]] = field(default_factory=dict)
     memory: dict[str, float] = field(default_factory=dict)
     shares: dict[str, float] = field(default_factory=dict)
