@@ -21,33 +21,7 @@ from service.web.callers import caller_of
 from service.web.connections import Connection, Limits
 from tests.service.bundles import Spec, write_bundle
 from tests.service.process import Server
-
-
-class Wire(asyncio.Transport):
-    """Keeps what is written to it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.written = b""
-        self.writes = 0
-        self.reading = True
-        self._closed = False
-
-    def write(self, data: Any) -> None:
-        self.written += data
-        self.writes += 1
-
-    def pause_reading(self) -> None:
-        self.reading = False
-
-    def resume_reading(self) -> None:
-        self.reading = True
-
-    def close(self) -> None:
-        self._closed = True
-
-    def is_closing(self) -> bool:
-        return self._closed
+from tests.service.web.wire import Wire
 
 
 async def no_content(scope: Any, receive: Any, send: Any) -> None:
@@ -190,7 +164,7 @@ def test_too_many_headers_are_told_as_the_path_has_it(begin: bytes, kind: type) 
         connection.data_received(begin)
         while connection.tasks:
             await asyncio.sleep(0)
-        wire.written = b""
+        wire.sent.clear()
         connection.data_received(b"x" * (64 * 1024 + 1))
         return wire.written
 
@@ -221,7 +195,7 @@ def test_an_answer_goes_out_at_once() -> None:
 
     asyncio.run(send())
     assert wire.written.count(b"HTTP/1.1 204 ") == 2
-    assert wire.writes == 2
+    assert len(wire.sent) == 2
 
 
 def test_what_was_answered_goes_out_before_the_end() -> None:

@@ -1,34 +1,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 
 from service.web.writing import Writing
-
-
-class Wire(asyncio.Transport):
-    """Keeps what goes out together."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.sent: list[bytes] = []
-        self.closed = False
-
-    def write(self, data: Any) -> None:
-        assert not self.closed
-        self.sent.append(bytes(data))
-
-    def writelines(self, list_of_data: Iterable[Any]) -> None:
-        self.write(b"".join(list_of_data))
-
-    def close(self) -> None:
-        self.closed = True
-
-    def is_closing(self) -> bool:
-        return self.closed
+from tests.service.web.wire import Wire
 
 
 def written(*steps: Callable[[Writing], object]) -> Wire:
@@ -67,7 +45,7 @@ def test_many_pieces_keep_their_order() -> None:
 def test_what_is_held_goes_out_before_the_end() -> None:
     wire = written(piece(b"head"), Writing.close, lambda writing: writing.is_closing() or 1 / 0)
     assert wire.sent == [b"head"]
-    assert wire.closed
+    assert wire.is_closing()
 
 
 @pytest.mark.parametrize(
