@@ -20,15 +20,14 @@ from bench.page import PAGE, write_part
 from bench.result import BATCHES, FLOOR_BATCH, MEMORY_BATCH, Result
 from bench.shares import shares
 from bench.sizes import QUICK, SIZES, Size
-from bench.timing import interleaved_medians
+from bench.timing import Call, interleaved_medians
 from service.engine.runtime import Runtime
 
 _PRODUCT = "large product"
 
 
-def measure(size: Size, runtime: Runtime, folder: Path, *, quick: bool) -> Result:
-    """Measure one model."""
-    product = large_product(runtime, folder)
+def measure(size: Size, runtime: Runtime, folder: Path, product: Call, *, quick: bool) -> Result:
+    """Measure one model, and meanwhile a large matrix product."""
     contenders = Contenders(size, runtime, folder)
     result = Result(size, flops(size))
     for batch in BATCHES[:2] if quick else BATCHES:
@@ -66,11 +65,12 @@ def main() -> None:
     runtime = Runtime("cpu")
     results: list[Result] = []
     with tempfile.TemporaryDirectory() as name:
+        product = large_product(runtime, Path(name))
         for size in QUICK if quick else SIZES:
             print(size.name, flush=True)
             folder = Path(name) / str(len(results))
             folder.mkdir()
-            results.append(measure(size, runtime, folder, quick=quick))
+            results.append(measure(size, runtime, folder, product, quick=quick))
     page = report.page(results, baseline=(EAGER, PLAIN), ours=OURS)
     if quick:
         print(page)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -56,12 +57,11 @@ def patch_score_bound(plain: MultiHeadAttention, patches: Patches) -> float:
     length = read.shape[1]
     # Further apart than this they share no step.
     apart = (starts.T - starts).clamp(-length, length)
-    pairs = (kind[:, None] * len(read) + kind) * (2 * length + 1) + apart + length
-    found, pair = torch.unique(pairs, return_inverse=True)
-    alike = [
-        (*divmod(one // (2 * length + 1), len(read)), one % (2 * length + 1) - length)
-        for one in found.tolist()
-    ]
+    kinds = (kind[:, None] * len(read) + kind) * (2 * length + 1) + apart
+    _, found, pair = np.unique(kinds, return_index=True, return_inverse=True)
+    pair = pair.reshape(kinds.shape)
+    # One of each kind of pairs.
+    alike = patches.steps[np.stack(np.divmod(found, len(kind)), axis=1)]
 
     projection = patches.projection.detach().double()
     positions = patches.positions.detach().double()
@@ -70,12 +70,7 @@ def patch_score_bound(plain: MultiHeadAttention, patches: Patches) -> float:
         # Of each step of a patch, and of each position, to the features of the head.
         steps_query, steps_key = query @ projection, key @ projection
         level_query, level_key = positions @ query.T + bias, positions @ key.T
-        squares = torch.stack(
-            [
-                _square_bound(steps_query, steps_key, read[one], read[other] + shift)
-                for one, other, shift in alike
-            ]
-        )
+        squares = torch.stack([_square_bound(steps_query, steps_key, *two) for two in alike])
         # [queries, keys]; those of steps are the same for all patches of a kind.
         by_query = torch.stack([_norm(level_key @ steps_query, steps) for steps in read])[kind]
         by_key = torch.stack([_norm(level_query @ steps_key, steps) for steps in read], 1)[:, kind]

@@ -100,6 +100,15 @@ class Scene:
         self.told = Recorder()
         self.repository = Repository(folder, self.open, self.told, policy=Policy(versions, pins))
 
+    @classmethod
+    def started(cls, folder: Path, *references: str) -> Scene:
+        """One that serves what it was given first."""
+        scene = cls(folder)
+        for reference in references:
+            scene.place(reference)
+        scene.repository.start()
+        return scene
+
     def place(self, reference: str, content: str = "good") -> None:
         place(self.folder, *reference.split("@"), content)
 

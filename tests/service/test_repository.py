@@ -29,11 +29,7 @@ Open = Callable[[Path], Model]
 @pytest.fixture
 def scene(tmp_path: Path) -> Scene:
     """Versions 1 and 2 of a model."""
-    scene = Scene(tmp_path)
-    for reference in ("one@1", "one@2"):
-        scene.place(reference)
-    scene.repository.start()
-    return scene
+    return Scene.started(tmp_path, "one@1", "one@2")
 
 
 def test_real_bundles(open_model: Open, tmp_path: Path) -> None:

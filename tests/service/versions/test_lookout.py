@@ -14,11 +14,7 @@ from tests.service.waiting import until
 @pytest.fixture
 def scene(tmp_path: Path) -> Scene:
     """Versions 1 and 2 of a model."""
-    scene = Scene(tmp_path)
-    for reference in ("one@1", "one@2"):
-        scene.place(reference)
-    scene.repository.start()
-    return scene
+    return Scene.started(tmp_path, "one@1", "one@2")
 
 
 def test_what_came_changed_or_went(scene: Scene) -> None:

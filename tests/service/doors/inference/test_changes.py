@@ -27,10 +27,7 @@ def workers() -> set[threading.Thread]:
 
 @pytest.fixture
 def scene(tmp_path: Path) -> Scene:
-    scene = Scene(tmp_path)
-    scene.place("one@1")
-    scene.repository.start()
-    return scene
+    return Scene.started(tmp_path, "one@1")
 
 
 @pytest.fixture
