@@ -25,6 +25,7 @@ from service.engine.runtime import Runtime
 from service.metrics import Metrics, share
 from service.model import Capacity, Model
 from service.repository import Repository
+from service.requests import parsing
 from service.settings import Settings
 from service.supervision.member import Member
 from service.supervision.readiness import Readiness
@@ -181,7 +182,7 @@ class _Server(uvicorn.Server):
         self._readiness = readiness
         self._pulse = pulse
         self._returned_at = 0
-        self._leftover = Leftover()
+        self._leftover = Leftover(parsing.forget)
         self._acceptor: Acceptor
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from bundle import layout
@@ -82,13 +83,19 @@ def return_free_memory() -> None:
 
 
 class Leftover:
-    """What a burst of work took of memory, and nobody needs any more."""
+    """What a burst of work took of memory, and nobody needs any more.
 
-    def __init__(self) -> None:
+    Args:
+        forget: Frees what is kept for the next burst.
+    """
+
+    def __init__(self, forget: Callable[[], None]) -> None:
+        self._forget = forget
         self._settled = 0
 
     def give_back(self) -> None:
         """Return it if the process has grown; takes milliseconds, in which other threads go on."""
+        self._forget()
         if resident_bytes() > _GROWN * self._settled:
             return_free_memory()
             self._settled = resident_bytes()

@@ -40,6 +40,12 @@ def parse(body: bytes | bytearray) -> Envelope:
     return validate(Envelope, _read(body))
 
 
+def forget() -> None:
+    """Free the memory that is kept for the next large request."""
+    if _simd is not None:
+        _simd.forget()
+
+
 def _read(body: bytes | bytearray) -> Any:  # noqa: ANN401 - any JSON
     if _simd is not None and (request := _simd.read(body)) is not None:
         return request

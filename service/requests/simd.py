@@ -6,6 +6,7 @@ What it is not sure to read as `service.requests.parsing` would, it leaves to th
 from __future__ import annotations
 
 import threading
+from collections import deque
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,9 @@ import simdjson
 # simdjson holds several times the size of a document. And it counts the elements of an array up to
 # 16,777,215, which pysimdjson does not know: of more it would write beyond the end of a list.
 _MOST_BYTES = 16 * 1024 * 1024
-# A parser keeps the memory that its largest document took.
-_KEPT = 1024 * 1024
+# A parser keeps the memory that its largest document took. Those of larger ones are shared by all
+# threads, and freed when there is nothing to do.
+_SMALL = 1024 * 1024
 # Looking up a key of an object compares all those before it.
 _MOST_KEYS = 32
 # Objects with next to nothing in them take longer than as Python's own.
@@ -24,6 +26,8 @@ _MARK = b"\xef\xbb\xbf"
 _SERIES = "series"
 
 _local = threading.local()
+# To ask the system for memory anew takes nearly as long as to parse what goes into it.
+_large: deque[simdjson.Parser] = deque(maxlen=1)
 
 
 def read(body: bytes | bytearray) -> dict[str, Any] | None:
@@ -37,19 +41,31 @@ def read(body: bytes | bytearray) -> dict[str, Any] | None:
     """
     if len(body) > _MOST_BYTES or body.startswith(_MARK):
         return None
+    parser = _parser(len(body))
     try:
-        request, lists = _read(_parser(len(body)), body)
+        request, lists = _read(parser, body)
     except (RuntimeError, TypeError, ValueError):
         return None
+    finally:
+        if len(body) > _SMALL:
+            _large.append(parser)
     # The array of a series has no place for further lists among its numbers: were there any, the
     # body would have more of them than were seen. Brackets in texts only make it go another way.
     brackets = np.count_nonzero(np.frombuffer(body, np.uint8) == ord("["))
     return request if brackets == lists else None
 
 
+def forget() -> None:
+    """Free the memory that is kept for the next large request."""
+    _large.clear()
+
+
 def _parser(size: int) -> simdjson.Parser:
-    if size > _KEPT:
-        return simdjson.Parser()
+    if size > _SMALL:
+        try:
+            return _large.pop()
+        except IndexError:
+            return simdjson.Parser()
     if not hasattr(_local, "parser"):
         _local.parser = simdjson.Parser()
     parser: simdjson.Parser = _local.parser
@@ -90,7 +106,7 @@ def _members(value: Any) -> dict[str, Any]:  # noqa: ANN401 - any JSON
     if len(names) > _MOST_KEYS or len(set(names)) != len(names):
         raise ValueError("many keys, or one that comes twice")
     # What follows a zero would not count.
-    if any("\0" in name for name in names):
+    if "\0" in "".join(names):
         raise ValueError("a key with a zero")
     return {name: value[name] for name in names}
 
@@ -101,7 +117,7 @@ def _series(series: Any) -> tuple[Any, int]:  # noqa: ANN401 - any JSON
         values = np.frombuffer(series.as_buffer(of_type="d"))
         if not isinstance(series[0], simdjson.Array):
             return values, 1
-        (width,) = {len(row) for row in series}
+        (width,) = set(map(len, series))
         return values.reshape(-1, width), 1 + len(series)
     except (AttributeError, IndexError, TypeError, ValueError):
         # No list, or an empty one, or rows of several lengths, or a value that is no number.

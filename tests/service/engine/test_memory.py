@@ -63,10 +63,11 @@ def test_what_is_left_over_is_returned_when_there_is_more_of_it(
     returned: list[int] = []
     monkeypatch.setattr("service.engine.memory.resident_bytes", lambda: next(sizes))
     monkeypatch.setattr("service.engine.memory.return_free_memory", lambda: returned.append(1))
-    leftover = Leftover()
-    for times in (1, 1, 2, 2):
+    forgotten: list[int] = []
+    leftover = Leftover(lambda: forgotten.append(1))
+    for calls, times in enumerate((1, 1, 2, 2), 1):
         leftover.give_back()
-        assert len(returned) == times
+        assert (len(forgotten), len(returned)) == (calls, times)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("simdjson", reason="simdjson has no wheel for this Python")
 
+from service.engine.memory import resident_bytes, return_free_memory
 from service.requests import simd
 
 NUMBERS = st.one_of(st.integers(-(2**63), 2**64 - 1), st.floats(allow_nan=False, width=64))
@@ -146,6 +147,17 @@ def test_large_bodies() -> None:
         found = simd.read(body)
         assert found is not None
         assert np.array_equal(found["inputs"][0]["series"], values)
+
+
+def test_memory_of_large_bodies_is_kept_until_it_is_forgotten() -> None:
+    body = body_of({"series": np.arange(1_000_000).tolist()})
+    simd.forget()
+    before = resident_bytes()
+    assert simd.read(body) is not None
+    return_free_memory()
+    assert resident_bytes() - before > 2 * len(body)
+    simd.forget()
+    assert resident_bytes() - before < len(body)
 
 
 def test_very_large_bodies_are_left_to_others() -> None:
