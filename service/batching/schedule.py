@@ -12,6 +12,7 @@ from service.arrays import Arrays
 from service.batching.backlog import Backlog, Batch
 from service.batching.call import Call
 from service.batching.deadlines import Deadlines
+from service.batching.idle import Idle
 from service.batching.turns import Turns
 from service.batching.work import Work
 from service.errors import NotReadyError
@@ -29,7 +30,6 @@ class Schedule:
 
     def __init__(self, workers: int) -> None:
         self._lock = threading.Lock()
-        self._came = threading.Condition(self._lock)
         self._went = threading.Condition(self._lock)
         self._alarm = threading.Condition(self._lock)
         self._alarm_at = -math.inf
@@ -39,7 +39,7 @@ class Schedule:
         self._deadlines: Deadlines[tuple[Backlog, Work]] = Deadlines()
         self._late: list[tuple[Backlog, Work]] = []
         self._waiting = 0
-        self._idle = 0
+        self._idle = Idle(self._lock)
         self._closing = False
         self._stopped = False
 
@@ -70,7 +70,7 @@ class Schedule:
             work.ticket = self._deadlines.add(work.deadline, (backlog, work))
             if work.deadline < self._alarm_at:
                 self._alarm.notify()
-            self._came.notify(work.windows)
+            self._idle.wake(work.windows)
 
     def check_room(self, backlog: Backlog) -> None:
         """See `Queue.check_room`."""
@@ -88,7 +88,7 @@ class Schedule:
             self._check_open()
             for own, call in zip(self._calls, calls, strict=True):
                 own.append(call)
-            self._came.notify_all()
+            self._idle.wake(len(self._calls))
 
     def next(self, worker: int) -> Batch | Call | None:
         """Wait for what a worker is to do; None once there will be nothing."""
@@ -101,9 +101,7 @@ class Schedule:
                     return self._take()
                 if self._stopped:
                     return None
-                self._idle += 1
-                self._came.wait()
-                self._idle -= 1
+                self._idle.sleep()
 
     def late(self) -> list[tuple[Backlog, Work]] | None:
         """Wait for deadlines to pass; returns the work that this ends, None once there is none."""
@@ -190,7 +188,7 @@ class Schedule:
         """Have the threads end; returns the calls that are not made. All queues are closed."""
         with self._lock:
             self._stopped = True
-            self._came.notify_all()
+            self._idle.wake(len(self._calls))
             self._alarm.notify_all()
             left = [call for calls in self._calls for call in calls]
             for calls in self._calls:
@@ -208,7 +206,7 @@ class Schedule:
     def _take(self) -> Batch:
         backlog = self._turns.next()
         # Workers that are free get their share: on the CPU two small batches beat a large one.
-        share = math.ceil(self._waiting / (1 + self._idle))
+        share = math.ceil(self._waiting / (1 + self._idle.count))
         batch = backlog.take(share, time.monotonic())
         self._turns.charge(backlog, batch.expected)
         self._waiting -= batch.windows

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from service.batching.idle import Idle
+
+
+@pytest.mark.parametrize(
+    ("wakes", "woken"), [((1, 1, 1), [2, 1, 0]), ((0, 1), [2]), ((2,), [2, 1]), ((9, 1), [2, 1, 0])]
+)
+def test_the_last_to_fall_asleep_wake_first(wakes: tuple[int, ...], woken: list[int]) -> None:
+    lock = threading.Lock()
+    idle = Idle(lock)
+    awake: list[int] = []
+
+    def work(worker: int) -> None:
+        with lock:
+            idle.sleep()
+            awake.append(worker)
+
+    threads = [threading.Thread(target=work, args=(worker,), daemon=True) for worker in range(3)]
+    for count, thread in enumerate(threads, 1):
+        thread.start()
+        while idle.count < count:
+            time.sleep(0.001)
+    for most in wakes:
+        with lock:
+            idle.wake(most)
+            # Those that were woken wait for the lock.
+            assert idle.count == 3 - len(awake)
+        for worker in woken[len(awake) :][:most]:
+            threads[worker].join(30)
+    assert sorted(awake) == sorted(woken)
+    assert idle.count == 3 - len(woken)
+    with lock:
+        idle.wake(3)
+    for thread in threads:
+        thread.join(30)
+        assert not thread.is_alive()
