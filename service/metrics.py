@@ -44,6 +44,9 @@ class Metrics:
     Args:
         folder: Where the processes of a server share them, after `share`; None if it is alone.
         statistics: What is counted besides, for the inference door; this process' alone if None.
+
+    Attributes:
+        begun: Requests that have come to this process.
     """
 
     def __init__(self, folder: Path | None = None, statistics: Statistics | None = None) -> None:
@@ -147,10 +150,12 @@ class Metrics:
         self._request_seconds_by = _Children(self._request_seconds)
         self._stage_seconds_by = _Children(self._stage_seconds)
         self._served: dict[tuple[str, str], _Served] = {}
+        self.begun = 0
         self._answering = 0
 
     def began(self) -> None:
         """A request has come; `answered` follows."""
+        self.begun += 1
         self._answering += 1
 
     def answered(self, route: str, model: str, status: int, seconds: float) -> None:

@@ -225,9 +225,9 @@ class _Server(uvicorn.Server):
 
     def _return_memory(self) -> None:
         """What a burst of requests took is not kept for the next one."""
-        answered = self.server_state.total_requests
-        if answered != self._returned_at and not self.server_state.tasks:
-            self._returned_at = answered
+        begun = self._metrics.begun
+        if begun != self._returned_at and not self.server_state.tasks:
+            self._returned_at = begun
             asyncio.get_running_loop().run_in_executor(None, self._leftover.give_back)
 
     def _connection(self) -> asyncio.Protocol:

@@ -16,8 +16,8 @@ run, under load from wrk, which shares the CPUs. A request is one window, 18 kB 
 serve what their users would have: the graph of `torch.onnx.export`, or the torch module, with the
 settings in `bench/serving/`. Before it is measured, each server must give torch's forecast.
 
-The last model has next to nothing to compute: it shows what the servers themselves take, and so the
-most that is left of the loop with a model that takes longer.
+The last model has next to nothing to compute: it shows what the servers themselves take. With a
+model that takes longer, none answers more requests than with this one.
 
 {machine}
 

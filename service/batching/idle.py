@@ -29,6 +29,6 @@ class Idle:
         self.count -= 1
 
     def wake(self, most: int) -> None:
-        """Wake so many, or all if they are fewer."""
+        """Wake up to so many workers."""
         for _ in range(min(most, len(self._asleep))):
             self._asleep.pop().notify()

@@ -83,7 +83,7 @@ def return_free_memory() -> None:
 
 
 class Leftover:
-    """What a burst of work took of memory, and nobody needs any more.
+    """What a burst of work took of memory.
 
     Args:
         forget: Frees what is kept for the next burst.
@@ -94,7 +94,10 @@ class Leftover:
         self._settled = 0
 
     def give_back(self) -> None:
-        """Return it if the process has grown; takes milliseconds, in which other threads go on."""
+        """Free what is kept, and return all that is free if the process has grown.
+
+        Takes milliseconds; while the memory is returned, other threads go on.
+        """
         self._forget()
         if resident_bytes() > _GROWN * self._settled:
             return_free_memory()

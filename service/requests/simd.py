@@ -15,8 +15,8 @@ import simdjson
 # simdjson holds several times the size of a document. And it counts the elements of an array up to
 # 16,777,215, which pysimdjson does not know: of more it would write beyond the end of a list.
 _MOST_BYTES = 16 * 1024 * 1024
-# A parser keeps the memory that its largest document took. Those of larger ones are shared by all
-# threads, and freed when there is nothing to do.
+# A parser keeps the memory that its largest document took: each thread has one for small documents.
+# One for larger ones is kept for all threads, and freed when there is nothing to do.
 _SMALL = 1024 * 1024
 # Looking up a key of an object compares all those before it.
 _MOST_KEYS = 32

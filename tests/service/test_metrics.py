@@ -67,6 +67,7 @@ def test_samples_what_is_and_is_not_counted() -> None:
         metrics.began()
         metrics.sample(ready=ready)
         assert value(metrics, "foretell_ready") == ready
+    assert metrics.begun == 2
     assert value(metrics, "foretell_requests_in_flight") == 2
     metrics.answered("/forecast", "m", 200, 0.01)
     metrics.sample(ready=True)

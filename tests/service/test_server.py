@@ -245,7 +245,7 @@ def test_memory_is_returned_when_nobody_is_answered(monkeypatch: pytest.MonkeyPa
     returned: list[int] = []
 
     async def tick(requests: int, busy: int) -> None:
-        server.server_state.total_requests = requests
+        server._metrics.begun = requests
         server.server_state.tasks = {cast("asyncio.Task[None]", object()) for _ in range(busy)}
         server._return_memory()
         await asyncio.get_running_loop().shutdown_default_executor()

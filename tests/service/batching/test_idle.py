@@ -9,9 +9,15 @@ from service.batching.idle import Idle
 
 
 @pytest.mark.parametrize(
-    ("wakes", "woken"), [((1, 1, 1), [2, 1, 0]), ((0, 1), [2]), ((2,), [2, 1]), ((9, 1), [2, 1, 0])]
+    ("wakes", "woken"),
+    [
+        ((1, 1, 1), [{2}, {1}, {0}]),
+        ((0, 1), [set(), {2}]),
+        ((2,), [{1, 2}]),
+        ((9, 1), [{0, 1, 2}, set()]),
+    ],
 )
-def test_the_last_to_fall_asleep_wake_first(wakes: tuple[int, ...], woken: list[int]) -> None:
+def test_the_last_to_fall_asleep_wake_first(wakes: tuple[int, ...], woken: list[set[int]]) -> None:
     lock = threading.Lock()
     idle = Idle(lock)
     awake: list[int] = []
@@ -24,19 +30,23 @@ def test_the_last_to_fall_asleep_wake_first(wakes: tuple[int, ...], woken: list[
     threads = [threading.Thread(target=work, args=(worker,), daemon=True) for worker in range(3)]
     for count, thread in enumerate(threads, 1):
         thread.start()
+        until = time.monotonic() + 30
         while idle.count < count:
+            assert time.monotonic() < until
             time.sleep(0.001)
-    for most in wakes:
+    for most, expected in zip(wakes, woken, strict=True):
         with lock:
+            before = len(awake)
             idle.wake(most)
             # Those that were woken wait for the lock.
-            assert idle.count == 3 - len(awake)
-        for worker in woken[len(awake) :][:most]:
+            assert idle.count == 3 - before
+        for worker in expected:
             threads[worker].join(30)
-    assert sorted(awake) == sorted(woken)
-    assert idle.count == 3 - len(woken)
+            assert not threads[worker].is_alive()
+        assert set(awake[before:]) == expected
     with lock:
         idle.wake(3)
     for thread in threads:
         thread.join(30)
         assert not thread.is_alive()
+    assert idle.count == 0

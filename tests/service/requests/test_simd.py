@@ -62,6 +62,7 @@ def test_numbers_become_arrays(series: Any) -> None:
         [1, None],
         [True, 1],
         [1, "2"],
+        ["1", "2"],
         [[1, 2], [3]],
         [[1, 2], 3],
         [[1, 2], None],
