@@ -4,8 +4,7 @@ import os
 import re
 import signal
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -16,16 +15,10 @@ from service.processes import serve
 from service.settings import Settings
 from tests.service.bundles import Spec, write_bundle
 from tests.service.process import Server
+from tests.service.waiting import until
 
 BODY = {"inputs": [{"series": [1.0] * 8}]}
 BATCHES = 'foretell_batch_windows_count{model="slow",version="1"}'
-
-
-def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def everyone(server: Server) -> bool:

@@ -5,8 +5,7 @@ import json
 import re
 import signal
 import socket
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -25,18 +24,12 @@ from service.supervision.readiness import Readiness
 from tests.service.bundles import Spec, write_bundle
 from tests.service.client import Client
 from tests.service.process import Server
+from tests.service.waiting import until
 
 BODY = {"inputs": [{"series": [1.0] * 8}]}
 DEPTH = 'foretell_queue_depth{model="slow",version="1"}'
 GONE = 'foretell_rejected_total{reason="caller_gone"}'
 BATCHES = 'foretell_batch_windows_count{model="slow",version="1"}'
-
-
-def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def ask(server: Server) -> socket.socket:

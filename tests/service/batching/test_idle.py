@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import threading
-import time
+from functools import partial
 
 import pytest
 
 from service.batching.idle import Idle
+from tests.service.waiting import until
 
 
 @pytest.mark.parametrize(
@@ -28,12 +29,9 @@ def test_the_last_to_fall_asleep_wake_first(wakes: tuple[int, ...], woken: list[
             awake.append(worker)
 
     threads = [threading.Thread(target=work, args=(worker,), daemon=True) for worker in range(3)]
-    for count, thread in enumerate(threads, 1):
+    for worker, thread in enumerate(threads):
         thread.start()
-        until = time.monotonic() + 30
-        while idle.count < count:
-            assert time.monotonic() < until
-            time.sleep(0.001)
+        until(partial(_is_asleep, idle, worker))
     for most, expected in zip(wakes, woken, strict=True):
         with lock:
             before = len(awake)
@@ -50,3 +48,8 @@ def test_the_last_to_fall_asleep_wake_first(wakes: tuple[int, ...], woken: list[
         thread.join(30)
         assert not thread.is_alive()
     assert idle.count == 0
+
+
+def _is_asleep(idle: Idle, worker: int) -> bool:
+    """Whether this one is, and all before it."""
+    return idle.count == worker + 1

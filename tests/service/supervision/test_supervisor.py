@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from service.supervision import supervisor
 from service.supervision.supervisor import Supervisor, Target
 from tests.service import workers
 from tests.service.process import ROOT
+from tests.service.waiting import until
 from tests.service.workers import told
 
 
@@ -30,13 +30,6 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pauses and ticks are short."""
     for name in ("_FIRST_PAUSE", "_TICK_SECONDS"):
         monkeypatch.setattr(supervisor, name, 0.05)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def is_alive(pid: int) -> bool:

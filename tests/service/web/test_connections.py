@@ -21,6 +21,7 @@ from service.web.callers import caller_of
 from service.web.connections import Connection, Limits
 from tests.service.bundles import Spec, write_bundle
 from tests.service.process import Server
+from tests.service.waiting import until
 from tests.service.web.wire import Wire
 
 
@@ -31,13 +32,6 @@ async def no_content(scope: Any, receive: Any, send: Any) -> None:
 
 
 REQUEST = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
-
-
-def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 @pytest.fixture(scope="module")
