@@ -30,9 +30,9 @@ FOREIGN: dict[str, set[str]] = {
 LIBRARIES: dict[str, set[str]] = {
     "bundle": {"numpy", "pydantic"},
     "service": {
-        *("backports", "fastapi", "numpy", "onnxruntime", "opentelemetry", "orjson", "simdjson"),
+        *("backports", "fastapi", "httptools", "numpy", "onnxruntime", "opentelemetry", "orjson"),
         *("prometheus_client", "pydantic", "pydantic_core", "pydantic_settings"),
-        *("starlette", "uvicorn"),
+        *("simdjson", "starlette", "uvicorn"),
     },
 }
 # What an extra of the installation brings, and the only folder that needs it.
@@ -40,7 +40,7 @@ EXTRA = {"service/arrow": {"flatbuffers", "pyarrow"}}
 HEAVY = {"torch", "onnx", "onnxruntime", "fastapi", "pandas", "matplotlib"}
 # The parts of `service` that know HTTP; the others are its core.
 HTTP_PARTS = {"app", "doors", "server", "web"}
-HTTP_LIBRARIES = {"fastapi", "starlette", "uvicorn", "http"}
+HTTP_LIBRARIES = {"fastapi", "httptools", "starlette", "uvicorn", "http"}
 
 
 def modules(package: str) -> Iterator[Path]:

@@ -15,6 +15,7 @@ from uvicorn.server import ServerState
 from service.failures import error_body, error_fields
 from service.metrics import Metrics
 from service.web.callers import EXTENSION, Caller
+from service.web.parser import Parser
 from service.web.writing import Writing
 
 # The headers that clients and proxies send take a few kilobytes.
@@ -60,6 +61,7 @@ class Connection(HttpToolsProtocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
+        self.parser = Parser(self)
         # Of the latest request, as far as it has come.
         self.url = b""
         self._limits = limits
@@ -113,12 +115,22 @@ class Connection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """A request can be answered."""
+        if self.parser.should_upgrade():
+            # An offer is read again without it; behind this there is nothing to read.
+            if self.parser.get_method() == b"CONNECT":
+                self._refuse("connect", HTTPStatus.BAD_REQUEST, "this server is no proxy")
+            return
         super().on_headers_complete()
         # The task that answers has not run yet.
         self.cycle.transport = self._writing  # type: ignore[assignment]
         self.scope["extensions"] = {EXTENSION: self._caller}  # type: ignore[dict-item]
         if self._stopping:
             self.cycle.keep_alive = False
+
+    def on_message_complete(self) -> None:
+        """All of a request is here."""
+        if not self.parser.should_upgrade():
+            super().on_message_complete()
 
     def check(self, now: float) -> None:
         """Cut the connection off if its caller is too slow; to be called about once a second.

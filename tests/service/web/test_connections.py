@@ -12,24 +12,14 @@ from typing import Any
 
 import httpx
 import pytest
-import uvicorn
 from starlette.requests import Request
-from uvicorn.server import ServerState
 
-from service.metrics import Metrics
 from service.web.callers import caller_of
-from service.web.connections import Connection, Limits
+from service.web.connections import Connection
 from tests.service.bundles import Spec, write_bundle
 from tests.service.process import Server
 from tests.service.waiting import until
-from tests.service.web.wire import Wire
-
-
-async def no_content(scope: Any, receive: Any, send: Any) -> None:
-    """An application that has nothing to say."""
-    await send({"type": "http.response.start", "status": 204, "headers": []})
-    await send({"type": "http.response.body", "body": b""})
-
+from tests.service.web.wire import Wire, no_content, opened
 
 REQUEST = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
 
@@ -168,13 +158,6 @@ def test_too_many_headers_are_told_as_the_path_has_it(begin: bytes, kind: type) 
     assert isinstance(error, kind)
     assert "at most 65536 bytes of headers" in (error if kind is str else error["message"])
     assert wire.is_closing()
-
-
-def opened(app: Any, wire: Wire) -> Connection:
-    config = uvicorn.Config(app, log_config=None)
-    connection = Connection(Limits(8, 60), Metrics(), config, ServerState(), {})
-    connection.connection_made(wire)
-    return connection
 
 
 def test_an_answer_goes_out_at_once() -> None:

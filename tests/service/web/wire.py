@@ -1,10 +1,19 @@
-"""A transport without a network."""
+"""A connection without a network."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
 from typing import Any
+
+import uvicorn
+from uvicorn.server import ServerState
+
+from service.metrics import Metrics
+from service.web.connections import Connection, Limits
+
+# Method, path and body.
+Request = tuple[str, str, bytes]
 
 
 class Wire(asyncio.Transport):
@@ -42,5 +51,61 @@ class Wire(asyncio.Transport):
     def close(self) -> None:
         self._closed = True
 
+    def abort(self) -> None:
+        self.close()
+
     def is_closing(self) -> bool:
         return self._closed
+
+
+async def no_content(scope: Any, receive: Any, send: Any) -> None:
+    """An application that has nothing to say."""
+    await send({"type": "http.response.start", "status": 204, "headers": []})
+    await send({"type": "http.response.body", "body": b""})
+
+
+def opened(app: Any, wire: Wire, metrics: Metrics | None = None) -> Connection:
+    """A connection to an application; for use on a loop."""
+    config = uvicorn.Config(app, ws="none", log_config=None, access_log=False)
+    connection = Connection(Limits(8, 60), metrics or Metrics(), config, ServerState(), {})
+    connection.connection_made(wire)
+    return connection
+
+
+async def exchange(
+    pieces: Iterable[bytes], metrics: Metrics | None = None
+) -> tuple[list[Request], Wire]:
+    """What an application sees that answers all it is asked, and where its answers go."""
+    seen: list[Request] = []
+    wire = Wire()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        body = b""
+        more = True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return
+            body += message["body"]
+            more = message["more_body"]
+        assert b"upgrade" not in dict(scope["headers"])
+        seen.append((scope["method"], scope["path"], body))
+        await no_content(scope, receive, send)
+
+    connection = opened(app, wire, metrics)
+
+    async def go_on(turns: int) -> None:
+        while connection.tasks and turns:
+            await asyncio.sleep(0)
+            turns -= 1
+
+    for piece in pieces:
+        if not wire.is_closing():
+            connection.data_received(piece)
+            await go_on(5)
+    if not wire.is_closing():
+        await go_on(10_000)
+    connection.connection_lost(ConnectionResetError())
+    await go_on(5)
+    assert not connection.tasks
+    return seen, wire
