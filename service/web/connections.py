@@ -20,6 +20,8 @@ from service.web.writing import Writing
 
 # The headers that clients and proxies send take a few kilobytes.
 _MOST_HEADER_BYTES = 64 * 1024
+# What is read before the headers are measured again.
+_PIECE_BYTES = 8 * 1024
 # From the beginning of the end to the close of a connection nothing came on.
 _LINGER_SECONDS = 1.0
 
@@ -67,6 +69,7 @@ class Connection(HttpToolsProtocol):
         self._limits = limits
         self._metrics = metrics
         self._stopping = False
+        # Since the last of a body or the end of a request: trailers and chunk sizes are among them.
         self._header_bytes = 0
         self._owed: object = None
         self._owed_since: float | None = None
@@ -90,17 +93,17 @@ class Connection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Read what came of a request."""
-        scope = self.scope
         # What cannot be read is answered past it, and may end the connection.
         self._writing.flush()
-        super().data_received(data)
-        if self.scope is scope and not self._headers_complete():
-            self._header_bytes += len(data)
+        for start in range(0, len(data), _PIECE_BYTES):
+            piece = data[start : start + _PIECE_BYTES]
+            self._header_bytes += len(piece)
+            super().data_received(piece)
             if self._header_bytes > _MOST_HEADER_BYTES:
                 status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
                 self._refuse("headers", status, f"at most {_MOST_HEADER_BYTES} bytes of headers")
-        else:
-            self._header_bytes = 0
+            if self.transport.is_closing():
+                return
 
     def shutdown(self) -> None:
         """Begin to stop: answer what comes in a moment more, and then close.
@@ -121,16 +124,24 @@ class Connection(HttpToolsProtocol):
                 self._refuse("connect", HTTPStatus.BAD_REQUEST, "this server is no proxy")
             return
         super().on_headers_complete()
+        # Those that follow a body are nobody's.
+        self.headers = []
         # The task that answers has not run yet.
         self.cycle.transport = self._writing  # type: ignore[assignment]
         self.scope["extensions"] = {EXTENSION: self._caller}  # type: ignore[dict-item]
         if self._stopping:
             self.cycle.keep_alive = False
 
+    def on_body(self, body: bytes) -> None:
+        """Some of a request's body is here."""
+        super().on_body(body)
+        self._header_bytes = 0
+
     def on_message_complete(self) -> None:
         """All of a request is here."""
         if not self.parser.should_upgrade():
             super().on_message_complete()
+            self._header_bytes = 0
 
     def check(self, now: float) -> None:
         """Cut the connection off if its caller is too slow; to be called about once a second.
@@ -156,12 +167,16 @@ class Connection(HttpToolsProtocol):
         if not self._is_answering():
             self._writing.close()
 
-    def _headers_complete(self) -> bool:
-        """Whether the headers of the latest request are all here."""
-        return self.cycle is not None and self.cycle.scope is self.scope
-
     def _is_answering(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
+
+    def _has_begun_to_answer(self) -> bool:
+        """Whether the latest request has some of its answer, or an earlier one only some of it."""
+        return (
+            self.cycle is not None
+            and self.cycle.response_started
+            and (self.cycle.scope is self.scope or not self.cycle.response_complete)
+        )
 
     def _cut_off(self, reason: str) -> None:
         self._metrics.cut_off(reason)
@@ -169,6 +184,9 @@ class Connection(HttpToolsProtocol):
 
     def _refuse(self, reason: str, status: HTTPStatus, message: str) -> None:
         if self.transport.is_closing():
+            return
+        if self._has_begun_to_answer():
+            self._cut_off(reason)
             return
         self._metrics.cut_off(reason)
         path = self.url.partition(b"?")[0].decode("latin-1")

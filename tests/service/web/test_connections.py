@@ -14,12 +14,13 @@ import httpx
 import pytest
 from starlette.requests import Request
 
+from service.metrics import Metrics
 from service.web.callers import caller_of
 from service.web.connections import Connection
 from tests.service.bundles import Spec, write_bundle
 from tests.service.process import Server
 from tests.service.waiting import until
-from tests.service.web.wire import Wire, no_content, opened
+from tests.service.web.wire import Wire, exchange, no_content, opened
 
 REQUEST = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
 
@@ -158,6 +159,106 @@ def test_too_many_headers_are_told_as_the_path_has_it(begin: bytes, kind: type) 
     assert isinstance(error, kind)
     assert "at most 65536 bytes of headers" in (error if kind is str else error["message"])
     assert wire.is_closing()
+
+
+CHUNKED = b"POST /forecast HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+OFFER = b"GET / HTTP/1.1\r\nConnection: upgrade\r\nUpgrade: h2c\r\n"
+HEADERS = b'foretell_connections_cut_off_total{reason="headers"} 1.0'
+
+
+@pytest.mark.parametrize("size", [7, 1000, 1_000_000])
+@pytest.mark.parametrize(
+    ("begin", "more", "end", "body"),
+    [
+        (b"GET / HTTP/1.1\r\n", b"A: b\r\n", b"\r\n", b""),
+        (OFFER, b"A: b\r\n", b"\r\n", b""),
+        (b"", b"\r\n", b"GET / HTTP/1.1\r\n\r\n", b""),
+        (CHUNKED + b"1\r\nx\r\n0\r\n", b"A: b\r\n", b"\r\n", b"x"),
+        (CHUNKED + b"1\r\nx\r\n0\r\nA:", b" ", b"b\r\n\r\n", b"x"),
+        (CHUNKED + b"1;", b"a", b"\r\nx\r\n0\r\n\r\n", b"x"),
+        (CHUNKED, b"0", b"1\r\nx\r\n0\r\n\r\n", b"x"),
+    ],
+    ids=["head", "offer", "blank", "trailers", "trailer", "extension", "zeros"],
+)
+def test_all_that_is_no_body_is_limited(
+    begin: bytes, more: bytes, end: bytes, body: bytes, size: int
+) -> None:
+    def sent(count: int) -> list[bytes]:
+        data = begin + more * count + end
+        return [data[at : at + size] for at in range(0, len(data), size)]
+
+    metrics = Metrics()
+    most = (64 * 1024 - len(begin + end)) // len(more)
+    seen, _ = asyncio.run(exchange(sent(most), metrics))
+    assert [request[2] for request in seen] == [body]
+    assert HEADERS not in metrics.render()
+    # Measured every few kilobytes.
+    seen, wire = asyncio.run(exchange(sent(24 * 1024 // len(more) + most), metrics))
+    assert not seen
+    assert wire.written.startswith(b"HTTP/1.1 431 ")
+    assert wire.is_closing()
+    assert HEADERS in metrics.render()
+
+
+def test_many_small_chunks_are_no_headers() -> None:
+    sent = CHUNKED + b"1;a=b\r\nx\r\n" * 100_000 + b"0\r\n\r\n"
+    seen, _ = asyncio.run(exchange([sent]))
+    assert [len(request[2]) for request in seen] == [100_000]
+
+
+def test_trailers_are_no_headers() -> None:
+    seen: list[Any] = []
+
+    async def keep(scope: Any, receive: Any, send: Any) -> None:
+        while (await receive())["more_body"]:
+            pass
+        seen.append(scope["headers"])
+        await no_content(scope, receive, send)
+
+    async def send() -> None:
+        connection = opened(keep, Wire())
+        connection.data_received(CHUNKED + b"0\r\nA: b\r\n\r\n" + REQUEST)
+        while connection.tasks:
+            await asyncio.sleep(0)
+
+    asyncio.run(send())
+    assert seen == [[(b"transfer-encoding", b"chunked")], [(b"host", b"x")]]
+
+
+@pytest.mark.parametrize(
+    ("begin", "more_body"),
+    [
+        # All of the answer is there, and the request is not; or half of it, and another request.
+        (CHUNKED + b"0\r\n", False),
+        (b"GET / HTTP/1.1\r\n\r\nGET / HTTP/1.1\r\n", True),
+    ],
+)
+def test_nothing_is_written_into_or_after_an_answer(begin: bytes, more_body: bool) -> None:
+    wire = Wire()
+    metrics = Metrics()
+
+    async def answer(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"x", "more_body": more_body})
+        if more_body:
+            await receive()
+            await receive()
+
+    async def send() -> None:
+        connection = opened(answer, wire, metrics)
+        connection.data_received(begin)
+        while not wire.sent:
+            await asyncio.sleep(0)
+        wire.sent.clear()
+        connection.data_received(b"A: b\r\n" * 20_000)
+        connection.connection_lost(None)
+        while connection.tasks:
+            await asyncio.sleep(0)
+
+    asyncio.run(send())
+    assert not wire.sent
+    assert wire.is_closing()
+    assert HEADERS in metrics.render()
 
 
 def test_an_answer_goes_out_at_once() -> None:

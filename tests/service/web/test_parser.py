@@ -35,7 +35,7 @@ def post(offer: bytes, body: bytes, chunks: int, version: bytes = b"1.1") -> byt
     size = max(1, -(-len(body) // chunks))
     parts = [body[begin : begin + size] for begin in range(0, len(body), size)]
     sent = b"".join(b"%x;a=b\r\n%b\r\n" % (len(part), part) for part in parts)
-    return b"%bTransfer-Encoding: chunked\r\n\r\n%b0\r\n\r\n" % (head, sent)
+    return b"%bTransfer-Encoding: chunked\r\n\r\n%b0\r\n%b\r\n" % (head, sent, HTTP2)
 
 
 def get(offer: bytes) -> bytes:
