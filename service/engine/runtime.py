@@ -191,7 +191,9 @@ class Runtime:
     def _create(self, graph: Path, gpu: int | None, *, captures: bool = False) -> Any:  # noqa: ANN401 - onnxruntime has no types
         """An `InferenceSession`; None if the graph cannot be captured."""
         options = self._onnxruntime.SessionOptions()
-        options.log_severity_level = 3
+        # What fails is raised, and logged with all the rest: onnxruntime's own lines would be in
+        # another form, and wait for the log's reader.
+        options.log_severity_level = 4
         options.intra_op_num_threads = 1
         options.inter_op_num_threads = 1
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")

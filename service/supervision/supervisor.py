@@ -268,8 +268,6 @@ def _enter(target: Target, slot: int, reports: Connection, stop_seconds: float) 
         with suppress(OSError):
             reports.send(str(error))
         sys.exit(2)
-    finally:
-        logging.shutdown()
 
 
 def _end_with_parent(stop_seconds: float) -> None:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 import threading
-from collections import deque
+from contextlib import suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
-from typing import Any, TextIO
+from queue import Empty, SimpleQueue
+from typing import Any
 
 from service.settings import LogFormat, LogLevel
 
@@ -22,6 +24,8 @@ request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
 _MOST_WAITING = 10_000
 # Lines written together cost a fraction of what they cost one by one.
 _GATHER_SECONDS = 0.05
+# For what is left when a process ends.
+_LAST_SECONDS = 1.0
 
 _encode = json.JSONEncoder(default=str).encode
 
@@ -57,87 +61,84 @@ class TextFormatter(logging.Formatter):
 
 
 class BackgroundHandler(logging.Handler):
-    """Writes records to a stream, in order, on a thread of its own.
+    """Writes records to a file, in order, on a thread of its own: who logs never waits for it.
 
-    Errors are written before the caller goes on, with all that came before them: a process may not
-    outlive them. Of records that the stream's reader is too slow for, the latest are dropped, and
-    their number is logged.
+    Of records that the file's reader is too slow for, the latest are dropped, and their number is
+    logged. A signal's handler may log while its own thread does.
 
     Args:
-        stream: Where lines go.
+        file: A descriptor that lines are written to, past all buffers: whoever waits with a lock
+            of theirs would hold up the end of the process.
         most_waiting: Most records that are held.
     """
 
-    def __init__(self, stream: TextIO, most_waiting: int = _MOST_WAITING) -> None:
+    def __init__(self, file: int, most_waiting: int = _MOST_WAITING) -> None:
         super().__init__()
-        self._stream = stream
+        self._file = file
         self._most_waiting = most_waiting
-        self._waiting: deque[logging.LogRecord] = deque()
+        # Unlike other queues and events these may be entered again by the same thread.
+        self._waiting = SimpleQueue[logging.LogRecord | threading.Event]()
+        self._urgent = SimpleQueue[None]()
         self._dropped = 0
-        # Reentrant: a signal's handler may log while its own thread writes.
-        self._writing = threading.RLock()
-        self._some = threading.Event()
-        self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._serve, name="log", daemon=True)
-        self._thread.start()
+        self._told = 0
+        threading.Thread(target=self._serve, name="log", daemon=True).start()
 
     def emit(self, record: logging.LogRecord) -> None:
         """Take a record, complete with what only its own thread knows."""
-        if len(self._waiting) >= self._most_waiting:
+        if self._waiting.qsize() >= self._most_waiting:
             self._dropped += 1
             return
         try:
-            self._waiting.append(captured(record))
+            self._waiting.put(captured(record))
         except Exception:
-            self.handleError(record)
-        if record.levelno >= logging.ERROR or self._closing.is_set():
-            self.flush()
-        elif not self._some.is_set():
-            self._some.set()
-
-    def flush(self) -> None:
-        """Write all that waits."""
-        with self._writing:
-            lines = []
-            while self._waiting:
-                lines.append(self._line(self._waiting.popleft()))
-            if self._dropped:
-                dropped, self._dropped = self._dropped, 0
-                lines.append(self._line(_warning(dropped)))
-            if lines:
-                try:
-                    self._stream.write("".join(lines))
-                    self._stream.flush()
-                except (OSError, ValueError):
-                    # Nobody reads the log any more; the service goes on.
-                    self._waiting.clear()
+            self._waiting.put(_unwritable(record))
+        if record.levelno >= logging.ERROR:
+            self._hurry()
 
     def close(self) -> None:
-        """Write all that waits; from then on records are written at once."""
-        self._closing.set()
-        self._some.set()
-        self._thread.join()
-        self.flush()
+        """Wait until all is written, unless the file's reader is stuck."""
+        written = threading.Event()
+        self._waiting.put(written)
+        self._hurry()
+        written.wait(_LAST_SECONDS)
         super().close()
 
+    def _hurry(self) -> None:
+        if self._urgent.empty():
+            self._urgent.put(None)
+
     def _serve(self) -> None:
-        while not self._closing.is_set():
-            self._some.wait()
-            self._closing.wait(_GATHER_SECONDS)
-            self._some.clear()
-            self.flush()
+        while True:
+            first = self._waiting.get()
+            with suppress(Empty):
+                self._urgent.get(timeout=_GATHER_SECONDS)
+            self._write([first, *(self._waiting.get() for _ in range(self._waiting.qsize()))])
+
+    def _write(self, taken: list[logging.LogRecord | threading.Event]) -> None:
+        lines = [self._line(record) for record in taken if isinstance(record, logging.LogRecord)]
+        if dropped := self._dropped - self._told:
+            self._told += dropped
+            text = f"{dropped} records were dropped: the log's reader is too slow"
+            lines.append(self._line(_own(text)))
+        rest = "".join(lines).encode(errors="backslashreplace")
+        # If nobody reads the log any more, the service goes on.
+        with suppress(OSError):
+            while rest:
+                rest = rest[os.write(self._file, rest) :]
+        for waiter in taken:
+            if isinstance(waiter, threading.Event):
+                waiter.set()
 
     def _line(self, record: logging.LogRecord) -> str:
         try:
             return self.format(record) + "\n"
         except Exception:
-            self.handleError(record)
-            return ""
+            return self.format(_unwritable(record)) + "\n"
 
 
 def configure(level: LogLevel, form: LogFormat) -> None:
     """Send every log, the server's and its libraries', to stderr in one form."""
-    handler = BackgroundHandler(sys.stderr)
+    handler = BackgroundHandler(sys.stderr.fileno())
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     # No line names the thread, task or kind of process it comes from, and finding out takes time.
@@ -158,8 +159,11 @@ def captured(record: logging.LogRecord) -> logging.LogRecord:
     return record
 
 
-def _warning(dropped: int) -> logging.LogRecord:
-    text = f"{dropped} records were dropped: the log's reader is too slow"
+def _unwritable(record: logging.LogRecord) -> logging.LogRecord:
+    return _own(f"a record cannot be written: {record.pathname}:{record.lineno}")
+
+
+def _own(text: str) -> logging.LogRecord:
     return logging.LogRecord(__name__, logging.WARNING, __file__, 0, text, None, None)
 
 

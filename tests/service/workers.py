@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import threading
@@ -60,6 +61,14 @@ def cannot_return(slot: int, pulse: Pulse) -> None:
         tell(slot, "refused")
         raise StartError("no longer")
     until_told_to_stop(slot, pulse)
+
+
+def fails_with_last_words(slot: int, pulse: Pulse) -> None:
+    from service.telemetry import logs
+
+    logs.configure("info", "json")
+    logging.info("last words")
+    raise RuntimeError
 
 
 def supervised() -> None:

@@ -110,6 +110,12 @@ def test_who_dies_before_it_serves_ends_all() -> None:
     assert not any(map(is_alive, told("serving")))
 
 
+def test_the_last_words_of_who_fails_are_heard(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(StartError, match="ended with status 1 before it could serve"):
+        Supervisor(workers.fails_with_last_words, 1, stop_seconds=30, on_end=lambda _: None).run()
+    assert '"last words"' in capfd.readouterr().err
+
+
 def test_who_cannot_return_leaves_the_others_alone(caplog: pytest.LogCaptureFixture) -> None:
     def kill_one() -> None:
         until(lambda: len(told("serving")) == 2)
