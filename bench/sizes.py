@@ -58,7 +58,11 @@ class Size:
         """Random inputs of the serving form."""
         generator = torch.Generator().manual_seed(batch)
         example = ServingForm(self.model(), SCALER, "forecast").example_inputs(batch)
-        return tuple(torch.randn(part.shape, generator=generator) for part in example)
+        made = [torch.randn(part.shape, generator=generator) for part in example]
+        if self.config.calendar is not None and self.config.calendar.encoding == "integer":
+            # Of every feature there are so many.
+            made[1:] = [part.abs().clamp(max=3).floor() for part in made[1:]]
+        return tuple(made)
 
 
 SIZES = (

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from bundle.manifest import Scaler
-from export.windows import WindowSet
+from export.window_set import WindowSet
 
 _DAY = 24
 

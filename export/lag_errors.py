@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bundle.manifest import AttentionStage
-from export.rewrites.lag_choice import TINY
-from export.rules import ROUNDING
+from export.rules import ROUNDING, TINY
 
 Outputs = dict[str, NDArray[np.generic]]
 Errors = NDArray[np.float64]

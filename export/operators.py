@@ -3,7 +3,11 @@
 An operator without a kernel on CUDA would run on the CPU, with copies in between, and rule out CUDA
 graphs. Kernels are bound to versions of an operator and to types, so the list holds what the graphs
 use, each looked up in the kernels that onnxruntime 1.31 registers for opset 23
-(docs/OperatorKernels.md in its repository). No operator in it needs cuDNN.
+(docs/OperatorKernels.md in its repository).
+
+No cuDNN is needed. Where the axes decide that, they are looked at: CUDA takes the mean over the
+first or the last axes by itself, and leaves one over an inner axis to cuDNN, like every minimum and
+maximum (`export/rewrites/reductions.py` has what to take instead).
 
 Shapes are not computed with: onnxruntime would do that on the CPU. So `Concat`, say, takes no
 integers.
@@ -15,10 +19,10 @@ from collections.abc import Mapping
 from typing import Literal
 
 import onnx
-from onnx import TensorProto
+from onnx import NodeProto, TensorProto, numpy_helper
 
 from export.errors import ExportError
-from export.twin import element_types, half_precision
+from export.twin import TensorTypes, half_precision, tensor_types
 
 Device = Literal["cuda", "cpu"]
 Types = frozenset[int]
@@ -44,7 +48,6 @@ _CUDA: Mapping[str, Types] = {
     "Pad": _FLOAT32,
     "Reciprocal": _FLOAT32,
     "ReduceMean": _FLOAT32,
-    "ReduceMin": _FLOAT32,
     "ReduceSum": _FLOAT32,
     "Relu": _OR_HALF,
     "Reshape": _OR_HALF,
@@ -72,19 +75,48 @@ def check_operators(graph: onnx.ModelProto) -> None:
     Raises:
         ExportError: it names the operators that have none.
     """
-    types = element_types(graph)
-    used = {(node.op_type, types[(*node.input, *node.output)[0]]) for node in graph.graph.node}
+    types = tensor_types(graph)
+    used = {_kernel(node, types) for node in graph.graph.node}
+    constants = {weight.name: weight for weight in graph.graph.initializer}
+    inner = any(_is_inner_mean(node, types, constants) for node in graph.graph.node)
     devices: tuple[Device, ...] = ("cuda", "cpu")
     if half_precision(graph) == "bfloat16":
         devices = ("cuda",)
     for device in devices:
         kernels = KERNELS[device]
-        missing = sorted(
+        missing = [
             f"{name} of {TensorProto.DataType.Name(kind)}"
-            for name, kind in used
+            for name, kind in sorted(used)
             if kind not in kernels.get(name, frozenset())
-        )
+        ]
+        if inner and device == "cuda":
+            missing.append("ReduceMean over an inner axis")
         if missing:
             raise ExportError(
                 f"the graph has operators without a kernel on {device}: {', '.join(missing)}"
             )
+
+
+def _kernel(node: NodeProto, types: TensorTypes) -> tuple[str, int]:
+    """What a kernel is looked up by: the operator, and the element type that decides.
+
+    That is undefined where neither torch nor onnx could tell it.
+    """
+    decides = types.get((*node.input, *node.output)[0])
+    return node.op_type, TensorProto.UNDEFINED if decides is None else decides.elem_type
+
+
+def _is_inner_mean(
+    node: NodeProto, types: TensorTypes, constants: Mapping[str, TensorProto]
+) -> bool:
+    """Whether a node takes the mean over axes that are neither the first nor the last ones."""
+    if node.op_type != "ReduceMean":
+        return False
+    rank = len(types[node.input[0]].shape.dim)
+    axes = constants.get(node.input[1]) if len(node.input) > 1 else None
+    if axes is None:
+        # Without axes it is over all; computed ones are not known before it runs.
+        return len(node.input) > 1
+    over = sorted(int(axis) % rank for axis in numpy_helper.to_array(axes))
+    count = len(over)
+    return over not in ([*range(count)], [*range(rank - count, rank)])

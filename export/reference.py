@@ -3,34 +3,18 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from bundle.manifest import Scaler
+from export.comparison import Reference
 from export.serving_form import ServingForm
-from export.windows import WindowSet
+from export.window_set import WindowSet
 from models.forecaster import Forecaster
 
 _BATCH = 64
-
-
-@dataclass(frozen=True)
-class Reference:
-    """Outputs of the plain model on a set of windows, by output name of `explain.onnx`.
-
-    Attributes:
-        outputs: Each `[batch, …]`.
-    """
-
-    outputs: dict[str, NDArray[np.generic]]
-
-    @property
-    def forecast(self) -> NDArray[np.float64]:
-        """`[batch, horizon, channels]` in the user's units."""
-        return self.outputs["forecast"].astype(np.float64)
 
 
 def compute_reference(

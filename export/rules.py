@@ -36,6 +36,8 @@ from bundle.manifest import Precision
 
 # The most that is taken for rounding in float32, relative to the largest correlation of the window.
 ROUNDING = 1e-4
+# Keeps a margin finite that is relative to a correlation of zero.
+TINY = 1e-30
 # The share of the natural windows that must be compared.
 LEAST_COMPARED = 0.5
 _UNIT = 2.0**-24

@@ -6,9 +6,19 @@ from collections.abc import Iterator
 
 import numpy as np
 import onnx
-from onnx import AttributeProto, NodeProto, TensorProto, helper, numpy_helper, shape_inference
+from onnx import (
+    AttributeProto,
+    NodeProto,
+    TensorProto,
+    TypeProto,
+    helper,
+    numpy_helper,
+    shape_inference,
+)
 
 from bundle.manifest import Precision
+
+TensorTypes = dict[str, TypeProto.Tensor]
 
 _HALVES: dict[int, Precision] = {
     TensorProto.FLOAT16: "float16",
@@ -31,7 +41,7 @@ def float32_twin(graph: onnx.ModelProto) -> onnx.ModelProto:
     Args:
         graph: With its weights loaded.
     """
-    types = element_types(graph)
+    types = {name: found.elem_type for name, found in tensor_types(graph).items()}
     twin = onnx.ModelProto()
     twin.CopyFrom(graph)
     twin.graph.ClearField("node")
@@ -44,12 +54,15 @@ def float32_twin(graph: onnx.ModelProto) -> onnx.ModelProto:
     return twin
 
 
-def element_types(graph: onnx.ModelProto) -> dict[str, int]:
-    """Element type of each value by name."""
+def tensor_types(graph: onnx.ModelProto) -> TensorTypes:
+    """Element type and shape of each value by name, as far as they can be inferred."""
     inferred = shape_inference.infer_shapes(graph, strict_mode=True).graph
     values = (*inferred.value_info, *inferred.input, *inferred.output)
-    types = {value.name: value.type.tensor_type.elem_type for value in values}
-    return types | {weight.name: weight.data_type for weight in inferred.initializer}
+    types = {value.name: value.type.tensor_type for value in values}
+    return types | {
+        weight.name: helper.make_tensor_type_proto(weight.data_type, weight.dims).tensor_type
+        for weight in inferred.initializer
+    }
 
 
 def _rounded(node: NodeProto, types: dict[str, int]) -> Iterator[NodeProto]:

@@ -11,6 +11,7 @@ from export.rewrites.correlator import Correlator
 from export.rewrites.fourier import FourierCorrelator, best_divisor, multiplications
 from export.rewrites.gram import GramCorrelator
 from export.rewrites.lag_choice import choose_lags
+from export.rewrites.reductions import mean_over_time
 from models.layers.auto_correlation import AutoCorrelation, LagMixed, lag_count
 
 # Measured in onnxruntime on CPU: below this length, or with more multiplications than this share of
@@ -121,7 +122,7 @@ class FoldedAutoCorrelation(nn.Module):
     def forward(self, tokens: Tensor, source: Tensor | None = None) -> FoldedMixed:
         """Let `tokens` `[batch, query, d_model]` read `source`, or themselves."""
         represent = self.correlator.represent
-        mean = tokens.mean(dim=1, keepdim=True)
+        mean = mean_over_time(tokens)
         if self.centre:
             tokens = tokens - mean
         query = represent(tokens)
@@ -149,7 +150,7 @@ class FoldedAutoCorrelation(nn.Module):
 
     def _shift(self, mean: Tensor, source: Tensor | None) -> Tensor:
         """What mean and biases add to every lag of the correlation, `[batch, 1]`."""
-        read = mean if source is None else source[:, : self.known].mean(dim=1, keepdim=True)
+        read = mean if source is None else mean_over_time(source[:, : self.known])
         shift = self.both_biases + read @ self.query_bias
         if not self.padded:
             shift = shift + mean @ self.key_bias

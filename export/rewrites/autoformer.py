@@ -12,6 +12,7 @@ from export.rewrites.auto_correlation import correlator_for
 from export.rewrites.autoformer_layers import SeasonalDecoderLayer, SeasonalEncoderLayer
 from export.rewrites.decomposition import SeasonalPart, average_matrix
 from export.rewrites.embedding import NeighbourEmbedding, neighbours
+from export.rewrites.reductions import mean_over_time
 from models.autoformer import (
     Autoformer,
     AutoformerConfig,
@@ -19,6 +20,7 @@ from models.autoformer import (
     AutoformerEncoderLayer,
 )
 from models.layers.embedding import SeriesEmbedding
+from models.layers.normalization import SeasonalLayerNorm
 
 
 def rewrite_autoformer(model: Autoformer) -> None:
@@ -42,6 +44,7 @@ def rewrite_autoformer(model: Autoformer) -> None:
             SeasonalEncoderLayer(layer, correlators[context], seasonal[context], first=i == 0)
             for i, layer in enumerate(encoder_layers)
         ),
+        "encoder_norm": SeasonalNorm(model.encoder_norm),
         "decoder_start": JoinedDecoderStart(config, dtype),
         "decoder_embedding": NeighbourEmbedding(model.decoder_embedding),
         "decoder_layers": nn.ModuleList(
@@ -70,6 +73,23 @@ class _Embedding(nn.Module):
         joined = series.index_select(1, self.neighbours).reshape(shape)
         tokens: Tensor = self.embedding(joined, calendar)
         return tokens
+
+
+class SeasonalNorm(nn.Module):
+    """The norm of the encoder's output; the mean that it takes out is a sum, which needs no cuDNN.
+
+    Args:
+        plain: The trained norm.
+    """
+
+    def __init__(self, plain: SeasonalLayerNorm) -> None:
+        super().__init__()
+        self.norm = plain.norm
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """`[batch, time, d_model]`, the shape stays."""
+        normed: Tensor = self.norm(tokens)
+        return normed - mean_over_time(normed)
 
 
 class JoinedDecoderStart(nn.Module):
@@ -102,7 +122,7 @@ class JoinedDecoderStart(nn.Module):
         """`[batch, context, channels]` to `[batch, length, 3 * channels]` and `[batch, 1, …]`."""
         joined = history[:, self.first :].transpose(1, 2) @ self.start
         shape = (-1, self.length, 3 * history.shape[2])
-        return joined.transpose(1, 2).reshape(shape), history.mean(dim=1, keepdim=True)
+        return joined.transpose(1, 2).reshape(shape), mean_over_time(history)
 
 
 class SeasonalProjection(nn.Module):

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-# Keeps the margin of a history without any correlation finite.
-TINY = 1e-30
+from export.rewrites.reductions import smallest
+from export.rules import TINY
 
 
 class LagChoice(NamedTuple):
@@ -35,8 +35,7 @@ def choose_lags(correlation: Tensor, keep: int) -> LagChoice:
     # Added to the runner-up. It leaves that out without a copy of the others.
     left_out = largest.new_tensor([0.0] * keep + [float("-inf")])
     weights = (largest + left_out).softmax(dim=-1)
-    smallest = correlation.amin(dim=1, keepdim=True)
-    return LagChoice(lags, weights, torch.cat([largest, smallest], dim=1))
+    return LagChoice(lags, weights, torch.cat([largest, smallest(correlation)], dim=1))
 
 
 def smallest_margin(stages: Sequence[Tensor]) -> Tensor:
@@ -62,4 +61,4 @@ def smallest_margin(stages: Sequence[Tensor]) -> Tensor:
         differences[end - 2, i] = differences[end - 1, count + i] = -1
     found = torch.cat(list(stages), dim=1) @ differences.to(stages[0])
     gap, spread = found[:, :count], found[:, count:]
-    return (gap / spread.clamp_min(TINY)).amin(dim=1)
+    return smallest(gap / spread.clamp_min(TINY))[:, 0]

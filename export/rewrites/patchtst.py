@@ -12,6 +12,7 @@ from export.rewrites.batch_norm import AffineNorm
 from export.rewrites.decomposition import SeasonalPart
 from export.rewrites.merged_attention import is_narrow
 from export.rewrites.patch_bound import Patches
+from export.rewrites.reductions import mean_over_time
 from export.rewrites.transformer_layers import FlatEncoderLayer, origins
 from models.layers.attention import Attended
 from models.layers.normalization import (
@@ -60,7 +61,7 @@ class TimeFirstInstanceNorm(nn.Module):
         """
         # Of the history as it lies: down the columns onnxruntime adds one row after the other,
         # which shows where a window is constant.
-        mean = history.mean(dim=1).reshape(1, -1)
+        mean = mean_over_time(history).reshape(1, -1)
         series = history.transpose(0, 1).flatten(1)
         centred = series - mean
         variance = (centred * centred).mean(dim=0, keepdim=True)

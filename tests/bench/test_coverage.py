@@ -9,7 +9,7 @@ import pytest
 
 from bench import coverage
 from bench.coverage import SERVED, Sample, measure, scales
-from tests.export.conftest import CONFIGS, checkpoint_of
+from tests.checkpoints import CONFIGS, checkpoint_of
 
 
 def drawn(windows: int, size: float, seed: int) -> Sample:

@@ -7,7 +7,7 @@ from bundle.manifest import Scaler
 from export.errors import ExportError
 from export.graphs import trace
 from export.serving_form import ServingForm
-from tests.export.conftest import CONFIGS, randomised
+from tests.checkpoints import CONFIGS, randomised
 
 SCALER = Scaler(mean=(0.0,) * 3, std=(1.0,) * 3)
 

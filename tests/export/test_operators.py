@@ -49,6 +49,69 @@ def test_no_arithmetic_of_shapes():
         )
 
 
+@pytest.mark.parametrize(
+    ("axes", "inner"),
+    [
+        ([0], False),
+        ([2], False),
+        ([0, 1], False),
+        ([-1, 1], False),
+        ([0, 1, 2], False),
+        (None, False),
+        ([1], True),
+        ([-2], True),
+        ([0, 2], True),
+    ],
+)
+def test_a_mean_over_inner_axes_wants_cudnn(axes: list[int] | None, inner: bool):
+    """https://github.com/microsoft/onnxruntime/pull/29252 names what still does."""
+    given = "" if axes is None else ", axes"
+    parsed = onnx.parser.parse_model(
+        f"""<ir_version: 10, opset_import: ["" : {OPSET}]>
+        graph (float[batch, 4, 3] x) => (float[a, b, c] y) {{
+            y = ReduceMean <keepdims=1> (x{given})
+        }}"""
+    )
+    if axes is not None:
+        parsed.graph.initializer.append(
+            onnx.helper.make_tensor("axes", TensorProto.INT64, [len(axes)], axes)
+        )
+    if inner:
+        with pytest.raises(ExportError, match=r"on cuda: ReduceMean over an inner axis$"):
+            check_operators(parsed)
+    else:
+        check_operators(parsed)
+
+
+def test_axes_that_are_computed_are_not_trusted():
+    parsed = onnx.parser.parse_model(
+        f"""<ir_version: 10, opset_import: ["" : {OPSET}]>
+        graph (float[batch, 4] x, int64[1] axes) => (float[a, b] y) {{
+            y = ReduceMean <keepdims=1> (x, axes)
+        }}"""
+    )
+    with pytest.raises(ExportError, match="ReduceMean over an inner axis"):
+        check_operators(parsed)
+
+
+@pytest.mark.parametrize("operator", ["ReduceMin", "ReduceMax"])
+def test_no_minima_and_maxima(operator: str):
+    with pytest.raises(ExportError, match=rf"on cuda: {operator} of FLOAT$"):
+        check_operators(model(f"r = {operator} <keepdims=1> (x) y = Add (r, w)"))
+
+
+def test_an_operator_without_a_known_type_is_refused_not_lost():
+    """Shape inference knows nothing of operators of other domains."""
+    parsed = onnx.parser.parse_model(
+        f"""<ir_version: 10, opset_import: ["" : {OPSET}, "x" : 1]>
+        graph (float[batch, 4] x) => (float[batch, 4] y) {{
+            a = x.Other (x) y = Add (a, x)
+        }}"""
+    )
+    with pytest.raises(ExportError, match=r"on cuda: Add of UNDEFINED, Other of FLOAT$"):
+        check_operators(parsed)
+
+
 def test_bfloat16_is_for_cuda_alone():
     check_operators(halved(BRAIN))
     assert not any(BRAIN in types for types in KERNELS["cpu"].values())

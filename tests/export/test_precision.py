@@ -6,7 +6,7 @@ from export.precision import ATTENTIONS, DTYPES, Reduced, reduce_precision
 from export.rewrites import inference_form
 from models.layers.feed_forward import FeedForward
 from models.patchtst import PatchTSTConfig
-from tests.export.conftest import CONFIGS, SMALL, randomised
+from tests.checkpoints import CONFIGS, SMALL, randomised
 from tests.export.rewrites.test_inference_form import inputs
 
 HALVES = ("float16", "bfloat16")

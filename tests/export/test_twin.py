@@ -12,7 +12,7 @@ from export.precision import reduce_precision
 from export.rewrites import inference_form
 from export.serving_form import ServingForm
 from export.twin import float32_twin, half_precision
-from tests.export.conftest import CONFIGS, randomised
+from tests.checkpoints import CONFIGS, randomised
 
 NUMPY = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 KINDS = {"float16": TensorProto.FLOAT16, "bfloat16": TensorProto.BFLOAT16}

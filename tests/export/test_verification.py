@@ -16,9 +16,10 @@ from export.rewrites import inference_form
 from export.rules import RULES
 from export.serving_form import ServingForm
 from export.verification import verify
-from export.windows import WindowSet, synthetic
+from export.window_set import WindowSet
+from export.windows import synthetic
 from models.checkpoint import load
-from tests.export.conftest import CONFIGS
+from tests.checkpoints import CONFIGS
 
 
 def torch_forecast(loaded, windows):

@@ -17,7 +17,7 @@ from export.windows import synthetic
 from models.checkpoint import load, save
 from models.data.csv import read_csv
 from models.data.errors import DataError
-from tests.export.conftest import CONFIGS, checkpoint_of
+from tests.checkpoints import CONFIGS, checkpoint_of
 
 
 def broken(*arguments):

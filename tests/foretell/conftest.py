@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from foretell.commands.export import command as export
-from tests.export.conftest import CONFIGS, checkpoint_of
+from tests.checkpoints import CONFIGS, checkpoint_of
 from tests.foretell.server import FakeServer
 
 CONTEXT, HORIZON = 4, 2

@@ -16,7 +16,7 @@ from models.checkpoint import CheckpointInfo, save
 from models.training.config import TrainingConfig
 from models.training.errors import ResumeError, TrainingError
 from models.training.progress import Progress
-from tests.export.conftest import CONFIGS, randomised
+from tests.checkpoints import CONFIGS, randomised
 from tests.service.bundles import Spec, write_bundle
 
 MODELS = ("patchtst", "transformer", "autoformer")

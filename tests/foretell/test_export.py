@@ -8,7 +8,7 @@ from click.testing import CliRunner, Result
 from bundle.manifest import read
 from foretell.commands.export import command
 from foretell.commands.verify import command as verify
-from tests.export.conftest import CONFIGS, checkpoint_of
+from tests.checkpoints import CONFIGS, checkpoint_of
 
 
 def run(*words: object) -> Result:

@@ -13,7 +13,7 @@ from bundle.manifest import read
 from export.write import export_checkpoint
 from foretell.commands.verify import command
 from models.checkpoint import load, save
-from tests.export.conftest import CONFIGS, checkpoint_of
+from tests.checkpoints import CONFIGS, checkpoint_of
 from tests.service.bundles import Spec, rewrite_manifest, softmax_stage, write_bundle
 
 SPEC = Spec(stages=(softmax_stage(),))

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from export.rewrites.autoformer import JoinedDecoderStart, SeasonalProjection
+from export.rewrites.autoformer import JoinedDecoderStart, SeasonalNorm, SeasonalProjection
 from export.rewrites.embedding import neighbours
 from models.autoformer import DecoderStart
 from models.layers.normalization import SeasonalLayerNorm
@@ -16,6 +16,13 @@ def test_decoder_start(config, float64, equal):
     shape = (3, config.decoder_length, 3 * config.channels)
     equal(joined, seasonal[:, neighbours(config.decoder_length)].reshape(shape))
     equal(mean.expand(-1, config.horizon, -1), trend[:, -config.horizon :])
+
+
+def test_seasonal_norm(float64, equal):
+    plain = SeasonalLayerNorm(8)
+    torch.nn.init.normal_(plain.norm.bias)
+    tokens = torch.randn(3, 11, 8)
+    equal(SeasonalNorm(plain)(tokens), plain(tokens))
 
 
 @pytest.mark.parametrize("config", CONFIGS)

@@ -11,7 +11,7 @@ from export.rewrites.decomposition import SeasonalPart
 from models.autoformer import AutoformerConfig, AutoformerDecoderLayer, AutoformerEncoderLayer
 from models.layers.decomposition import MovingAverage
 from models.layers.embedding import TokenEmbedding
-from tests.export.conftest import SMALL
+from tests.checkpoints import SMALL
 
 BATCH = 3
 # A decoder longer than the context, a shorter one, and one without a label.

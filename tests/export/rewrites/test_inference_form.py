@@ -4,36 +4,14 @@ import pytest
 import torch
 from torch import nn
 
-from bundle.calendar import Calendar
-from bundle.frequency import Frequency
+from bench.variants import VARIANTS
 from export.rewrites import inference_form
-from models.autoformer import AutoformerConfig
 from models.forecaster import ForecasterConfig
 from models.layers.normalization import TokenBatchNorm
-from models.patchtst import PatchTSTConfig
-from models.transformer import TransformerConfig
-from tests.export.conftest import HOURLY, SMALL, randomised
+from tests.checkpoints import randomised
 
-INTEGERS = Calendar.for_frequency(Frequency.parse("h"), "integer")
-OFFICIAL = {
-    "patch_bias": True,
-    "positions": "learned",
-    "norm": "batch",
-    "final_norm": None,
-    "residual_attention": True,
-    "affine": True,
-}
-CONFIGS = [
-    AutoformerConfig(**SMALL, label=24, calendar=HOURLY, moving_average=13),
-    AutoformerConfig(**SMALL | {"context": 37}, label=16, lags="even", decoder_layers=2),
-    AutoformerConfig(**SMALL | {"horizon": 40}, label=24, embedding="learned", calendar=INTEGERS),
-    TransformerConfig(**SMALL, label=24, calendar=HOURLY),
-    TransformerConfig(**SMALL, label=0, decoder_layers=2, activation="relu"),
-    PatchTSTConfig(**SMALL),
-    PatchTSTConfig(**SMALL, final_norm="layer", patch=10, stride=3, pad_end=False),
-    PatchTSTConfig(**SMALL, **OFFICIAL, individual=True),
-    PatchTSTConfig(**SMALL, **OFFICIAL | {"affine": False}, decomposition=9, instance_norm="last"),
-]
+CONFIGS = [variant.config for variant in VARIANTS]
+NAMES = [variant.name for variant in VARIANTS]
 
 
 def inputs(config: ForecasterConfig, batch: int = 5):
@@ -56,7 +34,7 @@ def float64():
     torch.set_default_dtype(torch.float32)
 
 
-@pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.architecture)
+@pytest.mark.parametrize("config", CONFIGS, ids=NAMES)
 def test_the_form_equals_the_model(config, float64):
     model = randomised(config)
     form = inference_form(model)
@@ -74,7 +52,7 @@ def test_the_form_equals_the_model(config, float64):
                 )
 
 
-@pytest.mark.parametrize("config", CONFIGS[::3], ids=lambda config: config.architecture)
+@pytest.mark.parametrize("config", CONFIGS[::5], ids=NAMES[::5])
 def test_the_model_is_not_touched(config):
     model = randomised(config)
     before = copy.deepcopy(model.state_dict())
@@ -85,8 +63,8 @@ def test_the_model_is_not_touched(config):
         assert torch.equal(tensor, before[name])
 
 
-@pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.architecture)
-def test_nothing_is_left_that_needs_cudnn(config):
+@pytest.mark.parametrize("config", CONFIGS, ids=NAMES)
+def test_no_module_is_left_that_needs_cudnn(config):
     form = inference_form(randomised(config))
     left = [m for m in form.modules() if isinstance(m, nn.Conv1d | nn.BatchNorm1d | TokenBatchNorm)]
     assert left == []

@@ -4,7 +4,7 @@ import torch
 from export.rewrites import inference_form
 from export.rewrites.lag_choice import choose_lags, smallest_margin
 from models.autoformer import AutoformerConfig
-from tests.export.conftest import SMALL, randomised
+from tests.checkpoints import SMALL, randomised
 from tests.export.rewrites.test_inference_form import inputs
 
 

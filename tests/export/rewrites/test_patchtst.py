@@ -6,7 +6,7 @@ from export.rewrites.decomposition import SeasonalPart
 from export.rewrites.patchtst import FlatPatchEncoder, FoldedHead, SeasonalSplit
 from models.layers.decomposition import SeriesDecomposition
 from models.patchtst import PatchEncoder, PatchTSTConfig
-from tests.export.conftest import SMALL
+from tests.checkpoints import SMALL
 
 BATCH = 4
 VARIANTS = [

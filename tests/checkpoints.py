@@ -1,19 +1,15 @@
-"""Small models with random weights, their checkpoints and the bundles made of them."""
+"""Small models with random weights, and their checkpoints."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
-import pandas as pd
-import pytest
 import torch
 from torch import nn
 
 from bundle.calendar import Calendar
 from bundle.checksums import sha256
 from bundle.frequency import Frequency
-from export.write import export_checkpoint
 from models.architectures import build
 from models.autoformer import AutoformerConfig
 from models.checkpoint import CheckpointInfo, save
@@ -59,25 +55,6 @@ def randomised(config: ForecasterConfig, seed: int = 0) -> Forecaster:
     return model.eval()
 
 
-@pytest.fixture(scope="session")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """700 hours of three channels: daily cycles, noise and offsets of different size."""
-    random = np.random.default_rng(3)
-    hour = np.arange(700)
-    cycle = np.sin(2 * np.pi * hour / 24)
-    table = pd.DataFrame(
-        {
-            "date": pd.date_range("2024-01-01", periods=len(hour), freq="h"),
-            "load": 900 + 80 * cycle + random.normal(0, 15, len(hour)),
-            "price": 40 + 9 * np.roll(cycle, 5) + random.normal(0, 4, len(hour)),
-            "wind": random.normal(0, 0.1, len(hour)).cumsum(),
-        }
-    )
-    path = tmp_path_factory.mktemp("data") / "energy.csv"
-    table.to_csv(path, index=False)
-    return path
-
-
 def checkpoint_of(config: ForecasterConfig, data: Path | Table | None, folder: Path) -> Path:
     """Save a randomised model as if it had been trained on the data."""
     model = randomised(config)
@@ -112,19 +89,3 @@ def checkpoint_of(config: ForecasterConfig, data: Path | Table | None, folder: P
     )
     save(folder, model, info)
     return folder
-
-
-@pytest.fixture(scope="session")
-def checkpoints(data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A checkpoint of each architecture, by name."""
-    folder = tmp_path_factory.mktemp("checkpoints")
-    return {name: checkpoint_of(config, data, folder / name) for name, config in CONFIGS.items()}
-
-
-@pytest.fixture(scope="session")
-def bundles(
-    checkpoints: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, Path]:
-    """The bundle of each checkpoint, by name."""
-    repository = tmp_path_factory.mktemp("repository")
-    return {name: export_checkpoint(folder, repository) for name, folder in checkpoints.items()}

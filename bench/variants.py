@@ -1,0 +1,84 @@
+"""Small models of every form that can be exported, next to the sizes that are measured."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bench.sizes import Size
+from bundle.calendar import Calendar
+from bundle.frequency import Frequency
+from models.autoformer import AutoformerConfig
+from models.patchtst import PatchTSTConfig
+from models.transformer import TransformerConfig
+
+_HOUR = Frequency.parse("h")
+_SCALED = Calendar.for_frequency(_HOUR, "scaled")
+_INTEGERS = Calendar.for_frequency(_HOUR, "integer")
+_SMALL: dict[str, Any] = {
+    "channels": 3,
+    "context": 48,
+    "horizon": 12,
+    "d_model": 16,
+    "heads": 2,
+    "d_ff": 24,
+    "encoder_layers": 2,
+}
+_HALF: dict[str, Any] = {"label": 24, "calendar": _SCALED}
+_WIDE: dict[str, Any] = {"d_model": 32, "heads": 4}
+_OFFICIAL: dict[str, Any] = {
+    "patch_bias": True,
+    "positions": "learned",
+    "norm": "batch",
+    "final_norm": None,
+    "residual_attention": True,
+}
+
+
+def _embedded(kind: str) -> dict[str, Any]:
+    return {"label": 24, "embedding": kind, "calendar": _INTEGERS}
+
+
+AUTOFORMERS = (
+    Size("Autoformer", AutoformerConfig(**_SMALL, **_HALF, moving_average=13)),
+    Size(
+        "Autoformer, odd lengths",
+        AutoformerConfig(**_SMALL | {"context": 37}, label=16, lags="even", decoder_layers=2),
+    ),
+    Size(
+        "Autoformer, longer decoder, learned calendar",
+        AutoformerConfig(**_SMALL | {"horizon": 40}, **_embedded("learned")),
+    ),
+    Size("Autoformer, fixed calendar", AutoformerConfig(**_SMALL, **_embedded("fixed"), factor=1)),
+    Size(
+        "Autoformer, long context",
+        AutoformerConfig(**_SMALL | {"context": 192}, label=96, calendar=_SCALED),
+    ),
+)
+TRANSFORMERS = (
+    Size("Transformer", TransformerConfig(**_SMALL, **_HALF)),
+    Size(
+        "Transformer, no label, no calendar",
+        TransformerConfig(**_SMALL, label=0, decoder_layers=2, activation="relu"),
+    ),
+    Size("Transformer, learned calendar", TransformerConfig(**_SMALL, **_embedded("learned"))),
+    Size("Transformer, fixed calendar", TransformerConfig(**_SMALL, **_embedded("fixed"))),
+)
+PATCHTSTS = (
+    Size("PatchTST", PatchTSTConfig(**_SMALL)),
+    Size("PatchTST, wide", PatchTSTConfig(**_SMALL | _WIDE)),
+    Size(
+        "PatchTST, unpadded, layer norm last",
+        PatchTSTConfig(**_SMALL, final_norm="layer", patch=10, stride=3, pad_end=False),
+    ),
+    Size("PatchTST, not normalised", PatchTSTConfig(**_SMALL | _WIDE, instance_norm=None)),
+    Size(
+        "PatchTST, official, individual heads",
+        PatchTSTConfig(**_SMALL, **_OFFICIAL, affine=True, individual=True),
+    ),
+    Size(
+        "PatchTST, official, decomposition",
+        PatchTSTConfig(**_SMALL, **_OFFICIAL, decomposition=9, instance_norm="last"),
+    ),
+    Size("PatchTST, official, wide", PatchTSTConfig(**_SMALL | _WIDE, **_OFFICIAL, affine=True)),
+)
+VARIANTS = (*AUTOFORMERS, *TRANSFORMERS, *PATCHTSTS)
