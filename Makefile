@@ -12,7 +12,7 @@ SERVE := $(VENV)/.serve-$(RUNTIME)
 TEST := $(VENV)/.test-$(RUNTIME)
 
 .PHONY: serve test lint types demo bench bench-bulk bench-door bench-precision bench-server \
-	bench-endurance gpu-check clean
+	bench-endurance gpu-check gpu-graphs gpu-overhead gpu-subjects clean
 .DELETE_ON_ERROR:
 
 serve: $(SERVE) demo
@@ -47,9 +47,20 @@ bench-door: $(TEST)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt msgspec
 	$(BIN)/python -m bench.door
 
-# On a machine with an NVIDIA GPU: checks and measures the demo's bundles, writes docs/gpu.md.
-gpu-check: $(TEST) demo
-	$(BIN)/python -m bench.gpu_check $(DEMO)/repository
+# On a machine with an NVIDIA GPU: checks and measures the demo's models, writes docs/gpu.md.
+gpu-check: gpu-subjects
+	$(BIN)/python -m bench.gpu $(DEMO)/gpu
+
+# What `gpu-check` needs, which another machine may make: it takes no GPU.
+gpu-subjects: $(TEST) demo
+	$(BIN)/python -m bench.gpu.prepare $(DEMO)/gpu
+
+# Without a GPU, on a stand-in for CUDA's libraries; about twenty minutes.
+gpu-graphs: $(TEST)
+	$(BIN)/python -m bench.gpu.graphs
+
+gpu-overhead: $(TEST)
+	$(BIN)/python -m bench.gpu.overhead
 
 bench-precision: $(TEST)
 	$(BIN)/python -m bench.precision
@@ -76,4 +87,4 @@ $(TEST): $(SERVE)
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(DEMO) .bench
+	rm -rf $(VENV) $(DEMO) .bench .stand-in

@@ -14,13 +14,13 @@ from concurrent.futures import Future
 
 from service.arrays import Arrays
 from service.batching.backlog import Backlog, Batch, Run
-from service.batching.call import Call
+from service.batching.call import reason_of_loss
 from service.batching.observer import Observer, tell
 from service.batching.queue import Queue
 from service.batching.room import Room
 from service.batching.schedule import Schedule
 from service.batching.work import assemble, divide
-from service.errors import DeadlineExceededError, NotReadyError
+from service.errors import DeadlineExceededError, DeviceLostError, NotReadyError
 
 
 class Batcher:
@@ -80,14 +80,12 @@ class Batcher:
         """Have every worker call a function with its index, before its next batch.
 
         Returns:
-            A future for each worker, in the order of their indices.
+            A future for each worker that has not left, in the order of their indices.
 
         Raises:
             NotReadyError: the batcher is closed.
         """
-        calls = [Call(function) for _ in self._workers]
-        self._schedule.call(calls)
-        return [*calls]
+        return [*self._schedule.call(function)]
 
     def close(self, timeout: float) -> None:
         """Close every queue, and stop the threads.
@@ -111,14 +109,22 @@ class Batcher:
     def _step(self, worker: int) -> bool:
         """Do the next thing; nothing of it is held while the worker waits for another one."""
         job = self._schedule.next(worker)
-        if isinstance(job, Batch):
-            self._process(worker, job)
-        elif job is not None:
-            job.make(worker)
-        return job is not None
+        if job is None:
+            return False
+        lost = self._process(worker, job) if isinstance(job, Batch) else job.make(worker)
+        if lost is None:
+            return True
+        for left in self._schedule.retire(worker, lost):
+            left.fail(DeviceLostError(lost))
+        return False
 
-    def _process(self, worker: int, batch: Batch) -> None:
-        """Run a batch; whatever goes wrong is told to those who wait, and the thread lives on."""
+    def _process(self, worker: int, batch: Batch) -> str | None:
+        """Run a batch; whatever goes wrong is told to those who wait, and the thread lives on.
+
+        Returns:
+            Why it does not, if the worker's device is lost.
+        """
+        lost = None
         observer = batch.backlog.observer
         for work, start, _ in batch.slices:
             if start == 0:
@@ -131,6 +137,7 @@ class Batcher:
             ran = time.monotonic()
             self._deliver(batch, outputs)
         except BaseException as error:
+            lost = reason_of_loss(error)
             for work in self._schedule.failed(batch):
                 work.fail(error)
         else:
@@ -138,6 +145,7 @@ class Batcher:
             tell(observer.ran, batch.windows, ran - assembled)
             tell(observer.filled, batch.windows / batch.lane.max_batch)
         self._schedule.done(batch)
+        return lost
 
     def _deliver(self, batch: Batch, outputs: Arrays) -> None:
         for part, rows in divide(batch.slices, outputs):

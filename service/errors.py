@@ -119,14 +119,12 @@ class LoadFailedError(ServiceError):
 
 
 class ModelFailedError(ServiceError):
-    """The model did not run.
-
-    Attributes:
-        fatal: Whether no later run can go well: the device is lost.
-    """
+    """The model did not run."""
 
     type = "model_failed"
 
-    def __init__(self, message: str, *, fatal: bool = False) -> None:
-        super().__init__(message)
-        self.fatal = fatal
+
+class DeviceLostError(ServiceError):
+    """The GPU that was to run the model runs nothing any more; others may."""
+
+    type = "device_lost"

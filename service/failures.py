@@ -25,6 +25,7 @@ _STATUS: dict[type[errors.ServiceError], int] = {
     errors.LoadFailedError: HTTPStatus.BAD_REQUEST,
     errors.NotReadyError: HTTPStatus.SERVICE_UNAVAILABLE,
     errors.ModelFailedError: HTTPStatus.SERVICE_UNAVAILABLE,
+    errors.DeviceLostError: HTTPStatus.SERVICE_UNAVAILABLE,
     errors.DeadlineExceededError: HTTPStatus.GATEWAY_TIMEOUT,
 }
 

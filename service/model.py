@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -112,7 +112,7 @@ class Model:
             if capacity.max_batch is None and not runtime.on_gpu:
                 self.max_batch = self._best_batch()
         except BaseException:
-            self._sessions.clear()
+            self._sessions.pop(layout.FORECAST_GRAPH).close()
             raise
         exported = self.manifest.libraries.get("onnxruntime", runtime.library)
         if exported != runtime.library:
@@ -198,6 +198,8 @@ class Model:
             session.stop()
         # A thread that is inside onnxruntime when Python exits would abort the process.
         self._queue.close(_STOP_SECONDS)
+        for session in sessions:
+            session.close()
 
     def _check_health(self) -> None:
         if self.failure is not None:
@@ -207,8 +209,8 @@ class Model:
         session = self._session(graph, worker)
         try:
             outputs = session.run(feeds, worker)
-        except ModelFailedError as error:
-            self._health.failed(error, fatal=error.fatal)
+        except ModelFailedError:
+            self._health.failed()
             raise
         self._health.succeeded()
         return outputs
@@ -224,7 +226,11 @@ class Model:
             if graph not in self._sessions and time.monotonic() >= self._reopens:
                 try:
                     session = self._open(graph)
-                    self._test.replay(session, worker)
+                    try:
+                        self._test.replay(session, worker)
+                    except BaseException:
+                        session.close()
+                        raise
                     self._sessions[graph] = session
                 # When somebody asks later, memory may be free again or a file readable.
                 except Exception as error:
@@ -239,7 +245,11 @@ class Model:
 
     def _open(self, graph: str, max_batch: int | None = None) -> Session:
         session = self._runtime.open(self._folder / graph, max_batch=max_batch)
-        self._test.check_interface(session, graph)
+        try:
+            self._test.check_interface(session, graph)
+        except BaseException:
+            session.close()
+            raise
         _logger.info("opened %s on %s", session.graph, session.provider)
         return session
 
@@ -248,7 +258,11 @@ class Model:
         self._on_workers(self._replay)
         if self.manifest.attention:
             # Tested with the rest of the bundle, and not kept: few callers ask for attention.
-            self._test.replay(self._open(layout.EXPLAIN_GRAPH))
+            explain = self._open(layout.EXPLAIN_GRAPH)
+            try:
+                self._test.replay(explain)
+            finally:
+                explain.close()
 
     def _best_batch(self) -> int:
         """Measured on threads of its own, which hold up no worker."""
@@ -274,13 +288,13 @@ class Model:
 
     def _on_workers(self, function: Callable[[int], None]) -> None:
         """Call a method on the thread of every worker, between batches of whatever they run."""
-        for done in self._batcher.on_workers(function):
-            try:
-                done.result(_WORKERS_SECONDS)
-            except TimeoutError:
-                raise ModelFailedError(
-                    f"a worker was not free within {_WORKERS_SECONDS:.0f} s"
-                ) from None
+        calls = self._batcher.on_workers(function)
+        # None is left behind that still uses what its caller gives up after an error.
+        wait(calls, _WORKERS_SECONDS)
+        for call in calls:
+            if not call.done():
+                raise ModelFailedError(f"a worker was not free within {_WORKERS_SECONDS:.0f} s")
+            call.result()
 
 
 def attention_values(manifest: Manifest) -> int:

@@ -49,6 +49,7 @@ class Repository:
         memory: Refuses bundles that do not fit.
         request_seconds: Most time that a request takes.
         batcher: What runs the models; closed after them.
+        lost: Why a GPU works no more, by the worker that it was of; empty while all do.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Repository:
         memory: Memory | None = None,
         request_seconds: float = 30.0,
         batcher: Batcher | None = None,
+        lost: Callable[[], dict[int, str]] = dict,
     ) -> None:
         self._catalogue = Catalogue(folder)
         self._policy = policy or Policy()
@@ -81,6 +83,7 @@ class Repository:
             self._catalogue, self._table, self._policy, self._rollout, self._state, self.load
         )
         self._batcher = batcher
+        self._lost = lost
         self._draining = False
         self._watch_seconds = watch_seconds
         self._follows = state is not None
@@ -133,15 +136,25 @@ class Repository:
         return self._draining
 
     @property
+    def lost(self) -> dict[int, str]:
+        """Why a GPU works no more, by the worker that it was of; others may go on answering."""
+        return self._lost()
+
+    @property
+    def dead(self) -> bool:
+        """Whether nothing runs any more, as all GPUs are lost."""
+        return self._batcher is not None and len(self.lost) >= self._batcher.workers
+
+    @property
     def ready(self) -> bool:
         """Whether every name answers, nothing has failed, and the server is not stopping."""
-        return not self._draining and self._table.ready
+        return not self._draining and not self.lost and self._table.ready
 
     def report(self) -> dict[str, str]:
         """State of every version, by `name@version`: `ready`, `draining`, or why it is not."""
         report = self._table.report()
-        if self._draining:
-            return {key: "draining" if said == "ready" else said for key, said in report.items()}
+        if reason := "; ".join(self.lost.values()) or ("draining" if self._draining else ""):
+            return {key: reason if said == "ready" else said for key, said in report.items()}
         return report
 
     def index(self) -> list[Entry]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import resource
 import signal
 import socket
@@ -40,6 +41,8 @@ from service.web.sockets import accept_all, listen
 
 _logger = logging.getLogger(__name__)
 
+# The exit status of a process that another one should take the place of: `EX_TEMPFAIL`.
+_REPLACE_ME = 75
 # Bundles, logs and metrics need some besides the connections.
 _OTHER_FILES = 256
 _TICKS_A_SECOND = 10
@@ -82,7 +85,12 @@ def run(settings: Settings, member: Member | None = None, pulse: Pulse | None = 
             app = ByPort(app, port, create_operations_app(readiness, metrics))
         limits = Limits(settings.max_connections, settings.header_timeout_seconds, port)
         configuration = _configuration(settings, app, partial(Connection, limits, metrics))
-        _Server(configuration, metrics, readiness, pulse).run(sockets)
+        server = _Server(configuration, metrics, readiness, repository, pulse)
+        server.run(sockets)
+        if repository.lost:
+            # CUDA's state is in no order in which its libraries could be taken down.
+            logging.shutdown()
+            os._exit(_REPLACE_ME if server.gave_up else 0)
 
 
 def load(settings: Settings, metrics: Metrics, state: SharedState | None = None) -> Repository:
@@ -111,6 +119,7 @@ def load(settings: Settings, metrics: Metrics, state: SharedState | None = None)
         memory=Memory(limit),
         request_seconds=settings.timeout_seconds,
         batcher=batcher,
+        lost=lambda: runtime.lost,
     )
     repository.start()
     # What is loaded stays. Parsed JSON is many lists without cycles: looking through them for any
@@ -168,19 +177,27 @@ def _allow_files(count: int) -> None:
 
 
 class _Server(uvicorn.Server):
-    """Ends with exit status 0 when asked to stop, and says at once that it is not ready."""
+    """Ends when asked to stop, or when it has lost a GPU, and says at once that it is not ready.
+
+    Attributes:
+        gave_up: Whether it ended by itself.
+    """
 
     def __init__(
         self,
         config: uvicorn.Config,
         metrics: Metrics,
         readiness: Readiness,
+        repository: Repository,
         pulse: Pulse | None = None,
     ) -> None:
         super().__init__(config)
         self._metrics = metrics
         self._readiness = readiness
+        self._repository = repository
         self._pulse = pulse
+        self._lost_at: float | None = None
+        self.gave_up = False
         self._returned_at = 0
         self._leftover = Leftover(parsing.forget)
         self._acceptor: Acceptor
@@ -205,6 +222,7 @@ class _Server(uvicorn.Server):
             self._metrics.sample(ready=self._readiness.own)
             self._readiness.publish()
             self._return_memory()
+            self._give_up_if_lost(now)
             if self._pulse is not None:
                 self._pulse()
         return await super().on_tick(counter)
@@ -222,6 +240,23 @@ class _Server(uvicorn.Server):
         ]
         await super().shutdown(sockets)
         await asyncio.gather(*serving, return_exceptions=True)
+
+    def _give_up_if_lost(self, now: float) -> None:
+        """End for a lost GPU, which only another process gets back.
+
+        While other GPUs go on answering, load balancers get the time to look at `/readyz`.
+        """
+        if self.should_exit or not self._repository.lost:
+            return
+        grace = self.config.timeout_graceful_shutdown or 0
+        if self._lost_at is None:
+            self._lost_at = now
+            seconds = 0 if self._repository.dead else grace
+            _logger.error("ends in %d s with status %d, to be replaced", seconds, _REPLACE_ME)
+        if self._repository.dead or now - self._lost_at >= grace:
+            self.gave_up = True
+            self._readiness.drain()
+            self.should_exit = True
 
     def _return_memory(self) -> None:
         """What a burst of requests took is not kept for the next one."""

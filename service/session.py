@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from bundle.errors import BundleError
 from service.arrays import Arrays
 from service.errors import ModelFailedError
 
 Shape = tuple[int | None, ...]
+
+CPU = "CPUExecutionProvider"
 
 
 class Session(Protocol):
@@ -31,6 +35,7 @@ class Session(Protocol):
 
         Raises:
             ModelFailedError: the graph does not run.
+            DeviceLostError: nothing runs any more on the worker's device.
         """
 
     def run(self, feeds: Arrays, worker: int = 0) -> Arrays:
@@ -45,6 +50,7 @@ class Session(Protocol):
 
         Raises:
             ModelFailedError: onnxruntime raised; its error is the cause.
+            DeviceLostError: nothing runs any more on the worker's device.
         """
 
     def trim(self, feeds: Arrays) -> None:
@@ -59,6 +65,9 @@ class Session(Protocol):
 
     def stop(self) -> None:
         """Make the runs that are going on fail at their next node, and all later ones."""
+
+    def close(self) -> None:
+        """Give back what it holds; it is not run any more."""
 
 
 class CpuSession:
@@ -101,12 +110,54 @@ class CpuSession:
         """See `Session.stop`."""
         self._options.terminate = True
 
+    def close(self) -> None:
+        """See `Session.close`."""
+        self._session = None
+
     def _run(self, feeds: Arrays, options: Any) -> Arrays:  # noqa: ANN401
         try:
             values = self._session.run(self.outputs, feeds, options)
             return dict(zip(self.outputs, values, strict=True))
         except Exception as error:
             raise ModelFailedError("onnxruntime could not run the model") from error
+
+
+def session_options(onnxruntime: Any) -> Any:  # noqa: ANN401 - onnxruntime is untyped
+    """What every session is opened with: one thread, which is the caller's, and a quiet log."""
+    options = onnxruntime.SessionOptions()
+    # What fails is raised, and logged with all the rest: onnxruntime's own lines would be in
+    # another form, and wait for the log's reader.
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    options.inter_op_num_threads = 1
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.add_session_config_entry("session.inter_op.allow_spinning", "0")
+    return options
+
+
+def open_session(
+    onnxruntime: Any,  # noqa: ANN401 - onnxruntime is untyped
+    graph: Path,
+    options: Any,  # noqa: ANN401
+    *,
+    providers: Sequence[str | tuple[str, dict[str, str]]],
+    disabled_optimizers: Sequence[str],
+) -> Any:  # noqa: ANN401
+    """An `InferenceSession`.
+
+    Raises:
+        BundleError: onnxruntime refuses the graph.
+    """
+    try:
+        return onnxruntime.InferenceSession(
+            graph,
+            options,
+            providers=providers,
+            disabled_optimizers=disabled_optimizers,
+            enable_fallback=0,
+        )
+    except Exception as error:
+        raise BundleError(f"{graph}: onnxruntime refuses it: {error}") from error
 
 
 def input_shapes(session: Any) -> dict[str, Shape]:  # noqa: ANN401 - onnxruntime is untyped

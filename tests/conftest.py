@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 import torch
 
+from bench.gpu.prepare import PRECISIONS, prepare
 from export.write import export_checkpoint
 from tests.checkpoints import CONFIGS, checkpoint_of
 
@@ -50,3 +51,15 @@ def bundles(
     """The bundle of each checkpoint, by name."""
     repository = tmp_path_factory.mktemp("repository")
     return {name: export_checkpoint(folder, repository) for name, folder in checkpoints.items()}
+
+
+@pytest.fixture(scope="session")
+def gpu_folder(
+    data: Path, checkpoints: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """What `bench.gpu.prepare` makes of the checkpoints; of PatchTST in every precision."""
+    folder = tmp_path_factory.mktemp("gpu")
+    for name, checkpoint in checkpoints.items():
+        precisions = PRECISIONS if name == "patchtst" else PRECISIONS[:1]
+        prepare(checkpoint, data, folder, precisions)
+    return folder

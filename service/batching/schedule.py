@@ -6,7 +6,7 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable
 
 from service.arrays import Arrays
 from service.batching.backlog import Backlog, Batch
@@ -15,7 +15,7 @@ from service.batching.deadlines import Deadlines
 from service.batching.idle import Idle
 from service.batching.turns import Turns
 from service.batching.work import Work
-from service.errors import NotReadyError
+from service.errors import DeviceLostError, NotReadyError
 
 
 class Schedule:
@@ -33,7 +33,8 @@ class Schedule:
         self._went = threading.Condition(self._lock)
         self._alarm = threading.Condition(self._lock)
         self._alarm_at = -math.inf
-        self._calls: list[deque[Call]] = [deque() for _ in range(workers)]
+        self._calls: dict[int, deque[Call]] = {worker: deque() for worker in range(workers)}
+        self._lost: str | None = None
         self._backlogs: set[Backlog] = set()
         self._turns: Turns[Backlog] = Turns()
         self._deadlines: Deadlines[tuple[Backlog, Work]] = Deadlines()
@@ -58,6 +59,7 @@ class Schedule:
         with self._lock:
             if backlog.closed or (backlog.draining and not admitted):
                 raise NotReadyError("the model is stopping")
+            self._check_workers()
             now = work.submitted
             self._expire(now)
             if not admitted:
@@ -75,20 +77,37 @@ class Schedule:
     def check_room(self, backlog: Backlog) -> None:
         """See `Queue.check_room`."""
         with self._lock:
+            self._check_workers()
             self._expire(time.monotonic())
             backlog.room.check(lambda: self._drain_seconds(backlog))
 
-    def call(self, calls: Sequence[Call]) -> None:
-        """Have each worker make a call before its next batch.
+    def call(self, function: Callable[[int], None]) -> list[Call]:
+        """Have each worker make a call before its next batch; returns the calls.
 
         Raises:
             NotReadyError: all queues are being closed.
         """
         with self._lock:
             self._check_open()
-            for own, call in zip(self._calls, calls, strict=True):
-                own.append(call)
-            self._idle.wake(len(self._calls))
+            calls = {worker: Call(function) for worker in self._calls}
+            for worker, call in calls.items():
+                self._calls[worker].append(call)
+            self._idle.wake(len(calls))
+            return list(calls.values())
+
+    def retire(self, worker: int, reason: str) -> list[Call | Work]:
+        """A worker leaves for good, as its device is lost.
+
+        Returns:
+            What nobody is left to do: its calls, and once all have left, all work that waits.
+        """
+        with self._lock:
+            left: list[Call | Work] = [*self._calls.pop(worker)]
+            if not self._calls:
+                self._lost = reason
+                waiting = [(one, work) for one in self._backlogs for work in one.works()]
+                left += [work for one, work in waiting if self._end(one, work)]
+            return left
 
     def next(self, worker: int) -> Batch | Call | None:
         """Wait for what a worker is to do; None once there will be nothing."""
@@ -190,8 +209,8 @@ class Schedule:
             self._stopped = True
             self._idle.wake(len(self._calls))
             self._alarm.notify_all()
-            left = [call for calls in self._calls for call in calls]
-            for calls in self._calls:
+            left = [call for calls in self._calls.values() for call in calls]
+            for calls in self._calls.values():
                 calls.clear()
             return left
 
@@ -199,9 +218,13 @@ class Schedule:
         if self._closing:
             raise NotReadyError("the server is stopping")
 
+    def _check_workers(self) -> None:
+        if self._lost is not None:
+            raise DeviceLostError(self._lost)
+
     def _drain_seconds(self, backlog: Backlog) -> float:
         """Until all that waits in a queue has run, if as many queues have work as do now."""
-        return backlog.seconds() * max(1, len(self._turns)) / len(self._calls)
+        return backlog.seconds() * max(1, len(self._turns)) / max(1, len(self._calls))
 
     def _take(self) -> Batch:
         backlog = self._turns.next()

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-
 
 def bucket_sizes(largest: int) -> tuple[int, ...]:
     """The powers of two below the largest batch, and that one."""
@@ -14,10 +11,3 @@ def bucket_sizes(largest: int) -> tuple[int, ...]:
 def bucket_for(windows: int, sizes: tuple[int, ...]) -> int:
     """The smallest bucket that so many windows fit; they must fit the largest."""
     return next(size for size in sizes if windows <= size)
-
-
-def fill(rows: NDArray[np.float32], size: int) -> NDArray[np.float32]:
-    """Repeat the last of `[windows, …]` up to `[size, …]`: rows that are like real ones."""
-    rows = np.ascontiguousarray(rows, np.float32)
-    missing = size - len(rows)
-    return np.concatenate([rows, rows[-1:].repeat(missing, axis=0)]) if missing else rows

@@ -1,4 +1,4 @@
-"""One GPU's session of a graph: fixed buffers for each size of batch, and CUDA graphs of them.
+"""A graph on one GPU.
 
 https://onnxruntime.ai/docs/execution-providers/CUDA-ExecutionProvider.html#using-cuda-graphs-preview
 """
@@ -6,148 +6,231 @@ https://onnxruntime.ai/docs/execution-providers/CUDA-ExecutionProvider.html#usin
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+import threading
+from contextlib import nullcontext
+from typing import Any, Protocol
 
 import numpy as np
 
+from bundle.errors import BundleError
 from service.arrays import Arrays
-from service.cuda.buckets import bucket_for, bucket_sizes, fill
-from service.session import Shape
+from service.cuda.device import Device
+from service.cuda.replays import NO_GRAPH, Replays
+from service.errors import DeviceLostError
+from service.session import input_shapes, output_names
 
 _logger = logging.getLogger(__name__)
 
-_GRAPH = "gpu_graph_id"
-_NO_GRAPH = "-1"
+# Lists of addresses for hundreds of products of a hundred windows each.
+_RESERVE_BYTES = 16 * 1024 * 1024
+# What a lost device had: to take it down would end the process on the spot.
+_abandoned: list[object] = []
 
 
-@dataclass(frozen=True)
-class _Bucket:
-    """What a size of batch runs with; the addresses never change."""
+class Opener(Protocol):
+    """Opens a graph on a GPU."""
 
-    binding: Any
-    inputs: dict[str, Any]
-    outputs: dict[str, Any]
-    options: Any
+    def __call__(self, device: int, stream: int, *, captures: bool) -> Any:  # noqa: ANN401 - untyped
+        """Open an `InferenceSession`.
+
+        Args:
+            device: Number of the GPU.
+            stream: Its runs use it.
+            captures: Whether these may be captured as CUDA graphs.
+
+        Raises:
+            BundleError: onnxruntime refuses the graph, or to capture it.
+            StartError: CUDA does not work.
+        """
 
 
 class Gpu:
-    """For one thread alone: CUDA graphs belong to the thread that captured them.
+    """A session that one thread runs: CUDA graphs belong to the thread that captured them.
 
     Args:
         onnxruntime: The module.
-        session: An `InferenceSession` on this GPU.
-        device: Its number.
-        inputs: Shape by name; all but the first axis are fixed.
-        max_batch: Most windows of a run.
-        reopen: Opens a session that is not meant for CUDA graphs, in place of one that is; None if
-            this one is not.
+        device: The GPU.
+        open_session: Opens the graph there.
+        max_batch: Most windows of a run. None for any number: such runs take longer, and allocate
+            what they need.
+        captures: Whether runs with `max_batch` replay CUDA graphs, where these can be captured.
+
+    Attributes:
+        session: An `InferenceSession`.
+        captures: Whether they do.
+
+    Raises:
+        BundleError: onnxruntime refuses the graph.
+        CudaError: the device refuses its part.
+        StartError: CUDA does not work.
     """
 
     def __init__(
         self,
         onnxruntime: Any,  # noqa: ANN401 - untyped
-        session: Any,  # noqa: ANN401
-        device: int,
+        device: Device,
+        open_session: Opener,
         *,
-        inputs: dict[str, Shape],
-        max_batch: int,
-        reopen: Callable[[], Any] | None,
+        max_batch: int | None,
+        captures: bool,
     ) -> None:
         self._onnxruntime = onnxruntime
-        self._session = session
         self._device = device
-        self._inputs = inputs
-        self._outputs = [node.name for node in session.get_outputs()]
-        self._sizes = bucket_sizes(max_batch)
-        self._reopen = reopen
-        self._buckets: dict[int, _Bucket] = {}
-        self._plain = self._options(_NO_GRAPH)
-
-    @property
-    def captures(self) -> bool:
-        """Whether its runs replay CUDA graphs."""
-        return self._reopen is not None
+        self._open_session = open_session
+        self._max_batch = max_batch
+        self._replays: Replays | None = None
+        self._running = threading.Lock()
+        self._plain = onnxruntime.RunOptions()
+        self._plain.add_run_config_entry(*NO_GRAPH)
+        self.captures = captures and max_batch is not None
+        with device.exclusion.call():
+            self._open()
 
     def warm(self) -> None:
-        """Make the buffers of every size, and capture its CUDA graph."""
-        for size in reversed(self._sizes):
-            self._run({name: _zeros(shape, size) for name, shape in self._inputs.items()}, size)
+        """Make the buffers, and capture a CUDA graph of every size; on the thread that runs it.
+
+        Raises:
+            ModelFailedError: the graph does not run.
+            DeviceLostError: nor does any other here.
+        """
+        if self._max_batch is None:
+            return
+        try:
+            with self._running:
+                self._prepare(self._max_batch)
+                if self.captures and not self._capture():
+                    self._do_without()
+                    self._prepare(self._max_batch)
+        except Exception as error:
+            raise self._device.failed(error) from error
 
     def run(self, feeds: Arrays) -> Arrays:
-        """Run the graph; `[batch, …]` by name in and out."""
-        windows = len(next(iter(feeds.values())))
-        return self._run(feeds, bucket_for(windows, self._sizes))
+        """Run the graph; `[batch, …]` by name in and out.
 
-    def run_plainly(self, feeds: Arrays) -> Arrays:
-        """Run the graph on arrays of any size, without buffers or CUDA graphs."""
-        values = self._session.run(self._outputs, feeds, self._plain)
-        return dict(zip(self._outputs, values, strict=True))
+        Raises:
+            ModelFailedError: onnxruntime raised; its error is the cause.
+            DeviceLostError: no run can go well here any more.
+        """
+        if self._device.lost is not None:
+            raise DeviceLostError(self._device.lost)
+        try:
+            # Replays disturb no capture; whatever else runs may need memory.
+            with self._running, nullcontext() if self.captures else self._device.exclusion.call():
+                replays = self._replays
+                return self._run_plainly(feeds) if replays is None else replays.run(feeds)
+        except Exception as error:
+            raise self._device.failed(error) from error
 
     def stop(self) -> None:
-        """Make runs fail from here on."""
-        for options in (self._plain, *(bucket.options for bucket in list(self._buckets.values()))):
-            options.terminate = True
+        """Make plain runs that are going on fail at their next node."""
+        self._plain.terminate = True
 
-    def _run(self, feeds: Arrays, size: int) -> Arrays:
+    def close(self) -> None:
+        """Give back what it holds; it is not run any more."""
+        if self._device.lost is not None or not self._running.acquire(blocking=False):
+            _abandoned.append((self.session, self._replays))
+            return
+        with self._device.exclusion.call():
+            self._device.library.use(self._device.number)
+            self._take_down()
+
+    def _open(self) -> None:
+        number, library = self._device.number, self._device.library
+        library.use(number)
+        self._stream = library.open_stream()
         try:
-            return self._replay(feeds, size)
-        except Exception as error:
-            # A size that ran before is captured: it is the run that failed.
-            if self._reopen is None or size in self._buckets:
-                raise
-            _logger.warning(
-                "GPU %d: no CUDA graph of batches of %d could be captured; runs go without: %s",
-                self._device,
-                size,
-                # A log may keep what it is given.
-                str(error),
+            self.session = self._opened(number)
+        except BaseException:
+            library.close_stream(self._stream)
+            raise
+
+    def _opened(self, number: int) -> Any:  # noqa: ANN401
+        if self.captures:
+            try:
+                return self._open_session(number, self._stream, captures=True)
+            except BundleError as error:
+                _logger.warning("GPU %d: runs go without CUDA graphs: %s", number, error)
+                self.captures = False
+        return self._open_session(number, self._stream, captures=False)
+
+    def _take_down(self) -> None:
+        if self._replays is not None:
+            self._replays.free()
+        self._replays = self.session = None
+        self._device.library.close_stream(self._stream)
+
+    def _do_without(self) -> None:
+        """Another session in place of one whose stream may still be capturing."""
+        with self._device.exclusion.call():
+            self._take_down()
+            self.captures = False
+            self._open()
+
+    def _prepare(self, max_batch: int) -> None:
+        library, number = self._device.library, self._device.number
+        with self._device.exclusion.call():
+            library.use(number)
+            feeds = self._zeros(max_batch)
+            if self.captures:
+                self._reserve()
+            self._replays = Replays(
+                self._onnxruntime,
+                self.session,
+                library,
+                number,
+                self._stream,
+                feeds=feeds,
+                # Besides telling the shapes, this takes the memory that a capture may not take.
+                outputs=self._run_plainly(feeds),
+                captures=self.captures,
             )
-            reopen = self._reopen
-        # The stream of this session may still be capturing, which forbids much on this GPU until
-        # it is gone. Not in the handler: the traceback holds buffers.
-        self._buckets.clear()
-        self._session = self._reopen = None
-        self._session = reopen()
-        return self._replay(feeds, size)
 
-    def _replay(self, feeds: Arrays, size: int) -> Arrays:
-        bucket = self._buckets.get(size) or self._make(size)
-        windows = len(next(iter(feeds.values())))
-        for name, value in bucket.inputs.items():
-            value.update_inplace(fill(feeds[name], size))
-        self._session.run_with_iobinding(bucket.binding, bucket.options)
-        self._buckets[size] = bucket
-        return {name: value.numpy()[:windows] for name, value in bucket.outputs.items()}
+    def _reserve(self) -> None:
+        """Have the session hold free pinned memory, for captures may take none.
 
-    def _make(self, size: int) -> _Bucket:
-        zeros = {name: _zeros(shape, size) for name, shape in self._inputs.items()}
-        # A plain run tells the outputs' shapes, and grows the memory a capture may not grow.
-        outputs = self.run_plainly(zeros)
-        binding = self._session.io_binding()
-        bucket = _Bucket(
-            binding,
-            {name: self._buffer(rows) for name, rows in zeros.items()},
-            {name: self._buffer(rows) for name, rows in outputs.items()},
-            self._options(str(size) if self.captures else _NO_GRAPH),
+        A product of matrices that do not lie evenly, such as one constant with one of each window,
+        takes a list of their addresses, of which a captured graph keeps the host's copy.
+        """
+        module = self._onnxruntime
+        native = module.capi.onnxruntime_pybind11_state
+        pinned = native.OrtDevice(
+            native.OrtDevice.gpu(),
+            int(module.OrtDeviceMemoryType.HOST_ACCESSIBLE),
+            int(module.OrtDeviceVendorId.NVIDIA),
+            self._device.number,
         )
-        for name, value in bucket.inputs.items():
-            binding.bind_ortvalue_input(name, value)
-        for name, value in bucket.outputs.items():
-            binding.bind_ortvalue_output(name, value)
-        return bucket
-
-    def _buffer(self, rows: Any) -> Any:  # noqa: ANN401 - an OrtValue is untyped
-        return self._onnxruntime.OrtValue.ortvalue_from_shape_and_type(
-            list(rows.shape), rows.dtype, "cuda", self._device
+        # The public method knows no kind of memory. Taken and freed, it stays with the session.
+        self.session._sess.create_ortvalue_from_shape_and_type(  # noqa: SLF001
+            [_RESERVE_BYTES], np.uint8, pinned
         )
 
-    def _options(self, graph: str) -> Any:  # noqa: ANN401
-        options = self._onnxruntime.RunOptions()
-        options.add_run_config_entry(_GRAPH, graph)
-        return options
+    def _capture(self) -> bool:
+        """Capture every size, the largest first; False if one cannot be."""
+        assert self._replays is not None  # noqa: S101 - it was prepared
+        for size in reversed(self._replays.sizes):
+            try:
+                with self._device.exclusion.capture():
+                    self._replays.run(self._zeros(size))
+            except Exception as error:
+                failure = self._device.failed(error)
+                if isinstance(failure, DeviceLostError):
+                    raise failure from error
+                _logger.warning(
+                    "GPU %d: no CUDA graph of batches of %d could be captured; runs go without: %s",
+                    self._device.number,
+                    size,
+                    # A log may keep what it is given.
+                    str(error),
+                )
+                return False
+        return True
 
+    def _run_plainly(self, feeds: Arrays) -> Arrays:
+        names = output_names(self.session)
+        return dict(zip(names, self.session.run(names, feeds, self._plain), strict=True))
 
-def _zeros(shape: Shape, size: int) -> Any:  # noqa: ANN401 - of numpy
-    return np.zeros((size, *(axis or 1 for axis in shape[1:])), np.float32)
+    def _zeros(self, size: int) -> Arrays:
+        return {
+            name: np.zeros((size, *(axis or 1 for axis in shape[1:])), np.float32)
+            for name, shape in input_shapes(self.session).items()
+        }

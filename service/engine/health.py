@@ -18,13 +18,13 @@ class Health:
     """Watches the runs of a model; threads may share it.
 
     Some histories may make a healthy model fail. So failed runs, several in a row, are only a
-    suspicion, and the self-test decides; a device that is lost needs no test. What has failed
-    is tested again, at growing intervals, for some minutes.
+    suspicion, and the self-test decides. What has failed is tested again, at growing intervals, for
+    some minutes.
 
     Args:
         name: The model's, for the log.
         test: The self-test; it raises if the model does not work.
-        first_seconds: From the failure to the first test of a model that failed.
+        first_seconds: From the first test that failed to the second.
     """
 
     def __init__(
@@ -48,25 +48,15 @@ class Health:
         """A run went well."""
         self._failures = 0
 
-    def failed(self, error: Exception, *, fatal: bool) -> None:
-        """A run failed.
-
-        Args:
-            error: Why.
-            fatal: Whether no later run can go well.
-        """
+    def failed(self) -> None:
+        """A run failed."""
         with self._changing:
             self._failures += 1
-            if fatal:
-                self._set_failure(error)
-            if self._testing or not (fatal or self._failures >= _FAILURES):
+            if self._testing or self._failures < _FAILURES:
                 return
             self._testing = True
-        wait = self._first_seconds if fatal else 0.0
         # Not in the thread of the run, which the self-test may need.
-        examiner = threading.Thread(
-            target=self._examine, args=(wait,), name=f"test-{self._name}", daemon=True
-        )
+        examiner = threading.Thread(target=self._examine, name=f"test-{self._name}", daemon=True)
         try:
             examiner.start()
         except RuntimeError as reason:
@@ -79,8 +69,9 @@ class Health:
         """Test no more."""
         self._closed.set()
 
-    def _examine(self, wait: float) -> None:
+    def _examine(self) -> None:
         """Test until the model works, or enough was tried."""
+        wait = 0.0
         for _ in range(_TESTS):
             if self._closed.wait(wait):
                 return

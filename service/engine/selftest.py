@@ -12,7 +12,7 @@ from bundle.comparison import relative_error
 from bundle.errors import BundleError
 from bundle.manifest import Manifest
 from service.arrays import Arrays
-from service.errors import ServiceError
+from service.errors import ModelFailedError
 from service.session import Session, Shape
 from service.tensors import FORECAST, FUTURE_CALENDAR, HISTORY, HISTORY_CALENDAR, MARGIN
 
@@ -82,7 +82,7 @@ class SelfTest:
         expected = probes.pop(FORECAST)
         try:
             forecast = session.run(probes, worker)[FORECAST]
-        except ServiceError as error:
+        except ModelFailedError as error:
             raise BundleError(f"{session.graph}: probes: {error.__cause__}") from error
         if forecast.shape != expected.shape:
             raise BundleError(

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -25,23 +26,30 @@ class Server:
         models: The repository.
         log: A file that takes its log.
         code: Python to run instead of the command's own entry point.
+        program: What to run instead of `python -m foretell`.
+        environment: Variables, if not those of this process.
         settings: `FORETELL_` variables, in lower case.
     """
 
-    def __init__(self, models: Path, log: Path, *, code: str = "", **settings: object) -> None:
+    def __init__(
+        self,
+        models: Path,
+        log: Path,
+        *,
+        code: str = "",
+        program: Sequence[str] = (sys.executable, "-m", "foretell"),
+        environment: Mapping[str, str] = os.environ,
+        **settings: object,
+    ) -> None:
         self._log = log
-        program = ["-c", code] if code else ["-m", "foretell"]
-        environment = {f"FORETELL_{name.upper()}": str(value) for name, value in settings.items()}
+        if code:
+            program = (sys.executable, "-c", code)
+        own = {f"FORETELL_{name.upper()}": str(value) for name, value in settings.items()}
         with log.open("wb") as file:
             self.process = subprocess.Popen(
-                [sys.executable, *program, "serve", "--models", models, "--port", "0"],
+                [*program, "serve", "--models", models, "--port", "0"],
                 cwd=ROOT,
-                env={
-                    **os.environ,
-                    "FORETELL_DEVICE": "cpu",
-                    "TMPDIR": str(log.parent),
-                    **environment,
-                },
+                env={**environment, "FORETELL_DEVICE": "cpu", "TMPDIR": str(log.parent), **own},
                 stdout=file,
                 stderr=subprocess.STDOUT,
             )

@@ -13,6 +13,7 @@ from service.batcher import Batcher
 from service.batching.queue import Queue
 from service.errors import (
     DeadlineExceededError,
+    DeviceLostError,
     ModelFailedError,
     NotReadyError,
     QueueFullError,
@@ -449,6 +450,67 @@ def close_in_thread(close: Callable[[float], None], queue: Queue) -> threading.T
     closing.start()
     until(lambda: queue._backlog.draining)
     return closing
+
+
+def test_a_worker_whose_device_is_lost_leaves_the_work_to_others(
+    make: Callable[..., Batcher],
+) -> None:
+    batcher = make(workers=2)
+    ran: list[int] = []
+
+    def run(worker: int, graph: str, feeds: Arrays) -> Arrays:
+        ran.append(worker)
+        if worker == 1:
+            raise DeviceLostError("GPU 1 is lost")
+        return {"y": feeds["x"] * 10}
+
+    queue = add(batcher, run)
+    lost = 0
+    while not lost:
+        (error,) = (submit(queue, 1).exception(30),)
+        if error is not None:
+            assert isinstance(error, DeviceLostError)
+            assert error.message == "GPU 1 is lost"
+            lost += 1
+    until(lambda: not batcher._workers[1].is_alive())
+    ran.clear()
+    for value in range(20):
+        assert result(submit(queue, value)) == [10 * value]
+    assert set(ran) == {0}
+    (call,) = batcher.on_workers(lambda worker: ran.append(worker))
+    call.result(30)
+
+
+def test_a_device_that_is_lost_in_a_call(make: Callable[..., Batcher]) -> None:
+    batcher = make(workers=2)
+
+    def fail(worker: int) -> None:
+        if worker == 0:
+            raise DeviceLostError("GPU 0 is lost")
+
+    first, second = batcher.on_workers(fail)
+    assert isinstance(first.exception(30), DeviceLostError)
+    second.result(30)
+    until(lambda: not batcher._workers[0].is_alive())
+    assert len(batcher.on_workers(fail)) == 1
+
+
+def test_without_any_device_all_that_waits_is_told(
+    batcher: Batcher, queue: Queue, gate: Gate
+) -> None:
+    futures = [occupy(queue, gate), *(submit(queue, value) for value in range(6))]
+    (call,) = batcher.on_workers(lambda worker: None)
+    gate.error = DeviceLostError("GPU 0 is lost")
+    gate.open.set()
+    for future in (*futures, call):
+        error = future.exception(30)
+        assert isinstance(error, DeviceLostError)
+        assert error.message == "GPU 0 is lost"
+    for refused in (lambda: submit(queue, 1), queue.check_room):
+        with pytest.raises(DeviceLostError, match="GPU 0 is lost"):
+            refused()
+    assert len(gate.batches) == 1
+    queue.close(30)
 
 
 @pytest.mark.parametrize("which", ["queue", "batcher"])

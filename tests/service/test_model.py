@@ -17,8 +17,8 @@ from bundle.manifest import Manifest
 from service.arrays import Arrays
 from service.batcher import Batcher
 from service.engine.runtime import Runtime
-from service.errors import ModelFailedError, NotReadyError, StartError
-from service.model import Model, attention_values
+from service.errors import DeviceLostError, ModelFailedError, NotReadyError, StartError
+from service.model import Capacity, Model, attention_values
 from service.session import Session
 from tests.service.bundles import (
     Spec,
@@ -27,6 +27,7 @@ from tests.service.bundles import (
     softmax_stage,
     write_bundle,
 )
+from tests.service.conftest import Quiet
 from tests.service.waiting import until
 
 Open = Callable[[Path], Model]
@@ -192,29 +193,12 @@ def test_an_attention_graph_that_breaks_later_fails_only_who_asks(
     assert "encoder.1.self.lags" in model.submit(feeds, explain=True, deadline=later()).result(30)
 
 
-def test_an_attention_graph_that_does_not_replay_is_not_kept(
-    open_model: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = open_model(write_bundle(tmp_path, Spec(stages=(lag_stage(),))))
-    sessions: list[weakref.ref[Session]] = []
-
-    def refuse(session: Session, worker: int) -> None:
-        sessions.append(weakref.ref(session))
-        raise BundleError("the probes differ")
-
-    monkeypatch.setattr(model._test, "replay", refuse)
-    feeds = {"history": np.zeros((1, 8, 1), np.float32)}
-    with pytest.raises(ModelFailedError, match="could not be opened again"):
-        model.submit(feeds, explain=True, deadline=later()).result(30)
-    (session,) = sessions
-    until(lambda: session() is None)
-
-
 class Breakable:
     """A session that fails as long as it is told to."""
 
     def __init__(self, session: Session) -> None:
         self.broken = True
+        self.error: Exception = ModelFailedError("onnxruntime could not run the model")
         self.runs = 0
         self._session = session
 
@@ -224,7 +208,7 @@ class Breakable:
     def run(self, *arguments: Any) -> Arrays:
         self.runs += 1
         if self.broken:
-            raise ModelFailedError("onnxruntime could not run the model") from RuntimeError("lost")
+            raise self.error from RuntimeError("lost")
         return self._session.run(*arguments)
 
 
@@ -251,6 +235,22 @@ def test_a_model_whose_session_breaks_is_out_of_service_until_it_works(
     until(lambda: model.failure is None)
     model.check_room()
     model.submit(feeds, explain=False, deadline=later()).result(30)
+
+
+def test_a_lost_device_is_no_failure_of_the_model(
+    open_model: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.engine.health._FAILURES", 1)
+    model = open_model(write_bundle(tmp_path, Spec()))
+    session = Breakable(model._sessions[layout.FORECAST_GRAPH])
+    session.error = DeviceLostError("GPU 0 is lost")
+    model._sessions[layout.FORECAST_GRAPH] = session
+    feeds = {"history": np.zeros((1, 8, 1), np.float32)}
+    for _ in range(2):
+        with pytest.raises(DeviceLostError, match="GPU 0 is lost"):
+            model.submit(feeds, explain=False, deadline=later()).result(30)
+    # It was the device of the only worker: nothing runs any more, not even a self-test.
+    assert (model.failure, session.runs) == (None, 1)
 
 
 def test_histories_that_make_it_fail_are_the_callers_business(
@@ -280,26 +280,105 @@ def test_a_closed_model_holds_no_sessions(open_model: Open, tmp_path: Path) -> N
     until(lambda: not any(session() for session in sessions))
 
 
-def test_a_bundle_that_is_refused_holds_no_sessions(
-    open_model: Open, runtime: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spec = Spec(stages=(lag_stage(),))
-    folder = write_bundle(tmp_path, spec)
-    (folder / layout.EXPLAIN_GRAPH).write_bytes(b"no graph")
-    rewrite_manifest(folder, spec)
-    sessions: list[weakref.ref[Session]] = []
+class Ends:
+    """A session that tells whether it was closed."""
+
+    def __init__(self, session: Session) -> None:
+        self.closed = False
+        self._session = session
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)
+
+    def close(self) -> None:
+        self.closed = True
+        self._session.close()
+
+
+@pytest.fixture
+def ends(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> list[Ends]:
+    """Every session that is opened during the test."""
+    sessions: list[Ends] = []
     open_session = runtime.open
 
     def watch(*arguments: Any, **options: Any) -> Session:
-        session = open_session(*arguments, **options)
-        sessions.append(weakref.ref(session))
-        return session
+        sessions.append(Ends(open_session(*arguments, **options)))
+        return sessions[-1]
 
     monkeypatch.setattr(runtime, "open", watch)
-    with pytest.raises(BundleError, match="onnxruntime refuses it"):
+    return sessions
+
+
+def test_a_model_closes_its_sessions(open_model: Open, ends: list[Ends], tmp_path: Path) -> None:
+    model = open_model(write_bundle(tmp_path, Spec(stages=(lag_stage(),))))
+    # The attention graph was only tried.
+    assert [session.closed for session in ends] == [False, True]
+    feeds = {"history": np.zeros((1, 8, 1), np.float32)}
+    model.submit(feeds, explain=True, deadline=later()).result(30)
+    assert [session.closed for session in ends] == [False, True, False]
+    model.close(5)
+    assert [session.closed for session in ends] == [True, True, True]
+
+
+def test_an_attention_graph_that_does_not_replay_is_closed(
+    open_model: Open, ends: list[Ends], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = open_model(write_bundle(tmp_path, Spec(stages=(lag_stage(),))))
+
+    def refuse(session: Session, worker: int) -> None:
+        raise BundleError("the probes differ")
+
+    monkeypatch.setattr(model._test, "replay", refuse)
+    feeds = {"history": np.zeros((1, 8, 1), np.float32)}
+    with pytest.raises(ModelFailedError, match="could not be opened again"):
+        model.submit(feeds, explain=True, deadline=later()).result(30)
+    assert [session.closed for session in ends] == [False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("spec", "graph", "sessions"),
+    [
+        (Spec(changes={"context": 9}), b"", 1),
+        (Spec(changes={"attention": (lag_stage(),)}), b"", 2),
+        (Spec(stages=(lag_stage(),)), b"no graph", 1),
+    ],
+    ids=["other inputs", "no attention", "a broken graph"],
+)
+def test_a_bundle_that_is_refused_holds_no_sessions(
+    open_model: Open, ends: list[Ends], tmp_path: Path, spec: Spec, graph: bytes, sessions: int
+) -> None:
+    folder = write_bundle(tmp_path, spec)
+    if graph:
+        (folder / layout.EXPLAIN_GRAPH).write_bytes(graph)
+        rewrite_manifest(folder, spec)
+    with pytest.raises(BundleError):
         open_model(folder)
-    assert len(sessions) == 1
-    until(lambda: sessions[0]() is None)
+    assert [session.closed for session in ends] == [True] * sessions
+    held = [weakref.ref(session._session) for session in ends]
+    ends.clear()
+    until(lambda: not any(session() for session in held))
+
+
+def test_who_gives_up_a_call_of_all_workers_leaves_none_behind(
+    runtime: Runtime, tmp_path: Path
+) -> None:
+    batcher = Batcher(workers=2)
+    model = Model(
+        write_bundle(tmp_path, Spec()), runtime, batcher, Capacity(8, 64, 1 << 20), Quiet()
+    )
+    done: list[int] = []
+
+    def call(worker: int) -> None:
+        if worker == 0:
+            raise ModelFailedError("the first one's")
+        time.sleep(0.1)
+        done.append(worker)
+
+    with pytest.raises(ModelFailedError, match="the first one's"):
+        model._on_workers(call)
+    assert done == [1]
+    model.close(5)
+    batcher.close(5)
 
 
 def test_a_worker_that_is_never_free_is_waited_for_only_so_long(

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from bundle import layout
+from service.batcher import Batcher
 from service.errors import (
     LoadFailedError,
     NotReadyError,
@@ -248,6 +249,33 @@ def test_draining_is_not_ready_and_still_answers(scene: Scene) -> None:
     assert not scene.repository.ready
     assert scene.repository.report() == {"one@1": "draining", "one@2": "draining"}
     assert scene.repository.find("one").version == "2"
+
+
+def test_a_lost_gpu_makes_it_unready_at_once(tmp_path: Path) -> None:
+    place(tmp_path, "one", "1")
+    place(tmp_path, "two", "1", "bad weights")
+    lost: dict[int, str] = {}
+    batcher = Batcher(workers=2)
+    repository = Repository(tmp_path, Opener(), Recorder(), batcher=batcher, lost=lambda: lost)
+    repository.start()
+    (tmp_path / "two" / "1" / layout.MANIFEST).write_text("good")
+    repository.load("two")
+    assert (repository.ready, repository.dead) == (True, False)
+    lost[1] = "GPU 1 is lost"
+    assert (repository.ready, repository.dead) == (False, False)
+    place(tmp_path, "three", "1", "bad weights")
+    with pytest.raises(LoadFailedError):
+        repository.load("three")
+    report = repository.report()
+    assert "bad weights" in report.pop("three@1")
+    assert report == {"one@1": "GPU 1 is lost", "two@1": "GPU 1 is lost"}
+    # Others go on answering.
+    assert repository.find("one").name == "one"
+    lost[0] = "GPU 0 is lost"
+    assert repository.dead
+    repository.drain()
+    assert repository.report()["one@1"] == "GPU 1 is lost; GPU 0 is lost"
+    repository.close(5)
 
 
 def test_nothing_changes_while_it_is_draining(scene: Scene) -> None:

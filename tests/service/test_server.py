@@ -186,7 +186,7 @@ def test_who_is_still_sending_when_the_grace_period_ends_is_told(
 def test_a_signal_says_at_once_that_the_server_is_not_ready(slow: Path) -> None:
     with Client(slow) as client:
         readiness = Readiness(client.repository)
-        server = _Server(uvicorn.Config(client.app), client.metrics, readiness)
+        server = _Server(uvicorn.Config(client.app), client.metrics, readiness, client.repository)
         server.handle_exit(signal.SIGTERM, None)
         assert client.get("/readyz").status_code == 503
         assert (server.should_exit, server.force_exit) == (True, False)
@@ -234,6 +234,41 @@ def test_an_idle_connection_is_answered_once_more(slow: Path, tmp_path: Path) ->
         assert server.wait() == 0
 
 
+@pytest.mark.parametrize(("others", "seconds"), [(True, 30), (False, 0)])
+def test_a_lost_gpu_ends_the_process(
+    slow: Path, caplog: pytest.LogCaptureFixture, others: bool, seconds: int
+) -> None:
+    lost: dict[int, str] = {}
+    with Client(slow) as client, pytest.MonkeyPatch.context() as patch:
+        repository = client.repository
+        patch.setattr(repository, "_lost", lambda: lost)
+        patch.setattr(type(repository), "dead", property(lambda _: bool(lost) and not others))
+        config = uvicorn.Config(client.app, timeout_graceful_shutdown=30)
+        server = _Server(config, client.metrics, Readiness(repository), repository)
+        server._give_up_if_lost(100.0)
+        assert not server.should_exit
+        lost[0] = "GPU 0 is lost"
+        # Load balancers get to see that it is not ready, while others answer.
+        for now in (101.0, 100.9 + seconds):
+            server._give_up_if_lost(now)
+            assert server.should_exit == (not others)
+        server._give_up_if_lost(101.0 + seconds)
+        assert (server.should_exit, server.gave_up, server.force_exit) == (True, True, False)
+        assert repository.draining
+    assert caplog.messages == [f"ends in {seconds} s with status 75, to be replaced"]
+
+
+def test_a_server_that_is_stopping_anyway_does_not_ask_to_be_replaced(slow: Path) -> None:
+    with Client(slow) as client, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(client.repository, "_lost", lambda: {0: "GPU 0 is lost"})
+        patch.setattr(type(client.repository), "dead", True)
+        readiness = Readiness(client.repository)
+        server = _Server(uvicorn.Config(client.app), client.metrics, readiness, client.repository)
+        server.handle_exit(signal.SIGTERM, None)
+        server._give_up_if_lost(100.0)
+        assert not server.gave_up
+
+
 def test_memory_is_returned_when_nobody_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     returned: list[int] = []
 
@@ -243,7 +278,8 @@ def test_memory_is_returned_when_nobody_is_answered(monkeypatch: pytest.MonkeyPa
         server._return_memory()
         await asyncio.get_running_loop().shutdown_default_executor()
 
-    server = _Server(uvicorn.Config("none"), Metrics(), Readiness(cast("Repository", None)))
+    repository = cast("Repository", None)
+    server = _Server(uvicorn.Config("none"), Metrics(), Readiness(repository), repository)
     monkeypatch.setattr(server._leftover, "give_back", lambda: returned.append(1))
     for requests, busy in ((0, 0), (5, 1), (9, 0), (9, 0), (10, 0)):
         asyncio.run(tick(requests, busy))

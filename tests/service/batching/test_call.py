@@ -5,13 +5,13 @@ from concurrent.futures import wait
 import pytest
 
 from service.batching.call import Call
-from service.errors import NotReadyError
+from service.errors import DeviceLostError, NotReadyError
 
 
 def test_is_made_with_the_workers_index() -> None:
     made: list[int] = []
     call = Call(made.append)
-    call.make(3)
+    assert call.make(3) is None
     assert made == [3]
     assert call.done()
     assert call.exception(0) is None
@@ -23,8 +23,18 @@ def test_keeps_what_was_raised(error: BaseException) -> None:
         raise error
 
     call = Call(fail)
-    call.make(0)
+    assert call.make(0) is None
     assert call.exception(0) is error
+
+
+def test_says_that_the_workers_device_is_lost() -> None:
+    def fail(worker: int) -> None:
+        raise DeviceLostError("GPU 1 is lost")
+
+    call = Call(fail)
+    assert call.make(1) == "GPU 1 is lost"
+    with pytest.raises(DeviceLostError):
+        call.result(0)
 
 
 def test_one_that_was_cancelled_is_not_made() -> None:

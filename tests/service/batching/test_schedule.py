@@ -16,7 +16,7 @@ from service.batching.call import Call
 from service.batching.room import Room
 from service.batching.schedule import Schedule
 from service.batching.work import Work
-from service.errors import NotReadyError, QueueFullError
+from service.errors import DeviceLostError, NotReadyError, QueueFullError
 from tests.service.conftest import Quiet
 
 
@@ -190,17 +190,60 @@ def test_a_timer_waits_for_the_earliest_deadline() -> None:
 def test_calls_come_before_batches_and_are_lost_when_it_stops(schedule: Schedule) -> None:
     backlog = add(schedule)
     work = put(schedule, backlog, 8)
-    calls = [Call(lambda worker: None) for _ in range(2)]
-    schedule.call(calls)
+    calls = schedule.call(print)
     assert schedule.next(1) is calls[1]
     assert take(schedule, worker=1).windows == 4
     assert schedule.close(None, timeout=0) == [work]
     assert schedule.stop() == [calls[0]]
     assert schedule.next(0) is None
     assert schedule.late() is None
-    for come in (lambda: schedule.call(calls), lambda: schedule.add(backlog)):
+    for come in (lambda: schedule.call(print), lambda: schedule.add(backlog)):
         with pytest.raises(NotReadyError):
             come()
+
+
+def test_who_has_left_is_called_no_more(schedule: Schedule) -> None:
+    calls = schedule.call(print)
+    assert schedule.retire(1, "GPU 1 is lost") == calls[1:]
+    backlog = add(schedule)
+    work = put(schedule, backlog, 1)
+    assert len(schedule.call(print)) == 1
+    assert schedule.next(0) is calls[0]
+    assert isinstance(schedule.next(0), Call)
+    assert [part.work for part in take(schedule).slices] == [work]
+
+
+def test_who_is_left_sets_the_pace(schedule: Schedule, clock: Clock) -> None:
+    backlog = add(schedule, max_windows=40)
+    put(schedule, backlog, 4)
+    batch = take(schedule)
+    clock.now += 2.0
+    schedule.delivered(batch)
+    schedule.done(batch)
+    schedule.retire(1, "GPU 1 is lost")
+    put(schedule, backlog, 40)
+    with pytest.raises(QueueFullError) as full:
+        put(schedule, backlog, 40)
+    assert full.value.retry_after == 20
+
+
+def test_without_workers_nothing_waits(schedule: Schedule) -> None:
+    backlogs = [add(schedule), add(schedule)]
+    works = [put(schedule, backlog, 6) for backlog in backlogs]
+    batch = take(schedule)
+    assert schedule.retire(1, "GPU 1 is lost") == []
+    schedule.failed(batch)
+    schedule.done(batch)
+    left = [work for work in works if work is not batch.slices[0].work]
+    assert schedule.retire(0, "GPU 0 is lost") == left
+    for refused in (
+        lambda: put(schedule, backlogs[0], 1),
+        lambda: schedule.check_room(backlogs[0]),
+    ):
+        with pytest.raises(DeviceLostError, match="GPU 0 is lost"):
+            refused()
+    assert schedule.call(print) == []
+    assert schedule.close(None, timeout=30) == []
 
 
 def test_a_queue_that_was_closed_is_forgotten(schedule: Schedule, clock: Clock) -> None:

@@ -1,17 +1,92 @@
-"""An onnxruntime whose CUDA provider computes on the CPU, and writes down what it is asked."""
+"""A GPU that computes on the CPU: CUDA's runtime and onnxruntime's provider, as far as we use them.
+
+Addresses are real and the copies are made, so that what comes out of a run has gone the whole way.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import onnxruntime
 
 from service.arrays import Arrays
+from service.cuda.device import Device
+from service.cuda.exclusion import Exclusion
+from service.cuda.library import CudaError
 
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 GRAPH = "gpu_graph_id"
+NAMES = {2: "cudaErrorMemoryAllocation", 700: "cudaErrorIllegalAddress", 719: "cudaErrorLaunch"}
+
+
+class FakeLibrary:
+    """See `service.cuda.library.Library`.
+
+    Attributes:
+        calls: What was called, in order: the name and what it was about.
+        held: Memory and streams that were not given back.
+        fails: Code by name of the call.
+    """
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, int]] = []
+        self.held: dict[int, Any] = {}
+        self.fails: dict[str, int] = {}
+        self._streams = 0
+
+    def name(self, code: int) -> str:
+        return NAMES.get(code, "cudaErrorUnknown")
+
+    def use(self, device: int) -> None:
+        self._call("use", device)
+
+    def open_stream(self) -> int:
+        self._streams += 1
+        self._call("open_stream", self._streams)
+        self.held[self._streams] = "stream"
+        return self._streams
+
+    def close_stream(self, stream: int) -> None:
+        self._call("close_stream", stream)
+        del self.held[stream]
+
+    def allocate(self, size: int) -> int:
+        return self._take("allocate", size)
+
+    def pin(self, size: int) -> int:
+        return self._take("pin", size)
+
+    def free(self, memory: int) -> None:
+        self._call("free", memory)
+        del self.held[memory]
+
+    def unpin(self, memory: int) -> None:
+        self._call("unpin", memory)
+        del self.held[memory]
+
+    def copy(self, to: int, source: int, size: int, stream: int) -> None:
+        self._call("copy", size)
+        assert self.held[stream] == "stream"
+        ctypes.memmove(to, source, size)
+
+    def wait(self, stream: int) -> None:
+        self._call("wait", stream)
+
+    def _take(self, call: str, size: int) -> int:
+        self._call(call, size)
+        memory = ctypes.create_string_buffer(b"\xff" * size, size)
+        address = ctypes.addressof(memory)
+        self.held[address] = memory
+        return address
+
+    def _call(self, call: str, about: int) -> None:
+        self.calls.append((call, about))
+        if code := self.fails.get(call):
+            raise CudaError(code, self.name(code), call)
 
 
 class FakeOptions:
@@ -27,38 +102,24 @@ class FakeOptions:
     add_session_config_entry = add_run_config_entry
 
 
-class FakeValue:
-    """A buffer on a GPU."""
-
-    def __init__(self, shape: list[int], kind: Any, device: tuple[str, int]) -> None:
-        self.device = device
-        self.rows = np.full(shape, np.nan, kind)
-
-    @classmethod
-    def ortvalue_from_shape_and_type(
-        cls, shape: list[int], kind: Any, device: str, number: int
-    ) -> FakeValue:
-        return cls(shape, kind, (device, number))
-
-    def update_inplace(self, rows: np.ndarray[Any, Any]) -> None:
-        assert rows.shape == self.rows.shape
-        assert rows.flags.c_contiguous
-        self.rows[:] = rows
-
-    def numpy(self) -> np.ndarray[Any, Any]:
-        return self.rows.copy()
-
-
 class FakeBinding:
     def __init__(self) -> None:
-        self.inputs: dict[str, FakeValue] = {}
-        self.outputs: dict[str, FakeValue] = {}
+        self.inputs: dict[str, Any] = {}
+        self.outputs: dict[str, Any] = {}
+        self.device = -1
 
-    def bind_ortvalue_input(self, name: str, value: FakeValue) -> None:
-        self.inputs[name] = value
+    def bind_input(self, name: str, *place: Any) -> None:
+        self.inputs[name] = self._array(*place)
 
-    def bind_ortvalue_output(self, name: str, value: FakeValue) -> None:
-        self.outputs[name] = value
+    def bind_output(self, name: str, *place: Any) -> None:
+        self.outputs[name] = self._array(*place)
+
+    def _array(self, kind: str, device: int, dtype: Any, shape: Any, address: int) -> Any:
+        assert kind == "cuda"
+        self.device = device
+        size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        memory = np.ctypeslib.as_array((ctypes.c_ubyte * size).from_address(address))
+        return memory.view(dtype).reshape(shape)
 
 
 class FakeGraph:
@@ -66,7 +127,9 @@ class FakeGraph:
 
     Attributes:
         captured: By id of the CUDA graph: the thread that captured it, and the binding it reads.
+        replayed: Ids of runs with buffers.
         plain: Sizes of the batches that ran without buffers.
+        reserved: Bytes that its allocators were asked for.
         breaks: Raised by runs with buffers, if set; by captures alone if `breaks_captures`.
     """
 
@@ -76,8 +139,10 @@ class FakeGraph:
         self.captured: dict[str, tuple[int, FakeBinding]] = {}
         self.replayed: list[str] = []
         self.plain: list[int] = []
+        self.reserved: list[tuple[int, Any]] = []
         self.breaks: Exception | None = None
         self.breaks_captures = False
+        self._sess = self
 
     def get_providers(self) -> list[str]:
         return [self.provider, CPU]
@@ -86,7 +151,7 @@ class FakeGraph:
         return [SimpleNamespace(name="history", shape=["batch", 4, 2])]
 
     def get_outputs(self) -> list[Any]:
-        return [SimpleNamespace(name="forecast")]
+        return [SimpleNamespace(name="forecast"), SimpleNamespace(name="lags")]
 
     def get_provider_graph_assignment_info(self) -> Any:
         return self.nodes
@@ -94,32 +159,117 @@ class FakeGraph:
     def io_binding(self) -> FakeBinding:
         return FakeBinding()
 
+    def create_ortvalue_from_shape_and_type(self, shape: list[int], _: Any, device: Any) -> None:
+        self.reserved.append((shape[0], device))
+
     def run(self, names: Any, feeds: Arrays, options: FakeOptions) -> list[Any]:
         assert options.entries[GRAPH] == "-1"
-        assert not options.terminate
+        if options.terminate:
+            raise RuntimeError("terminated")
         self.plain.append(len(feeds["history"]))
-        return [_forecast(feeds["history"])]
+        found = {"forecast": _forecast(feeds["history"]), "lags": _lags(feeds["history"])}
+        return [found[name] for name in names]
 
     def run_with_iobinding(self, binding: FakeBinding, options: FakeOptions) -> None:
+        assert options.entries["disable_synchronize_execution_providers"] == "1"
         number = options.entries[GRAPH]
         new = number != "-1" and number not in self.captured
         if self.breaks is not None and (new or not self.breaks_captures):
             raise self.breaks
-        if options.terminate:
-            raise RuntimeError("terminated")
         if new:
             self.captured[number] = (threading.get_ident(), binding)
         elif number != "-1":
             assert self.captured[number] == (threading.get_ident(), binding)
         self.replayed.append(number)
-        binding.outputs["forecast"].rows[:] = _forecast(binding.inputs["history"].rows)
+        history = binding.inputs["history"]
+        binding.outputs["forecast"][:] = _forecast(history)
+        binding.outputs["lags"][:] = _lags(history)
 
 
 def _forecast(history: np.ndarray[Any, Any]) -> Any:
     return np.repeat(2 * history[:, -1:], 3, axis=1)
 
 
-MODULE = SimpleNamespace(OrtValue=FakeValue, RunOptions=FakeOptions)
+def _lags(history: np.ndarray[Any, Any]) -> Any:
+    return history[:, 0].astype(np.int64)
+
+
+class FakeModule(SimpleNamespace):
+    """onnxruntime, built for CUDA.
+
+    Attributes:
+        available: Providers that are compiled in.
+        works: Those whose libraries exist; of the others nothing is said.
+        broken: What GPUs answer that do not work, by number.
+        nodes: Where the nodes of graphs are.
+        created: Arguments of every session.
+        calls: What else was asked for.
+        severity: Least severity of what its own log takes.
+    """
+
+    RunOptions = SessionOptions = FakeOptions
+    OrtDeviceMemoryType = SimpleNamespace(HOST_ACCESSIBLE=5)
+    OrtDeviceVendorId = SimpleNamespace(NVIDIA=0x10DE)
+    OrtAllocatorType = onnxruntime.OrtAllocatorType
+    OrtMemType = onnxruntime.OrtMemType
+    OrtMemoryInfo = onnxruntime.OrtMemoryInfo
+    cuda_version = "13.0"
+    __version__ = "1.31.1"
+
+    def __init__(self) -> None:
+        super().__init__(
+            available=[CUDA, CPU],
+            works=(CUDA, CPU),
+            broken={},
+            nodes=[],
+            created=[],
+            calls=[],
+            severity=2,
+            capi=SimpleNamespace(onnxruntime_pybind11_state=SimpleNamespace(OrtDevice=_OrtDevice)),
+        )
+
+    def InferenceSession(self, graph: Any, options: Any = None, **arguments: Any) -> FakeGraph:  # noqa: N802
+        providers = [(one, {}) if isinstance(one, str) else one for one in arguments["providers"]]
+        name, own = providers[0]
+        if name == CUDA and (reason := self.broken.get(int(own["device_id"]))):
+            raise RuntimeError(reason)
+        severity = self.severity if options is None else options.log_severity_level
+        self.created.append({"graph": graph, "options": options, "severity": severity, **arguments})
+        return FakeGraph(next(name for name, _ in providers if name in self.works), self.nodes)
+
+    def cuda(self, index: int) -> dict[str, str]:
+        """The CUDA options of a session."""
+        provider, options = self.created[index]["providers"][0]
+        assert provider == CUDA
+        return dict(options)
+
+    def disable_telemetry_events(self) -> None:
+        self.calls.append("no telemetry")
+
+    def set_default_logger_severity(self, severity: int) -> None:
+        self.severity = severity
+
+    def get_available_providers(self) -> list[str]:
+        return list(self.available)
+
+    def create_and_register_allocator(self, info: Any, _: Any) -> None:
+        self.calls.append(info.name)
+
+
+class _OrtDevice(tuple[int, ...]):
+    def __new__(cls, *numbers: int) -> _OrtDevice:
+        return super().__new__(cls, numbers)
+
+    @staticmethod
+    def gpu() -> int:
+        return 1
+
+
+MODULE = FakeModule()
+
+
+def device(number: int = 0, library: FakeLibrary | None = None) -> Device:
+    return Device(number, library or FakeLibrary(), Exclusion())  # type: ignore[arg-type]
 
 
 def history(windows: int) -> Arrays:

@@ -2,93 +2,181 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 
 from bundle.errors import BundleError
+from service.cuda.device import Device
 from service.cuda.gpu import Gpu
+from service.errors import DeviceLostError, ModelFailedError
 from tests.service.cuda.fake import (
     MODULE,
     FakeBinding,
     FakeGraph,
+    FakeLibrary,
     FakeOptions,
+    device,
     expected,
     history,
 )
 
+REASON = "CUDA failure 901: operation failed due to a previous error during capture"
+
+
+class Opener:
+    """Opens the graphs it was given, one after the other.
+
+    Attributes:
+        opened: Whether each one may be captured.
+    """
+
+    def __init__(self, *graphs: FakeGraph | Exception) -> None:
+        self._graphs = list(graphs)
+        self.opened: list[bool] = []
+
+    def __call__(self, number: int, stream: int, *, captures: bool) -> FakeGraph:
+        self.opened.append(captures)
+        graph = self._graphs.pop(0)
+        if isinstance(graph, Exception):
+            raise graph
+        return graph
+
 
 def make(
-    graph: FakeGraph, *, reopen: Callable[[], FakeGraph] | None = FakeGraph, device: int = 0
+    *graphs: FakeGraph | Exception,
+    on: Device | None = None,
+    max_batch: int | None = 4,
+    captures: bool = True,
 ) -> Gpu:
-    shapes: dict[str, tuple[int | None, ...]] = {"history": (None, 4, 2)}
-    return Gpu(MODULE, graph, device, inputs=shapes, max_batch=4, reopen=reopen)
+    opener = Opener(*graphs)
+    return Gpu(MODULE, on or device(), opener, max_batch=max_batch, captures=captures)
 
 
-def test_warming_captures_every_bucket_the_largest_first() -> None:
+def test_warming_captures_every_size_the_largest_first() -> None:
     graph = FakeGraph()
-    make(graph).warm()
+    gpu = make(graph)
+    gpu.warm()
     assert list(graph.captured) == ["4", "2", "1"]
-    # Memory grows before a capture, never during one.
-    assert graph.plain == [4, 2, 1]
+    # Memory is taken before a capture, never during one.
+    assert graph.plain == [4]
+    assert graph.reserved == [(16 * 1024 * 1024, (1, 5, 0x10DE, 0))]
+    assert gpu.captures
 
 
 @pytest.mark.parametrize("windows", [1, 2, 3, 4])
-def test_batches_of_any_size_replay_their_bucket(windows: int) -> None:
+def test_runs_replay(windows: int) -> None:
     graph = FakeGraph()
     gpu = make(graph)
     gpu.warm()
     feeds = history(windows)
-    for _ in range(2):
-        np.testing.assert_array_equal(gpu.run(feeds)["forecast"], expected(feeds))
-    assert graph.replayed[3:] == [str({3: 4}.get(windows, windows))] * 2
-    assert graph.plain == [4, 2, 1]
+    np.testing.assert_array_equal(gpu.run(feeds)["forecast"], expected(feeds))
+    assert graph.replayed[3:] == [str({3: 4}.get(windows, windows))]
+    assert graph.plain == [4]
 
 
-def test_buffers_are_on_its_device() -> None:
+def test_without_a_largest_batch_runs_have_any_size() -> None:
     graph = FakeGraph()
-    make(graph, device=2).run(history(1))
-    _, binding = graph.captured["1"]
-    assert binding.inputs["history"].device == binding.outputs["forecast"].device == ("cuda", 2)
+    gpu = make(graph, max_batch=None)
+    gpu.warm()
+    feeds = history(9)
+    np.testing.assert_array_equal(gpu.run(feeds)["forecast"], expected(feeds))
+    assert (graph.plain, graph.replayed, gpu.captures) == ([9], [], False)
 
 
-def test_an_answer_is_not_overwritten_by_the_next() -> None:
-    gpu = make(FakeGraph())
-    first = gpu.run(history(2))["forecast"]
-    kept = first.copy()
-    gpu.run({"history": history(2)["history"] + 100})
-    np.testing.assert_array_equal(first, kept)
+def test_without_captures_buffers_are_still_fixed() -> None:
+    graph = FakeGraph()
+    gpu = make(graph, captures=False)
+    gpu.warm()
+    gpu.run(history(2))
+    assert (graph.captured, graph.replayed, graph.reserved) == ({}, ["-1"], [])
+
+
+class Watched(FakeGraph):
+    """Asks in every run what others may do."""
+
+    def __init__(self, gpu: Device) -> None:
+        super().__init__()
+        self._exclusion = gpu.exclusion
+        self.seen: list[tuple[bool, int]] = []
+
+    def run(self, *given: Any) -> list[Any]:
+        self._look()
+        return super().run(*given)
+
+    def run_with_iobinding(self, *given: Any) -> None:
+        self._look()
+        super().run_with_iobinding(*given)
+
+    def _look(self) -> None:
+        self.seen.append((self._exclusion._capturing, self._exclusion._calls))
+
+
+def test_captures_are_alone_and_replays_hold_nobody_up() -> None:
+    gpu = device()
+    graph = Watched(gpu)
+    session = make(graph, on=gpu)
+    session.warm()
+    session.run(history(1))
+    plain, captured, replayed = (False, 1), (True, 0), (False, 0)
+    assert graph.seen == [plain, *[captured] * 3, replayed]
+
+
+def test_no_capture_goes_on_while_a_session_is_opened() -> None:
+    gpu = device()
+    calls: list[int] = []
+
+    def open_session(number: int, stream: int, *, captures: bool) -> FakeGraph:
+        calls.append(gpu.exclusion._calls)
+        graph = FakeGraph()
+        graph.breaks = RuntimeError(REASON) if captures else None
+        return graph
+
+    Gpu(MODULE, gpu, open_session, max_batch=4, captures=True).warm()
+    assert calls == [1, 1]
+
+
+def test_what_may_take_memory_is_no_replay() -> None:
+    gpu = device()
+    graph = Watched(gpu)
+    session = make(graph, on=gpu, captures=False)
+    session.warm()
+    session.run(history(1))
+    assert graph.seen == [(False, 1)] * 2
 
 
 def test_what_cannot_be_captured_runs_without_in_another_session(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     graph = FakeGraph()
-    graph.breaks, graph.breaks_captures = RuntimeError("capture: no"), True
+    graph.breaks, graph.breaks_captures = RuntimeError(REASON), True
     failed = weakref.ref(graph)
-    opened: list[FakeGraph] = []
+    second = FakeGraph()
 
-    def reopen() -> FakeGraph:
-        # Its stream would still be capturing. (What it raised is its own.)
-        gc.collect()
-        assert failed() is None
-        opened.append(FakeGraph())
-        return opened[-1]
+    class Later(Opener):
+        def __call__(self, number: int, stream: int, *, captures: bool) -> FakeGraph:
+            if self.opened:
+                # Its stream would still be capturing. (What it raised is its own.)
+                gc.collect()
+                assert failed() is None
+            return super().__call__(number, stream, captures=captures)
 
-    gpu = make(graph, reopen=reopen)
+    opener = Later(graph, second)
     del graph
+    library = FakeLibrary()
+    gpu = Gpu(MODULE, device(library=library), opener, max_batch=4, captures=True)
     gpu.warm()
     assert not gpu.captures
-    assert "batches of 4 could be captured; runs go without: capture: no" in caplog.text
+    assert opener.opened == [True, False]
+    assert f"batches of 4 could be captured; runs go without: {REASON}" in caplog.text
     feeds = history(3)
     np.testing.assert_array_equal(gpu.run(feeds)["forecast"], expected(feeds))
-    (second,) = opened
-    assert second.replayed == ["-1"] * 4
-    # Stopping it stops what took its place.
-    gpu.stop()
-    with pytest.raises(RuntimeError, match="terminated"):
-        gpu.run(feeds)
+    assert second.replayed == ["-1"]
+    # The stream and the buffers of the first are gone.
+    assert [what for what in library.held.values() if what == "stream"] == ["stream"]
+    gpu.close()
+    assert not library.held
 
 
 def test_a_size_that_cannot_be_captured_takes_those_with_it_that_were() -> None:
@@ -97,56 +185,119 @@ def test_a_size_that_cannot_be_captured_takes_those_with_it_that_were() -> None:
 
         def run_with_iobinding(self, binding: FakeBinding, options: FakeOptions) -> None:
             self.breaks_captures = True
-            self.breaks = RuntimeError("no") if self.captured else None
+            self.breaks = RuntimeError(REASON) if self.captured else None
             super().run_with_iobinding(binding, options)
 
     second = FakeGraph()
-    gpu = make(Small(), reopen=lambda: second)
+    gpu = make(Small(), second)
     gpu.warm()
     for windows in (4, 2, 1):
         gpu.run(history(windows))
-    assert (second.captured, second.replayed) == ({}, ["-1"] * 5)
+    assert (second.captured, second.replayed) == ({}, ["-1"] * 3)
+
+
+def test_a_graph_that_onnxruntime_will_not_capture_is_opened_without(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    graph = FakeGraph()
+    gpu = make(BundleError("not all nodes are on CUDA"), graph)
+    gpu.warm()
+    gpu.run(history(1))
+    assert (gpu.captures, graph.replayed) == (False, ["-1"])
+    assert "runs go without CUDA graphs: not all nodes are on CUDA" in caplog.text
+
+
+@pytest.mark.parametrize("error", [BundleError("no graph"), RuntimeError("anything")])
+def test_a_session_that_is_not_opened_leaves_nothing(error: Exception) -> None:
+    library = FakeLibrary()
+    with pytest.raises(type(error)):
+        make(error, on=device(library=library), max_batch=None)
+    assert not library.held
 
 
 def test_a_session_that_cannot_be_opened_again_is_told() -> None:
-    def refuse() -> FakeGraph:
-        raise BundleError("onnxruntime refuses it: out of memory")
-
     graph = FakeGraph()
-    graph.breaks = RuntimeError("capture: no")
-    with pytest.raises(BundleError, match="out of memory"):
-        make(graph, reopen=refuse).warm()
+    graph.breaks = RuntimeError(REASON)
+    with pytest.raises(ModelFailedError) as error:
+        make(graph, BundleError("out of memory")).warm()
+    assert str(error.value.__cause__) == "out of memory"
 
 
 def test_a_run_that_fails_does_not_end_the_captures() -> None:
     graph = FakeGraph()
     gpu = make(graph)
     gpu.warm()
-    graph.breaks = RuntimeError("CUDA failure 700")
-    with pytest.raises(RuntimeError, match="700"):
+    graph.breaks = RuntimeError("CUDA failure 2: out of memory")
+    with pytest.raises(ModelFailedError) as error:
         gpu.run(history(1))
+    assert error.value.__cause__ is graph.breaks
     graph.breaks = None
-    assert gpu.captures
     gpu.run(history(1))
     assert graph.replayed[-1] == "1"
 
 
-def test_without_captures_buffers_are_still_fixed() -> None:
+@pytest.mark.parametrize("call", ["copy", "wait"])
+def test_a_copy_that_fails_is_a_run_that_fails(call: str) -> None:
+    library = FakeLibrary()
+    gpu = make(FakeGraph(), on=device(library=library))
+    gpu.warm()
+    library.fails = {call: 2}
+    with pytest.raises(ModelFailedError):
+        gpu.run(history(1))
+    library.fails = {call: 700}
+    with pytest.raises(DeviceLostError, match=r"GPU 0 is lost: .*\(700\) in"):
+        gpu.run(history(1))
+
+
+def test_nothing_is_tried_on_a_lost_device() -> None:
+    library = FakeLibrary()
+    lost = device(library=library)
     graph = FakeGraph()
-    gpu = make(graph, reopen=None)
+    gpu, other = make(graph, on=lost), make(FakeGraph(), on=lost)
     gpu.warm()
-    gpu.run(history(2))
-    assert (graph.captured, set(graph.replayed)) == ({}, {"-1"})
+    graph.breaks = RuntimeError("CUDA failure 700: an illegal memory access was encountered")
+    with pytest.raises(DeviceLostError):
+        gpu.run(history(1))
+    graph.breaks = None
+    library.calls.clear()
+    for one in (gpu, other):
+        with pytest.raises(DeviceLostError, match="illegal memory access"):
+            one.run(history(1))
+        # To free memory there would end the process.
+        one.close()
+    assert library.calls == []
 
 
-def test_a_plain_run_has_any_size() -> None:
-    feeds = history(9)
-    np.testing.assert_array_equal(make(FakeGraph()).run_plainly(feeds)["forecast"], expected(feeds))
+def test_a_device_that_is_lost_while_it_captures() -> None:
+    graph = FakeGraph()
+    graph.breaks = RuntimeError("CUDA failure 719: unspecified launch failure")
+    # Not even another session is opened there.
+    gpu = make(graph, FakeGraph())
+    with pytest.raises(DeviceLostError, match="719"):
+        gpu.warm()
+    assert gpu.session is graph
 
 
-def test_stopped_runs_fail() -> None:
-    gpu = make(FakeGraph())
+def test_close_gives_all_back() -> None:
+    library = FakeLibrary()
+    gpu = make(FakeGraph(), on=device(library=library))
     gpu.warm()
+    gpu.close()
+    assert not library.held
+
+
+def test_what_is_running_is_not_taken_down() -> None:
+    library = FakeLibrary()
+    gpu = make(FakeGraph(), on=device(library=library))
+    gpu.warm()
+    held = dict(library.held)
+    with gpu._running:
+        gpu.close()
+    assert library.held == held
+
+
+def test_stopped_plain_runs_fail() -> None:
+    gpu = make(FakeGraph(), max_batch=None)
     gpu.stop()
-    with pytest.raises(RuntimeError, match="terminated"):
+    with pytest.raises(ModelFailedError):
         gpu.run(history(1))

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from copy import copy
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,28 +8,21 @@ import pytest
 from service.cuda.gpu import Gpu
 from service.cuda.session import CudaSession
 from service.errors import ModelFailedError
-from service.session import Shape
-from tests.service.cuda.fake import CUDA, MODULE, FakeGraph, expected, history
-
-SHAPES: dict[str, Shape] = {"history": (None, 4, 2)}
+from tests.service.cuda.fake import CUDA, MODULE, FakeGraph, FakeLibrary, device, expected, history
 
 
-def make(*graphs: FakeGraph, buckets: bool = True) -> CudaSession:
+def make(*graphs: FakeGraph, library: FakeLibrary | None = None) -> CudaSession:
     gpus = [
         Gpu(
             MODULE,
-            graph,
-            number,
-            inputs=SHAPES,
+            device(number, library),
+            lambda number, stream, *, captures: graphs[number],
             max_batch=4,
-            # A device that is lost is so for every session.
-            reopen=partial(copy, graph) if buckets else None,
+            captures=True,
         )
-        for number, graph in enumerate(graphs)
+        for number in range(len(graphs))
     ]
-    return CudaSession(
-        gpus, Path("g"), provider=CUDA, inputs=SHAPES, outputs=("forecast",), buckets=buckets
-    )
+    return CudaSession(gpus, Path("g"), provider=CUDA)
 
 
 def test_every_worker_has_a_gpu_of_its_own() -> None:
@@ -44,45 +35,26 @@ def test_every_worker_has_a_gpu_of_its_own() -> None:
     assert [len(graph.replayed) for graph in graphs] == [3, 4]
 
 
-def test_without_buckets_batches_have_any_size() -> None:
-    graph = FakeGraph()
-    session = make(graph, buckets=False)
-    session.warm(0)
-    feeds = history(9)
-    np.testing.assert_array_equal(session.run(feeds)["forecast"], expected(feeds))
-    assert (graph.plain, graph.replayed) == ([9], [])
+def test_it_knows_the_graph() -> None:
+    session = make(FakeGraph())
+    assert session.inputs == {"history": (None, 4, 2)}
+    assert session.outputs == ("forecast", "lags")
+    assert (session.graph, session.provider, session.captures) == (Path("g"), CUDA, True)
 
 
-@pytest.mark.parametrize(
-    ("message", "fatal"),
-    [
-        ("CUDA failure 700: an illegal memory access was encountered", True),
-        ("CUDA failure 2: out of memory", False),
-        ("Non-zero status code returned while running TopK", False),
-    ],
-)
-def test_a_lost_device_is_told_from_a_bad_run(message: str, fatal: bool) -> None:
-    graph = FakeGraph()
-    session = make(graph)
-    session.warm(0)
-    graph.breaks = RuntimeError(message)
-    with pytest.raises(ModelFailedError) as error:
-        session.run(history(1))
-    assert error.value.fatal is fatal
-    assert error.value.__cause__ is graph.breaks
-
-
-def test_a_graph_that_does_not_even_warm_up() -> None:
-    graph = FakeGraph()
-    graph.breaks = RuntimeError("CUDA failure 719")
-    with pytest.raises(ModelFailedError) as error:
-        make(graph).warm(0)
-    assert error.value.fatal
-
-
-def test_stop() -> None:
+def test_it_captures_if_all_do() -> None:
     session = make(FakeGraph(), FakeGraph())
-    session.warm(1)
+    session._gpus[1].captures = False
+    assert not session.captures
+
+
+def test_stop_and_close_are_for_all() -> None:
+    library = FakeLibrary()
+    session = make(FakeGraph(), FakeGraph(), library=library)
     session.stop()
-    with pytest.raises(ModelFailedError):
-        session.run(history(1), 1)
+    for worker in (0, 1):
+        session._gpus[worker].captures = False
+        with pytest.raises(ModelFailedError):
+            session.run(history(1), worker)
+    session.close()
+    assert not library.held

@@ -37,9 +37,6 @@ class SelfTest:
         assert not self.thread.is_alive()
 
 
-ERROR = ModelFailedError("a run failed")
-
-
 @pytest.fixture
 def made() -> Iterator[list[Health]]:
     made: list[Health] = []
@@ -52,7 +49,7 @@ def test_histories_that_fail_do_not_take_a_model_down(made: list[Health]) -> Non
     test = SelfTest(None)
     health = Health("one@1", test, first_seconds=0)
     for _ in range(3):
-        health.failed(ERROR, fatal=False)
+        health.failed()
     test.finished()
     assert health.failure is None
 
@@ -61,8 +58,8 @@ def test_failures_between_successes_are_no_suspicion() -> None:
     test = SelfTest("never asked")
     health = Health("one@1", test)
     for _ in range(10):
-        health.failed(ERROR, fatal=False)
-        health.failed(ERROR, fatal=False)
+        health.failed()
+        health.failed()
         health.succeeded()
     assert test.thread is None
 
@@ -73,7 +70,7 @@ def test_a_model_that_fails_its_test_is_down_until_it_passes(
     test = SelfTest("wrong forecasts", "still wrong", None)
     health = Health("one@1", test, first_seconds=0)
     for _ in range(5):
-        health.failed(ERROR, fatal=False)
+        health.failed()
     test.finished()
     assert health.failure is None
     said = [record.getMessage() for record in caplog.records]
@@ -85,7 +82,7 @@ def test_the_reason_is_told_while_it_is_down(made: list[Health]) -> None:
     health = Health("one@1", test, first_seconds=3600)
     made.append(health)
     for _ in range(3):
-        health.failed(ERROR, fatal=False)
+        health.failed()
     assert test.ran.acquire(timeout=30)
     health.close()
     assert test.thread is not None
@@ -93,31 +90,20 @@ def test_the_reason_is_told_while_it_is_down(made: list[Health]) -> None:
     assert health.failure == "wrong forecasts"
 
 
-def test_a_lost_device_is_down_at_once(made: list[Health]) -> None:
-    test = SelfTest(None)
-    health = Health("one@1", test, first_seconds=3600)
-    made.append(health)
-    lost = ModelFailedError("onnxruntime could not run the model")
-    lost.__cause__ = RuntimeError("CUDA failure 700")
-    health.failed(lost, fatal=True)
-    assert health.failure == "onnxruntime could not run the model: CUDA failure 700"
-    assert not test.ran.acquire(blocking=False)
-
-
 def test_it_is_not_tested_for_ever(caplog: pytest.LogCaptureFixture) -> None:
     test = SelfTest("broken")
     health = Health("one@1", test, first_seconds=0)
-    health.failed(ERROR, fatal=True)
+    for _ in range(3):
+        health.failed()
     test.finished()
     assert health.failure == "broken"
     assert "tested no more" in caplog.text
-    health.failed(ERROR, fatal=True)
+    health.failed()
     assert not any(thread.name == "test-one@1" for thread in threading.enumerate())
 
 
-@pytest.mark.parametrize("fatal", [True, False])
 def test_without_a_thread_the_next_failure_tries_again(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fatal: bool
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
@@ -127,10 +113,10 @@ def test_without_a_thread_the_next_failure_tries_again(
     with monkeypatch.context() as full:
         full.setattr(threading.Thread, "start", refuse)
         for _ in range(3):
-            health.failed(ERROR, fatal=fatal)
+            health.failed()
     assert "one@1 cannot be tested: can't start new thread" in caplog.text
     assert health.failure is None
-    health.failed(ERROR, fatal=fatal)
+    health.failed()
     test.finished()
     assert "one@1 works again" in caplog.text
     assert health.failure is None

@@ -1,0 +1,168 @@
+"""A server on the GPUs under traffic: models that come and go, and how many requests it answers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from bench.gpu.check import windows_for
+from bench.gpu.subjects import Subject
+from bench.serving.client import Client, request
+from bench.serving.contenders import ROOT
+from bench.serving.ports import free_port
+from bench.serving.process import running
+
+# What a server is started with; tests put the stand-in's in its place.
+SERVER: tuple[str, ...] = (sys.executable, "-m", "foretell")
+_KEY = "gpu-check"
+_CONNECTIONS = 16
+# A single process would be what is measured.
+_CLIENTS = 4
+_START = "2024-01-01T00:00:00"
+
+
+@contextmanager
+def server(
+    repository: Path,
+    log: Path,
+    environment: Mapping[str, str] | None = None,
+    **settings: object,
+) -> Iterator[int]:
+    """A server of a repository on the GPUs; its port."""
+    port = free_port()
+    own = {"device": "cuda", "models": repository, "port": port, "admin_keys": _KEY, **settings}
+    environment = {
+        **(environment or {}),
+        **{f"FORETELL_{name.upper()}": str(value) for name, value in own.items()},
+    }
+    ready = f"http://127.0.0.1:{port}/readyz"
+    with running([*SERVER, "serve"], ready, log, environment, ROOT):
+        yield port
+
+
+def body_of(subject: Subject) -> bytes:
+    """A request for one window."""
+    rows = windows_for(subject, 1).history[0].astype(float).round(3).tolist()
+    series = {"series": rows, "start_timestamp": _START}
+    return json.dumps({"model": subject.name, "inputs": [series]}).encode()
+
+
+def come_and_go(subjects: Sequence[Subject], folder: Path) -> dict[str, int]:
+    """Load, reload and unload all models but the first, which answers meanwhile.
+
+    Returns:
+        Answers of the first by status, or what became of the request.
+    """
+    first, *others = subjects
+    repository = folder / "models"
+    _place(first, repository)
+    with server(repository, folder / "log") as port:
+        client = Client(port, [request("/forecast", body_of(first))])
+        return asyncio.run(_change(client, port, others, repository))
+
+
+async def _change(
+    client: Client, port: int, others: Sequence[Subject], repository: Path
+) -> dict[str, int]:
+    busy = True
+    sending = asyncio.create_task(client.keep_busy(_CONNECTIONS, lambda: busy))
+    try:
+        for _ in range(2):
+            for other in others:
+                _place(other, repository)
+                await asyncio.to_thread(_control, port, other.name, "load")
+            for other in others:
+                await asyncio.to_thread(_control, port, other.name, "unload")
+    finally:
+        busy = False
+        await sending
+        await client.close()
+    return {str(status): count for status, count in client.outcomes.statuses.items()}
+
+
+def rate(
+    subject: Subject,
+    folder: Path,
+    seconds: float,
+    environment: Mapping[str, str] | None = None,
+    **settings: object,
+) -> dict[str, Any]:
+    """Requests a second of one window each, and their latency in milliseconds."""
+    repository = folder / "models"
+    _place(subject, repository)
+    body = folder / "body"
+    body.write_bytes(body_of(subject))
+    with server(repository, folder / "log", environment, **settings) as port:
+        command = [sys.executable, "-m", "bench.gpu.load", str(port), str(body), str(seconds)]
+        clients = [
+            subprocess.Popen([*command, str(_CONNECTIONS)], cwd=ROOT, stdout=subprocess.PIPE)
+            for _ in range(_CLIENTS)
+        ]
+        said = [json.loads(one.communicate(timeout=seconds + 120)[0]) for one in clients]
+        metrics = _get(f"http://127.0.0.1:{port}/metrics")
+    windows, batches = (
+        sum(
+            float(line.rpartition(" ")[2])
+            for line in metrics.splitlines()
+            if line.startswith(f"foretell_batch_windows_{part}")
+        )
+        for part in ("sum", "count")
+    )
+    return {
+        "rate": sum(one["rate"] for one in said),
+        "p50": max(one["p50"] for one in said),
+        "p99": max(one["p99"] for one in said),
+        "failed": sum(one["failed"] for one in said),
+        "windows": windows / max(1.0, batches),
+    }
+
+
+@contextmanager
+def mps(folder: Path) -> Iterator[dict[str, str] | None]:
+    """NVIDIA's Multi-Process Service; variables for those that use it, or None without it."""
+    control = shutil.which("nvidia-cuda-mps-control")
+    if control is None:
+        yield None
+        return
+    environment = {
+        "CUDA_MPS_PIPE_DIRECTORY": str(folder / "mps"),
+        "CUDA_MPS_LOG_DIRECTORY": str(folder / "mps"),
+    }
+    (folder / "mps").mkdir()
+    began = subprocess.run([control, "-d"], env=environment, check=False, timeout=60)
+    if began.returncode:
+        yield None
+        return
+    try:
+        yield environment
+    finally:
+        subprocess.run(
+            [control], input="quit\n", env=environment, text=True, check=False, timeout=60
+        )
+
+
+def _place(subject: Subject, repository: Path) -> None:
+    target = repository / subject.name / subject.folder.name
+    if not target.exists():
+        shutil.copytree(subject.folder, target)
+
+
+def _control(port: int, name: str, action: str) -> None:
+    url = f"http://127.0.0.1:{port}/v2/repository/models/{name}/{action}"
+    asked = urllib.request.Request(url, method="POST", headers={"X-API-Key": _KEY})
+    with urllib.request.urlopen(asked, timeout=300) as answer:
+        answer.read()
+
+
+def _get(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=60) as answer:
+        text: str = answer.read().decode()
+        return text

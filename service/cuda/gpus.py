@@ -1,0 +1,148 @@
+"""All GPUs of this process, and the sessions that run on them."""
+
+from __future__ import annotations
+
+import base64
+import logging
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from bundle.errors import BundleError
+from service.cuda.device import Device
+from service.cuda.driver import gpu_count
+from service.cuda.exclusion import Exclusion
+from service.cuda.gpu import Gpu
+from service.cuda.library import CudaError, Library, preload
+from service.cuda.placement import RECORD, shape_arithmetic, strays
+from service.cuda.session import CudaSession
+from service.errors import DeviceLostError, StartError
+from service.session import CPU, open_session, session_options
+
+_logger = logging.getLogger(__name__)
+
+CUDA = "CUDAExecutionProvider"
+
+_OPTIONS = {
+    "arena_extend_strategy": "kSameAsRequested",
+    # Every host runs the same kernels, whether it has cuDNN or not.
+    "enable_cudnn": "0",
+    # Reduced precision picks other lags in auto-correlation; bundles are verified without it.
+    "use_tf32": "0",
+}
+# Its kernel is cuDNN's.
+_DISABLED_OPTIMIZERS = ("BiasSoftmaxFusion",)
+_BROKEN = (
+    "device cuda: onnxruntime could not load its CUDA provider (no GPU, or a driver or CUDA "
+    "library is missing; the log above names it)"
+)
+# The smallest graph there is, y = x, to try a provider with.
+_IDENTITY = base64.b64decode(
+    "CAoSADo3ChAKAXgSAXkiCElkZW50aXR5EgFnWg8KAXgSCgoICAESBAoCCAFiDwoBeRIKCggIARIECgIIAUIECgAQFA=="
+)
+
+
+class Gpus:
+    """The GPUs on which a session comes up, of those that the process may use.
+
+    Args:
+        onnxruntime: The module, built for CUDA.
+
+    Attributes:
+        devices: At least one.
+
+    Raises:
+        StartError: there is none; the log says why.
+    """
+
+    def __init__(self, onnxruntime: Any) -> None:  # noqa: ANN401 - untyped
+        self._onnxruntime = onnxruntime
+        self.devices = self._working()
+        if not self.devices:
+            raise StartError(_BROKEN)
+
+    @property
+    def lost(self) -> dict[int, str]:
+        """Why a GPU works no more, by its worker."""
+        return {worker: device.lost for worker, device in enumerate(self.devices) if device.lost}
+
+    def open(self, graph: Path, max_batch: int | None, *, captures: bool) -> CudaSession:
+        """Open a graph on every GPU; see `Runtime.open`."""
+        gpus: list[Gpu] = []
+        try:
+            for device in self.devices:
+                opened = Gpu(
+                    self._onnxruntime,
+                    device,
+                    partial(self._open_on, graph),
+                    max_batch=max_batch,
+                    captures=captures,
+                )
+                gpus.append(opened)
+        except (BundleError, CudaError) as error:
+            for gpu in gpus:
+                gpu.close()
+            failure = self.devices[len(gpus)].failed(error)
+            if isinstance(failure, DeviceLostError):
+                raise BundleError(f"{graph}: {failure}") from error
+            if isinstance(error, CudaError):
+                raise BundleError(f"{graph}: {error}") from error
+            raise
+        if left := shape_arithmetic(gpus[0].session, CUDA):
+            _logger.info("%s: arithmetic on shapes stays on the CPU: %s", graph, ", ".join(left))
+        return CudaSession(gpus, graph, provider=CUDA)
+
+    def _working(self) -> tuple[Device, ...]:
+        cuda: str = self._onnxruntime.cuda_version
+        try:
+            preload(cuda.partition(".")[0])
+            library = Library(cuda.partition(".")[0])
+        except OSError as error:
+            _logger.warning("a library of CUDA is missing: %s", error)
+            return ()
+        exclusion = Exclusion()
+        devices = (Device(number, library, exclusion) for number in range(gpu_count()))
+        return tuple(device for device in devices if self._works(device.number))
+
+    def _works(self, number: int) -> bool:
+        provider = (CUDA, _OPTIONS | {"device_id": str(number)})
+        try:
+            session = self._onnxruntime.InferenceSession(
+                _IDENTITY, providers=[provider, CPU], enable_fallback=0
+            )
+        except Exception as error:
+            # A driver that is too old, or a GPU that is broken or full.
+            _logger.warning("onnxruntime could not use GPU %d: %s", number, error)
+            return False
+        # Without a driver onnxruntime falls back to the CPU.
+        return bool(session.get_providers()[0] == CUDA)
+
+    def _open_on(self, graph: Path, device: int, stream: int, *, captures: bool) -> Any:  # noqa: ANN401 - untyped
+        options = session_options(self._onnxruntime)
+        options.add_session_config_entry(*RECORD)
+        own = {
+            "device_id": str(device),
+            "enable_cuda_graph": str(int(captures)),
+            "user_compute_stream": str(stream),
+        }
+        session = open_session(
+            self._onnxruntime,
+            graph,
+            options,
+            # The CPU is there for arithmetic on shapes.
+            providers=[(CUDA, _OPTIONS | own), CPU],
+            disabled_optimizers=_DISABLED_OPTIMIZERS,
+        )
+        _check_placement(session, graph)
+        return session
+
+
+def _check_placement(session: Any, graph: Path) -> None:  # noqa: ANN401 - untyped
+    """Make sure that CUDA runs all of a graph: sessions of one process never mix devices."""
+    if session.get_providers()[0] != CUDA:
+        raise StartError(_BROKEN)
+    if found := strays(session, CUDA):
+        raise BundleError(
+            f"{graph}: onnxruntime would run {len(found)} of its nodes on the CPU: "
+            f"{', '.join(found[:8])}"
+        )

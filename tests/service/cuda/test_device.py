@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import pytest
+
+from service.cuda.library import CudaError
+from service.errors import DeviceLostError, ModelFailedError
+from tests.service.cuda.fake import FakeLibrary, device
+
+NODE = "Non-zero status code returned while running Sub node. Name:'node_sub' Status Message: "
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Error in execution: CUDA failure 700: an illegal memory access was encountered ; GPU=0",
+        f"{NODE}CUDA error cudaErrorIllegalAddress:an illegal memory access was encountered",
+        f"{NODE}CUDA failure 719: unspecified launch failure",
+        "CUDA failure 999: unknown error",
+    ],
+)
+def test_a_lost_device_is_told_by_number_or_name(
+    message: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    gpu = device(3)
+    failure = gpu.failed(RuntimeError(f"{message}\nmore of it"))
+    assert isinstance(failure, DeviceLostError)
+    assert failure.message == gpu.lost == f"GPU 3 is lost: {message}"
+    assert caplog.messages == [gpu.lost]
+
+
+@pytest.mark.parametrize("code", [1, 2, 900, 901, 906])
+def test_other_errors_pass(code: int) -> None:
+    library = FakeLibrary()
+    # Whatever else is wrong: the error says what it is.
+    library.fails = {"allocate": 700}
+    gpu = device(library=library)
+    assert isinstance(gpu.failed(RuntimeError(f"CUDA failure {code}: …")), ModelFailedError)
+    assert isinstance(gpu.failed(CudaError(code, "cudaErrorOther", "cudaMalloc")), ModelFailedError)
+    assert isinstance(
+        gpu.failed(RuntimeError(f"{NODE}CUDA error cudaErrorMemoryAllocation:out of memory")),
+        ModelFailedError,
+    )
+    assert gpu.lost is None
+
+
+@pytest.mark.parametrize(
+    ("fails", "lost"),
+    [({"allocate": 700}, True), ({"use": 999}, True), ({"allocate": 2}, False), ({}, False)],
+)
+def test_a_device_is_asked_where_an_error_does_not_say(fails: dict[str, int], lost: bool) -> None:
+    library = FakeLibrary()
+    library.fails = fails
+    gpu = device(library=library)
+    failure = gpu.failed(RuntimeError("Failed to allocate memory for requested buffer of size 256"))
+    assert isinstance(failure, DeviceLostError if lost else ModelFailedError)
+    assert not library.held
+
+
+def test_an_error_of_cuda_itself_says_its_code() -> None:
+    gpu = device()
+    assert isinstance(gpu.failed(CudaError(719, "cudaErrorOther", "cudaGraph")), DeviceLostError)
+    assert gpu.lost == "GPU 0 is lost: CUDA error cudaErrorOther (719) in cudaGraph"
+
+
+def test_once_lost_it_stays_so(caplog: pytest.LogCaptureFixture) -> None:
+    gpu = device()
+    gpu.failed(RuntimeError("CUDA failure 700"))
+    for code in (2, 719):
+        assert isinstance(gpu.failed(RuntimeError(f"CUDA failure {code}")), DeviceLostError)
+    assert gpu.lost == "GPU 0 is lost: CUDA failure 700"
+    assert len(caplog.messages) == 1
+
+
+def test_an_error_without_a_text() -> None:
+    library = FakeLibrary()
+    library.fails = {"allocate": 700}
+    gpu = device(library=library)
+    gpu.failed(ValueError())
+    assert gpu.lost == "GPU 0 is lost: ValueError"

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from service.cuda.library import CudaError
+from service.cuda.replays import Replays
+from tests.service.cuda.fake import MODULE, FakeGraph, FakeLibrary, expected, history
+
+
+@pytest.fixture
+def library() -> FakeLibrary:
+    library = FakeLibrary()
+    library.open_stream()
+    return library
+
+
+def make(graph: FakeGraph, library: FakeLibrary, *, captures: bool = True) -> Replays:
+    feeds = history(4)
+    outputs = {"forecast": expected(feeds), "lags": np.zeros((4, 2), np.int64)}
+    return Replays(
+        MODULE,
+        graph,
+        library,
+        2,
+        1,
+        feeds=feeds,
+        outputs=outputs,
+        captures=captures,  # type: ignore[arg-type]
+    )
+
+
+@pytest.mark.parametrize("windows", [1, 2, 3, 4])
+def test_a_batch_runs_in_its_bucket(library: FakeLibrary, windows: int) -> None:
+    graph = FakeGraph()
+    replays = make(graph, library)
+    feeds = history(windows)
+    for _ in range(2):
+        found = replays.run(feeds)
+        np.testing.assert_array_equal(found["forecast"], expected(feeds))
+        np.testing.assert_array_equal(found["lags"], feeds["history"][:, 0])
+        assert found["lags"].dtype == np.int64
+    assert graph.replayed == [str({3: 4}.get(windows, windows))] * 2
+
+
+def test_a_batch_takes_a_copy_for_each_array_and_one_wait(library: FakeLibrary) -> None:
+    replays = make(FakeGraph(), library)
+    library.calls.clear()
+    replays.run(history(3))
+    assert library.calls == [("copy", 128), ("copy", 72), ("copy", 48), ("wait", 1)]
+
+
+def test_bindings_are_on_the_device(library: FakeLibrary) -> None:
+    graph = FakeGraph()
+    make(graph, library).run(history(1))
+    _, binding = graph.captured["1"]
+    assert binding.device == 2
+
+
+def test_without_captures(library: FakeLibrary) -> None:
+    graph = FakeGraph()
+    replays = make(graph, library, captures=False)
+    feeds = history(3)
+    np.testing.assert_array_equal(replays.run(feeds)["forecast"], expected(feeds))
+    assert (graph.captured, graph.replayed) == ({}, ["-1"])
+
+
+def test_an_answer_is_not_overwritten_by_the_next(library: FakeLibrary) -> None:
+    replays = make(FakeGraph(), library)
+    first = replays.run(history(2))["forecast"]
+    kept = first.copy()
+    replays.run({"history": history(2)["history"] + 100})
+    np.testing.assert_array_equal(first, kept)
+
+
+def test_free_gives_all_back(library: FakeLibrary) -> None:
+    replays = make(FakeGraph(), library)
+    replays.free()
+    assert list(library.held) == [1]
+
+
+def test_without_memory_for_the_outputs_none_is_kept(library: FakeLibrary) -> None:
+    allocate = library.allocate
+
+    def once(size: int) -> int:
+        library.fails = {"allocate": 2} if size > 256 else {}
+        return allocate(size)
+
+    library.allocate = once  # type: ignore[method-assign]
+    with pytest.raises(CudaError):
+        make(FakeGraph(), library)
+    assert list(library.held) == [1]
