@@ -1,0 +1,187 @@
+"""Every graph on onnxruntime's real CUDA provider, on the stand-in: `python -m bench.gpu.graphs`.
+
+All sizes and variants, forecast and explain, in every precision: about fifteen minutes. Writes its
+part of docs/gpu.md; exit status 1 if a graph is refused or wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import onnx
+import torch
+
+from bench.gpu.report import PAGE
+from bench.page import machine, table, write_part
+from bench.sizes import SIZES, Size
+from bench.stand_in.graphs import LARGEST
+from bench.stand_in.log import forbidden, read
+from bench.stand_in.machine import Machine, build
+from bench.variants import VARIANTS
+from bundle import layout
+from bundle.manifest import Precision, Scaler
+from export.adversarial import adversarial
+from export.graphs import trace
+from export.precision import reduce_precision
+from export.rewrites import inference_form
+from export.rules import RULES
+from export.serving_form import GraphKind, ServingForm
+from export.verification import verify
+from export.window_set import WindowSet
+
+PRECISIONS: tuple[Precision, ...] = ("float32", "float16", "bfloat16")
+KINDS: dict[GraphKind, str] = {
+    "forecast": layout.FORECAST_GRAPH,
+    "explain": layout.EXPLAIN_GRAPH,
+}
+_WINDOWS, _ADVERSARIAL_WINDOWS = 32, 4
+_TEXT = """\
+## Every graph on the real provider, without a GPU
+
+`make gpu-graphs` wrote this part, on onnxruntime's CUDA provider over a stand-in for CUDA's
+libraries that keeps their rules and computes nothing. {machine}
+
+Each graph is opened as a server opens it, without cuDNN, cuFFT and nvrtc: no node is off CUDA but
+arithmetic on shapes, every size of batch up to {largest} windows is captured and replayed, and no
+call disturbs a capture. Then the graph that onnxruntime has made of it for CUDA is run on the CPU
+and compared with torch in float64 by the rules of the export; the table has the largest relative
+error of a forecast. In half precision every result is rounded. What fails is named in the place of
+its error.
+
+{rows}"""
+
+
+@dataclass
+class Finding:
+    """One model in one precision.
+
+    Attributes:
+        size: The model.
+        precision: Of its products.
+        captured: By kind of graph, whether every size of batch replays.
+        error: Largest of a forecast of the optimised graphs.
+        faults: What is wrong.
+    """
+
+    size: Size
+    precision: Precision
+    captured: dict[str, bool] = field(default_factory=dict)
+    error: float = 0.0
+    faults: list[str] = field(default_factory=list)
+
+
+def check(machine: Machine, size: Size, precisions: Iterable[Precision]) -> list[Finding]:
+    """Look at the graphs of a model."""
+    with tempfile.TemporaryDirectory() as name:
+        findings = []
+        for precision in precisions:
+            folder = Path(name) / precision
+            graphs = write_graphs(size, precision, folder)
+            findings.append(_check(machine, Finding(size, precision), folder, graphs))
+        return findings
+
+
+def write_graphs(size: Size, precision: Precision, folder: Path) -> list[Path]:
+    """Trace both graphs of a model, with random weights, into a folder."""
+    folder.mkdir(parents=True)
+    form = inference_form(size.model())
+    reduce_precision(form, precision)
+    for kind, file in KINDS.items():
+        onnx.save(trace(ServingForm(form, _scaler(size), kind)), folder / file)
+    return [folder / file for file in KINDS.values()]
+
+
+def _check(machine: Machine, found: Finding, folder: Path, graphs: Sequence[Path]) -> Finding:
+    log = folder / "log"
+    for line in machine.run("bench.stand_in.graphs", *graphs, log=log).splitlines():
+        said = json.loads(line)
+        kind = Path(said["graph"]).stem
+        found.captured[kind] = said.get("captured", False)
+        if "refused" in said:
+            found.faults.append(f"{kind}: {said['refused']}")
+        elif not found.captured[kind]:
+            found.faults.append(f"{kind}: not every size of batch was captured")
+    if broken := forbidden(read(log)):
+        found.faults.append(f"{len(broken)} calls were forbidden during a capture")
+    if not found.faults:
+        _compare(machine, found, folder / "optimised", graphs)
+    return found
+
+
+def _compare(machine: Machine, found: Finding, folder: Path, graphs: Sequence[Path]) -> None:
+    """Verify what onnxruntime makes of the graphs for CUDA."""
+    folder.mkdir()
+    places = [place for graph in graphs for place in (graph, folder / graph.name)]
+    machine.run("bench.stand_in.optimise", *places)
+    windows = _windows(found.size)
+    scaler = _scaler(found.size)
+    few = windows.take(slice(_ADVERSARIAL_WINDOWS))
+    verified = verify(
+        found.size.model(),
+        scaler,
+        folder,
+        windows,
+        adversarial(few, scaler, seed=0),
+        found.precision,
+    )
+    found.error = verified.largest_error
+    found.faults += [
+        f"{one.name}: error {one.max_error:.1e}, at most {one.tolerance:.0e} allowed"
+        for one in verified.verification.checks
+        if not one.passed
+    ]
+
+
+def _scaler(size: Size) -> Scaler:
+    channels = size.config.channels
+    return Scaler(mean=(0.0,) * channels, std=(1.0,) * channels)
+
+
+def _windows(size: Size) -> WindowSet:
+    parts = [part.numpy() for part in size.inputs(_WINDOWS)]
+    history, past, future = (*parts, None, None)[:3]
+    return WindowSet("random", history, past, future)
+
+
+def main() -> None:
+    """Look at all of them."""
+    parser = argparse.ArgumentParser(prog="python -m bench.gpu.graphs", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="two models in float32")
+    quick = parser.parse_args().quick
+    torch.set_num_threads(1)
+    stand_in = build()
+    findings: list[Finding] = []
+    for size in VARIANTS[::8] if quick else (*SIZES, *VARIANTS):
+        print(size.name, flush=True)
+        found = check(stand_in, size, PRECISIONS[:1] if quick else PRECISIONS)
+        for each in found:
+            print(f"  {each.precision}: {'; '.join(each.faults) or 'passed'}", flush=True)
+        findings += found
+    text = report(findings)
+    print(text) if quick else write_part("graphs", text, PAGE)
+    raise SystemExit(any(found.faults for found in findings))
+
+
+def report(findings: Sequence[Finding]) -> str:
+    """The part of docs/gpu.md."""
+    precisions = list(dict.fromkeys(found.precision for found in findings))
+    errors: dict[str, dict[Precision, str]] = {}
+    for found in findings:
+        shown = f"**{'; '.join(found.faults)}**" if found.faults else f"{found.error:.1e}"
+        errors.setdefault(found.size.name, {})[found.precision] = shown
+    rows = [(name, *(by[one] for one in precisions)) for name, by in errors.items()]
+    bounds = ("*allowed*", *(f"*{RULES[one].forecast:.1e}*" for one in precisions))
+    return _TEXT.format(
+        machine=machine("onnxruntime", "torch"),
+        largest=LARGEST,
+        rows=table(("model", *precisions), [*rows, bounds]),
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""What is compared with the numbers of a device that computes none.
+
+A run on the stand-in goes all the way; only what comes out of it is not looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+import bench.gpu.check
+import export.comparison
+from service.engine import selftest
+
+Outputs = dict[str, NDArray[np.generic]]
+
+
+def ignore() -> None:
+    """Take all comparisons of numbers for equal from here on."""
+    for module in (selftest, export.comparison, bench.gpu.check):
+        module.relative_error = _no_error  # type: ignore[attr-defined]
+    export.comparison.attention_error = _no_difference
+    export.comparison.lags_differ = _same_lags
+    export.comparison.headroom = _clear
+
+
+def _no_error(found: NDArray[np.generic], *_: object) -> NDArray[np.float64]:
+    return np.zeros(len(found))
+
+
+def _no_difference(_: object, found: Outputs, __: Outputs) -> NDArray[np.float64]:
+    return np.zeros(len(found["forecast"]))
+
+
+def _same_lags(_: Sequence[object], found: Outputs, __: Outputs) -> NDArray[np.bool_]:
+    return np.zeros(len(found["forecast"]), np.bool_)
+
+
+def _clear(_: Sequence[object], found: Outputs, __: Outputs) -> NDArray[np.float64]:
+    return np.full(len(found["forecast"]), np.inf)

@@ -1,0 +1,134 @@
+"""Run on the stand-in, each a small program: `python -m tests.gpu.sessions NAME GRAPH …`."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+
+from service.arrays import Arrays
+from service.cuda.session import CudaSession
+from service.engine.memory import resident_bytes, return_free_memory
+from service.engine.runtime import Runtime
+from service.errors import DeviceLostError, ModelFailedError, StartError
+from service.session import Session
+
+_BATCH = 128
+_REPLAYS = 10_000
+_MIB = 1024 * 1024
+
+
+def feeds(session: Session, windows: int) -> Arrays:
+    return {
+        name: np.ones((windows, *(axis or 1 for axis in shape[1:])), np.float32)
+        for name, shape in session.inputs.items()
+    }
+
+
+def replay(graph: str, windows: str, times: str) -> object:
+    """Replay a batch; the calls that this takes are the last ones in the log."""
+    session = Runtime("cuda").open(Path(graph), max_batch=_BATCH)
+    session.warm(0)
+    rows = feeds(session, int(windows))
+    for _ in range(int(times)):
+        session.run(rows)
+    return {"inputs": len(session.inputs), "outputs": len(session.outputs)}
+
+
+def memory(*graphs: str) -> object:
+    """Resident MiB: with the sessions open, after many replays, and once they are closed."""
+    runtime = Runtime("cuda")
+    # The first ones bring what the process keeps.
+    for _ in range(2):
+        for session in _open(runtime, graphs):
+            session.close()
+    return_free_memory()
+    before = resident_bytes()
+    sessions = _open(runtime, graphs)
+    opened = resident_bytes()
+    for session in sessions:
+        for windows in (1, 7, _BATCH):
+            rows = feeds(session, windows)
+            for _ in range(_REPLAYS // 3):
+                session.run(rows)
+    replayed = resident_bytes()
+    for session in sessions:
+        session.close()
+    return_free_memory()
+    closed = resident_bytes()
+    return [round(held / _MIB, 1) for held in (before, opened, replayed, closed)]
+
+
+def _open(runtime: Runtime, graphs: tuple[str, ...]) -> list[Session]:
+    sessions = [runtime.open(Path(graph), max_batch=_BATCH) for graph in graphs]
+    for session in sessions:
+        session.warm(0)
+    return sessions
+
+
+def fail(graph: str, captured: str) -> object:
+    """Run until an error: what it is, and whether a run after it goes well."""
+    runtime = Runtime("cuda")
+    session = runtime.open(Path(graph), max_batch=4 if captured == "captured" else None)
+    session.warm(0)
+    rows = feeds(session, 3)
+    for turn in range(5_000):
+        try:
+            session.run(rows)
+        except (DeviceLostError, ModelFailedError) as error:
+            try:
+                session.run(rows)
+                after = "works"
+            except (DeviceLostError, ModelFailedError) as second:
+                after = second.type
+            session.close()
+            said = {"type": error.type, "message": error.message, "cause": str(error.__cause__)}
+            return {**said, "turn": turn, "after": after, "lost": runtime.lost}
+    return {"type": "none"}
+
+
+def captures(*graphs: str) -> object:
+    """Warm the GPUs all at once, and meanwhile replay, and open and close, other graphs there."""
+    runtime = Runtime("cuda")
+    first, *others = (runtime.open(Path(graph), max_batch=_BATCH) for graph in graphs)
+    errors: list[str] = []
+
+    def work(worker: int) -> None:
+        try:
+            first.warm(worker)
+            for other in others:
+                other.warm(worker)
+                for windows in range(1, 40):
+                    for session in (first, other):
+                        session.run(feeds(session, windows), worker)
+        except Exception as error:
+            errors.append(f"{error}: {error.__cause__}")
+
+    threads = [
+        threading.Thread(target=work, args=(worker,)) for worker in range(runtime.workers(1))
+    ]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        plain = runtime.open(Path(graphs[-1]))
+        plain.run(feeds(plain, 5))
+        plain.close()
+    captured = [isinstance(one, CudaSession) and one.captures for one in (first, *others)]
+    return {"errors": errors, "captured": captured}
+
+
+def devices(choice: str) -> object:
+    """Which devices a runtime finds."""
+    try:
+        runtime = Runtime(choice)  # type: ignore[arg-type]
+    except StartError as error:
+        return {"error": str(error)}
+    return {"provider": runtime.provider, "workers": runtime.workers(8)}
+
+
+if __name__ == "__main__":
+    program = {one.__name__: one for one in (replay, memory, fail, captures, devices)}
+    sys.stdout.write(json.dumps(program[sys.argv[1]](*sys.argv[2:])))  # type: ignore[operator]

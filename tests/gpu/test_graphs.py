@@ -1,0 +1,102 @@
+"""Every form of every architecture on the real provider; `make gpu-graphs` has all precisions."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from bench.gpu.graphs import check
+from bench.sizes import Size
+from bench.stand_in.machine import Machine
+from bench.variants import AUTOFORMERS, PATCHTSTS, TRANSFORMERS, VARIANTS
+
+
+@pytest.mark.parametrize("size", VARIANTS, ids=lambda size: size.name)
+def test_a_graph_is_captured_and_its_optimised_form_is_right(stand_in: Machine, size: Size) -> None:
+    (found,) = check(stand_in, size, ["float32"])
+    assert found.faults == []
+    assert found.captured == {"forecast": True, "explain": True}
+    assert 0 < found.error < 1e-5
+
+
+@pytest.mark.parametrize("precision", ["float16", "bfloat16"])
+@pytest.mark.parametrize(
+    "size", [AUTOFORMERS[0], TRANSFORMERS[0], PATCHTSTS[1]], ids=lambda size: size.name
+)
+def test_in_half_precision(stand_in: Machine, size: Size, precision: str) -> None:
+    (found,) = check(stand_in, size, [precision])  # type: ignore[list-item]
+    assert found.faults == []
+
+
+def graph(path: Path, *nodes: onnx.NodeProto, **constants: np.ndarray) -> Path:
+    """`history` `[batch, 4, 6]` through nodes to `forecast`."""
+    batch = helper.make_tensor_value_info("history", TensorProto.FLOAT, ["batch", 4, 6])
+    forecast = helper.make_tensor_value_info("forecast", TensorProto.FLOAT, None)
+    made = helper.make_graph(
+        nodes,
+        "g",
+        [batch],
+        [forecast],
+        [numpy_helper.from_array(value, name) for name, value in constants.items()],
+    )
+    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 23)], ir_version=10)
+    onnx.save(model, path)
+    return path
+
+
+AXIS = np.array([1])
+
+
+@pytest.mark.parametrize(
+    ("nodes", "constants", "reason"),
+    [
+        # What the exporter's list of operators refuses is refused here.
+        (
+            [helper.make_node("ReduceMean", ["history", "axis"], ["forecast"])],
+            {"axis": AXIS},
+            "cuDNN is unavailable",
+        ),
+        (
+            [helper.make_node("ReduceMin", ["history", "axis"], ["forecast"])],
+            {"axis": AXIS},
+            "cuDNN is unavailable",
+        ),
+        (
+            [
+                helper.make_node("Transpose", ["history"], ["turned"], perm=[0, 2, 1]),
+                helper.make_node("MatMul", ["history", "turned"], ["square"]),
+                helper.make_node("Det", ["square"], ["forecast"]),
+            ],
+            {},
+            "would run 1 of its nodes on the CPU",
+        ),
+    ],
+)
+def test_what_cannot_run_there_is_refused(
+    stand_in: Machine,
+    tmp_path: Path,
+    nodes: list[onnx.NodeProto],
+    constants: dict[str, np.ndarray],
+    reason: str,
+) -> None:
+    path = graph(tmp_path / "g.onnx", *nodes, **constants)
+    (line,) = stand_in.run("bench.stand_in.graphs", path).splitlines()
+    assert reason in json.loads(line)["refused"]
+
+
+def test_a_product_of_lists_of_addresses_is_captured_too(stand_in: Machine, tmp_path: Path) -> None:
+    """Captured graphs keep the lists, of which a hundred fill what onnxruntime takes at first."""
+    names = ["history", *(f"x{i}" for i in range(400)), "forecast"]
+    nodes = [
+        helper.make_node("MatMul", ["square", source], [target])
+        for source, target in pairwise(names)
+    ]
+    path = graph(tmp_path / "g.onnx", *nodes, square=np.eye(4, dtype=np.float32))
+    (line,) = stand_in.run("bench.stand_in.graphs", path).splitlines()
+    assert json.loads(line)["captured"] is True

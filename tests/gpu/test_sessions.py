@@ -1,0 +1,153 @@
+"""Sessions on the stand-in: which calls they make, and what they do where these fail."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.gpu.graphs import write_graphs
+from bench.stand_in.log import forbidden, read
+from bench.stand_in.machine import Machine
+from bench.variants import AUTOFORMERS, PATCHTSTS, TRANSFORMERS
+
+Graphs = dict[str, list[Path]]
+SIZES = {"autoformer": AUTOFORMERS[0], "patchtst": PATCHTSTS[0], "transformer": TRANSFORMERS[0]}
+
+
+@pytest.fixture(scope="session")
+def graphs(tmp_path_factory: pytest.TempPathFactory) -> Graphs:
+    """Both graphs of a small model of each architecture."""
+    folder = tmp_path_factory.mktemp("graphs")
+    return {name: write_graphs(size, "float32", folder / name) for name, size in SIZES.items()}
+
+
+def run(machine: Machine, name: str, *arguments: object, **options: Any) -> Any:
+    return json.loads(machine.run("tests.gpu.sessions", name, *arguments, **options))
+
+
+@pytest.mark.parametrize("windows", [1, 5, 128])
+@pytest.mark.parametrize("name", SIZES)
+def test_a_batch_takes_the_fewest_calls(
+    stand_in: Machine, graphs: Graphs, tmp_path: Path, name: str, windows: int
+) -> None:
+    log, times = tmp_path / "log", 20
+    counts = run(stand_in, "replay", graphs[name][0], windows, times, log=log)
+    one = ["memcpy-async"] * counts["inputs"] + ["replay"] + ["memcpy-async"] * counts["outputs"]
+    calls = [call.name for call in read(log)]
+    assert calls[-times * len(one) :] == one * times
+    # All of it on the session's own stream.
+    streams = {call.about for call in read(log)[-times * len(one) :] if call.name != "replay"}
+    assert len(streams) == 1
+
+
+def test_memory_is_steady_and_given_back(stand_in: Machine, graphs: Graphs) -> None:
+    paths = [path for both in graphs.values() for path in both]
+    before, opened, replayed, closed = run(stand_in, "memory", *paths)
+    assert opened - before > 100
+    assert replayed - opened < 0.01 * opened
+    assert closed - before < 0.05 * (opened - before)
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_gpus_capture_one_after_the_other_while_others_run(
+    stand_in: Machine, graphs: Graphs, tmp_path: Path, count: int
+) -> None:
+    machine, log = Machine(stand_in.folder, count), tmp_path / "log"
+    paths = [path for both in graphs.values() for path in both]
+    assert run(machine, "captures", *paths, log=log) == {
+        "errors": [],
+        "captured": [True] * len(paths),
+    }
+    calls = read(log)
+    assert forbidden(calls) == []
+    inside = 0
+    for call in calls:
+        inside += {"begin-capture": 1, "end-capture": -1}.get(call.name, 0)
+        assert inside <= 1
+    captured = Counter(call.device for call in calls if call.name == "end-capture")
+    assert captured == dict.fromkeys(range(count), 8 * len(paths))
+
+
+STICKY = {700: "illegal memory access", 719: "unspecified launch failure"}
+
+
+@pytest.mark.parametrize("code", STICKY)
+@pytest.mark.parametrize(
+    ("what", "number", "how"),
+    [
+        ("replay", 100, "captured"),
+        ("copy", 500, "captured"),
+        ("launch", 20_000, "plain"),
+        ("copy", 500, "plain"),
+    ],
+)
+def test_a_lost_gpu_is_told(
+    stand_in: Machine, graphs: Graphs, what: str, number: int, how: str, code: int
+) -> None:
+    fail = f"{what}:{number}:{code}"
+    said = run(stand_in, "fail", graphs["transformer"][0], how, fail=fail)
+    assert (said["type"], said["after"]) == ("device_lost", "device_lost")
+    assert said["turn"] > 0
+    assert said["message"].startswith("GPU 0 is lost: ")
+    assert any(word in said["message"] for word in (str(code), STICKY[code]))
+    assert said["lost"] == {"0": said["message"]}
+
+
+@pytest.mark.parametrize(
+    ("what", "number", "how"), [("replay", 100, "captured"), ("copy", 500, "captured")]
+)
+def test_a_full_gpu_is_not_lost(
+    stand_in: Machine, graphs: Graphs, what: str, number: int, how: str
+) -> None:
+    said = run(stand_in, "fail", graphs["transformer"][0], how, fail=f"{what}:{number}:2")
+    assert (said["type"], said["after"], said["lost"]) == ("model_failed", "model_failed", {})
+    assert "out of memory" in said["cause"] or "MemoryAllocation" in said["cause"]
+
+
+@pytest.mark.parametrize(
+    ("choice", "count", "found"),
+    [
+        ("cuda", 1, {"provider": "CUDAExecutionProvider", "workers": 1}),
+        ("auto", 3, {"provider": "CUDAExecutionProvider", "workers": 3}),
+        ("cpu", 2, {"provider": "CPUExecutionProvider", "workers": 8}),
+        ("auto", 0, {"provider": "CPUExecutionProvider", "workers": 8}),
+    ],
+)
+def test_devices(stand_in: Machine, choice: str, count: int, found: dict[str, Any]) -> None:
+    assert run(Machine(stand_in.folder, count), "devices", choice) == found
+
+
+def test_without_a_device_cuda_is_refused(stand_in: Machine) -> None:
+    said = run(Machine(stand_in.folder, 0), "devices", "cuda")
+    assert "could not load its CUDA provider" in said["error"]
+
+
+def test_a_missing_library_is_named(stand_in: Machine, tmp_path: Path) -> None:
+    """As on a host whose wheels are not complete."""
+    folder = tmp_path / "partly"
+    folder.mkdir()
+    (folder / "venv").symlink_to(stand_in.folder / "venv")
+    (folder / "lib").mkdir()
+    for library in (stand_in.folder / "lib").iterdir():
+        if not library.name.startswith("libcublas."):
+            (folder / "lib" / library.name).symlink_to(library)
+    said = run(Machine(folder), "devices", "auto")
+    assert said["provider"] == "CPUExecutionProvider"
+
+
+def test_nothing_looks_for_libraries_that_no_graph_needs(
+    stand_in: Machine, graphs: Graphs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LD_DEBUG", "libs")
+    monkeypatch.setenv("LD_DEBUG_OUTPUT", str(tmp_path / "linker"))
+    paths = [path for both in graphs.values() for path in both]
+    lines = stand_in.run("bench.stand_in.graphs", *paths).splitlines()
+    assert all(json.loads(line)["captured"] for line in lines)
+    looked = "".join(file.read_text() for file in tmp_path.glob("linker.*"))
+    assert "libcublasLt.so.13" in looked
+    for library in ("cudnn", "cufft", "nvrtc"):
+        assert library not in looked
