@@ -119,7 +119,9 @@ class CpuSession:
             values = self._session.run(self.outputs, feeds, options)
             return dict(zip(self.outputs, values, strict=True))
         except Exception as error:
-            raise ModelFailedError("onnxruntime could not run the model") from error
+            failure = ModelFailedError("onnxruntime could not run the model")
+            # Its traceback would keep the session alive.
+            raise failure from error.with_traceback(None)
 
 
 def session_options(onnxruntime: Any) -> Any:  # noqa: ANN401 - onnxruntime is untyped
@@ -157,7 +159,8 @@ def open_session(
             enable_fallback=0,
         )
     except Exception as error:
-        raise BundleError(f"{graph}: onnxruntime refuses it: {error}") from error
+        refusal = BundleError(f"{graph}: onnxruntime refuses it: {error}")
+        raise refusal from error.with_traceback(None)
 
 
 def input_shapes(session: Any) -> dict[str, Shape]:  # noqa: ANN401 - onnxruntime is untyped

@@ -13,9 +13,10 @@ _logger = logging.getLogger(__name__)
 
 # Errors after which CUDA says that the process must be ended and started again: uncorrectable and
 # contained errors of memory and links, illegal addresses and instructions, launches that failed or
-# took too long, and those of which nothing is known.
-_STICKY = frozenset({214, 220, 226, 700, 702, 709, 710, *range(714, 720), 721, 999})
-_OUT_OF_MEMORY = 2
+# took too long, the end of MPS, and those of which nothing is known.
+_STICKY = frozenset({214, 220, 226, 700, 702, 709, 710, *range(714, 720), 721, 810, 999})
+# What a device that works may say all the same: that it is full, or that a capture goes on.
+_PASSING = frozenset({2, *range(900, 909)})
 # onnxruntime tells errors of calls by their number, and those of kernels by their name.
 _NUMBER = re.compile(r"CUDA failure (\d+)")
 _NAME = re.compile(r"\bcudaError\w+")
@@ -48,38 +49,36 @@ class Device:
         Not to be called within `exclusion`.
         """
         if self.lost is None and self._is_fatal(error):
-            self.lost = f"GPU {self.number} is lost: {_first_line(error)}"
+            self.lost = f"GPU {self.number} is lost: {_reason(error)}"
             _logger.error("%s", self.lost)
         if self.lost is not None:
             return DeviceLostError(self.lost)
         return ModelFailedError("onnxruntime could not run the model")
 
     def _is_fatal(self, error: Exception) -> bool:
-        code = self._code(error)
-        return code in _STICKY or (code is None and self._is_gone())
+        return self._code(error) in _STICKY or self._is_gone()
 
     def _code(self, error: Exception) -> int | None:
-        """The `cudaError_t` behind an error; None if it does not say."""
+        """The `cudaError_t` behind an error; None if it names none, or one of no use here."""
         if isinstance(error, CudaError):
             return error.code
         text = str(error)
         if found := _NUMBER.search(text):
             return int(found[1])
         if found := _NAME.search(text):
-            sticky = (code for code in _STICKY if self.library.name(code) == found[0])
-            return next(sticky, 0)
+            return next((code for code in _STICKY if self.library.name(code) == found[0]), None)
         return None
 
     def _is_gone(self) -> bool:
         """Whether the device refuses everything, as one does after a sticky error."""
         try:
-            with self.exclusion.call():
-                self.library.use(self.number)
+            with self.exclusion.call(), self.library.using(self.number):
                 self.library.free(self.library.allocate(1))
         except CudaError as error:
-            return error.code != _OUT_OF_MEMORY
+            return error.code not in _PASSING
         return False
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0]
+def _reason(error: Exception) -> str:
+    """The first line, less where in onnxruntime's source and on which host it happened."""
+    return (str(error) or type(error).__name__).splitlines()[0].partition(" ; ")[0]

@@ -5,9 +5,9 @@ https://onnxruntime.ai/docs/execution-providers/CUDA-ExecutionProvider.html#usin
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import threading
-from contextlib import nullcontext
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy as np
 from bundle.errors import BundleError
 from service.arrays import Arrays
 from service.cuda.device import Device
+from service.cuda.library import CudaError
 from service.cuda.replays import NO_GRAPH, Replays
 from service.errors import DeviceLostError
 from service.session import input_shapes, output_names
@@ -23,8 +24,6 @@ _logger = logging.getLogger(__name__)
 
 # Lists of addresses for hundreds of products of a hundred windows each.
 _RESERVE_BYTES = 16 * 1024 * 1024
-# What a lost device had: to take it down would end the process on the spot.
-_abandoned: list[object] = []
 
 
 class Opener(Protocol):
@@ -51,13 +50,12 @@ class Gpu:
         onnxruntime: The module.
         device: The GPU.
         open_session: Opens the graph there.
-        max_batch: Most windows of a run. None for any number: such runs take longer, and allocate
-            what they need.
-        captures: Whether runs with `max_batch` replay CUDA graphs, where these can be captured.
+        max_batch: Most windows of a run, which replays a CUDA graph where these can be captured.
+            None for any number: such runs take longer, and allocate what they need.
 
     Attributes:
-        session: An `InferenceSession`.
-        captures: Whether they do.
+        session: An `InferenceSession`; None once it is closed.
+        captures: Whether runs replay CUDA graphs.
 
     Raises:
         BundleError: onnxruntime refuses the graph.
@@ -72,7 +70,6 @@ class Gpu:
         open_session: Opener,
         *,
         max_batch: int | None,
-        captures: bool,
     ) -> None:
         self._onnxruntime = onnxruntime
         self._device = device
@@ -82,7 +79,8 @@ class Gpu:
         self._running = threading.Lock()
         self._plain = onnxruntime.RunOptions()
         self._plain.add_run_config_entry(*NO_GRAPH)
-        self.captures = captures and max_batch is not None
+        self.captures = max_batch is not None
+        self.session: Any = None
         with device.exclusion.call():
             self._open()
 
@@ -97,12 +95,13 @@ class Gpu:
             return
         try:
             with self._running:
+                self._check_open()
                 self._prepare(self._max_batch)
                 if self.captures and not self._capture():
                     self._do_without()
                     self._prepare(self._max_batch)
         except Exception as error:
-            raise self._device.failed(error) from error
+            raise self._device.failed(error) from error.with_traceback(None)
 
     def run(self, feeds: Arrays) -> Arrays:
         """Run the graph; `[batch, …]` by name in and out.
@@ -114,46 +113,71 @@ class Gpu:
         if self._device.lost is not None:
             raise DeviceLostError(self._device.lost)
         try:
-            # Replays disturb no capture; whatever else runs may need memory.
-            with self._running, nullcontext() if self.captures else self._device.exclusion.call():
-                replays = self._replays
-                return self._run_plainly(feeds) if replays is None else replays.run(feeds)
+            with self._running:
+                self._check_open()
+                # Replays disturb no capture; whatever else runs may need memory.
+                if self.captures and self._replays is not None:
+                    return self._replays.run(feeds)
+                with self._device.exclusion.call():
+                    run = self._run_plainly if self._replays is None else self._replays.run
+                    return run(feeds)
         except Exception as error:
-            raise self._device.failed(error) from error
+            # Its traceback would keep the session alive.
+            raise self._device.failed(error) from error.with_traceback(None)
 
     def stop(self) -> None:
         """Make plain runs that are going on fail at their next node."""
         self._plain.terminate = True
 
     def close(self) -> None:
-        """Give back what it holds; it is not run any more."""
+        """Give back what it holds; runs that come later fail."""
         if self._device.lost is not None or not self._running.acquire(blocking=False):
-            _abandoned.append((self.session, self._replays))
+            self._abandon()
             return
-        with self._device.exclusion.call():
-            self._device.library.use(self._device.number)
-            self._take_down()
+        try:
+            with self._device.exclusion.call(), self._device.library.using(self._device.number):
+                self._take_down()
+        except CudaError as error:
+            self._device.failed(error)
+            self._abandon()
+        finally:
+            self._running.release()
+
+    def _abandon(self) -> None:
+        """Keep what it holds until the process has ended: to take it down would break that off.
+
+        So it does where the device is lost, and where a run is still going on.
+        """
+        kept = (self.session, self._replays)
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
+
+    def _check_open(self) -> None:
+        if self.session is None:
+            raise RuntimeError("the session is closed")
 
     def _open(self) -> None:
         number, library = self._device.number, self._device.library
-        library.use(number)
-        self._stream = library.open_stream()
-        try:
-            self.session = self._opened(number)
-        except BaseException:
-            library.close_stream(self._stream)
-            raise
+        with library.using(number):
+            stream = library.open_stream()
+            try:
+                self.session = self._opened(number, stream)
+            except BaseException:
+                library.close_stream(stream)
+                raise
+        self._stream = stream
 
-    def _opened(self, number: int) -> Any:  # noqa: ANN401
+    def _opened(self, number: int, stream: int) -> Any:  # noqa: ANN401
         if self.captures:
             try:
-                return self._open_session(number, self._stream, captures=True)
+                return self._open_session(number, stream, captures=True)
             except BundleError as error:
                 _logger.warning("GPU %d: runs go without CUDA graphs: %s", number, error)
                 self.captures = False
-        return self._open_session(number, self._stream, captures=False)
+        return self._open_session(number, stream, captures=False)
 
     def _take_down(self) -> None:
+        if self.session is None:
+            return
         if self._replays is not None:
             self._replays.free()
         self._replays = self.session = None

@@ -66,20 +66,14 @@ class Gpus:
         """Why a GPU works no more, by its worker."""
         return {worker: device.lost for worker, device in enumerate(self.devices) if device.lost}
 
-    def open(self, graph: Path, max_batch: int | None, *, captures: bool) -> CudaSession:
+    def open(self, graph: Path, max_batch: int | None) -> CudaSession:
         """Open a graph on every GPU; see `Runtime.open`."""
         gpus: list[Gpu] = []
         try:
             for device in self.devices:
-                opened = Gpu(
-                    self._onnxruntime,
-                    device,
-                    partial(self._open_on, graph),
-                    max_batch=max_batch,
-                    captures=captures,
-                )
-                gpus.append(opened)
-        except (BundleError, CudaError) as error:
+                open_session = partial(self._open_on, graph)
+                gpus.append(Gpu(self._onnxruntime, device, open_session, max_batch=max_batch))
+        except Exception as error:
             for gpu in gpus:
                 gpu.close()
             failure = self.devices[len(gpus)].failed(error)
@@ -93,15 +87,19 @@ class Gpus:
         return CudaSession(gpus, graph, provider=CUDA)
 
     def _working(self) -> tuple[Device, ...]:
-        cuda: str = self._onnxruntime.cuda_version
+        count = gpu_count()
+        if not count:
+            _logger.warning("NVIDIA's driver is missing, or finds no GPU")
+            return ()
+        major = self._onnxruntime.cuda_version.partition(".")[0]
         try:
-            preload(cuda.partition(".")[0])
-            library = Library(cuda.partition(".")[0])
+            preload(major)
+            library = Library(major)
         except OSError as error:
             _logger.warning("a library of CUDA is missing: %s", error)
             return ()
         exclusion = Exclusion()
-        devices = (Device(number, library, exclusion) for number in range(gpu_count()))
+        devices = (Device(number, library, exclusion) for number in range(count))
         return tuple(device for device in devices if self._works(device.number))
 
     def _works(self, number: int) -> bool:
@@ -133,15 +131,14 @@ class Gpus:
             providers=[(CUDA, _OPTIONS | own), CPU],
             disabled_optimizers=_DISABLED_OPTIMIZERS,
         )
-        _check_placement(session, graph)
-        return session
-
-
-def _check_placement(session: Any, graph: Path) -> None:  # noqa: ANN401 - untyped
-    """Make sure that CUDA runs all of a graph: sessions of one process never mix devices."""
-    if session.get_providers()[0] != CUDA:
-        raise StartError(_BROKEN)
-    if found := strays(session, CUDA):
+        # CUDA runs all of a graph: sessions of one process never mix devices.
+        works, found = session.get_providers()[0] == CUDA, strays(session, CUDA)
+        if works and not found:
+            return session
+        # An error would keep it alive for longer than its stream.
+        del session
+        if not works:
+            raise StartError(_BROKEN)
         raise BundleError(
             f"{graph}: onnxruntime would run {len(found)} of its nodes on the CPU: "
             f"{', '.join(found[:8])}"

@@ -6,6 +6,8 @@ https://docs.nvidia.com/cuda/cuda-runtime-api/
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from typing import Any
 # preloading takes along cuFFT and nvrtc, which no exported graph needs.
 _LINKED = ("libcudart.so.{}", "libcublasLt.so.{}", "libcublas.so.{}", "libcurand.so.10")
 _NON_BLOCKING_STREAM = 1
-_RELAXED_CAPTURES = 2
+_OWN_CAPTURES = 1
 _ANY_DIRECTION = 4
 
 
@@ -81,14 +83,24 @@ class Library:
     def use(self, device: int) -> None:
         """Have the calling thread use a device from here on.
 
-        Its calls do not break the captures of other threads either: it is the business of
-        `Exclusion` to know better than CUDA, which forbids what it cannot tell from a mistake.
+        Nor do its calls break the captures of other threads: that is for `Exclusion` to see to.
         """
         self._call("cudaSetDevice", device)
         # The stand-in of the tests has none.
         exchange = getattr(self._calls, "cudaThreadExchangeStreamCaptureMode", None)
         if exchange is not None:
-            self._check(exchange(ctypes.byref(ctypes.c_int(_RELAXED_CAPTURES))), exchange.__name__)
+            self._check(exchange(ctypes.byref(ctypes.c_int(_OWN_CAPTURES))), exchange.__name__)
+
+    @contextmanager
+    def using(self, device: int) -> Iterator[None]:
+        """Have the calling thread use a device, and then the one that it used before."""
+        before = ctypes.c_int()
+        self._call("cudaGetDevice", ctypes.byref(before))
+        self.use(device)
+        try:
+            yield
+        finally:
+            self.use(before.value)
 
     def open_stream(self) -> int:
         """A stream that waits for no other."""
@@ -133,4 +145,6 @@ class Library:
 
     def _check(self, code: int, call: str) -> None:
         if code:
+            # Or onnxruntime would take it for an error of the next kernel that this thread starts.
+            self._calls.cudaGetLastError()
             raise CudaError(code, self.name(code), call)

@@ -77,16 +77,14 @@ class Runtime:
         """Most windows that gain from being run together on this device."""
         return _GPU_BATCH if self.on_gpu else _CPU_BATCH
 
-    def open(
-        self, graph: Path, *, max_batch: int | None = None, cuda_graphs: bool = True
-    ) -> Session:
+    def open(self, graph: Path, *, max_batch: int | None = None) -> Session:
         """Open a session.
 
         Args:
             graph: The graph.
-            max_batch: Most windows of a run; prepares a GPU for batches up to it. Without it runs
-                may have any size, and take longer there.
-            cuda_graphs: Whether these runs replay CUDA graphs, where they can be captured.
+            max_batch: Most windows of a run; prepares a GPU for batches up to it, which replay CUDA
+                graphs where these can be captured. Without it runs may have any size, and take
+                longer there.
 
         Raises:
             StartError: CUDA does not work any more.
@@ -94,7 +92,7 @@ class Runtime:
                 CUDA was asked for.
         """
         if self._gpus is not None:
-            return self._gpus.open(graph, max_batch, captures=cuda_graphs)
+            return self._gpus.open(graph, max_batch)
         options = session_options(self._onnxruntime)
         options.add_session_config_entry("session.use_env_allocators", "1")
         session = open_session(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections import Counter
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from bench.stand_in.log import read
 from bench.stand_in.machine import Machine
 from tests.gpu.server import FORECAST, Traffic, ready, refusal, serve
 from tests.service.bundles import Spec, softmax_stage, write_bundle
-from tests.service.process import Server
+from tests.service.process import ROOT, Server
 from tests.service.waiting import until
 
 EXPLAIN = {**FORECAST, "options": {"attention": True}}
@@ -50,7 +51,7 @@ def test_the_only_gpu(
         # It takes its time: callers are told, and so are load balancers.
         try:
             assert ready(server) == (503, {"repeat@1": error["message"]})
-        except httpx.ConnectError:
+        except httpx.TransportError:
             # The end has begun.
             assert server.log.count("GPU 0 is lost")
         assert server.wait() == REPLACE_ME
@@ -110,6 +111,28 @@ def test_a_full_gpu_is_tested_and_told(stand_in: Machine, models: Path, tmp_path
         assert "out of memory" in ready(server)[1]["repeat@1"]
         assert send(server, 3) == {503: 3}
         assert server.stop() == 0
+
+
+@pytest.mark.parametrize("fail", ["replay:1", "copy:1", "launch:2", "malloc:5"])
+def test_a_gpu_that_is_lost_during_the_start(
+    stand_in: Machine, models: Path, tmp_path: Path, fail: str
+) -> None:
+    """There is nothing to serve then, which is said in words, by a process that ends as it should.
+
+    To free what such a GPU holds would abort it.
+    """
+    ran = subprocess.run(
+        [stand_in.python, "-m", "bench.stand_in.serve", "serve", "--models", models, "--port", "0"],
+        cwd=ROOT,
+        env=stand_in.environment(fail=f"{fail}:700") | {"FORETELL_DEVICE": "cuda"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ran.returncode == 2
+    assert "no bundle could be loaded" in ran.stderr
+    assert "GPU 0 is lost: " in ran.stderr
 
 
 def allocations_of_a_start(machine: Machine, models: Path, folder: Path) -> int:

@@ -126,7 +126,9 @@ def test_without_a_device_cuda_is_refused(stand_in: Machine) -> None:
     assert "could not load its CUDA provider" in said["error"]
 
 
-def test_a_missing_library_is_named(stand_in: Machine, tmp_path: Path) -> None:
+def test_a_missing_library_is_named(
+    stand_in: Machine, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     """As on a host whose wheels are not complete."""
     folder = tmp_path / "partly"
     folder.mkdir()
@@ -137,6 +139,7 @@ def test_a_missing_library_is_named(stand_in: Machine, tmp_path: Path) -> None:
             (folder / "lib" / library.name).symlink_to(library)
     said = run(Machine(folder), "devices", "auto")
     assert said["provider"] == "CPUExecutionProvider"
+    assert "a library of CUDA is missing: libcublas.so.13: cannot open" in capfd.readouterr().err
 
 
 def test_nothing_looks_for_libraries_that_no_graph_needs(

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -43,6 +45,12 @@ class FakeLibrary:
 
     def use(self, device: int) -> None:
         self._call("use", device)
+
+    @contextmanager
+    def using(self, device: int) -> Iterator[None]:
+        self._call("use", device)
+        yield
+        self.calls.append(("use before", device))
 
     def open_stream(self) -> int:
         self._streams += 1

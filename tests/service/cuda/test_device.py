@@ -12,10 +12,11 @@ NODE = "Non-zero status code returned while running Sub node. Name:'node_sub' St
 @pytest.mark.parametrize(
     "message",
     [
-        "Error in execution: CUDA failure 700: an illegal memory access was encountered ; GPU=0",
+        "Error in execution: CUDA failure 700: an illegal memory access was encountered",
         f"{NODE}CUDA error cudaErrorIllegalAddress:an illegal memory access was encountered",
         f"{NODE}CUDA failure 719: unspecified launch failure",
         "CUDA failure 999: unknown error",
+        "CUDA failure 810: MPS client terminated",
     ],
 )
 def test_a_lost_device_is_told_by_number_or_name(
@@ -29,23 +30,42 @@ def test_a_lost_device_is_told_by_number_or_name(
 
 
 @pytest.mark.parametrize("code", [1, 2, 900, 901, 906])
-def test_other_errors_pass(code: int) -> None:
+def test_other_errors_pass_on_a_device_that_works(code: int) -> None:
+    gpu = device()
+    for error in (
+        RuntimeError(f"CUDA failure {code}: …"),
+        CudaError(code, "cudaErrorOther", "cudaMalloc"),
+        RuntimeError(f"{NODE}CUDA error cudaErrorMemoryAllocation:out of memory"),
+    ):
+        assert isinstance(gpu.failed(error), ModelFailedError)
+    assert gpu.lost is None
+
+
+@pytest.mark.parametrize("text", ["CUDA failure 1: invalid argument", "CUBLAS failure 14", "x"])
+def test_whatever_an_error_says_a_device_that_refuses_everything_is_lost(text: str) -> None:
+    """What is seen first of a lost device may be a consequence."""
     library = FakeLibrary()
-    # Whatever else is wrong: the error says what it is.
     library.fails = {"allocate": 700}
     gpu = device(library=library)
-    assert isinstance(gpu.failed(RuntimeError(f"CUDA failure {code}: …")), ModelFailedError)
-    assert isinstance(gpu.failed(CudaError(code, "cudaErrorOther", "cudaMalloc")), ModelFailedError)
-    assert isinstance(
-        gpu.failed(RuntimeError(f"{NODE}CUDA error cudaErrorMemoryAllocation:out of memory")),
-        ModelFailedError,
-    )
-    assert gpu.lost is None
+    assert isinstance(gpu.failed(RuntimeError(text)), DeviceLostError)
+    assert gpu.lost == f"GPU 0 is lost: {text}"
+
+
+def test_the_reason_leaves_out_where_in_onnxruntime_it_was() -> None:
+    gpu = device(1)
+    gpu.failed(RuntimeError("CUDA failure 700: illegal ; GPU=0 ; hostname=h ; file=/onnx.cc"))
+    assert gpu.lost == "GPU 1 is lost: CUDA failure 700: illegal"
 
 
 @pytest.mark.parametrize(
     ("fails", "lost"),
-    [({"allocate": 700}, True), ({"use": 999}, True), ({"allocate": 2}, False), ({}, False)],
+    [
+        ({"allocate": 700}, True),
+        ({"use": 999}, True),
+        ({"allocate": 2}, False),
+        ({}, False),
+        ({"allocate": 901}, False),
+    ],
 )
 def test_a_device_is_asked_where_an_error_does_not_say(fails: dict[str, int], lost: bool) -> None:
     library = FakeLibrary()

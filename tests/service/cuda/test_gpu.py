@@ -23,6 +23,7 @@ from tests.service.cuda.fake import (
 )
 
 REASON = "CUDA failure 901: operation failed due to a previous error during capture"
+REFUSED = BundleError("not all nodes are on CUDA")
 
 
 class Opener:
@@ -48,10 +49,8 @@ def make(
     *graphs: FakeGraph | Exception,
     on: Device | None = None,
     max_batch: int | None = 4,
-    captures: bool = True,
 ) -> Gpu:
-    opener = Opener(*graphs)
-    return Gpu(MODULE, on or device(), opener, max_batch=max_batch, captures=captures)
+    return Gpu(MODULE, on or device(), Opener(*graphs), max_batch=max_batch)
 
 
 def test_warming_captures_every_size_the_largest_first() -> None:
@@ -87,7 +86,7 @@ def test_without_a_largest_batch_runs_have_any_size() -> None:
 
 def test_without_captures_buffers_are_still_fixed() -> None:
     graph = FakeGraph()
-    gpu = make(graph, captures=False)
+    gpu = make(REFUSED, graph)
     gpu.warm()
     gpu.run(history(2))
     assert (graph.captured, graph.replayed, graph.reserved) == ({}, ["-1"], [])
@@ -133,14 +132,14 @@ def test_no_capture_goes_on_while_a_session_is_opened() -> None:
         graph.breaks = RuntimeError(REASON) if captures else None
         return graph
 
-    Gpu(MODULE, gpu, open_session, max_batch=4, captures=True).warm()
+    Gpu(MODULE, gpu, open_session, max_batch=4).warm()
     assert calls == [1, 1]
 
 
 def test_what_may_take_memory_is_no_replay() -> None:
     gpu = device()
     graph = Watched(gpu)
-    session = make(graph, on=gpu, captures=False)
+    session = make(REFUSED, graph, on=gpu)
     session.warm()
     session.run(history(1))
     assert graph.seen == [(False, 1)] * 2
@@ -165,7 +164,7 @@ def test_what_cannot_be_captured_runs_without_in_another_session(
     opener = Later(graph, second)
     del graph
     library = FakeLibrary()
-    gpu = Gpu(MODULE, device(library=library), opener, max_batch=4, captures=True)
+    gpu = Gpu(MODULE, device(library=library), opener, max_batch=4)
     gpu.warm()
     assert not gpu.captures
     assert opener.opened == [True, False]
@@ -200,7 +199,7 @@ def test_a_graph_that_onnxruntime_will_not_capture_is_opened_without(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     graph = FakeGraph()
-    gpu = make(BundleError("not all nodes are on CUDA"), graph)
+    gpu = make(REFUSED, graph)
     gpu.warm()
     gpu.run(history(1))
     assert (gpu.captures, graph.replayed) == (False, ["-1"])
@@ -216,11 +215,16 @@ def test_a_session_that_is_not_opened_leaves_nothing(error: Exception) -> None:
 
 
 def test_a_session_that_cannot_be_opened_again_is_told() -> None:
-    graph = FakeGraph()
+    graph, library = FakeGraph(), FakeLibrary()
     graph.breaks = RuntimeError(REASON)
+    gpu = make(graph, BundleError("out of memory"), on=device(library=library))
     with pytest.raises(ModelFailedError) as error:
-        make(graph, BundleError("out of memory")).warm()
+        gpu.warm()
     assert str(error.value.__cause__) == "out of memory"
+    with pytest.raises(ModelFailedError):
+        gpu.run(history(1))
+    gpu.close()
+    assert not library.held
 
 
 def test_a_run_that_fails_does_not_end_the_captures() -> None:
@@ -284,6 +288,54 @@ def test_close_gives_all_back() -> None:
     gpu.warm()
     gpu.close()
     assert not library.held
+
+
+def test_what_is_closed_neither_runs_nor_closes_again() -> None:
+    library = FakeLibrary()
+    gpu = make(FakeGraph(), on=device(library=library))
+    gpu.warm()
+    gpu.close()
+    gpu.close()
+    for use in (gpu.warm, lambda: gpu.run(history(1))):
+        with pytest.raises(ModelFailedError) as error:
+            use()
+        assert str(error.value.__cause__) == "the session is closed"
+    assert not library.held
+
+
+def test_the_thread_that_opens_and_closes_keeps_its_own_gpu() -> None:
+    library = FakeLibrary()
+    gpu = make(FakeGraph(), on=device(2, library))
+    gpu.close()
+    used = [call for call in library.calls if call[0].startswith("use")]
+    assert used == [("use", 2), ("use before", 2)] * 2
+
+
+def test_a_device_that_is_lost_before_it_is_closed(caplog: pytest.LogCaptureFixture) -> None:
+    library = FakeLibrary()
+    graph = FakeGraph()
+    gpu, session = make(graph, on=device(library=library)), weakref.ref(graph)
+    gpu.warm()
+    library.fails = {"use": 719}
+    gpu.close()
+    assert "GPU 0 is lost" in caplog.text
+    del gpu, graph
+    gc.collect()
+    # Its end would be that of the process.
+    assert session() is not None
+
+
+def test_an_error_does_not_keep_the_session() -> None:
+    graph = FakeGraph()
+    gpu, session = make(graph, max_batch=None), weakref.ref(graph)
+    gpu.stop()
+    with pytest.raises(ModelFailedError) as error:
+        gpu.run(history(1))
+    gpu.close()
+    del gpu, graph
+    gc.collect()
+    assert session() is None
+    assert str(error.value.__cause__) == "terminated"
 
 
 def test_what_is_running_is_not_taken_down() -> None:

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import gc
+import weakref
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -31,7 +34,7 @@ def module() -> FakeModule:
 
 
 def test_options(library: FakeLibrary, module: FakeModule) -> None:
-    session = Gpus(module).open(Path("g"), 4, captures=True)
+    session = Gpus(module).open(Path("g"), 4)
     assert library.calls[0] == ("preload", 13)
     assert module.cuda(-1) == {
         "arena_extend_strategy": "kSameAsRequested",
@@ -51,7 +54,7 @@ def test_every_gpu_has_a_session(
     library: FakeLibrary, module: FakeModule, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gpus, "gpu_count", lambda: 3)
-    session = Gpus(module).open(Path("g"), 4, captures=True)
+    session = Gpus(module).open(Path("g"), 4)
     assert [module.cuda(number)["device_id"] for number in range(-3, 0)] == ["0", "1", "2"]
     assert [module.cuda(number)["user_compute_stream"] for number in range(-3, 0)] == list("123")
     feeds = history(2)
@@ -60,11 +63,8 @@ def test_every_gpu_has_a_session(
         np.testing.assert_array_equal(session.run(feeds, worker)["forecast"], expected(feeds))
 
 
-@pytest.mark.parametrize(("max_batch", "captures"), [(None, True), (4, False)])
-def test_not_everything_is_captured(
-    library: FakeLibrary, module: FakeModule, max_batch: int | None, captures: bool
-) -> None:
-    session = Gpus(module).open(Path("g"), max_batch, captures=captures)
+def test_runs_of_any_size_are_not_captured(library: FakeLibrary, module: FakeModule) -> None:
+    session = Gpus(module).open(Path("g"), None)
     assert module.cuda(-1)["enable_cuda_graph"] == "0"
     assert not session.captures
 
@@ -80,7 +80,7 @@ def test_gpus_that_do_not_work_are_left_out(
     found = Gpus(module)
     assert [device.number for device in found.devices] == [0, 2]
     assert "could not use GPU 1: CUDA failure 46" in caplog.text
-    found.open(Path("g"), 4, captures=True)
+    found.open(Path("g"), 4)
     assert [module.cuda(number)["device_id"] for number in (-2, -1)] == ["0", "2"]
 
 
@@ -110,6 +110,10 @@ def test_without_any(
         assert "could not use GPU 0: CUDA failure 35" in caplog.text
     if how == "library":
         assert "a library of CUDA is missing: libcublas.so.13" in caplog.text
+    if how == "none":
+        # No library is looked for that nobody would miss.
+        assert caplog.messages == ["NVIDIA's driver is missing, or finds no GPU"]
+        assert library.calls == []
 
 
 def test_arithmetic_on_shapes_on_the_cpu_is_named(
@@ -118,7 +122,7 @@ def test_arithmetic_on_shapes_on_the_cpu_is_named(
     nodes = [SimpleNamespace(name=f"node_{name}", op_type=name) for name in ("Shape", "Gather")]
     module.nodes = [SimpleNamespace(ep_name=CPU, get_nodes=lambda: nodes)]
     with caplog.at_level("INFO", "service.cuda.gpus"):
-        Gpus(module).open(Path("g"), None, captures=False)
+        Gpus(module).open(Path("g"), None)
     assert caplog.messages == [
         "g: arithmetic on shapes stays on the CPU: node_Shape (Shape), node_Gather (Gather)"
     ]
@@ -130,7 +134,7 @@ def test_a_graph_that_would_run_on_the_cpu_in_part_is_refused(
     node = SimpleNamespace(name="spectrum", op_type="DFT")
     module.nodes = [SimpleNamespace(ep_name=CPU, get_nodes=lambda: [node])]
     with pytest.raises(BundleError, match=r"1 of its nodes on the CPU: spectrum \(DFT\)"):
-        Gpus(module).open(Path("g"), None, captures=False)
+        Gpus(module).open(Path("g"), None)
     assert not library.held
 
 
@@ -138,7 +142,7 @@ def test_sessions_never_mix_devices(library: FakeLibrary, module: FakeModule) ->
     found = Gpus(module)
     module.works = (CPU,)
     with pytest.raises(StartError, match="could not load its CUDA provider"):
-        found.open(Path("h"), None, captures=False)
+        found.open(Path("h"), None)
     assert not library.held
 
 
@@ -151,7 +155,7 @@ def test_what_one_gpu_refuses_is_closed_on_the_others(
     assert found.lost == {}
     module.broken = {1: text}
     with pytest.raises(BundleError, match=f"g: .*{text}") as error:
-        found.open(Path("g"), None, captures=False)
+        found.open(Path("g"), None)
     assert not library.held
     is_lost = isinstance(found.devices[1].failed(ValueError()), DeviceLostError)
     assert is_lost == ("700" in text)
@@ -159,11 +163,45 @@ def test_what_one_gpu_refuses_is_closed_on_the_others(
     assert ("GPU 1 is lost" in str(error.value)) == is_lost
 
 
+def test_whatever_ends_the_opening_the_other_gpus_are_closed(
+    library: FakeLibrary, module: FakeModule, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpus, "gpu_count", lambda: 2)
+    found = Gpus(module)
+    recorded: Iterator[list[str]] = iter([[]])
+    monkeypatch.setattr(gpus, "strays", lambda *_: next(recorded))
+    # As what nobody expected does, here the end of an iterator.
+    with pytest.raises(StopIteration):
+        found.open(Path("g"), None)
+    assert not library.held
+
+
+def test_a_graph_that_is_refused_is_gone_before_its_stream(
+    library: FakeLibrary, module: FakeModule, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[weakref.ref[object]] = []
+
+    def found(session: object, provider: str) -> list[str]:
+        opened.append(weakref.ref(session))
+        return ["node_x (X)"]
+
+    def close_stream(stream: int) -> None:
+        gc.collect()
+        assert opened[0]() is None
+        del library.held[stream]
+
+    monkeypatch.setattr(gpus, "strays", found)
+    library.close_stream = close_stream  # type: ignore[method-assign]
+    with pytest.raises(BundleError, match="node_x"):
+        Gpus(module).open(Path("g"), None)
+    assert (len(opened), library.held) == (1, {})
+
+
 def test_a_gpu_without_a_stream(library: FakeLibrary, module: FakeModule) -> None:
     found = Gpus(module)
     library.fails = {"open_stream": 2}
     with pytest.raises(BundleError, match=r"g: CUDA error cudaErrorMemoryAllocation \(2\)"):
-        found.open(Path("g"), None, captures=False)
+        found.open(Path("g"), None)
 
 
 def test_the_graph_that_tries_a_gpu_is_one() -> None:

@@ -28,6 +28,7 @@ class Runtime(SimpleNamespace):
         super().__init__(calls=[], code=0, name=ctypes.create_string_buffer(b"cudaErrorWhatever"))
         made, address = POINTER(c_void_p), c_void_p
         for name, types in {
+            "cudaGetDevice": (POINTER(c_int),),
             "cudaSetDevice": (c_int,),
             "cudaThreadExchangeStreamCaptureMode": (POINTER(c_int),),
             "cudaStreamCreateWithFlags": (made, c_uint),
@@ -41,6 +42,7 @@ class Runtime(SimpleNamespace):
         }.items():
             setattr(self, name, CFUNCTYPE(c_int, *types)(self._answer(name)))
             getattr(self, name).__name__ = name
+        self.cudaGetLastError = CFUNCTYPE(c_int)(self._last)
         self.cudaGetErrorName = CFUNCTYPE(c_void_p, c_int)(self._name)
 
     def _answer(self, name: str) -> Any:
@@ -49,9 +51,15 @@ class Runtime(SimpleNamespace):
             self.calls.append((name, *given))
             if isinstance(arguments[0], POINTER(c_void_p)):
                 arguments[0][0] = MADE
+            if name == "cudaGetDevice":
+                arguments[0][0] = 5
             return int(self.code)
 
         return answer
+
+    def _last(self) -> int:
+        self.calls.append(("cudaGetLastError",))
+        return int(self.code)
 
     def _name(self, code: int) -> int:
         assert code == self.code
@@ -97,11 +105,27 @@ def test_calls(
     ) as e:
         getattr(library, method)(*arguments)
     assert e.value.code == 700
+    # Where CUDA keeps it for the next who asks, it is gone.
+    assert runtime.calls[2:] == [("cudaGetLastError",)]
 
 
 def test_a_thread_that_uses_a_device_breaks_no_capture(runtime: Runtime) -> None:
     Library("13").use(3)
-    assert runtime.calls == [("cudaSetDevice", 3), ("cudaThreadExchangeStreamCaptureMode", 2)]
+    assert runtime.calls == [("cudaSetDevice", 3), ("cudaThreadExchangeStreamCaptureMode", 1)]
+
+
+def test_a_thread_uses_again_what_it_used_before(runtime: Runtime) -> None:
+    library = Library("13")
+
+    def fail() -> None:
+        with library.using(3):
+            assert runtime.calls[-2] == ("cudaSetDevice", 3)
+            raise LookupError
+
+    with pytest.raises(LookupError):
+        fail()
+    assert runtime.calls[0] == ("cudaGetDevice", 0)
+    assert runtime.calls[-2] == ("cudaSetDevice", 5)
 
 
 def test_a_runtime_without_modes_of_capture(runtime: Runtime) -> None:

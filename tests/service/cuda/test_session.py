@@ -18,7 +18,6 @@ def make(*graphs: FakeGraph, library: FakeLibrary | None = None) -> CudaSession:
             device(number, library),
             lambda number, stream, *, captures: graphs[number],
             max_batch=4,
-            captures=True,
         )
         for number in range(len(graphs))
     ]

@@ -39,8 +39,8 @@ def test_cuda_when_it_works(fake: FakeModule, device: str) -> None:
     assert fake.calls == ["no telemetry"]
 
 
-def test_cuda_graphs_can_be_left_out(fake: FakeModule) -> None:
-    session = Runtime("cuda").open(Path("g"), max_batch=4, cuda_graphs=False)
+def test_batches_of_any_size_go_without_cuda_graphs(fake: FakeModule) -> None:
+    session = Runtime("cuda").open(Path("g"))
     session.warm(0)
     feeds = history(3)
     np.testing.assert_array_equal(session.run(feeds)["forecast"], expected(feeds))
