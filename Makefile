@@ -47,15 +47,16 @@ bench-door: $(TEST)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt msgspec
 	$(BIN)/python -m bench.door
 
-# On a machine with an NVIDIA GPU: checks and measures the demo's models, writes docs/gpu.md.
-gpu-check: gpu-subjects
+# On a machine with an NVIDIA GPU: checks and measures the demo's models, writes docs/gpu.md. What
+# it takes may come from another machine.
+gpu-check: $(if $(wildcard $(DEMO)/gpu),$(TEST),gpu-subjects)
 	$(BIN)/python -m bench.gpu $(DEMO)/gpu
 
-# What `gpu-check` needs, which another machine may make: it takes no GPU.
+# What `gpu-check` takes, made anew; without a GPU.
 gpu-subjects: $(TEST) demo
 	$(BIN)/python -m bench.gpu.prepare $(DEMO)/gpu
 
-# Without a GPU, on a stand-in for CUDA's libraries; about twenty minutes.
+# Without a GPU, on a stand-in for CUDA's libraries; about a quarter of an hour.
 gpu-graphs: $(TEST)
 	$(BIN)/python -m bench.gpu.graphs
 

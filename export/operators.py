@@ -52,7 +52,6 @@ _CUDA: Mapping[str, Types] = {
     "Relu": _OR_HALF,
     "Reshape": _OR_HALF,
     "ScatterElements": _FLOAT32,
-    "Shape": _FLOAT32,
     "Slice": _OR_INDEX,
     "Softmax": _OR_HALF,
     "Sqrt": _FLOAT32,
@@ -112,11 +111,13 @@ def _is_inner_mean(
     """Whether a node takes the mean over axes that are neither the first nor the last ones."""
     if node.op_type != "ReduceMean":
         return False
-    rank = len(types[node.input[0]].shape.dim)
-    axes = constants.get(node.input[1]) if len(node.input) > 1 else None
-    if axes is None:
-        # Without axes it is over all; computed ones are not known before it runs.
-        return len(node.input) > 1
+    if len(node.input) < 2:
+        return False
+    kind, axes = types.get(node.input[0]), constants.get(node.input[1])
+    if axes is None or kind is None or not kind.shape.dim:
+        # Nobody knows before it runs.
+        return True
+    rank = len(kind.shape.dim)
     over = sorted(int(axis) % rank for axis in numpy_helper.to_array(axes))
     count = len(over)
     return over not in ([*range(count)], [*range(rank - count, rank)])

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 
-from bench.gpu.prepare import PRECISIONS, prepare
+from bench.gpu.prepare import prepare
+from bundle.manifest import Precision
 from export.write import export_checkpoint
 from tests.checkpoints import CONFIGS, checkpoint_of
 
@@ -60,6 +62,6 @@ def gpu_folder(
     """What `bench.gpu.prepare` makes of the checkpoints; of PatchTST in every precision."""
     folder = tmp_path_factory.mktemp("gpu")
     for name, checkpoint in checkpoints.items():
-        precisions = PRECISIONS if name == "patchtst" else PRECISIONS[:1]
+        precisions = get_args(Precision) if name == "patchtst" else ("float32",)
         prepare(checkpoint, data, folder, precisions)
     return folder

@@ -1,8 +1,9 @@
 """The first hour on a GPU: `python -m bench.gpu`, of what `bench.gpu.prepare` has made.
 
 Checks every bundle on every GPU, then a server whose models come and go under traffic; then
-measures sessions and servers, and writes its part of docs/gpu.md. Needs no torch. Exit status 1 if
-anything is wrong, 2 without a GPU.
+measures sessions and servers. Writes its part of docs/gpu.md after each of these, and goes on
+whatever fails, without the bundles that did. Needs no torch. Exit status 1 if anything is wrong, 2
+without a GPU.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from bench.gpu.check import check, feeds, graph_of, windows_for
+from bench.gpu.faults import FaultError, noting
 from bench.gpu.report import CPU, PAGE, PLAIN, REPLAY, Report, render
 from bench.gpu.subjects import Subject, subjects
 from bench.gpu.traffic import come_and_go, mps, rate
@@ -28,29 +31,35 @@ _BATCHES = tuple(2**power for power in range(11))
 # With more windows it takes long, and says nothing new.
 _CPU_BATCHES = _BATCHES[:6]
 _WORKERS = (1, 2, 4)
-_CONNECTIONS = 64
 
 
 def measure(
     subject: Subject, gpu: Runtime, cpu: Runtime, batches: Sequence[int], seconds: float
 ) -> dict[int, dict[str, float]]:
-    """Median seconds of a run, by batch and contender."""
+    """Median seconds of a run, by batch and contender.
+
+    Raises:
+        FaultError: not every size of batch can be captured.
+    """
     graph = graph_of(subject)
-    sessions: dict[str, Session] = {
-        REPLAY: gpu.open(graph, max_batch=max(batches)),
-        PLAIN: gpu.open(graph),
-    }
-    if subject.manifest.precision == "float32":
-        sessions[CPU] = cpu.open(graph)
-    try:
+    with ExitStack() as stack:
+        sessions: dict[str, Session] = {}
+
+        def open_session(name: str, runtime: Runtime, max_batch: int | None = None) -> None:
+            sessions[name] = runtime.open(graph, max_batch=max_batch)
+            stack.callback(sessions[name].close)
+
+        open_session(REPLAY, gpu, max(batches))
         sessions[REPLAY].warm(0)
+        if not getattr(sessions[REPLAY], "captures", False):
+            raise FaultError(f"not every batch up to {max(batches)} can be captured")
+        open_session(PLAIN, gpu)
+        if subject.manifest.precision == "float32":
+            open_session(CPU, cpu)
         return {
             batch: interleaved_medians(_calls(sessions, subject, batch), seconds)
             for batch in batches
         }
-    finally:
-        for session in sessions.values():
-            session.close()
 
 
 def _calls(sessions: dict[str, Session], subject: Subject, batch: int) -> dict[str, Call]:
@@ -67,47 +76,56 @@ def _serve(report: Report, subject: Subject, workers: Sequence[int], seconds: fl
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for count in workers:
-            forms[_form(count)] = rate(subject, folder, seconds, workers=count)
+            with noting(report.faults, f"{subject.name}, {_form(count)}"):
+                forms[_form(count)] = rate(subject, folder, seconds, workers=count)
         with mps(folder) as shared:
             if shared is None:
                 report.skipped = ["MPS, which does not start here"]
                 return
             for count in workers[1:]:
                 form = f"{_form(count)}, MPS"
-                forms[form] = rate(subject, folder, seconds, environment=shared, workers=count)
+                with noting(report.faults, f"{subject.name}, {form}"):
+                    forms[form] = rate(subject, folder, seconds, environment=shared, workers=count)
 
 
 def _form(workers: int) -> str:
     return "one process" if workers == 1 else f"{workers} processes"
 
 
-def examine(given: argparse.Namespace) -> Report:
-    """Check and measure everything.
+def examine(
+    report: Report, found: Sequence[Subject], gpu: Runtime, *, quick: bool, seconds: float
+) -> Iterator[str]:
+    """Check and measure everything; says what it has come to, at each of which the report grows.
 
-    Raises:
-        StartError: CUDA does not work here.
-        BundleError: there is nothing to check it with.
+    Args:
+        report: Takes what is found.
+        found: The bundles.
+        gpu: Where they run.
+        quick: Whether to leave most sizes of batch out.
+        seconds: To measure a batch for; a server, twice as long.
     """
-    gpu, cpu = Runtime("cuda"), Runtime("cpu")
-    report = Report(gpus=gpu.workers(1))
-    found = subjects(given.folder)
+    sound = []
     for subject in found:
         report.findings.append(check(subject, gpu))
-        faults = "; ".join(report.findings[-1].faults)
-        print(f"{subject.name}: {faults or 'passed'}", flush=True)
-    with tempfile.TemporaryDirectory() as name:
-        report.answers = come_and_go(found, Path(name))
-        print(f"models come and go: {report.answers}", flush=True)
-    batches = _BATCHES[:2] if given.quick else _BATCHES
-    seconds = 0.1 if given.quick else 3.0
-    for subject in found:
-        report.seconds[subject.name] = measure(subject, gpu, cpu, batches, seconds)
-        print(f"{subject.name}: measured", flush=True)
-    for subject in found:
+        faults = report.findings[-1].faults
+        sound += [] if faults else [subject]
+        yield f"{subject.name}: {'; '.join(faults) or 'passed'}"
+    with noting(report.faults, "models come and go"), tempfile.TemporaryDirectory() as name:
+        if not sound:
+            raise FaultError("no bundle is left to serve")
+        report.answers = come_and_go(sound, Path(name))
+    yield f"models come and go: {report.answers}"
+    cpu = Runtime("cpu")
+    batches = _BATCHES[:2] if quick else _BATCHES
+    for subject in sound:
+        with noting(report.faults, f"{subject.name}, timed"):
+            report.seconds[subject.name] = measure(subject, gpu, cpu, batches, seconds)
+        yield f"{subject.name}: timed"
+    for subject in sound:
         if subject.manifest.precision == "float32":
-            _serve(report, subject, _WORKERS[:2] if given.quick else _WORKERS, 2 * seconds)
-            print(f"{subject.name}: served", flush=True)
-    return report
+            with noting(report.faults, f"{subject.name}, served"):
+                _serve(report, subject, _WORKERS[:2] if quick else _WORKERS, 2 * seconds)
+            yield f"{subject.name}: served"
 
 
 def main() -> None:
@@ -115,16 +133,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.gpu", description=__doc__)
     parser.add_argument("folder", nargs="?", type=Path, default=Path(".demo/gpu"))
     parser.add_argument("--page", type=Path, default=PAGE, help="gets the part")
-    parser.add_argument("--quick", action="store_true", help="measure for a moment only")
+    parser.add_argument("--seconds", type=float, default=3.0, help="to measure a batch for")
+    parser.add_argument("--quick", action="store_true", help="measure two sizes of batch only")
     given = parser.parse_args()
     try:
-        report = examine(given)
+        gpu = Runtime("cuda")
+        found = subjects(given.folder)
     except (StartError, BundleError) as error:
         print(f"gpu-check: {error}", file=sys.stderr)
         raise SystemExit(2) from None
-    text = render(report, _CONNECTIONS)
-    print(text)
-    write_part("checked", text, given.page)
+    report = Report(gpus=gpu.workers(1))
+    for said in examine(report, found, gpu, quick=given.quick, seconds=given.seconds):
+        print(said, flush=True)
+        write_part("checked", render(report), given.page)
+    print(render(report))
     raise SystemExit(not report.passed)
 
 

@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import get_args
 
 import onnx
 import torch
@@ -21,7 +22,7 @@ from bench.page import machine, table, write_part
 from bench.sizes import SIZES, Size
 from bench.stand_in.graphs import LARGEST
 from bench.stand_in.log import forbidden, read
-from bench.stand_in.machine import Machine, build
+from bench.stand_in.machine import Machine, UnavailableError, build
 from bench.variants import VARIANTS
 from bundle import layout
 from bundle.manifest import Precision, Scaler
@@ -34,7 +35,7 @@ from export.serving_form import GraphKind, ServingForm
 from export.verification import verify
 from export.window_set import WindowSet
 
-PRECISIONS: tuple[Precision, ...] = ("float32", "float16", "bfloat16")
+PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 KINDS: dict[GraphKind, str] = {
     "forecast": layout.FORECAST_GRAPH,
     "explain": layout.EXPLAIN_GRAPH,
@@ -63,6 +64,7 @@ class Finding:
     Attributes:
         size: The model.
         precision: Of its products.
+        operators: That its graphs are made of.
         captured: By kind of graph, whether every size of batch replays.
         error: Largest of a forecast of the optimised graphs.
         faults: What is wrong.
@@ -70,6 +72,7 @@ class Finding:
 
     size: Size
     precision: Precision
+    operators: set[str] = field(default_factory=set)
     captured: dict[str, bool] = field(default_factory=dict)
     error: float = 0.0
     faults: list[str] = field(default_factory=list)
@@ -98,6 +101,7 @@ def write_graphs(size: Size, precision: Precision, folder: Path) -> list[Path]:
 
 def _check(machine: Machine, found: Finding, folder: Path, graphs: Sequence[Path]) -> Finding:
     log = folder / "log"
+    found.operators = {node.op_type for graph in graphs for node in onnx.load(graph).graph.node}
     for line in machine.run("bench.stand_in.graphs", *graphs, log=log).splitlines():
         said = json.loads(line)
         kind = Path(said["graph"]).stem
@@ -154,7 +158,10 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="two models in float32")
     quick = parser.parse_args().quick
     torch.set_num_threads(1)
-    stand_in = build()
+    try:
+        stand_in = build()
+    except UnavailableError as error:
+        raise SystemExit(f"gpu-graphs: {error}") from None
     findings: list[Finding] = []
     for size in VARIANTS[::8] if quick else (*SIZES, *VARIANTS):
         print(size.name, flush=True)

@@ -14,7 +14,7 @@ from bench.gpu.graphs import write_graphs
 from bench.gpu.report import PAGE
 from bench.page import machine, table, write_part
 from bench.sizes import SIZES, Size
-from bench.stand_in.machine import build
+from bench.stand_in.machine import Machine, UnavailableError, build
 
 _BATCHES = (1, 8, 32, 128)
 _REPLAY_US = 1000
@@ -30,10 +30,10 @@ and taking the outputs. The stand-in copies by itself, which a GPU does while th
 {rows}"""
 
 
-def overhead(size: Size, folder: Path) -> dict[int, float]:
+def overhead(stand_in: Machine, size: Size, folder: Path) -> dict[int, float]:
     """Microseconds by batch, beyond the replay's."""
     forecast, _ = write_graphs(size, "float32", folder)
-    said = build().run("bench.stand_in.replays", forecast, *_BATCHES, graph_us=_REPLAY_US)
+    said = stand_in.run("bench.stand_in.replays", forecast, *_BATCHES, graph_us=_REPLAY_US)
     return {int(batch): took - _REPLAY_US for batch, took in json.loads(said).items()}
 
 
@@ -42,10 +42,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.gpu.overhead", description=__doc__)
     parser.add_argument("--print", action="store_true", dest="only_print")
     only_print = parser.parse_args().only_print
+    try:
+        stand_in = build()
+    except UnavailableError as error:
+        raise SystemExit(f"gpu-overhead: {error}") from None
     rows = []
     with tempfile.TemporaryDirectory() as name:
         for size in (SIZES[0], SIZES[4]):
-            found = overhead(size, Path(name) / str(len(rows)))
+            found = overhead(stand_in, size, Path(name) / str(len(rows)))
             rows.append((size.name, *(f"{found[batch]:.0f}" for batch in _BATCHES)))
     text = _TEXT.format(
         replay=_REPLAY_US,

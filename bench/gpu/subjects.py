@@ -20,11 +20,12 @@ from bundle.errors import BundleError
 from bundle.manifest import Manifest
 from export.comparison import Reference
 from export.window_set import WindowSet
+from service.tensors import FUTURE_CALENDAR, HISTORY, HISTORY_CALENDAR
 
 Arrays = dict[str, NDArray[np.generic]]
 
 NATURAL = "natural"
-_INPUTS = ("history", "history_calendar", "future_calendar")
+INPUTS = (HISTORY, HISTORY_CALENDAR, FUTURE_CALENDAR)
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ def save(folder: Path, name: str, cases: Mapping[str, Case]) -> None:
     """Write the cases of a model."""
     arrays: Arrays = {}
     for kind, case in cases.items():
-        for key, part in zip(_INPUTS, case.windows.inputs, strict=True):
+        for key, part in zip(INPUTS, case.windows.inputs, strict=True):
             if part is not None:
                 arrays[f"{kind}/{key}"] = part
         for word, reference in (("exact", case.exact), ("rounded", case.rounded)):
@@ -113,7 +114,7 @@ def _read(folder: Path, bundle: Path) -> Subject:
 
 
 def _case(kind: str, arrays: Arrays) -> Case:
-    inputs = (arrays.get(f"{kind}/{key}") for key in _INPUTS)
+    inputs = (arrays.get(f"{kind}/{key}") for key in INPUTS)
     windows = WindowSet(kind, *inputs)  # type: ignore[arg-type]
     rounded = dict(_outputs(f"{kind}/rounded/", arrays))
     return Case(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.gpu.check import windows_for
+from bench.gpu.faults import FaultError
 from bench.gpu.subjects import Subject
 from bench.serving.client import Client, request
 from bench.serving.contenders import ROOT
@@ -23,9 +25,12 @@ from bench.serving.process import running
 # What a server is started with; tests put the stand-in's in its place.
 SERVER: tuple[str, ...] = (sys.executable, "-m", "foretell")
 _KEY = "gpu-check"
-_CONNECTIONS = 16
+# As `service.cuda.gpu` says in the log.
+_UNCAPTURED = "runs go without"
+_TAIL = 1000
+CONNECTIONS = 16
 # A single process would be what is measured.
-_CLIENTS = 4
+CLIENTS = 4
 _START = "2024-01-01T00:00:00"
 
 
@@ -36,7 +41,12 @@ def server(
     environment: Mapping[str, str] | None = None,
     **settings: object,
 ) -> Iterator[int]:
-    """A server of a repository on the GPUs; its port."""
+    """A server of a repository on the GPUs; its port.
+
+    Raises:
+        FaultError: it did not start, something failed within, or its log says that not every batch
+            is captured; the message has the end of the log.
+    """
     port = free_port()
     own = {"device": "cuda", "models": repository, "port": port, "admin_keys": _KEY, **settings}
     environment = {
@@ -44,8 +54,15 @@ def server(
         **{f"FORETELL_{name.upper()}": str(value) for name, value in own.items()},
     }
     ready = f"http://127.0.0.1:{port}/readyz"
-    with running([*SERVER, "serve"], ready, log, environment, ROOT):
-        yield port
+    try:
+        with running([*SERVER, "serve"], ready, log, environment, ROOT):
+            yield port
+    except Exception as error:
+        end = log.read_text(errors="replace")[-_TAIL:]
+        raise FaultError(f"{error or type(error).__name__}; the server's log ends: {end}") from None
+    for line in log.read_text(errors="replace").splitlines():
+        if _UNCAPTURED in line:
+            raise FaultError(line)
 
 
 def body_of(subject: Subject) -> bytes:
@@ -73,7 +90,7 @@ async def _change(
     client: Client, port: int, others: Sequence[Subject], repository: Path
 ) -> dict[str, int]:
     busy = True
-    sending = asyncio.create_task(client.keep_busy(_CONNECTIONS, lambda: busy))
+    sending = asyncio.create_task(client.keep_busy(CONNECTIONS, lambda: busy))
     try:
         for _ in range(2):
             for other in others:
@@ -95,7 +112,13 @@ def rate(
     environment: Mapping[str, str] | None = None,
     **settings: object,
 ) -> dict[str, Any]:
-    """Requests a second of one window each, and their latency in milliseconds."""
+    """Requests a second of one window each, and their latency in milliseconds.
+
+    Percentiles are those of the slowest of several clients.
+
+    Raises:
+        FaultError: see `server`.
+    """
     repository = folder / "models"
     _place(subject, repository)
     body = folder / "body"
@@ -103,10 +126,14 @@ def rate(
     with server(repository, folder / "log", environment, **settings) as port:
         command = [sys.executable, "-m", "bench.gpu.load", str(port), str(body), str(seconds)]
         clients = [
-            subprocess.Popen([*command, str(_CONNECTIONS)], cwd=ROOT, stdout=subprocess.PIPE)
-            for _ in range(_CLIENTS)
+            subprocess.Popen([*command, str(CONNECTIONS)], cwd=ROOT, stdout=subprocess.PIPE)
+            for _ in range(CLIENTS)
         ]
-        said = [json.loads(one.communicate(timeout=seconds + 120)[0]) for one in clients]
+        try:
+            said = [json.loads(one.communicate(timeout=seconds + 120)[0]) for one in clients]
+        finally:
+            for one in clients:
+                one.kill()
         metrics = _get(f"http://127.0.0.1:{port}/metrics")
     windows, batches = (
         sum(
@@ -132,17 +159,15 @@ def mps(folder: Path) -> Iterator[dict[str, str] | None]:
     if control is None:
         yield None
         return
-    environment = {
-        "CUDA_MPS_PIPE_DIRECTORY": str(folder / "mps"),
-        "CUDA_MPS_LOG_DIRECTORY": str(folder / "mps"),
-    }
+    own = {f"CUDA_MPS_{name}_DIRECTORY": str(folder / "mps") for name in ("PIPE", "LOG")}
+    environment = {**os.environ, **own}
     (folder / "mps").mkdir()
     began = subprocess.run([control, "-d"], env=environment, check=False, timeout=60)
     if began.returncode:
         yield None
         return
     try:
-        yield environment
+        yield own
     finally:
         subprocess.run(
             [control], input="quit\n", env=environment, text=True, check=False, timeout=60

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _LINE = re.compile(
-    r"(?P<seconds>\S+) pid (?P<process>\d+) thread (?P<thread>\S+) device (?P<device>\d+) "
-    r"(?P<call>.+) (?P<about>\S+) (?P<number>-?\d+)"
+    r"\S+ pid \d+ thread \S+ device (?P<device>\d+) (?P<call>.+) (?P<about>\S+) -?\d+"
 )
 
 
@@ -17,20 +16,14 @@ class Call:
     """One call.
 
     Attributes:
-        seconds: When, on a clock of the machine.
-        thread: Of whom.
-        device: Which the thread used.
+        device: Which its thread used.
         name: What it was.
         about: Which stream, graph or piece of memory it was about.
-        number: Bytes, launches or an error's code.
     """
 
-    seconds: float
-    thread: str
     device: int
     name: str
     about: str
-    number: int
 
 
 def read(log: Path) -> list[Call]:
@@ -40,16 +33,7 @@ def read(log: Path) -> list[Call]:
         found = _LINE.fullmatch(line)
         if found is None:
             raise ValueError(f"{log}: {line!r} is no call")
-        calls.append(
-            Call(
-                float(found["seconds"]),
-                found["thread"],
-                int(found["device"]),
-                found["call"],
-                found["about"],
-                int(found["number"]),
-            )
-        )
+        calls.append(Call(int(found["device"]), found["call"], found["about"]))
     return calls
 
 

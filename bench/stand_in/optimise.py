@@ -23,7 +23,7 @@ def main() -> None:
     devices = Gpus(onnxruntime)
     for source, target in zip(places[::2], places[1::2], strict=True):
         gpus.session_options = partial(_keeping, target)
-        devices.open(Path(source), None, captures=False).close()
+        devices.open(Path(source), None).close()
 
 
 def _keeping(target: str, module: object) -> SimpleNamespace:

@@ -43,7 +43,7 @@ def test_knows_an_operator_by_its_type():
 
 
 def test_no_arithmetic_of_shapes():
-    with pytest.raises(ExportError, match=r"on cuda: Concat of INT64$"):
+    with pytest.raises(ExportError, match=r"on cuda: Concat of INT64, Shape of FLOAT$"):
         check_operators(
             model("s = Shape (x) t = Concat <axis=0> (s) r = Reshape (x, t) y = Add (r, w)")
         )
@@ -88,6 +88,17 @@ def test_axes_that_are_computed_are_not_trusted():
         f"""<ir_version: 10, opset_import: ["" : {OPSET}]>
         graph (float[batch, 4] x, int64[1] axes) => (float[a, b] y) {{
             y = ReduceMean <keepdims=1> (x, axes)
+        }}"""
+    )
+    with pytest.raises(ExportError, match="ReduceMean over an inner axis"):
+        check_operators(parsed)
+
+
+def test_means_over_what_nobody_knows_are_not_trusted():
+    parsed = onnx.parser.parse_model(
+        f"""<ir_version: 10, opset_import: ["" : {OPSET}, "x" : 1]>
+        graph (float[batch, 4] x) => (float[a] y) <int64[1] axes = {{1}}> {{
+            a = x.Other (x) y = ReduceMean <keepdims=0> (a, axes)
         }}"""
     )
     with pytest.raises(ExportError, match="ReduceMean over an inner axis"):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,18 +13,33 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from bench.gpu.graphs import check
+from bench.gpu.graphs import Finding, check
 from bench.sizes import Size
 from bench.stand_in.machine import Machine
 from bench.variants import AUTOFORMERS, PATCHTSTS, TRANSFORMERS, VARIANTS
+from export.operators import KERNELS
+from models.architectures import ARCHITECTURES
+
+
+@pytest.fixture(scope="module")
+def look(stand_in: Machine) -> Callable[[Size], Finding]:
+    """Looks once at the graphs of a model in float32."""
+    return cache(lambda size: check(stand_in, size, ["float32"])[0])
 
 
 @pytest.mark.parametrize("size", VARIANTS, ids=lambda size: size.name)
-def test_a_graph_is_captured_and_its_optimised_form_is_right(stand_in: Machine, size: Size) -> None:
-    (found,) = check(stand_in, size, ["float32"])
+def test_a_graph_is_captured_and_its_optimised_form_is_right(
+    look: Callable[[Size], Finding], size: Size
+) -> None:
+    found = look(size)
     assert found.faults == []
     assert found.captured == {"forecast": True, "explain": True}
     assert 0 < found.error < 1e-5
+
+
+def test_every_architecture_and_operator_is_looked_at(look: Callable[[Size], Finding]) -> None:
+    assert {type(size.config) for size in VARIANTS} == set(ARCHITECTURES.values())
+    assert set().union(*(look(size).operators for size in VARIANTS)) == set(KERNELS["cuda"])
 
 
 @pytest.mark.parametrize("precision", ["float16", "bfloat16"])

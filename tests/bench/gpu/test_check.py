@@ -5,7 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
+from threading import get_ident
 
 import numpy as np
 import pytest
@@ -44,19 +46,26 @@ class Wrong:
         return self._workers
 
     def open(self, graph: Path, **options: int | None) -> Session:
-        session = self._runtime.open(graph, **options)  # type: ignore[arg-type]
+        session = self._runtime.open(graph, **options)
         change = self._changes.get(self._opened)
         self._opened += 1
-        run = session.run
+        run, warm = session.run, session.warm
+        threads: dict[int, int] = {}
+
+        def warmed(worker: int) -> None:
+            threads[worker] = get_ident()
+            warm(worker)
 
         def changed(feeds: Arrays, worker: int = 0) -> Arrays:
+            # As CUDA graphs are of the thread that captured them.
+            assert threads.get(worker) in (None, get_ident())
             outputs = run(feeds, worker)
             # The last of several.
             if change is not None and worker == self._workers - 1:
                 change(outputs)
             return outputs
 
-        session.run = changed  # type: ignore[method-assign]
+        session.run, session.warm = changed, warmed  # type: ignore[method-assign]
         self.sessions.append(session)
         return session
 
@@ -79,7 +88,8 @@ def models(gpu_folder: Path) -> dict[str, Subject]:
 @pytest.mark.parametrize("name", ["autoformer", "patchtst", "transformer"])
 def test_a_sound_bundle_passes(models: dict[str, Subject], runtime: Runtime, name: str) -> None:
     found = check(models[name], runtime)
-    assert (found.name, found.precision, found.faults) == (name, "float32", [])
+    assert (found.name, found.faults) == (name, [])
+    assert found.replay_error is not None
     assert 0 <= found.replay_error < 1e-6
     said = [one.name for one in found.checks]
     assert "forecast.onnx, batch 3, natural windows" in said
@@ -144,21 +154,53 @@ def test_the_rules_of_the_export_decide(
     # The tolerance of probes is larger, for they are replayed on any device.
     wrong = Wrong(runtime, dict.fromkeys((REPLAYS, PLAIN, EXPLAIN), slightly_off))
     found = check(models["transformer"], wrong)  # type: ignore[arg-type]
-    assert [fault.partition(",")[0] for fault in found.faults[:1]] == ["forecast.onnx"]
+    assert [fault.partition(",")[0] for fault in found.faults[:1]] == ["GPU 0: forecast.onnx"]
     assert any("natural windows: error 5.0e-05, at most 1e-05" in fault for fault in found.faults)
 
 
-def test_gpus_that_differ(models: dict[str, Subject], runtime: Runtime) -> None:
-    wrong = Wrong(runtime, {REPLAYS: far_off}, workers=2)
+@pytest.mark.parametrize("turn", [0, 7])
+def test_gpus_that_differ(models: dict[str, Subject], runtime: Runtime, turn: int) -> None:
+    turns = count()
+
+    def far_off_once(outputs: Arrays) -> None:
+        if next(turns) == turn:
+            far_off(outputs)
+
+    wrong = Wrong(runtime, {REPLAYS: far_off_once}, workers=2)
     found = check(models["patchtst"], wrong)  # type: ignore[arg-type]
-    assert any(fault.startswith("GPU 1 differs from GPU 0 by") for fault in found.faults)
+    assert len(found.faults) == 1
+    assert "GPU 1 differs from the first of GPU 0 by" in found.faults[0]
+    # Nothing was compared after that.
+    assert (found.replay_error, found.checks) == (None, [])
+
+
+def test_every_step_tells_its_faults(models: dict[str, Subject], runtime: Runtime) -> None:
+    wrong = Wrong(runtime, {PLAIN: far_off, EXPLAIN: other_weights}, workers=2)
+    found = check(models["patchtst"], wrong)  # type: ignore[arg-type]
+    told = " ".join(found.faults)
+    assert all(fault.startswith("GPU 1: ") for fault in found.faults)
+    assert "the probes' forecasts on CPUExecutionProvider differ" in told
+    assert "replays differ from plain runs by" in told
+    assert "encoder.0.self, natural windows: error 1.0e-03" in told
+
+
+def test_half_precision_rounds_the_last_digit(models: dict[str, Subject], runtime: Runtime) -> None:
+    def rounded(outputs: Arrays) -> None:
+        outputs["forecast"] = outputs["forecast"] * np.float32(1 + 2**-11)
+
+    found = check(models["patchtst-float16"], Wrong(runtime, {PLAIN: rounded}))  # type: ignore[arg-type]
+    assert found.faults == []
+    assert found.replay_error is not None
+    assert 1e-6 < found.replay_error < 2**-10
 
 
 def test_a_gpu_that_captures_nothing_fails(models: dict[str, Subject], runtime: Runtime) -> None:
     wrong = Wrong(runtime, {})
     wrong.on_gpu = True
     found = check(models["patchtst"], wrong)  # type: ignore[arg-type]
-    assert found.faults == ["no CUDA graph could be captured; the log says why"]
+    assert found.faults == [
+        "on all GPUs at once: no CUDA graph could be captured; the log says why"
+    ]
 
 
 def test_all_is_closed_whatever_happens(models: dict[str, Subject], runtime: Runtime) -> None:

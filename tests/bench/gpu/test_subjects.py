@@ -19,7 +19,7 @@ def test_bundles_of_a_model_have_one_reference(gpu_folder: Path) -> None:
     np.testing.assert_array_equal(found["patchtst-float16"].cases[NATURAL].exact.forecast, exact)
     assert exact.dtype == np.float64
     described = found["patchtst"].manifest
-    assert exact.shape == (64, described.horizon, len(described.channels))
+    assert exact.shape == (32, described.horizon, len(described.channels))
     assert set(found["patchtst"].cases) > {NATURAL, "constant", "offset 10000"}
     assert found["patchtst"].cases[NATURAL].windows.history_calendar is None
     assert found["transformer"].cases[NATURAL].windows.history_calendar is not None
