@@ -26,9 +26,9 @@ import onnxruntime
 
 from bench.memory import peak
 from bench.page import PAGE, machine, table, write_part
-from service.engine.memory import resident_bytes, return_free_memory
-from service.engine.runtime import Runtime
-from service.session import CpuSession, Session
+from foretell.service.engine.memory import resident_bytes, return_free_memory
+from foretell.service.engine.runtime import Runtime
+from foretell.service.session import CpuSession, Session
 
 SYSTEM, KEPT, OWN, SHARED = "malloc", "malloc, thresholds of 1 GiB", "an arena a model", "one arena"
 WAYS = (SYSTEM, KEPT, OWN, SHARED)
@@ -201,9 +201,9 @@ def _export(folder: Path) -> int:
     import onnx
 
     from bench.sizes import SCALER, SIZES
-    from export.graphs import trace
-    from export.rewrites import inference_form
-    from export.serving_form import ServingForm
+    from foretell.export.graphs import trace
+    from foretell.export.rewrites import inference_form
+    from foretell.export.serving_form import ServingForm
 
     sizes = [size for size in SIZES if size.config.d_model < 512]
     for index, size in enumerate(sizes):

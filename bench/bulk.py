@@ -33,13 +33,13 @@ from bench.serving.process import running
 from bench.serving.subjects import NAME, prepare
 from bench.sizes import SIZES
 from bench.timing import interleaved_medians
-from service import server
-from service.arrow.stream import write_table
-from service.doors.forms import ARROW, JSON, Answering, read
-from service.metrics import Metrics
-from service.model import Model
-from service.settings import Settings
-from service.tensors import FORECAST
+from foretell.service import server
+from foretell.service.arrow.stream import write_table
+from foretell.service.doors.forms import ARROW, JSON, Answering, read
+from foretell.service.metrics import Metrics
+from foretell.service.model import Model
+from foretell.service.settings import Settings
+from foretell.service.tensors import FORECAST
 
 SERIES = 1000
 _SIZE = SIZES[0]

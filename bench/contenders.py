@@ -15,11 +15,11 @@ from torch.export import Dim
 
 from bench.sizes import SCALER, Size
 from bench.timing import Call
-from export.graphs import OPSET, trace
-from export.rewrites import inference_form
-from export.serving_form import ServingForm
-from models.forecaster import Forecaster
-from service.engine.runtime import Runtime
+from foretell.export.graphs import OPSET, trace
+from foretell.export.rewrites import inference_form
+from foretell.export.serving_form import ServingForm
+from foretell.models.forecaster import Forecaster
+from foretell.service.engine.runtime import Runtime
 
 EAGER, COMPILED, PLAIN, OURS = "torch", "torch.compile", "plain export", "foretell"
 # torch.compile makes a program for each batch size, which takes it long.

@@ -18,19 +18,19 @@ import torch
 from numpy.typing import NDArray
 
 from bench.page import table, write_part
-from bundle.calibration import order_statistics
-from bundle.frequency import Frequency
-from bundle.manifest import CalibrationReport
-from export.calibration import FLOOR, ROLL, WINDOWS, calibrate, roll_forward
-from export.graphs import trace
-from export.rewrites import inference_form
-from export.runtime import Graph
-from export.serving_form import ServingForm
-from export.windows import windows_in
-from models.checkpoint import CheckpointInfo, load
-from models.data.source import DataSource
-from models.data.splits import Rows
-from models.data.table import Table
+from foretell.bundle.calibration import order_statistics
+from foretell.bundle.frequency import Frequency
+from foretell.bundle.manifest import CalibrationReport
+from foretell.export.calibration import FLOOR, ROLL, WINDOWS, calibrate, roll_forward
+from foretell.export.graphs import trace
+from foretell.export.rewrites import inference_form
+from foretell.export.runtime import Graph
+from foretell.export.serving_form import ServingForm
+from foretell.export.windows import windows_in
+from foretell.models.checkpoint import CheckpointInfo, load
+from foretell.models.data.source import DataSource
+from foretell.models.data.splits import Rows
+from foretell.models.data.table import Table
 
 PAGE = Path(__file__).parent.parent / "docs" / "intervals.md"
 LEVELS = (0.8, 0.95)

@@ -25,17 +25,17 @@ import uvloop
 
 from bench.page import machine, table, write_part
 from bench.parsers import CHANNELS, parsers
-from service import server
-from service.app import create_app
-from service.arrays import Arrays
-from service.metrics import Metrics
-from service.model import Model
-from service.requests.decode import decode
-from service.requests.encode import encode
-from service.requests.parsing import parse
-from service.settings import Settings
-from service.tensors import FORECAST, HISTORY
-from service.web.callers import EXTENSION, Caller
+from foretell.service import server
+from foretell.service.app import create_app
+from foretell.service.arrays import Arrays
+from foretell.service.metrics import Metrics
+from foretell.service.model import Model
+from foretell.service.requests.decode import decode
+from foretell.service.requests.encode import encode
+from foretell.service.requests.parsing import parse
+from foretell.service.settings import Settings
+from foretell.service.tensors import FORECAST, HISTORY
+from foretell.service.web.callers import EXTENSION, Caller
 from tests.service.bundles import Spec, write_bundle
 
 CONTEXT, HORIZON = 336, 96

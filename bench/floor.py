@@ -12,8 +12,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from bench.sizes import Size
 from bench.timing import Call
-from export.rewrites import inference_form
-from service.engine.runtime import Runtime
+from foretell.export.rewrites import inference_form
+from foretell.service.engine.runtime import Runtime
 
 _ROWS, _INNER, _COLUMNS = 2048, 512, 512
 

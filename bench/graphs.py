@@ -21,7 +21,7 @@ from bench.result import BATCHES, FLOOR_BATCH, MEMORY_BATCH, Result
 from bench.shares import shares
 from bench.sizes import QUICK, SIZES, Size
 from bench.timing import Call, interleaved_medians
-from service.engine.runtime import Runtime
+from foretell.service.engine.runtime import Runtime
 
 _PRODUCT = "large product"
 

@@ -27,7 +27,7 @@ def peak_memory(batch: int, contender: Path | int) -> float:
 
 
 def _run_graph(path: Path, batch: int) -> float:
-    from service.engine.runtime import Runtime
+    from foretell.service.engine.runtime import Runtime
 
     runtime = Runtime("cpu")
     before = _reset_peak()

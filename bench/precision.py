@@ -21,16 +21,16 @@ from bench.page import PAGE, machine, table, write_part
 from bench.result import BATCHES
 from bench.sizes import QUICK, SCALER, SIZES, Size
 from bench.timing import interleaved_medians
-from bundle.comparison import relative_error
-from bundle.manifest import Precision
-from export.graphs import trace
-from export.lag_errors import Outputs, lags_differ
-from export.precision import reduce_precision
-from export.rewrites import inference_form
-from export.runtime import Graph
-from export.serving_form import ServingForm
-from service.engine.runtime import Runtime
-from service.session import Session
+from foretell.bundle.comparison import relative_error
+from foretell.bundle.manifest import Precision
+from foretell.export.graphs import trace
+from foretell.export.lag_errors import Outputs, lags_differ
+from foretell.export.precision import reduce_precision
+from foretell.export.rewrites import inference_form
+from foretell.export.runtime import Graph
+from foretell.export.serving_form import ServingForm
+from foretell.service.engine.runtime import Runtime
+from foretell.service.session import Session
 
 FLOAT32, INT8, FLOAT16, BFLOAT16 = "float32", "int8", "float16", "bfloat16"
 _HALVES: tuple[Precision, ...] = (FLOAT16, BFLOAT16)

@@ -27,7 +27,7 @@ from bench.serving.ports import free_port
 from bench.serving.process import memory, running
 from bench.serving.result import CONNECTIONS, LARGE, Raw, Result, Served
 from bench.serving.subjects import NAME, SUBJECTS, Subject, prepare
-from service.engine.runtime import Runtime
+from foretell.service.engine.runtime import Runtime
 
 _ENVIRONMENTS = Path(__file__).parent.parent / ".bench"
 _TOLERANCE = 1e-3

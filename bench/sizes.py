@@ -7,15 +7,15 @@ from typing import Any
 
 import torch
 
-from bundle.calendar import Calendar
-from bundle.frequency import Frequency
-from bundle.manifest import Scaler
-from export.serving_form import ServingForm
-from models.architectures import build
-from models.autoformer import AutoformerConfig
-from models.forecaster import Forecaster, ForecasterConfig
-from models.patchtst import PatchTSTConfig
-from models.transformer import TransformerConfig
+from foretell.bundle.calendar import Calendar
+from foretell.bundle.frequency import Frequency
+from foretell.bundle.manifest import Scaler
+from foretell.export.serving_form import ServingForm
+from foretell.models.architectures import build
+from foretell.models.autoformer import AutoformerConfig
+from foretell.models.forecaster import Forecaster, ForecasterConfig
+from foretell.models.patchtst import PatchTSTConfig
+from foretell.models.transformer import TransformerConfig
 
 _CHANNELS = 7
 _SERIES: dict[str, Any] = {

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from bench.sizes import Size
-from bundle.calendar import Calendar
-from bundle.frequency import Frequency
-from models.autoformer import AutoformerConfig
-from models.patchtst import PatchTSTConfig
-from models.transformer import TransformerConfig
+from foretell.bundle.calendar import Calendar
+from foretell.bundle.frequency import Frequency
+from foretell.models.autoformer import AutoformerConfig
+from foretell.models.patchtst import PatchTSTConfig
+from foretell.models.transformer import TransformerConfig
 
 _HOUR = Frequency.parse("h")
 _SCALED = Calendar.for_frequency(_HOUR, "scaled")

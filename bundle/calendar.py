@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
-from bundle.frequency import Frequency, Unit
-from bundle.timestamps import Timestamps
+from foretell.bundle.frequency import Frequency, Unit
+from foretell.bundle.timestamps import Timestamps
 
 Feature = Literal[
     "second",

@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from bundle.errors import BundleError
-from bundle.layout import CALIBRATION
-from bundle.manifest import Manifest
+from foretell.bundle.errors import BundleError
+from foretell.bundle.layout import CALIBRATION
+from foretell.bundle.manifest import Manifest
 
 Floats = NDArray[np.floating]
 

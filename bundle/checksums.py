@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from bundle.errors import BundleError
+from foretell.bundle.errors import BundleError
 
 
 def sha256(path: Path) -> str:

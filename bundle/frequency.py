@@ -11,8 +11,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bundle.errors import FrequencyError
-from bundle.timestamps import Timestamps, day_of_week
+from foretell.bundle.errors import FrequencyError
+from foretell.bundle.timestamps import Timestamps, day_of_week
 
 Edge = Literal["start", "end"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from bundle.errors import BundleError
+from foretell.bundle.errors import BundleError
 
 MANIFEST = "manifest.json"
 FORECAST_GRAPH = "forecast.onnx"

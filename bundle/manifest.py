@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from bundle.calendar import Calendar
-from bundle.errors import BundleError
-from bundle.frequency import Frequency
-from bundle.layout import CALIBRATION, MANIFEST, check_name, check_version
+from foretell.bundle.calendar import Calendar
+from foretell.bundle.errors import BundleError
+from foretell.bundle.frequency import Frequency
+from foretell.bundle.layout import CALIBRATION, MANIFEST, check_name, check_version
 
 Positive = Annotated[int, Field(ge=1)]
 Architecture = Literal["autoformer", "patchtst", "transformer"]
@@ -107,7 +107,8 @@ class Check(_Part):
         windows: How many windows were compared.
         excluded: How many more were left out as ill-conditioned: rounding alone decides which lags
             an auto-correlation keeps there.
-        max_error: Largest error over the windows, as `bundle.comparison.relative_error` has it.
+        max_error: Largest error over the windows, as
+            `foretell.bundle.comparison.relative_error` has it.
         median_error: Its median over the windows.
         tolerance: The largest error that passes.
     """

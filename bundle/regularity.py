@@ -8,9 +8,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bundle.errors import FrequencyError
-from bundle.frequency import Edge, Frequency, Unit, is_month_end
-from bundle.timestamps import Timestamps, day_of_week
+from foretell.bundle.errors import FrequencyError
+from foretell.bundle.frequency import Edge, Frequency, Unit, is_month_end
+from foretell.bundle.timestamps import Timestamps, day_of_week
 
 _DAY = 86400
 _MONTHLY = {Unit.MONTH: 1, Unit.QUARTER: 3, Unit.YEAR: 12}

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 import numpy as np
 from numpy.typing import NDArray
 
-from bundle.errors import TimestampError
+from foretell.bundle.errors import TimestampError
 
 Timestamps = NDArray[np.datetime64]
 Offsets = NDArray[np.timedelta64]

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from bundle.manifest import Scaler
-from export.window_set import WindowSet
+from foretell.bundle.manifest import Scaler
+from foretell.export.window_set import WindowSet
 
 _DAY = 24
 

@@ -17,14 +17,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bundle.calibration import Calibration, bounds, order_statistics, scale, stored_levels
-from bundle.manifest import CalibrationReport, Coverage
-from export.runtime import Graph
-from export.windows import windows_in
-from models.checkpoint import CheckpointInfo
-from models.data.splits import Rows
-from models.data.table import Table
-from models.data.windows import Batch, Windows
+from foretell.bundle.calibration import Calibration, bounds, order_statistics, scale, stored_levels
+from foretell.bundle.manifest import CalibrationReport, Coverage
+from foretell.export.runtime import Graph
+from foretell.export.windows import windows_in
+from foretell.models.checkpoint import CheckpointInfo
+from foretell.models.data.splits import Rows
+from foretell.models.data.table import Table
+from foretell.models.data.windows import Batch, Windows
 
 ROLL = 4
 WINDOWS = 1024

@@ -1,4 +1,7 @@
-"""Comparing graphs with what they must give, by the rules of `export.rules`; it needs no torch."""
+"""Comparing graphs with what they must give, by the rules of `foretell.export.rules`.
+
+It needs no torch.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,13 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from bundle.comparison import relative_error
-from bundle.layout import EXPLAIN_GRAPH, FORECAST_GRAPH
-from bundle.manifest import AttentionStage, Check, Precision, Scaler
-from export.errors import ExportError
-from export.lag_errors import Errors, Mask, Outputs, attention_error, headroom, lags_differ
-from export.rules import LEAST_COMPARED, RULES
-from export.window_set import Floats, WindowSet
+from foretell.bundle.comparison import relative_error
+from foretell.bundle.layout import EXPLAIN_GRAPH, FORECAST_GRAPH
+from foretell.bundle.manifest import AttentionStage, Check, Precision, Scaler
+from foretell.export.errors import ExportError
+from foretell.export.lag_errors import Errors, Mask, Outputs, attention_error, headroom, lags_differ
+from foretell.export.rules import LEAST_COMPARED, RULES
+from foretell.export.window_set import Floats, WindowSet
 
 BATCHES = (1, 3, 64)
 _LARGEST = BATCHES[-1]

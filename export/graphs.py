@@ -9,9 +9,9 @@ import onnx
 import torch
 from torch.export import Dim
 
-from export.errors import ExportError
-from export.operators import check_operators
-from export.serving_form import ServingForm
+from foretell.export.errors import ExportError
+from foretell.export.operators import check_operators
+from foretell.export.serving_form import ServingForm
 
 OPSET = 23
 
@@ -21,7 +21,7 @@ def trace(form: ServingForm) -> onnx.ModelProto:
 
     Raises:
         ExportError: the graph has other inputs or outputs than the form, or an operator without a
-            kernel (`export.operators`).
+            kernel (`foretell.export.operators`).
     """
     # A batch of 1 would be taken for a constant.
     example = form.example_inputs(batch=2)

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bundle.manifest import AttentionStage
-from export.rules import ROUNDING, TINY
+from foretell.bundle.manifest import AttentionStage
+from foretell.export.rules import ROUNDING, TINY
 
 Outputs = dict[str, NDArray[np.generic]]
 Errors = NDArray[np.float64]

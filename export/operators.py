@@ -21,8 +21,8 @@ from typing import Literal
 import onnx
 from onnx import NodeProto, TensorProto, numpy_helper
 
-from export.errors import ExportError
-from export.twin import TensorTypes, half_precision, tensor_types
+from foretell.export.errors import ExportError
+from foretell.export.twin import TensorTypes, half_precision, tensor_types
 
 Device = Literal["cuda", "cpu"]
 Types = frozenset[int]

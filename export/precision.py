@@ -9,15 +9,15 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from bundle.manifest import Precision
-from export.rewrites.attention import TimeFirstAttention
-from export.rewrites.auto_correlation import FoldedAutoCorrelation
-from export.rewrites.merged_attention import MergedAttention
-from export.rewrites.patchtst import FlatPatchEncoder
-from models.forecaster import Forecaster
-from models.layers.feed_forward import FeedForward
-from models.patchtst import PatchTST
-from models.transformer import Transformer
+from foretell.bundle.manifest import Precision
+from foretell.export.rewrites.attention import TimeFirstAttention
+from foretell.export.rewrites.auto_correlation import FoldedAutoCorrelation
+from foretell.export.rewrites.merged_attention import MergedAttention
+from foretell.export.rewrites.patchtst import FlatPatchEncoder
+from foretell.models.forecaster import Forecaster
+from foretell.models.layers.feed_forward import FeedForward
+from foretell.models.patchtst import PatchTST
+from foretell.models.transformer import Transformer
 
 DTYPES: dict[Precision, torch.dtype] = {
     "float32": torch.float32,

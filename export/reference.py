@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bundle.manifest import Scaler
-from export.comparison import Reference
-from export.serving_form import ServingForm
-from export.window_set import WindowSet
-from models.forecaster import Forecaster
+from foretell.bundle.manifest import Scaler
+from foretell.export.comparison import Reference
+from foretell.export.serving_form import ServingForm
+from foretell.export.window_set import WindowSet
+from foretell.models.forecaster import Forecaster
 
 _BATCH = 64
 

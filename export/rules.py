@@ -2,7 +2,7 @@
 
 Forecasts are compared on natural windows, alone, in batches, and alone against among others; the
 attention of every stage; and forecasts on adversarial windows, which lie far outside of the data.
-Errors are relative (`bundle.comparison`), for attention they are those of a weight.
+Errors are relative (`foretell.bundle.comparison`), for attention they are those of a weight.
 
 Auto-correlation keeps the k largest correlations, and where the k-th and the next are too close,
 rounding decides, in torch as much as in the graph. Another lag moves a forecast by up to a standard
@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bundle.manifest import Precision
+from foretell.bundle.manifest import Precision
 
 # The most that is taken for rounding in float32, relative to the largest correlation of the window.
 ROUNDING = 1e-4

@@ -11,8 +11,8 @@ import onnxruntime
 from numpy.typing import NDArray
 from onnx.external_data_helper import load_external_data_for_model
 
-from bundle.manifest import Precision
-from export.twin import float32_twin, half_precision
+from foretell.bundle.manifest import Precision
+from foretell.export.twin import float32_twin, half_precision
 
 Floats = NDArray[np.float32]
 

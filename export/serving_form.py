@@ -8,10 +8,10 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from bundle.manifest import Scaler
-from export.rewrites.auto_correlation import FoldedAutoCorrelation
-from export.rewrites.lag_choice import smallest_margin
-from models.forecaster import Attention, Forecaster, LagAttention
+from foretell.bundle.manifest import Scaler
+from foretell.export.rewrites.auto_correlation import FoldedAutoCorrelation
+from foretell.export.rewrites.lag_choice import smallest_margin
+from foretell.models.forecaster import Attention, Forecaster, LagAttention
 
 GraphKind = Literal["forecast", "explain"]
 

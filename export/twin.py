@@ -16,7 +16,7 @@ from onnx import (
     shape_inference,
 )
 
-from bundle.manifest import Precision
+from foretell.bundle.manifest import Precision
 
 TensorTypes = dict[str, TypeProto.Tensor]
 

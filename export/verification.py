@@ -1,4 +1,4 @@
-"""Comparing exported graphs with torch, number by number, by the rules of `export.rules`."""
+"""Comparing exported graphs with torch, number by number; `foretell.export.rules` has the rules."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from bundle.layout import EXPLAIN_GRAPH, FORECAST_GRAPH
-from bundle.manifest import Precision, Scaler, Verification
-from export.comparison import Comparison, Reference
-from export.lag_errors import headroom, margin_error
-from export.reference import compute_reference
-from export.runtime import Graph
-from export.window_set import WindowSet
-from models.forecaster import Forecaster
+from foretell.bundle.layout import EXPLAIN_GRAPH, FORECAST_GRAPH
+from foretell.bundle.manifest import Precision, Scaler, Verification
+from foretell.export.comparison import Comparison, Reference
+from foretell.export.lag_errors import headroom, margin_error
+from foretell.export.reference import compute_reference
+from foretell.export.runtime import Graph
+from foretell.export.window_set import WindowSet
+from foretell.models.forecaster import Forecaster
 
 
 @dataclass(frozen=True)

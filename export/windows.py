@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from bundle.frequency import Frequency
-from bundle.manifest import Scaler
-from export.window_set import WindowSet
-from models.checkpoint import CheckpointInfo
-from models.data.splits import Rows
-from models.data.table import Table
-from models.data.windows import Windows
+from foretell.bundle.frequency import Frequency
+from foretell.bundle.manifest import Scaler
+from foretell.export.window_set import WindowSet
+from foretell.models.checkpoint import CheckpointInfo
+from foretell.models.data.splits import Rows
+from foretell.models.data.table import Table
+from foretell.models.data.windows import Windows
 
 
 def windows_of(info: CheckpointInfo, table: Table) -> Windows:

@@ -15,26 +15,33 @@ import onnx
 import torch
 from numpy.typing import NDArray
 
-from bundle import calibration, layout
-from bundle.checksums import sha256
-from bundle.frequency import Frequency
-from bundle.manifest import CalibrationReport, Manifest, Precision, TestResult, Verification, read
-from export.adversarial import adversarial
-from export.calibration import ROLL, calibrate
-from export.errors import ExportError
-from export.graphs import OPSET, trace
-from export.precision import reduce_precision
-from export.rewrites import inference_form
-from export.rules import RULES
-from export.runtime import Graph
-from export.serving_form import GraphKind, ServingForm
-from export.verification import Verified, verify
-from export.weights import share_weights
-from export.windows import natural, synthetic, windows_of
-from models.checkpoint import Checkpoint, CheckpointInfo, load
-from models.data.csv import read_csv
-from models.data.table import Table
-from models.evaluation import evaluate
+from foretell.bundle import calibration, layout
+from foretell.bundle.checksums import sha256
+from foretell.bundle.frequency import Frequency
+from foretell.bundle.manifest import (
+    CalibrationReport,
+    Manifest,
+    Precision,
+    TestResult,
+    Verification,
+    read,
+)
+from foretell.export.adversarial import adversarial
+from foretell.export.calibration import ROLL, calibrate
+from foretell.export.errors import ExportError
+from foretell.export.graphs import OPSET, trace
+from foretell.export.precision import reduce_precision
+from foretell.export.rewrites import inference_form
+from foretell.export.rules import RULES
+from foretell.export.runtime import Graph
+from foretell.export.serving_form import GraphKind, ServingForm
+from foretell.export.verification import Verified, verify
+from foretell.export.weights import share_weights
+from foretell.export.windows import natural, synthetic, windows_of
+from foretell.models.checkpoint import Checkpoint, CheckpointInfo, load
+from foretell.models.data.csv import read_csv
+from foretell.models.data.table import Table
+from foretell.models.evaluation import evaluate
 
 _GRAPHS: dict[GraphKind, str] = {
     "forecast": layout.FORECAST_GRAPH,

@@ -1,1 +1,1 @@
-"""The `foretell` command: arguments in, calls to the packages out."""
+"""From a trained forecasting transformer to a verified ONNX service."""

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import keyword
 import os
 import sys
-from pathlib import Path
 
 import click
 
 _COMMANDS = ("train", "import", "export", "verify", "serve", "forecast", "demo")
-_PACKAGES = ("bundle", "models", "export", "service")
 
 
 class _LazyGroup(click.Group):
@@ -38,13 +35,12 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line; the exit code is 2 for bad input."""
-    _refuse_shadowed_packages()
     # Read when torch is loaded: threads that wait spinning starve each other on shared cores.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         cli()
     except ImportError as error:
-        if error.name is None or error.name.split(".")[0] in _PACKAGES:
+        if error.name is None or error.name.split(".")[0] == "foretell":
             raise
         click.echo(f"foretell: {error.name} is not installed; {_hint(error.name)}", err=True)
         sys.exit(2)
@@ -62,21 +58,6 @@ def _hint(module: str) -> str:
         "pvlib": "demo",
     }
     return f"install foretell with the extra {extras.get(module.split('.')[0], 'train')}"
-
-
-def _refuse_shadowed_packages() -> None:
-    # Forecasting repositories often have a `models` folder of their own on PYTHONPATH.
-    home = Path(__file__).resolve().parent.parent
-    for name in _PACKAGES:
-        spec = importlib.util.find_spec(name)
-        origin = spec.origin if spec else None
-        if origin is not None and Path(origin).resolve().parent.parent != home:
-            click.echo(
-                f"foretell: the package {name!r} comes from {origin}, not from foretell's own "
-                f"{home / name}; take that folder off PYTHONPATH",
-                err=True,
-            )
-            sys.exit(2)
 
 
 if __name__ == "__main__":

@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
-from bundle.frequency import Frequency
-from bundle.regularity import origin
-from bundle.timestamps import Timestamps, parse, render
-from models.data.csv import read_csv
-from models.data.table import Table
+from foretell.bundle.frequency import Frequency
+from foretell.bundle.regularity import origin
+from foretell.bundle.timestamps import Timestamps, parse, render
+from foretell.models.data.csv import read_csv
+from foretell.models.data.table import Table
 
 Read = TypeVar("Read")
 

@@ -6,19 +6,19 @@ import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from bundle import layout
-from bundle.manifest import Architecture, Manifest, TestResult, read
-from bundle.timestamps import render
-from export.errors import ExportError
-from export.write import export_checkpoint
+from foretell.bundle import layout
+from foretell.bundle.manifest import Architecture, Manifest, TestResult, read
+from foretell.bundle.timestamps import render
 from foretell.demo_data import write_csv
-from models.checkpoint import load_info
-from models.data.csv import read_csv
-from models.data.table import Table
-from models.training.config import TrainingConfig
-from models.training.errors import ResumeError
-from models.training.progress import Progress
-from models.training.train import train
+from foretell.export.errors import ExportError
+from foretell.export.write import export_checkpoint
+from foretell.models.checkpoint import load_info
+from foretell.models.data.csv import read_csv
+from foretell.models.data.table import Table
+from foretell.models.training.config import TrainingConfig
+from foretell.models.training.errors import ResumeError
+from foretell.models.training.progress import Progress
+from foretell.models.training.train import train
 
 CONTEXT = 168
 HORIZON = 24

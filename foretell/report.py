@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from rich.console import Console
 from rich.table import Table
 
-from bundle.manifest import Accuracy, CalibrationReport, TestResult, Verification
+from foretell.bundle.manifest import Accuracy, CalibrationReport, TestResult, Verification
 
 _FILE_WIDTH = 200
 

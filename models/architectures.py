@@ -6,10 +6,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from models.autoformer import Autoformer, AutoformerConfig
-from models.forecaster import Forecaster, ForecasterConfig
-from models.patchtst import PatchTST, PatchTSTConfig
-from models.transformer import Transformer, TransformerConfig
+from foretell.models.autoformer import Autoformer, AutoformerConfig
+from foretell.models.forecaster import Forecaster, ForecasterConfig
+from foretell.models.patchtst import PatchTST, PatchTSTConfig
+from foretell.models.transformer import Transformer, TransformerConfig
 
 AnyConfig = Annotated[
     AutoformerConfig | PatchTSTConfig | TransformerConfig, Field(discriminator="architecture")

@@ -10,20 +10,20 @@ from torch import Tensor, nn
 from torch.nn import functional
 from typing_extensions import override
 
-from bundle.manifest import AttentionStage
-from models.encoder_decoder import EncoderDecoderConfig
-from models.forecaster import Attention, Explained, Forecaster, LagAttention
-from models.layers.auto_correlation import (
+from foretell.bundle.manifest import AttentionStage
+from foretell.models.encoder_decoder import EncoderDecoderConfig
+from foretell.models.forecaster import Attention, Explained, Forecaster, LagAttention
+from foretell.models.layers.auto_correlation import (
     AutoCorrelation,
     LagChoice,
     LagMixed,
     Lags,
     lag_count,
 )
-from models.layers.decomposition import SeriesDecomposition
-from models.layers.embedding import SeriesEmbedding, TokenEmbedding
-from models.layers.feed_forward import FeedForward
-from models.layers.normalization import SeasonalLayerNorm
+from foretell.models.layers.decomposition import SeriesDecomposition
+from foretell.models.layers.embedding import SeriesEmbedding, TokenEmbedding
+from foretell.models.layers.feed_forward import FeedForward
+from foretell.models.layers.normalization import SeasonalLayerNorm
 
 
 class AutoformerConfig(EncoderDecoderConfig):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from bundle.frequency import Frequency, Unit
+from foretell.bundle.frequency import Frequency, Unit
 
 # Steps of one unit in the cycle that people and nature keep most strictly.
 _CYCLE = {

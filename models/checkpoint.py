@@ -16,11 +16,11 @@ from safetensors.torch import load_file
 from safetensors.torch import save as serialize
 from torch import Tensor
 
-from bundle.frequency import Frequency
-from bundle.manifest import Scaler, TestResult
-from models.architectures import AnyConfig, build
-from models.data.source import DataSource
-from models.forecaster import Forecaster
+from foretell.bundle.frequency import Frequency
+from foretell.bundle.manifest import Scaler, TestResult
+from foretell.models.architectures import AnyConfig, build
+from foretell.models.data.source import DataSource
+from foretell.models.forecaster import Forecaster
 
 WEIGHTS = "model.safetensors"
 CONFIG = "config.json"

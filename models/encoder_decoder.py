@@ -8,9 +8,9 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from bundle.manifest import AttentionStage, Axis
-from models.forecaster import ForecasterConfig
-from models.layers.embedding import CalendarKind
+from foretell.bundle.manifest import AttentionStage, Axis
+from foretell.models.forecaster import ForecasterConfig
+from foretell.models.layers.embedding import CalendarKind
 
 
 class EncoderDecoderConfig(ForecasterConfig):

@@ -8,10 +8,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bundle.frequency import Frequency
-from bundle.manifest import Accuracy, TestResult
-from models.baselines import last_value, season_of, seasonal_naive
-from models.data.windows import Windows
+from foretell.bundle.frequency import Frequency
+from foretell.bundle.manifest import Accuracy, TestResult
+from foretell.models.baselines import last_value, season_of, seasonal_naive
+from foretell.models.data.windows import Windows
 
 
 class Predictor(Protocol):

@@ -8,8 +8,8 @@ from typing import Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
-from bundle.calendar import Calendar
-from bundle.manifest import AttentionStage
+from foretell.bundle.calendar import Calendar
+from foretell.bundle.manifest import AttentionStage
 
 Activation = Literal["gelu", "relu"]
 

@@ -13,19 +13,19 @@ from torch import Tensor, nn
 from torch.nn import functional
 from typing_extensions import override
 
-from bundle.manifest import AttentionStage, Axis
-from models.forecaster import (
+from foretell.bundle.manifest import AttentionStage, Axis
+from foretell.models.forecaster import (
     Attention,
     Explained,
     Forecaster,
     ForecasterConfig,
     SoftmaxAttention,
 )
-from models.layers.attention import Attended
-from models.layers.decomposition import SeriesDecomposition
-from models.layers.embedding import sinusoids
-from models.layers.normalization import InstanceNorm, TokenBatchNorm
-from models.layers.transformer_layers import EncoderLayer
+from foretell.models.layers.attention import Attended
+from foretell.models.layers.decomposition import SeriesDecomposition
+from foretell.models.layers.embedding import sinusoids
+from foretell.models.layers.normalization import InstanceNorm, TokenBatchNorm
+from foretell.models.layers.transformer_layers import EncoderLayer
 
 Norm = Literal["layer", "batch"]
 

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 from typing_extensions import override
 
-from bundle.manifest import AttentionStage
-from models.encoder_decoder import EncoderDecoderConfig
-from models.forecaster import Attention, Explained, Forecaster, SoftmaxAttention
-from models.layers.embedding import SeriesEmbedding
-from models.layers.transformer_layers import DecoderLayer, EncoderLayer
+from foretell.bundle.manifest import AttentionStage
+from foretell.models.encoder_decoder import EncoderDecoderConfig
+from foretell.models.forecaster import Attention, Explained, Forecaster, SoftmaxAttention
+from foretell.models.layers.embedding import SeriesEmbedding
+from foretell.models.layers.transformer_layers import DecoderLayer, EncoderLayer
 
 
 class TransformerConfig(EncoderDecoderConfig):

@@ -14,23 +14,23 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.doors.budget import BodyBudget
-from service.doors.inference.infer import infer_router
-from service.doors.inference.management import management_router
-from service.doors.openapi import describe_requests
-from service.doors.operations import models_router, probes_router
-from service.doors.timeseries import timeseries_router
-from service.errors import ModelFailedError, ServiceError
-from service.failures import error_body, error_fields, error_object, headers_of, status_of
-from service.metrics import Metrics
-from service.repository import Repository
-from service.settings import Settings
-from service.supervision.readiness import Readiness
-from service.telemetry.tracing import Tracer
-from service.web.entrance import Direct, Guarded, Tracked
-from service.web.keys import Keys
-from service.web.middleware import Observed
-from service.web.offload import Offload
+from foretell.service.doors.budget import BodyBudget
+from foretell.service.doors.inference.infer import infer_router
+from foretell.service.doors.inference.management import management_router
+from foretell.service.doors.openapi import describe_requests
+from foretell.service.doors.operations import models_router, probes_router
+from foretell.service.doors.timeseries import timeseries_router
+from foretell.service.errors import ModelFailedError, ServiceError
+from foretell.service.failures import error_body, error_fields, error_object, headers_of, status_of
+from foretell.service.metrics import Metrics
+from foretell.service.repository import Repository
+from foretell.service.settings import Settings
+from foretell.service.supervision.readiness import Readiness
+from foretell.service.telemetry.tracing import Tracer
+from foretell.service.web.entrance import Direct, Guarded, Tracked
+from foretell.service.web.keys import Keys
+from foretell.service.web.middleware import Observed
+from foretell.service.web.offload import Offload
 
 _logger = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ def create_app(
         lifespan=lifespan,
         redoc_url=None,
         redirect_slashes=False,
-        # `service.telemetry.tracing` makes the spans, and knows the stages of a forecast.
+        # `foretell.service.telemetry.tracing` makes the spans, and knows the stages of a forecast.
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     forecasts = timeseries_router(repository, settings, budget, offload)

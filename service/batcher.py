@@ -12,15 +12,15 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 
-from service.arrays import Arrays
-from service.batching.backlog import Backlog, Batch, Run
-from service.batching.call import reason_of_loss
-from service.batching.observer import Observer, tell
-from service.batching.queue import Queue
-from service.batching.room import Room
-from service.batching.schedule import Schedule
-from service.batching.work import assemble, divide
-from service.errors import DeadlineExceededError, DeviceLostError, NotReadyError
+from foretell.service.arrays import Arrays
+from foretell.service.batching.backlog import Backlog, Batch, Run
+from foretell.service.batching.call import reason_of_loss
+from foretell.service.batching.observer import Observer, tell
+from foretell.service.batching.queue import Queue
+from foretell.service.batching.room import Room
+from foretell.service.batching.schedule import Schedule
+from foretell.service.batching.work import assemble, divide
+from foretell.service.errors import DeadlineExceededError, DeviceLostError, NotReadyError
 
 
 class Batcher:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
-from service import errors
+from foretell.service import errors
 
 _STATUS: dict[type[errors.ServiceError], int] = {
     errors.UnreadableError: HTTPStatus.BAD_REQUEST,

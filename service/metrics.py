@@ -21,9 +21,9 @@ from prometheus_client import (
 from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from service.batching.observer import Observer, Observers
-from service.model import Model
-from service.telemetry.statistics import Statistics
+from foretell.service.batching.observer import Observer, Observers
+from foretell.service.model import Model
+from foretell.service.telemetry.statistics import Statistics
 
 _Metric = TypeVar("_Metric", bound=MetricWrapperBase)
 

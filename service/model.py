@@ -11,19 +11,19 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from bundle import calibration, checksums, layout, manifest
-from bundle.errors import BundleError
-from bundle.manifest import Manifest
-from service.arrays import Arrays
-from service.batcher import Batcher
-from service.batching.observer import Observer
-from service.engine.health import Health
-from service.engine.intervals import Intervals
-from service.engine.runtime import Runtime
-from service.engine.selftest import SelfTest
-from service.engine.tuning import best_batch
-from service.errors import ModelFailedError, NotReadyError
-from service.session import Session
+from foretell.bundle import calibration, checksums, layout, manifest
+from foretell.bundle.errors import BundleError
+from foretell.bundle.manifest import Manifest
+from foretell.service.arrays import Arrays
+from foretell.service.batcher import Batcher
+from foretell.service.batching.observer import Observer
+from foretell.service.engine.health import Health
+from foretell.service.engine.intervals import Intervals
+from foretell.service.engine.runtime import Runtime
+from foretell.service.engine.selftest import SelfTest
+from foretell.service.engine.tuning import best_batch
+from foretell.service.errors import ModelFailedError, NotReadyError
+from foretell.service.session import Session
 
 _logger = logging.getLogger(__name__)
 

@@ -9,12 +9,12 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
-from service.settings import Settings
-from service.supervision.member import Member
-from service.supervision.supervisor import Pulse, Supervisor
-from service.telemetry import logs
-from service.web.keys import Keys
-from service.web.sockets import reserve
+from foretell.service.settings import Settings
+from foretell.service.supervision.member import Member
+from foretell.service.supervision.supervisor import Pulse, Supervisor
+from foretell.service.telemetry import logs
+from foretell.service.web.keys import Keys
+from foretell.service.web.sockets import reserve
 
 _logger = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ def serve(settings: Settings) -> None:
         _serve_by_several(settings)
     else:
         # Imported by those who serve, not by the one who watches over them.
-        from service.server import run
+        from foretell.service.server import run
 
         run(settings)
 
@@ -61,7 +61,7 @@ def _serve_by_several(settings: Settings) -> None:
 
 
 def _work(settings: Settings, folder: Path, slot: int, pulse: Pulse) -> None:
-    from service.server import run
+    from foretell.service.server import run
 
     logs.configure(settings.log_level, settings.log_format)
     run(settings, Member(folder, slot), pulse)

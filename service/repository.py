@@ -6,25 +6,25 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
 
-from bundle.errors import BundleError
-from service.batcher import Batcher
-from service.engine.memory import Memory
-from service.errors import (
+from foretell.bundle.errors import BundleError
+from foretell.service.batcher import Batcher
+from foretell.service.engine.memory import Memory
+from foretell.service.errors import (
     LoadFailedError,
     StartError,
     UnknownModelError,
     UnknownVersionError,
 )
-from service.model import Model
-from service.versions.catalogue import Catalogue
-from service.versions.inflight import InFlight
-from service.versions.lifecycle import Lifecycle, Observer
-from service.versions.lookout import Lookout
-from service.versions.policy import Policy
-from service.versions.rollout import Rollout
-from service.versions.state import Desired, LocalState, State
-from service.versions.table import Entry, Slot, Table
-from service.versions.watcher import Watcher
+from foretell.service.model import Model
+from foretell.service.versions.catalogue import Catalogue
+from foretell.service.versions.inflight import InFlight
+from foretell.service.versions.lifecycle import Lifecycle, Observer
+from foretell.service.versions.lookout import Lookout
+from foretell.service.versions.policy import Policy
+from foretell.service.versions.rollout import Rollout
+from foretell.service.versions.state import Desired, LocalState, State
+from foretell.service.versions.table import Entry, Slot, Table
+from foretell.service.versions.watcher import Watcher
 
 _FOLLOW_SECONDS = 0.25
 # The models have stopped by then: its threads have nothing to do.

@@ -18,26 +18,26 @@ from typing import Any, cast
 
 import uvicorn
 
-from service.app import ByPort, create_app, create_operations_app
-from service.batcher import Batcher
-from service.engine.cpus import usable_cpus
-from service.engine.memory import Leftover, Memory, container_limit
-from service.engine.runtime import Runtime
-from service.metrics import Metrics, share
-from service.model import Capacity, Model
-from service.repository import Repository
-from service.requests import parsing
-from service.settings import Settings
-from service.supervision.member import Member
-from service.supervision.readiness import Readiness
-from service.supervision.supervisor import Pulse
-from service.telemetry.statistics import Statistics
-from service.telemetry.tracing import open_tracer
-from service.versions.policy import Policy
-from service.versions.state import SharedState
-from service.web.acceptor import Acceptor
-from service.web.connections import Connection, Limits
-from service.web.sockets import accept_all, listen
+from foretell.service.app import ByPort, create_app, create_operations_app
+from foretell.service.batcher import Batcher
+from foretell.service.engine.cpus import usable_cpus
+from foretell.service.engine.memory import Leftover, Memory, container_limit
+from foretell.service.engine.runtime import Runtime
+from foretell.service.metrics import Metrics, share
+from foretell.service.model import Capacity, Model
+from foretell.service.repository import Repository
+from foretell.service.requests import parsing
+from foretell.service.settings import Settings
+from foretell.service.supervision.member import Member
+from foretell.service.supervision.readiness import Readiness
+from foretell.service.supervision.supervisor import Pulse
+from foretell.service.telemetry.statistics import Statistics
+from foretell.service.telemetry.tracing import open_tracer
+from foretell.service.versions.policy import Policy
+from foretell.service.versions.state import SharedState
+from foretell.service.web.acceptor import Acceptor
+from foretell.service.web.connections import Connection, Limits
+from foretell.service.web.sockets import accept_all, listen
 
 _logger = logging.getLogger(__name__)
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from bundle.errors import BundleError
-from service.arrays import Arrays
-from service.errors import ModelFailedError
+from foretell.bundle.errors import BundleError
+from foretell.service.arrays import Arrays
+from foretell.service.errors import ModelFailedError
 
 Shape = tuple[int | None, ...]
 

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from bundle.layout import check_name, check_version
-from service.errors import StartError
+from foretell.bundle.layout import check_name, check_version
+from foretell.service.errors import StartError
 
 DeviceChoice = Literal["auto", "cpu", "cuda"]
 LogFormat = Literal["json", "text"]

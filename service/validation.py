@@ -9,7 +9,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from service.errors import InvalidInputError
+from foretell.service.errors import InvalidInputError
 
 _Model = TypeVar("_Model", bound=BaseModel)
 _LONGEST = 60

@@ -7,22 +7,22 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from bundle.calendar import Calendar
-from bundle.checksums import sha256
-from bundle.frequency import Frequency
-from models.architectures import build
-from models.autoformer import AutoformerConfig
-from models.checkpoint import CheckpointInfo, save
-from models.data import scaler
-from models.data.csv import read_csv
-from models.data.source import DataSource
-from models.data.splits import Splits
-from models.data.table import Table
-from models.data.windows import Windows
-from models.evaluation import against_baselines
-from models.forecaster import Forecaster, ForecasterConfig
-from models.patchtst import PatchTSTConfig
-from models.transformer import TransformerConfig
+from foretell.bundle.calendar import Calendar
+from foretell.bundle.checksums import sha256
+from foretell.bundle.frequency import Frequency
+from foretell.models.architectures import build
+from foretell.models.autoformer import AutoformerConfig
+from foretell.models.checkpoint import CheckpointInfo, save
+from foretell.models.data import scaler
+from foretell.models.data.csv import read_csv
+from foretell.models.data.source import DataSource
+from foretell.models.data.splits import Splits
+from foretell.models.data.table import Table
+from foretell.models.data.windows import Windows
+from foretell.models.evaluation import against_baselines
+from foretell.models.forecaster import Forecaster, ForecasterConfig
+from foretell.models.patchtst import PatchTSTConfig
+from foretell.models.transformer import TransformerConfig
 
 HOURLY = Calendar.for_frequency(Frequency.parse("h"), "scaled")
 SMALL = {

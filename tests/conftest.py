@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from bench.gpu.prepare import prepare
-from bundle.manifest import Precision
-from export.write import export_checkpoint
+from foretell.bundle.manifest import Precision
+from foretell.export.write import export_checkpoint
 from tests.checkpoints import CONFIGS, checkpoint_of
 
 

@@ -14,10 +14,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bundle.manifest import Scaler
-from models.forecaster import Explained, Forecaster
-from models.importers.convert import Request, import_checkpoint
-from models.importers.layouts import Source
+from foretell.bundle.manifest import Scaler
+from foretell.models.forecaster import Explained, Forecaster
+from foretell.models.importers.convert import Request, import_checkpoint
+from foretell.models.importers.layouts import Source
 
 SHARED = Path(__file__).resolve().parent.parent.parent / "shared"
 

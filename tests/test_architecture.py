@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,7 +13,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("bundle", "models", "export", "service", "foretell")
+# Folders at the top, which `foretell` has links to: they are imported as its packages alone.
+FOLDERS = ("bundle", "models", "export", "service")
+PACKAGES = (*FOLDERS, "foretell")
 
 # What each package may import of the others, and the libraries whose place is elsewhere.
 ARROWS: dict[str, set[str]] = {
@@ -77,6 +80,22 @@ def tops(names: set[str]) -> set[str]:
     return {name.partition(".")[0] for name in names}
 
 
+def packages(names: set[str]) -> set[str]:
+    """Those of ours that these names are of."""
+    parts = [name.split(".") for name in names if tops({name}) == {"foretell"}]
+    return {next((part for part in own[1:2] if part in FOLDERS), own[0]) for own in parts}
+
+
+def bare(text: str) -> list[str]:
+    """Modules of ours that a text names as if their folder were a package by itself."""
+    found = re.finditer(rf"(?<![\w./-])({'|'.join(FOLDERS)})(?:\.(\w+)| import\b)", text)
+    return [name[0] for name in found if name[2] is None or is_module(ROOT / name[1] / name[2])]
+
+
+def is_module(path: Path) -> bool:
+    return path.is_dir() or path.with_suffix(".py").is_file()
+
+
 def where(package: str) -> list[tuple[str, Path]]:
     return [(str(path.relative_to(ROOT)), path) for path in modules(package)]
 
@@ -86,7 +105,36 @@ def test_arrows_between_packages(package: str) -> None:
     assert where(package)
     forbidden = set(PACKAGES) - {package} - ARROWS[package]
     for name, path in where(package):
-        assert not tops(imports(path)) & (forbidden | {"tests"}), name
+        assert not packages(imports(path)) & forbidden, name
+        assert not tops(imports(path)) & {"tests", "bench"}, name
+
+
+@pytest.mark.parametrize("folder", [*PACKAGES, "bench", "tests"])
+def test_the_folders_are_packages_of_foretell_alone(folder: str) -> None:
+    """Under another name a module would be loaded twice here, and be another's elsewhere."""
+    for name, path in where(folder):
+        source = path.read_text()
+        assert not tops(imported_by(source, name)) & set(FOLDERS), name
+        # Programs for another interpreter, places of patches, names of loggers.
+        nodes = ast.walk(ast.parse(source))
+        texts = [str(node.value) for node in nodes if isinstance(node, ast.Constant)]
+        assert not any(map(bare, texts)), name
+
+
+def test_the_pages_name_packages_of_foretell() -> None:
+    for path in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
+        assert not bare(path.read_text()), path
+
+
+@pytest.mark.parametrize(
+    ("folder", "module"), [("models", "data"), ("models", "checkpoint"), ("service", "app")]
+)
+def test_a_bare_name_is_found(folder: str, module: str) -> None:
+    name = f"{folder}.{module}"
+    assert bare(f"import sys, {name}") == [name]
+    assert bare(f"from {folder} import {module}")
+    assert not bare(f"from foretell.{folder} import {module}; foretell.{name}")
+    assert not bare(f"{folder}/{module}.py, {folder}.other")
 
 
 @pytest.mark.parametrize("package", FOREIGN)
@@ -97,7 +145,7 @@ def test_libraries_stay_in_their_place(package: str) -> None:
 
 @pytest.mark.parametrize("package", LIBRARIES)
 def test_serving_needs_little(package: str) -> None:
-    allowed = LIBRARIES[package] | {package} | ARROWS[package] | set(sys.stdlib_module_names)
+    allowed = LIBRARIES[package] | {"foretell"} | set(sys.stdlib_module_names)
     for name, path in where(package):
         extra = EXTRA.get(str(Path(name).parent), set())
         assert tops(imports(path)) <= allowed | extra, name
@@ -138,7 +186,8 @@ def part_of(path: Path) -> str:
 def test_the_parts_of_the_service_depend_one_way() -> None:
     parts: dict[str, set[str]] = {part_of(path): set() for path in modules("service")}
     for path in modules("service"):
-        used = {name.split(".")[1] for name in imports(path) if name.startswith("service.")}
+        names = [name.split(".") for name in imports(path) if packages({name}) == {"service"}]
+        used = {part for name in names for part in name[2:3]}
         parts[part_of(path)] |= used & parts.keys() - {part_of(path)}
     TopologicalSorter(parts).prepare()
 
@@ -153,10 +202,10 @@ def test_the_core_of_the_service_knows_nothing_of_http() -> None:
 
 
 def test_the_batcher_knows_neither_models_nor_runtimes() -> None:
-    known = {"service.arrays", "service.errors", "service.batching"}
+    known = {"foretell.service.arrays", "foretell.service.errors", "foretell.service.batching"}
     for path in [ROOT / "service/batcher.py", *(ROOT / "service/batching").glob("*.py")]:
-        ours = {name for name in imports(path) if tops({name}) & {"service", "bundle"}}
-        parts = {".".join(name.split(".")[:2]) for name in ours}
+        ours = {name for name in imports(path) if packages({name})}
+        parts = {".".join(name.split(".")[:3]) for name in ours}
         assert parts <= known, path
 
 

@@ -18,7 +18,7 @@ from tests.service.bundles import Spec, write_bundle
 
 ROOT = Path(__file__).resolve().parent.parent
 
-OWN = {"bundle", "export", "foretell", "models", "service"}
+TRAINING = {"torch", "onnx", "pandas", "safetensors", "foretell.models", "foretell.export"}
 
 # Runs a command line of foretell, then prints what was imported.
 COMMAND = """
@@ -34,10 +34,10 @@ print(json.dumps(sorted(sys.modules)))
 BARE = "import json, sys; print(json.dumps(sorted(sys.modules)))"
 APP = """
 import json, sys
-from service.app import create_app
-from service.metrics import Metrics
-from service.server import load
-from service.settings import Settings
+from foretell.service.app import create_app
+from foretell.service.metrics import Metrics
+from foretell.service.server import load
+from foretell.service.settings import Settings
 settings = Settings(models=sys.argv[1], device="cpu")
 metrics = Metrics()
 repository = load(settings, metrics)
@@ -68,19 +68,19 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_serve_imports_nothing_heavy_before_it_serves() -> None:
     modules = imported(COMMAND, "serve", "--help")
     assert "foretell.commands.serve" in modules
-    assert not modules & {"torch", "onnx", "models", "export", "pandas", "onnxruntime", "fastapi"}
+    assert not modules & {*TRAINING, "onnxruntime", "fastapi"}
 
 
 def test_the_server_needs_no_torch(bundle: Path) -> None:
     modules = imported(APP, str(bundle.parent.parent))
     assert "onnxruntime" in modules
-    assert not modules & {"torch", "onnx", "models", "export", "pandas", "safetensors"}
+    assert not modules & TRAINING
 
 
 def test_verify_needs_no_torch(bundle: Path) -> None:
     modules = imported(COMMAND, "verify", str(bundle))
     assert "onnxruntime" in modules
-    assert not modules & {"torch", "models", "export"}
+    assert not modules & {"torch", "foretell.models", "foretell.export"}
 
 
 def test_verify_needs_only_what_serving_installs(bundle: Path) -> None:
@@ -89,7 +89,7 @@ def test_verify_needs_only_what_serving_installs(bundle: Path) -> None:
     installed = with_requirements([*project["dependencies"], *extras["cpu"], *extras["gpu"]])
     providers = metadata.packages_distributions()
     # What an interpreter loads by itself is none of our doing.
-    modules = imported(COMMAND, "verify", str(bundle)) - imported(BARE) - OWN
+    modules = imported(COMMAND, "verify", str(bundle)) - imported(BARE) - {"foretell"}
     foreign = {
         name
         for name in modules & providers.keys()

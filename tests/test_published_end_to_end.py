@@ -20,10 +20,10 @@ import pytest
 from click.testing import CliRunner
 from numpy.typing import NDArray
 
-from bundle.timestamps import render
+from foretell.bundle.timestamps import render
 from foretell.commands.import_ import command
-from models.data.csv import read_csv
-from models.data.table import Table
+from foretell.models.data.csv import read_csv
+from foretell.models.data.table import Table
 from tests import golden
 
 FLAGS = {

@@ -22,10 +22,10 @@ from bench.gpu.subjects import Subject, subjects
 from bench.gpu.traffic import come_and_go, mps, rate
 from bench.page import write_part
 from bench.timing import Call, interleaved_medians
-from bundle.errors import BundleError
-from service.engine.runtime import Runtime
-from service.errors import StartError
-from service.session import Session
+from foretell.bundle.errors import BundleError
+from foretell.service.engine.runtime import Runtime
+from foretell.service.errors import StartError
+from foretell.service.session import Session
 
 _BATCHES = tuple(2**power for power in range(11))
 # With more windows it takes long, and says nothing new.

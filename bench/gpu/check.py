@@ -14,17 +14,17 @@ import numpy as np
 
 from bench.gpu.faults import FaultError, noting
 from bench.gpu.subjects import INPUTS, NATURAL, Subject
-from bundle import layout
-from bundle.comparison import relative_error
-from bundle.manifest import Check
-from export.comparison import Comparison, Outputs
-from export.window_set import Floats, WindowSet
-from service.arrays import Arrays
-from service.cuda.buckets import bucket_sizes
-from service.engine.runtime import Runtime
-from service.engine.selftest import SelfTest
-from service.session import Session
-from service.tensors import FORECAST
+from foretell.bundle import layout
+from foretell.bundle.comparison import relative_error
+from foretell.bundle.manifest import Check
+from foretell.export.comparison import Comparison, Outputs
+from foretell.export.window_set import Floats, WindowSet
+from foretell.service.arrays import Arrays
+from foretell.service.cuda.buckets import bucket_sizes
+from foretell.service.engine.runtime import Runtime
+from foretell.service.engine.selftest import SelfTest
+from foretell.service.session import Session
+from foretell.service.tensors import FORECAST
 
 LARGEST = 128
 _RUNS = 20
@@ -51,7 +51,7 @@ class Finding:
 
 
 class _Runner:
-    """Runs a session on one GPU, as `export.comparison` wants it."""
+    """Runs a session on one GPU, as `foretell.export.comparison` wants it."""
 
     def __init__(self, session: Session, worker: int) -> None:
         self._session = session

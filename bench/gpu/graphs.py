@@ -24,16 +24,16 @@ from bench.stand_in.graphs import LARGEST
 from bench.stand_in.log import forbidden, read
 from bench.stand_in.machine import Machine, UnavailableError, build
 from bench.variants import VARIANTS
-from bundle import layout
-from bundle.manifest import Precision, Scaler
-from export.adversarial import adversarial
-from export.graphs import trace
-from export.precision import reduce_precision
-from export.rewrites import inference_form
-from export.rules import RULES
-from export.serving_form import GraphKind, ServingForm
-from export.verification import verify
-from export.window_set import WindowSet
+from foretell.bundle import layout
+from foretell.bundle.manifest import Precision, Scaler
+from foretell.export.adversarial import adversarial
+from foretell.export.graphs import trace
+from foretell.export.precision import reduce_precision
+from foretell.export.rewrites import inference_form
+from foretell.export.rules import RULES
+from foretell.export.serving_form import GraphKind, ServingForm
+from foretell.export.verification import verify
+from foretell.export.window_set import WindowSet
 
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 KINDS: dict[GraphKind, str] = {

@@ -16,14 +16,14 @@ import numpy as np
 import torch
 
 from bench.gpu.subjects import NATURAL, Case, bundle_name, save
-from bundle.frequency import Frequency
-from bundle.manifest import AttentionStage, Precision
-from export.adversarial import adversarial
-from export.comparison import Reference
-from export.reference import compute_reference
-from export.windows import natural, windows_of
-from export.write import export_checkpoint
-from models.checkpoint import Checkpoint, load
+from foretell.bundle.frequency import Frequency
+from foretell.bundle.manifest import AttentionStage, Precision
+from foretell.export.adversarial import adversarial
+from foretell.export.comparison import Reference
+from foretell.export.reference import compute_reference
+from foretell.export.windows import natural, windows_of
+from foretell.export.write import export_checkpoint
+from foretell.models.checkpoint import Checkpoint, load
 
 _WINDOWS, _ADVERSARIAL_WINDOWS = 32, 8
 

@@ -12,7 +12,7 @@ from bench.gpu.check import Finding
 from bench.gpu.subjects import NATURAL
 from bench.gpu.traffic import CLIENTS, CONNECTIONS
 from bench.page import machine, table
-from bundle.layout import EXPLAIN_GRAPH, FORECAST_GRAPH
+from foretell.bundle.layout import EXPLAIN_GRAPH, FORECAST_GRAPH
 
 _EXPLAINED = f"{EXPLAIN_GRAPH}, forecast"
 PAGE = Path(__file__).parent.parent.parent / "docs" / "gpu.md"

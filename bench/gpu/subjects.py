@@ -15,12 +15,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from bundle import layout, manifest
-from bundle.errors import BundleError
-from bundle.manifest import Manifest
-from export.comparison import Reference
-from export.window_set import WindowSet
-from service.tensors import FUTURE_CALENDAR, HISTORY, HISTORY_CALENDAR
+from foretell.bundle import layout, manifest
+from foretell.bundle.errors import BundleError
+from foretell.bundle.manifest import Manifest
+from foretell.export.comparison import Reference
+from foretell.export.window_set import WindowSet
+from foretell.service.tensors import FUTURE_CALENDAR, HISTORY, HISTORY_CALENDAR
 
 Arrays = dict[str, NDArray[np.generic]]
 

@@ -25,7 +25,7 @@ from bench.serving.process import running
 # What a server is started with; tests put the stand-in's in its place.
 SERVER: tuple[str, ...] = (sys.executable, "-m", "foretell")
 _KEY = "gpu-check"
-# As `service.cuda.gpu` says in the log.
+# As `foretell.service.cuda.gpu` says in the log.
 _UNCAPTURED = "runs go without"
 _TAIL = 1000
 CONNECTIONS = 16

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 from statistics import median
 
-from service.arrays import Arrays
-from service.engine.cpus import usable_cpus
+from foretell.service.arrays import Arrays
+from foretell.service.engine.cpus import usable_cpus
 
 
 def throughput(run: Callable[[Arrays], object], feeds: Arrays, seconds: float) -> float:

@@ -11,9 +11,9 @@ import torch
 from bench.contenders import Contenders
 from bench.serving.bodies import Body, Floats
 from bench.sizes import SCALER, SIZES, Size
-from export.write import export_checkpoint
-from models.checkpoint import CheckpointInfo, save
-from service.engine.runtime import Runtime
+from foretell.export.write import export_checkpoint
+from foretell.models.checkpoint import CheckpointInfo, save
+from foretell.service.engine.runtime import Runtime
 
 # PatchTST 336→96 with 7 channels; the last one has next to nothing to compute.
 SUBJECTS = (

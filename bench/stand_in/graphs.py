@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from service.arrays import Arrays
-from service.cuda.session import CudaSession
-from service.engine.runtime import Runtime
+from foretell.service.arrays import Arrays
+from foretell.service.cuda.session import CudaSession
+from foretell.service.engine.runtime import Runtime
 
 LARGEST = 128
 # Sizes that fill their bucket, and some that do not.

@@ -11,19 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 import bench.gpu.check
-import export.comparison
-from service.engine import selftest
+from foretell.export import comparison
+from foretell.service.engine import selftest
 
 Outputs = dict[str, NDArray[np.generic]]
 
 
 def ignore() -> None:
     """Take all comparisons of numbers for equal from here on."""
-    for module in (selftest, export.comparison, bench.gpu.check):
+    for module in (selftest, comparison, bench.gpu.check):
         module.relative_error = _no_error  # type: ignore[attr-defined]
-    export.comparison.attention_error = _no_difference
-    export.comparison.lags_differ = _same_lags
-    export.comparison.headroom = _clear
+    comparison.attention_error = _no_difference
+    comparison.lags_differ = _same_lags
+    comparison.headroom = _clear
 
 
 def _no_error(found: NDArray[np.generic], *_: object) -> NDArray[np.float64]:

@@ -12,9 +12,9 @@ from types import SimpleNamespace
 
 import onnxruntime
 
-from service.cuda import gpus
-from service.cuda.gpus import Gpus
-from service.session import session_options
+from foretell.service.cuda import gpus
+from foretell.service.cuda.gpus import Gpus
+from foretell.service.session import session_options
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ from statistics import median
 
 import numpy as np
 
-from service.engine.runtime import Runtime
+from foretell.service.engine.runtime import Runtime
 
 _RUNS = 2_000
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import copy
 
-from export.rewrites.autoformer import rewrite_autoformer
-from export.rewrites.patchtst import rewrite_patchtst
-from export.rewrites.transformer import rewrite_transformer
-from models.autoformer import Autoformer
-from models.forecaster import Forecaster
-from models.patchtst import PatchTST
-from models.transformer import Transformer
+from foretell.export.rewrites.autoformer import rewrite_autoformer
+from foretell.export.rewrites.patchtst import rewrite_patchtst
+from foretell.export.rewrites.transformer import rewrite_transformer
+from foretell.models.autoformer import Autoformer
+from foretell.models.forecaster import Forecaster
+from foretell.models.patchtst import PatchTST
+from foretell.models.transformer import Transformer
 
 
 def inference_form(model: Forecaster) -> Forecaster:

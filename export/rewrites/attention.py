@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from export.rewrites.score_bound import Origin, is_bounded
-from models.layers.attention import Attended, MultiHeadAttention
+from foretell.export.rewrites.score_bound import Origin, is_bounded
+from foretell.models.layers.attention import Attended, MultiHeadAttention
 
 
 class TimeFirstAttention(nn.Module):

@@ -7,12 +7,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from export.rewrites.correlator import Correlator
-from export.rewrites.fourier import FourierCorrelator, best_divisor, multiplications
-from export.rewrites.gram import GramCorrelator
-from export.rewrites.lag_choice import choose_lags
-from export.rewrites.reductions import mean_over_time
-from models.layers.auto_correlation import AutoCorrelation, LagMixed, lag_count
+from foretell.export.rewrites.correlator import Correlator
+from foretell.export.rewrites.fourier import FourierCorrelator, best_divisor, multiplications
+from foretell.export.rewrites.gram import GramCorrelator
+from foretell.export.rewrites.lag_choice import choose_lags
+from foretell.export.rewrites.reductions import mean_over_time
+from foretell.models.layers.auto_correlation import AutoCorrelation, LagMixed, lag_count
 
 # Measured in onnxruntime on CPU: below this length, or with more multiplications than this share of
 # the Gram matrix's, the many small operators of the Fourier form cost more than it saves.

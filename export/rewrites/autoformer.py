@@ -8,19 +8,19 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from export.rewrites.auto_correlation import correlator_for
-from export.rewrites.autoformer_layers import SeasonalDecoderLayer, SeasonalEncoderLayer
-from export.rewrites.decomposition import SeasonalPart, average_matrix
-from export.rewrites.embedding import NeighbourEmbedding, neighbours
-from export.rewrites.reductions import mean_over_time
-from models.autoformer import (
+from foretell.export.rewrites.auto_correlation import correlator_for
+from foretell.export.rewrites.autoformer_layers import SeasonalDecoderLayer, SeasonalEncoderLayer
+from foretell.export.rewrites.decomposition import SeasonalPart, average_matrix
+from foretell.export.rewrites.embedding import NeighbourEmbedding, neighbours
+from foretell.export.rewrites.reductions import mean_over_time
+from foretell.models.autoformer import (
     Autoformer,
     AutoformerConfig,
     AutoformerDecoderLayer,
     AutoformerEncoderLayer,
 )
-from models.layers.embedding import SeriesEmbedding
-from models.layers.normalization import SeasonalLayerNorm
+from foretell.models.layers.embedding import SeriesEmbedding
+from foretell.models.layers.normalization import SeasonalLayerNorm
 
 
 def rewrite_autoformer(model: Autoformer) -> None:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from export.rewrites.auto_correlation import FoldedAutoCorrelation
-from export.rewrites.correlator import Correlator
-from export.rewrites.decomposition import SeasonalPart, average_matrix
-from export.rewrites.embedding import neighbours
-from models.autoformer import (
+from foretell.export.rewrites.auto_correlation import FoldedAutoCorrelation
+from foretell.export.rewrites.correlator import Correlator
+from foretell.export.rewrites.decomposition import SeasonalPart, average_matrix
+from foretell.export.rewrites.embedding import neighbours
+from foretell.models.autoformer import (
     AutoformerConfig,
     AutoformerDecoded,
     AutoformerDecoderLayer,
     AutoformerEncoderLayer,
 )
-from models.layers.auto_correlation import LagMixed
-from models.layers.embedding import TokenEmbedding
+from foretell.models.layers.auto_correlation import LagMixed
+from foretell.models.layers.embedding import TokenEmbedding
 
 
 class SeasonalEncoderLayer(nn.Module):

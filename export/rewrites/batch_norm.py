@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from models.layers.normalization import TokenBatchNorm
+from foretell.models.layers.normalization import TokenBatchNorm
 
 
 class AffineNorm(nn.Module):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from models.layers.decomposition import MovingAverage
+from foretell.models.layers.decomposition import MovingAverage
 
 # Steps of a block, at least: with fewer the products get too small for a CPU.
 _SMALLEST_BLOCK = 24

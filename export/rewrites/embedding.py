@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from models.layers.embedding import SeriesEmbedding
+from foretell.models.layers.embedding import SeriesEmbedding
 
 
 def neighbours(length: int) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 from typing_extensions import override
 
-from export.rewrites.correlator import Correlator
+from foretell.export.rewrites.correlator import Correlator
 
 _BEST_FINE = 8
 

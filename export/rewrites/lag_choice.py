@@ -8,8 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from export.rewrites.reductions import smallest
-from export.rules import TINY
+from foretell.export.rewrites.reductions import smallest
+from foretell.export.rules import TINY
 
 
 class LagChoice(NamedTuple):

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from export.rewrites.score_bound import Origin, is_bounded
-from models.layers.attention import Attended, MultiHeadAttention
+from foretell.export.rewrites.score_bound import Origin, is_bounded
+from foretell.models.layers.attention import Attended, MultiHeadAttention
 
 # Measured in onnxruntime on CPU: with more features or heads the multiplications that are more cost
 # more than the products that are fewer save.

@@ -8,21 +8,21 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from export.rewrites.batch_norm import AffineNorm
-from export.rewrites.decomposition import SeasonalPart
-from export.rewrites.merged_attention import is_narrow
-from export.rewrites.patch_bound import Patches
-from export.rewrites.reductions import mean_over_time
-from export.rewrites.transformer_layers import FlatEncoderLayer, origins
-from models.layers.attention import Attended
-from models.layers.normalization import (
+from foretell.export.rewrites.batch_norm import AffineNorm
+from foretell.export.rewrites.decomposition import SeasonalPart
+from foretell.export.rewrites.merged_attention import is_narrow
+from foretell.export.rewrites.patch_bound import Patches
+from foretell.export.rewrites.reductions import mean_over_time
+from foretell.export.rewrites.transformer_layers import FlatEncoderLayer, origins
+from foretell.models.layers.attention import Attended
+from foretell.models.layers.normalization import (
     EPSILON,
     InstanceNorm,
     InstanceStatistics,
     TokenBatchNorm,
 )
-from models.layers.transformer_layers import EncoderLayer
-from models.patchtst import PatchEncoder, PatchTST
+from foretell.models.layers.transformer_layers import EncoderLayer
+from foretell.models.patchtst import PatchEncoder, PatchTST
 
 
 def rewrite_patchtst(model: PatchTST) -> None:

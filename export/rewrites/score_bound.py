@@ -7,8 +7,8 @@ import math
 import torch
 from torch import Tensor, nn
 
-from export.rewrites.patch_bound import Patches, patch_score_bound
-from models.layers.attention import MultiHeadAttention
+from foretell.export.rewrites.patch_bound import Patches, patch_score_bound
+from foretell.models.layers.attention import MultiHeadAttention
 
 # What tokens come out of, as far as that bounds them.
 Origin = nn.Module | Patches | None

@@ -7,11 +7,15 @@ from typing import cast
 
 from torch import Tensor, nn
 
-from export.rewrites.embedding import NeighbourEmbedding, neighbours
-from export.rewrites.transformer_layers import FlatEncoderLayer, TimeFirstDecoderLayer, origins
-from models.layers.embedding import SeriesEmbedding
-from models.layers.transformer_layers import DecoderLayer, EncoderLayer
-from models.transformer import Transformer
+from foretell.export.rewrites.embedding import NeighbourEmbedding, neighbours
+from foretell.export.rewrites.transformer_layers import (
+    FlatEncoderLayer,
+    TimeFirstDecoderLayer,
+    origins,
+)
+from foretell.models.layers.embedding import SeriesEmbedding
+from foretell.models.layers.transformer_layers import DecoderLayer, EncoderLayer
+from foretell.models.transformer import Transformer
 
 
 def rewrite_transformer(model: Transformer) -> None:

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from export.rewrites.attention import TimeFirstAttention, causal_mask
-from export.rewrites.batch_norm import AffineNorm
-from export.rewrites.merged_attention import MergedAttention
-from export.rewrites.score_bound import Origin
-from models.layers.attention import Attended
-from models.layers.normalization import TokenBatchNorm
-from models.layers.transformer_layers import Decoded, DecoderLayer, EncoderLayer
+from foretell.export.rewrites.attention import TimeFirstAttention, causal_mask
+from foretell.export.rewrites.batch_norm import AffineNorm
+from foretell.export.rewrites.merged_attention import MergedAttention
+from foretell.export.rewrites.score_bound import Origin
+from foretell.models.layers.attention import Attended
+from foretell.models.layers.normalization import TokenBatchNorm
+from foretell.models.layers.transformer_layers import Decoded, DecoderLayer, EncoderLayer
 
 
 def origins(layers: Sequence[EncoderLayer | DecoderLayer], first: Origin = None) -> list[Origin]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from bundle.manifest import Architecture
+from foretell.bundle.manifest import Architecture
 
 _ARCHITECTURES: tuple[Architecture, ...] = ("patchtst", "transformer", "autoformer")
 
@@ -22,7 +22,7 @@ _ARCHITECTURES: tuple[Architecture, ...] = ("patchtst", "transformer", "autoform
 )
 def command(folder: Path) -> None:
     """Train PatchTST, Transformer and Autoformer on a year of hourly weather and export them."""
-    from bundle import layout
+    from foretell.bundle import layout
 
     # A finished demo is told from its folders: importing torch would take seconds.
     if all(layout.versions(folder / "repository", name) for name in _ARCHITECTURES):
@@ -30,14 +30,14 @@ def command(folder: Path) -> None:
         return
     from rich.console import Console
 
-    from bundle.errors import BundleError
-    from export.errors import ExportError
+    from foretell.bundle.errors import BundleError
     from foretell.demo import build
+    from foretell.export.errors import ExportError
+    from foretell.models.checkpoint import CheckpointError
+    from foretell.models.data.errors import DataError
+    from foretell.models.training.errors import TrainingError
+    from foretell.models.training.progress import ConsoleProgress
     from foretell.report import print_test
-    from models.checkpoint import CheckpointError
-    from models.data.errors import DataError
-    from models.training.errors import TrainingError
-    from models.training.progress import ConsoleProgress
 
     results = {}
     try:

@@ -7,7 +7,7 @@ from typing import get_args
 
 import click
 
-from bundle.manifest import Precision
+from foretell.bundle.manifest import Precision
 
 
 @click.command("export")
@@ -51,13 +51,13 @@ def command(
     precision: Precision,
 ) -> None:
     """Write CHECKPOINT as an ONNX bundle that was verified against torch."""
-    from bundle.errors import BundleError
-    from bundle.manifest import read
-    from export.errors import ExportError
-    from export.write import export_checkpoint
+    from foretell.bundle.errors import BundleError
+    from foretell.bundle.manifest import read
+    from foretell.export.errors import ExportError
+    from foretell.export.write import export_checkpoint
+    from foretell.models.checkpoint import CheckpointError
+    from foretell.models.data.errors import DataError
     from foretell.report import print_calibration, print_test, print_verification
-    from models.checkpoint import CheckpointError
-    from models.data.errors import DataError
 
     try:
         folder = export_checkpoint(

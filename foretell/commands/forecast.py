@@ -39,8 +39,8 @@ def command(
     from rich.table import Table
 
     from foretell.client import ClientError, request_forecast
+    from foretell.models.data.errors import DataError
     from foretell.report import show
-    from models.data.errors import DataError
 
     try:
         forecast = request_forecast(url, file, model=model, horizon=horizon, timeout=timeout)

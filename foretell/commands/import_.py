@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from models.importers.arguments import ARGUMENTS
+from foretell.models.importers.arguments import ARGUMENTS
 
 if TYPE_CHECKING:
-    from models.importers.convert import Imported
-    from models.importers.layouts import Source
+    from foretell.models.importers.convert import Imported
+    from foretell.models.importers.layouts import Source
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -82,15 +82,15 @@ def command(
     What its keys and shapes do not tell comes from the name of its folder (--setting), its script
     (--config) or the options that have its arguments' names; the rest is asked for.
     """
-    from bundle.errors import BundleError
-    from bundle.layout import check_name, check_version
-    from export.errors import ExportError
+    from foretell.bundle.errors import BundleError
+    from foretell.bundle.layout import check_name, check_version
+    from foretell.export.errors import ExportError
+    from foretell.models.checkpoint import CheckpointError, check_free, save
+    from foretell.models.data.errors import DataError
+    from foretell.models.importers.convert import Request, import_checkpoint
+    from foretell.models.importers.data import read_scaler
+    from foretell.models.importers.errors import ImporterError
     from foretell.report import print_test
-    from models.checkpoint import CheckpointError, check_free, save
-    from models.data.errors import DataError
-    from models.importers.convert import Request, import_checkpoint
-    from models.importers.data import read_scaler
-    from models.importers.errors import ImporterError
 
     if out is None and (repository is None or name is None):
         raise click.UsageError("give --out CHECKPOINT, or --to REPOSITORY with --name NAME")
@@ -132,8 +132,8 @@ def command(
 
 
 def _export(checkpoint: Path, repository: Path, name: str, version: str | None) -> None:
-    from bundle.manifest import read
-    from export.write import export_checkpoint
+    from foretell.bundle.manifest import read
+    from foretell.export.write import export_checkpoint
     from foretell.report import print_calibration, print_test, print_verification
 
     bundle = export_checkpoint(checkpoint, repository, name=name, version=version)

@@ -22,9 +22,9 @@ def command(**flags: object) -> None:
     Every flag, and more, can be set as a FORETELL_ variable: FORETELL_MODELS, FORETELL_MAX_BATCH, …
     A flag wins over its variable.
     """
-    from service.errors import StartError
-    from service.processes import serve
-    from service.settings import Settings
+    from foretell.service.errors import StartError
+    from foretell.service.processes import serve
+    from foretell.service.settings import Settings
 
     given = {name: value for name, value in flags.items() if value is not None}
     try:

@@ -9,8 +9,8 @@ from typing import Any
 import click
 from pydantic import Field, ValidationError, field_validator
 
-from bundle.frequency import Frequency
-from models.training.config import TrainingConfig
+from foretell.bundle.frequency import Frequency
+from foretell.models.training.config import TrainingConfig
 
 
 class Arguments(TrainingConfig):
@@ -91,13 +91,13 @@ def command(file: Path | None, restart: bool, overwrite: bool, **flags: str | No
 
     from rich.console import Console
 
+    from foretell.models.checkpoint import CheckpointError, check_free
+    from foretell.models.data.csv import read_csv
+    from foretell.models.data.errors import DataError
+    from foretell.models.training.errors import TrainingError
+    from foretell.models.training.progress import ConsoleProgress
+    from foretell.models.training.train import train
     from foretell.report import print_test
-    from models.checkpoint import CheckpointError, check_free
-    from models.data.csv import read_csv
-    from models.data.errors import DataError
-    from models.training.errors import TrainingError
-    from models.training.progress import ConsoleProgress
-    from models.training.train import train
 
     try:
         check_free(arguments.out, overwrite=overwrite)

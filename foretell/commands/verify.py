@@ -26,11 +26,11 @@ def command(bundle: Path, checkpoint: Path | None, data: Path | None, report: bo
     BUNDLE is the folder <repository>/<name>/<version>. The exit code is 1 when it fails. Without
     --checkpoint this needs no torch.
     """
-    from bundle.checksums import check
-    from bundle.errors import BundleError
-    from bundle.manifest import read
+    from foretell.bundle.checksums import check
+    from foretell.bundle.errors import BundleError
+    from foretell.bundle.manifest import read
     from foretell.report import print_calibration, print_verification
-    from service.errors import StartError
+    from foretell.service.errors import StartError
 
     if data is not None and checkpoint is None:
         raise click.UsageError("--data needs --checkpoint")
@@ -57,10 +57,10 @@ def command(bundle: Path, checkpoint: Path | None, data: Path | None, report: bo
 
 def _open(bundle: Path) -> str:
     """Load a bundle with all that serving asks of it; what ran it."""
-    from service.batcher import Batcher
-    from service.engine.runtime import Runtime
-    from service.metrics import Metrics
-    from service.model import Capacity, Model
+    from foretell.service.batcher import Batcher
+    from foretell.service.engine.runtime import Runtime
+    from foretell.service.metrics import Metrics
+    from foretell.service.model import Capacity, Model
 
     observer = Metrics().observer(bundle.parent.name, bundle.name)
     batcher = Batcher(workers=1)
@@ -73,11 +73,11 @@ def _open(bundle: Path) -> str:
 
 
 def _against_checkpoint(bundle: Path, checkpoint: Path, data: Path | None) -> bool:
-    from export.errors import ExportError
-    from export.write import verify_bundle
+    from foretell.export.errors import ExportError
+    from foretell.export.write import verify_bundle
+    from foretell.models.checkpoint import CheckpointError
+    from foretell.models.data.errors import DataError
     from foretell.report import print_verification
-    from models.checkpoint import CheckpointError
-    from models.data.errors import DataError
 
     try:
         verification = verify_bundle(bundle, checkpoint, data)

@@ -9,13 +9,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from bundle.errors import FrequencyError
-from bundle.frequency import Frequency
-from bundle.regularity import first_irregularity, infer
-from bundle.timestamps import Timestamps
-from models.data.errors import DataError
-from models.data.table import Table
-from models.data.timestamps import CellError, looks_like_timestamp, read_timestamps
+from foretell.bundle.errors import FrequencyError
+from foretell.bundle.frequency import Frequency
+from foretell.bundle.regularity import first_irregularity, infer
+from foretell.bundle.timestamps import Timestamps
+from foretell.models.data.errors import DataError
+from foretell.models.data.table import Table
+from foretell.models.data.timestamps import CellError, looks_like_timestamp, read_timestamps
 
 _TIMESTAMP_NAMES = ("date", "datetime", "timestamp", "time", "ds")
 _SHORTEST = 3

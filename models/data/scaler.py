@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from bundle.manifest import Scaler
+from foretell.bundle.manifest import Scaler
 
 
 def fit(values: NDArray[np.float64]) -> Scaler:

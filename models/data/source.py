@@ -6,12 +6,12 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from bundle.checksums import sha256
-from bundle.frequency import Frequency
-from models.data.csv import read_csv
-from models.data.errors import DataError
-from models.data.splits import Splits
-from models.data.table import Table
+from foretell.bundle.checksums import sha256
+from foretell.bundle.frequency import Frequency
+from foretell.models.data.csv import read_csv
+from foretell.models.data.errors import DataError
+from foretell.models.data.splits import Splits
+from foretell.models.data.table import Table
 
 
 class DataSource(BaseModel):

@@ -6,7 +6,7 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict
 
-from models.data.errors import DataError
+from foretell.models.data.errors import DataError
 
 Rows = tuple[int, int]
 

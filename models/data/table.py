@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from bundle.frequency import Frequency
-from bundle.timestamps import Timestamps
+from foretell.bundle.frequency import Frequency
+from foretell.bundle.timestamps import Timestamps
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,9 +8,9 @@ from datetime import timedelta
 import numpy as np
 import pandas as pd
 
-from bundle.errors import TimestampError
-from bundle.timestamps import Timestamps, parse
-from models.data.errors import DataError
+from foretell.bundle.errors import TimestampError
+from foretell.bundle.timestamps import Timestamps, parse
+from foretell.models.data.errors import DataError
 
 _TIMES = ("", " %H:%M", " %H:%M:%S")
 _FORMATS = tuple(

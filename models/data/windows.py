@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from bundle.calendar import Calendar
-from bundle.manifest import Scaler
-from models.data.errors import DataError
-from models.data.scaler import standardise
-from models.data.splits import Rows
-from models.data.table import Table
+from foretell.bundle.calendar import Calendar
+from foretell.bundle.manifest import Scaler
+from foretell.models.data.errors import DataError
+from foretell.models.data.scaler import standardise
+from foretell.models.data.splits import Rows
+from foretell.models.data.table import Table
 
 
 class Batch(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from models.importers.errors import ImporterError
+from foretell.models.importers.errors import ImporterError
 
 Value = int | float | str
 

@@ -6,12 +6,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from models.architectures import ARCHITECTURES
-from models.forecaster import ForecasterConfig
-from models.importers.arguments import Facts
-from models.importers.errors import ImporterError
-from models.importers.infer import Told
-from models.importers.sources import CodeBase
+from foretell.models.architectures import ARCHITECTURES
+from foretell.models.forecaster import ForecasterConfig
+from foretell.models.importers.arguments import Facts
+from foretell.models.importers.errors import ImporterError
+from foretell.models.importers.infer import Told
+from foretell.models.importers.sources import CodeBase
 
 # Our field for each argument, by architecture; None is for all of them.
 _FIELDS = {

@@ -7,30 +7,30 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from bundle.checksums import sha256
-from bundle.errors import FrequencyError
-from bundle.frequency import Frequency
-from bundle.manifest import Scaler
-from models.architectures import build
-from models.checkpoint import CheckpointInfo
-from models.data.scaler import fit
-from models.data.source import DataSource
-from models.data.table import Table
-from models.data.windows import Windows
-from models.evaluation import against_baselines
-from models.forecaster import Forecaster, ForecasterConfig
-from models.importers.arguments import Facts, Known, read_arguments
-from models.importers.configure import configure, used
-from models.importers.data import arrange, needs_target, read_table, split_rows
-from models.importers.errors import ImporterError
-from models.importers.infer import infer, recognise
-from models.importers.layouts import Source
-from models.importers.reading import read_state
-from models.importers.resolve import ask, needs, resolve
-from models.importers.script import read_script
-from models.importers.setting import is_setting, parse_setting
-from models.importers.sources import CODE_BASES, CodeBase
-from models.importers.weights import fill
+from foretell.bundle.checksums import sha256
+from foretell.bundle.errors import FrequencyError
+from foretell.bundle.frequency import Frequency
+from foretell.bundle.manifest import Scaler
+from foretell.models.architectures import build
+from foretell.models.checkpoint import CheckpointInfo
+from foretell.models.data.scaler import fit
+from foretell.models.data.source import DataSource
+from foretell.models.data.table import Table
+from foretell.models.data.windows import Windows
+from foretell.models.evaluation import against_baselines
+from foretell.models.forecaster import Forecaster, ForecasterConfig
+from foretell.models.importers.arguments import Facts, Known, read_arguments
+from foretell.models.importers.configure import configure, used
+from foretell.models.importers.data import arrange, needs_target, read_table, split_rows
+from foretell.models.importers.errors import ImporterError
+from foretell.models.importers.infer import infer, recognise
+from foretell.models.importers.layouts import Source
+from foretell.models.importers.reading import read_state
+from foretell.models.importers.resolve import ask, needs, resolve
+from foretell.models.importers.script import read_script
+from foretell.models.importers.setting import is_setting, parse_setting
+from foretell.models.importers.sources import CODE_BASES, CodeBase
+from foretell.models.importers.weights import fill
 
 _ROWS = 2048
 

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import numpy as np
 
-from bundle.frequency import Frequency
-from bundle.manifest import Scaler
-from models.data.csv import read_csv
-from models.data.splits import Splits
-from models.data.table import Table
-from models.importers.arguments import Facts
-from models.importers.errors import ImporterError
-from models.importers.sources import CodeBase
+from foretell.bundle.frequency import Frequency
+from foretell.bundle.manifest import Scaler
+from foretell.models.data.csv import read_csv
+from foretell.models.data.splits import Splits
+from foretell.models.data.table import Table
+from foretell.models.importers.arguments import Facts
+from foretell.models.importers.errors import ImporterError
+from foretell.models.importers.sources import CodeBase
 
 
 def read_table(

@@ -9,13 +9,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from bundle.calendar import Calendar, Feature
-from bundle.frequency import Frequency
-from models.importers.arguments import Facts, Known, Value
-from models.importers.errors import ImporterError
-from models.importers.layouts import LAYOUTS, Layout, Source
-from models.importers.sources import CODE_BASES
-from models.layers.embedding import sinusoids
+from foretell.bundle.calendar import Calendar, Feature
+from foretell.bundle.frequency import Frequency
+from foretell.models.importers.arguments import Facts, Known, Value
+from foretell.models.importers.errors import ImporterError
+from foretell.models.importers.layouts import LAYOUTS, Layout, Source
+from foretell.models.importers.sources import CODE_BASES
+from foretell.models.layers.embedding import sinusoids
 
 _TABLE_FEATURES: dict[str, Feature] = {
     "month_embed": "month",

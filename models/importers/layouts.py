@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple
 
-from models.importers.arguments import Value
+from foretell.models.importers.arguments import Value
 
 Source = Literal["tslib", "autoformer", "patchtst", "tfb"]
 

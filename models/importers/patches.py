@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from models.importers.arguments import Facts, Known
-from models.importers.errors import ImporterError
-from models.importers.sources import CodeBase
+from foretell.models.importers.arguments import Facts, Known
+from foretell.models.importers.errors import ImporterError
+from foretell.models.importers.sources import CodeBase
 
 _ORIGIN = "the file's number of patches"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from models.importers.errors import ImporterError
+from foretell.models.importers.errors import ImporterError
 
 # A zip archive since torch 1.6, a bare pickle before.
 _MAGIC = (b"PK\x03\x04", b"\x80")

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
-from models.importers.errors import ImporterError
-from models.importers.layouts import Layout
+from foretell.models.importers.errors import ImporterError
+from foretell.models.importers.layouts import Layout
 
 _LISTED = 8
 # BatchNorm's counter, which old versions of torch did not write.

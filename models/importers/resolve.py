@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from models.importers.arguments import ARGUMENTS, Facts, Known
-from models.importers.errors import ImporterError
-from models.importers.infer import Told
-from models.importers.patches import complete_patches
-from models.importers.script import Script
-from models.importers.sources import CodeBase
+from foretell.models.importers.arguments import ARGUMENTS, Facts, Known
+from foretell.models.importers.errors import ImporterError
+from foretell.models.importers.infer import Told
+from foretell.models.importers.patches import complete_patches
+from foretell.models.importers.script import Script
+from foretell.models.importers.sources import CodeBase
 
 _ARCHITECTURE_NEEDS = {
     "autoformer": (

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from models.importers.arguments import Facts, read_arguments
-from models.importers.errors import ImporterError
+from foretell.models.importers.arguments import Facts, read_arguments
+from foretell.models.importers.errors import ImporterError
 
 _ASSIGNMENT = re.compile(r"\s*(?:export\s+)?(\w+)=(\S*)\s*")
 _LOOP = re.compile(r"\s*for\s+(\w+)\s+in\s+([^;]+?)\s*(?:;\s*do\s*)?")

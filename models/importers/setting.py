@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from models.importers.arguments import Facts, read_arguments
-from models.importers.errors import ImporterError
+from foretell.models.importers.arguments import Facts, read_arguments
+from foretell.models.importers.errors import ImporterError
 
 # Autoformer's and PatchTST's names; the Time-Series-Library puts the task in front, and since 2024
 # has `expand` and `dc`; other forks leave out `dt`.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from models.importers.arguments import Value
-from models.importers.layouts import Source
-from models.layers.auto_correlation import Lags
+from foretell.models.importers.arguments import Value
+from foretell.models.importers.layouts import Source
+from foretell.models.layers.auto_correlation import Lags
 
 _RUN: dict[str, Value] = {
     "seq_len": 96,

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from models.forecaster import Forecaster
-from models.importers.infer import attention_scales
-from models.importers.layouts import Layout
-from models.importers.report import check_keys
+from foretell.models.forecaster import Forecaster
+from foretell.models.importers.infer import attention_scales
+from foretell.models.importers.layouts import Layout
+from foretell.models.importers.report import check_keys
 
 _TABLE = "patch_embedding.position_embedding.pe"
 

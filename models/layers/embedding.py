@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from bundle.calendar import Calendar, Feature
+from foretell.bundle.calendar import Calendar, Feature
 
 CalendarKind = Literal["timeF", "learned", "fixed"]
 

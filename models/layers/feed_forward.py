@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from models.forecaster import Activation
+from foretell.models.forecaster import Activation
 
 
 class FeedForward(nn.Module):

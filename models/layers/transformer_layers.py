@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from models.forecaster import Activation
-from models.layers.attention import Attended, MultiHeadAttention
-from models.layers.feed_forward import FeedForward
+from foretell.models.forecaster import Activation
+from foretell.models.layers.attention import Attended, MultiHeadAttention
+from foretell.models.layers.feed_forward import FeedForward
 
 
 class EncoderLayer(nn.Module):

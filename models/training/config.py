@@ -13,8 +13,8 @@ from pydantic import (
     field_validator,
 )
 
-from bundle.manifest import Architecture, Positive
-from models.data.splits import Splits
+from foretell.bundle.manifest import Architecture, Positive
+from foretell.models.data.splits import Splits
 
 NamedSplit = Literal["ett-hourly", "ett-minute"]
 Precision = Literal["float32", "bfloat16", "float16"]

@@ -6,18 +6,18 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
-from bundle.calendar import Calendar, Encoding
-from bundle.frequency import Frequency
-from bundle.manifest import Scaler
-from models.architectures import ARCHITECTURES
-from models.data.scaler import fit
-from models.data.splits import Splits
-from models.data.table import Table
-from models.data.windows import Windows
-from models.encoder_decoder import EncoderDecoderConfig
-from models.forecaster import ForecasterConfig
-from models.training.config import TrainingConfig
-from models.training.errors import TrainingError
+from foretell.bundle.calendar import Calendar, Encoding
+from foretell.bundle.frequency import Frequency
+from foretell.bundle.manifest import Scaler
+from foretell.models.architectures import ARCHITECTURES
+from foretell.models.data.scaler import fit
+from foretell.models.data.splits import Splits
+from foretell.models.data.table import Table
+from foretell.models.data.windows import Windows
+from foretell.models.encoder_decoder import EncoderDecoderConfig
+from foretell.models.forecaster import ForecasterConfig
+from foretell.models.training.config import TrainingConfig
+from foretell.models.training.errors import TrainingError
 
 
 class Prepared(NamedTuple):

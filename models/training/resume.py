@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from models.training.errors import ResumeError
+from foretell.models.training.errors import ResumeError
 
 _STATE = "state.pt"
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import torch
 
-from bundle.checksums import sha256
-from models.architectures import build
-from models.checkpoint import (
+from foretell.bundle.checksums import sha256
+from foretell.models.architectures import build
+from foretell.models.checkpoint import (
     Checkpoint,
     CheckpointInfo,
     TrainingRecord,
@@ -16,15 +16,15 @@ from models.checkpoint import (
     library_versions,
     save,
 )
-from models.data.source import DataSource
-from models.data.splits import Splits
-from models.data.table import Table
-from models.evaluation import against_baselines
-from models.training.config import TrainingConfig
-from models.training.preparation import prepare
-from models.training.progress import Progress
-from models.training.resume import PartialRun
-from models.training.trainer import Trainer, choose_device, seed_everything
+from foretell.models.data.source import DataSource
+from foretell.models.data.splits import Splits
+from foretell.models.data.table import Table
+from foretell.models.evaluation import against_baselines
+from foretell.models.training.config import TrainingConfig
+from foretell.models.training.preparation import prepare
+from foretell.models.training.progress import Progress
+from foretell.models.training.resume import PartialRun
+from foretell.models.training.trainer import Trainer, choose_device, seed_everything
 
 
 def train(

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from models.data.windows import Batch, Windows
-from models.evaluation import evaluate
-from models.forecaster import Forecaster
-from models.training.config import Precision, TrainingConfig
-from models.training.errors import TrainingError
-from models.training.progress import EpochReport, Progress
+from foretell.models.data.windows import Batch, Windows
+from foretell.models.evaluation import evaluate
+from foretell.models.forecaster import Forecaster
+from foretell.models.training.config import Precision, TrainingConfig
+from foretell.models.training.errors import TrainingError
+from foretell.models.training.progress import EpochReport, Progress
 
 _WARM_UP = 0.1
 _REPORT_EVERY = 10

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from bundle.errors import TimestampError
-from bundle.frequency import Frequency
-from bundle.timestamps import Timestamps
-from service.errors import InvalidInputError
-from service.times.clocks import Clock, FixedClock, ZoneClock
-from service.times.zones import find_zone, offsets_at
+from foretell.bundle.errors import TimestampError
+from foretell.bundle.frequency import Frequency
+from foretell.bundle.timestamps import Timestamps
+from foretell.service.errors import InvalidInputError
+from foretell.service.times.clocks import Clock, FixedClock, ZoneClock
+from foretell.service.times.zones import find_zone, offsets_at
 
 ID, TIME, TARGET = "unique_id", "ds", "y"
 

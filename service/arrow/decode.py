@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from bundle.errors import TimestampError
-from bundle.manifest import Manifest
-from bundle.regularity import first_irregularity, origin
-from bundle.timestamps import Timestamps, check_years
-from service.arrow.columns import (
+from foretell.bundle.errors import TimestampError
+from foretell.bundle.manifest import Manifest
+from foretell.bundle.regularity import first_irregularity, origin
+from foretell.bundle.timestamps import Timestamps, check_years
+from foretell.service.arrow.columns import (
     TIME,
     Groups,
     Times,
@@ -20,16 +20,16 @@ from service.arrow.columns import (
     read_times,
     read_values,
 )
-from service.errors import InvalidInputError, ServiceError
-from service.model import Model
-from service.requests.decode import Job
-from service.requests.inputs import Series
-from service.requests.missing import Filled, fill
-from service.requests.plan import Plan, plan
-from service.requests.schemas import ForecastOptions
-from service.settings import Settings
-from service.times.timeline import Timeline, check_first, shown_step
-from service.times.timestamps import IRREGULAR
+from foretell.service.errors import InvalidInputError, ServiceError
+from foretell.service.model import Model
+from foretell.service.requests.decode import Job
+from foretell.service.requests.inputs import Series
+from foretell.service.requests.missing import Filled, fill
+from foretell.service.requests.plan import Plan, plan
+from foretell.service.requests.schemas import ForecastOptions
+from foretell.service.settings import Settings
+from foretell.service.times.timeline import Timeline, check_first, shown_step
+from foretell.service.times.timestamps import IRREGULAR
 
 
 @dataclass(frozen=True)

@@ -8,17 +8,17 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from bundle.timestamps import Timestamps
-from service.arrays import Arrays
-from service.arrow.columns import ID, TIME, Times
-from service.arrow.decode import Request
-from service.arrow.stream import write_table
-from service.errors import InvalidInputError, ServiceError
-from service.failures import error_object
-from service.requests.decode import Job
-from service.requests.inputs import Series
-from service.tensors import FORECAST, MARGIN
-from service.times.timeline import Timeline
+from foretell.bundle.timestamps import Timestamps
+from foretell.service.arrays import Arrays
+from foretell.service.arrow.columns import ID, TIME, Times
+from foretell.service.arrow.decode import Request
+from foretell.service.arrow.stream import write_table
+from foretell.service.errors import InvalidInputError, ServiceError
+from foretell.service.failures import error_object
+from foretell.service.requests.decode import Job
+from foretell.service.requests.inputs import Series
+from foretell.service.tensors import FORECAST, MARGIN
+from foretell.service.times.timeline import Timeline
 
 # What the columns do not tell, as JSON in the schema's metadata.
 NOTES = b"foretell"

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from service.arrays import Arrays
-from service.arrow.decode import Request, decode
-from service.arrow.encode import encode
-from service.arrow.stream import read_table
-from service.errors import InvalidInputError
-from service.model import Model
-from service.requests.decode import Job
-from service.requests.encode import answer_bytes
-from service.requests.schemas import ForecastOptions, TableOptions
-from service.settings import Settings
-from service.validation import validate
+from foretell.service.arrays import Arrays
+from foretell.service.arrow.decode import Request, decode
+from foretell.service.arrow.encode import encode
+from foretell.service.arrow.stream import read_table
+from foretell.service.errors import InvalidInputError
+from foretell.service.model import Model
+from foretell.service.requests.decode import Job
+from foretell.service.requests.encode import answer_bytes
+from foretell.service.requests.schemas import ForecastOptions, TableOptions
+from foretell.service.settings import Settings
+from foretell.service.validation import validate
 
 # Of a value; a table of `max_body_bytes` cannot have more rows than this lets through.
 _SMALLEST = 2

@@ -10,7 +10,7 @@ from flatbuffers import encode, packer
 from flatbuffers.table import Table as FlatTable
 from pyarrow import ipc
 
-from service.errors import ServiceError, TooLargeError, UnreadableError
+from foretell.service.errors import ServiceError, TooLargeError, UnreadableError
 
 # Positions of fields in the flatbuffers of Message.fbs.
 _HEADER = 8

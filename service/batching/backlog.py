@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from service.arrays import Arrays
-from service.batching.lane import Lane
-from service.batching.observer import Observer
-from service.batching.room import Room
-from service.batching.turns import Turns
-from service.batching.work import Slice, Work
+from foretell.service.arrays import Arrays
+from foretell.service.batching.lane import Lane
+from foretell.service.batching.observer import Observer
+from foretell.service.batching.room import Room
+from foretell.service.batching.turns import Turns
+from foretell.service.batching.work import Slice, Work
 
 Run = Callable[[int, str, Arrays], Arrays]
 

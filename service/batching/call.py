@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future
 
-from service.errors import DeviceLostError
+from foretell.service.errors import DeviceLostError
 
 
 class Call(Future[None]):

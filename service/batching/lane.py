@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from service.batching.work import Slice, Work
+from foretell.service.batching.work import Slice, Work
 
 _MEMORY = 0.9
 

@@ -6,12 +6,12 @@ import time
 from concurrent.futures import Future
 from typing import cast
 
-from service.arrays import Arrays
-from service.batching.backlog import Backlog
-from service.batching.observer import tell
-from service.batching.schedule import Schedule
-from service.batching.work import Work
-from service.errors import NotReadyError
+from foretell.service.arrays import Arrays
+from foretell.service.batching.backlog import Backlog
+from foretell.service.batching.observer import tell
+from foretell.service.batching.schedule import Schedule
+from foretell.service.batching.work import Work
+from foretell.service.errors import NotReadyError
 
 
 class Queue:

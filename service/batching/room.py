@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from service.errors import QueueFullError, TooLargeError
+from foretell.service.errors import QueueFullError, TooLargeError
 
 _LONGEST_RETRY = 60
 _GRACE_SECONDS = 2.0

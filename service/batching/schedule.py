@@ -8,14 +8,14 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from service.arrays import Arrays
-from service.batching.backlog import Backlog, Batch
-from service.batching.call import Call
-from service.batching.deadlines import Deadlines
-from service.batching.idle import Idle
-from service.batching.turns import Turns
-from service.batching.work import Work
-from service.errors import DeviceLostError, NotReadyError
+from foretell.service.arrays import Arrays
+from foretell.service.batching.backlog import Backlog, Batch
+from foretell.service.batching.call import Call
+from foretell.service.batching.deadlines import Deadlines
+from foretell.service.batching.idle import Idle
+from foretell.service.batching.turns import Turns
+from foretell.service.batching.work import Work
+from foretell.service.errors import DeviceLostError, NotReadyError
 
 
 class Schedule:

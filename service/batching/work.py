@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from service.arrays import Arrays
-from service.errors import ModelFailedError, ServiceError
+from foretell.service.arrays import Arrays
+from foretell.service.errors import ModelFailedError, ServiceError
 
 
 class Work(Future[Arrays]):

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from service.arrays import Arrays
-from service.cuda.library import Library
+from foretell.service.arrays import Arrays
+from foretell.service.cuda.library import Library
 
 # Kernels load whole lines of memory.
 _ALIGNMENT = 256

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import re
 
-from service.cuda.exclusion import Exclusion
-from service.cuda.library import CudaError, Library
-from service.errors import DeviceLostError, ModelFailedError, ServiceError
+from foretell.service.cuda.exclusion import Exclusion
+from foretell.service.cuda.library import CudaError, Library
+from foretell.service.errors import DeviceLostError, ModelFailedError, ServiceError
 
 _logger = logging.getLogger(__name__)
 

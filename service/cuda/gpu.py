@@ -12,13 +12,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from bundle.errors import BundleError
-from service.arrays import Arrays
-from service.cuda.device import Device
-from service.cuda.library import CudaError
-from service.cuda.replays import NO_GRAPH, Replays
-from service.errors import DeviceLostError
-from service.session import input_shapes, output_names
+from foretell.bundle.errors import BundleError
+from foretell.service.arrays import Arrays
+from foretell.service.cuda.device import Device
+from foretell.service.cuda.library import CudaError
+from foretell.service.cuda.replays import NO_GRAPH, Replays
+from foretell.service.errors import DeviceLostError
+from foretell.service.session import input_shapes, output_names
 
 _logger = logging.getLogger(__name__)
 

@@ -8,16 +8,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bundle.errors import BundleError
-from service.cuda.device import Device
-from service.cuda.driver import gpu_count
-from service.cuda.exclusion import Exclusion
-from service.cuda.gpu import Gpu
-from service.cuda.library import CudaError, Library, preload
-from service.cuda.placement import RECORD, shape_arithmetic, strays
-from service.cuda.session import CudaSession
-from service.errors import DeviceLostError, StartError
-from service.session import CPU, open_session, session_options
+from foretell.bundle.errors import BundleError
+from foretell.service.cuda.device import Device
+from foretell.service.cuda.driver import gpu_count
+from foretell.service.cuda.exclusion import Exclusion
+from foretell.service.cuda.gpu import Gpu
+from foretell.service.cuda.library import CudaError, Library, preload
+from foretell.service.cuda.placement import RECORD, shape_arithmetic, strays
+from foretell.service.cuda.session import CudaSession
+from foretell.service.errors import DeviceLostError, StartError
+from foretell.service.session import CPU, open_session, session_options
 
 _logger = logging.getLogger(__name__)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from service.arrays import Arrays
-from service.cuda.buckets import bucket_for, bucket_sizes
-from service.cuda.buffers import Buffers
-from service.cuda.library import Library
+from foretell.service.arrays import Arrays
+from foretell.service.cuda.buckets import bucket_for, bucket_sizes
+from foretell.service.cuda.buffers import Buffers
+from foretell.service.cuda.library import Library
 
 _GRAPH = "gpu_graph_id"
 NO_GRAPH = (_GRAPH, "-1")

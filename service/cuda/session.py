@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from service.arrays import Arrays
-from service.cuda.gpu import Gpu
-from service.session import input_shapes, output_names
+from foretell.service.arrays import Arrays
+from foretell.service.cuda.gpu import Gpu
+from foretell.service.session import input_shapes, output_names
 
 
 class CudaSession:
-    """See `service.session.Session`; a worker runs the session of its own GPU.
+    """See `foretell.service.session.Session`; a worker runs the session of its own GPU.
 
     Args:
         gpus: One for every worker.

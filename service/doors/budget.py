@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from service.errors import BuffersFullError
+from foretell.service.errors import BuffersFullError
 
 _RETRY_SECONDS = 1
 

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from backports import zstd
 
-from service.errors import UnreadableError
+from foretell.service.errors import UnreadableError
 
 # Unfolding so much takes the event loop well under a millisecond.
 _PIECE = 256 * 1024

@@ -9,8 +9,8 @@ import math
 from itertools import chain
 from typing import Any
 
-from service import errors
-from service.failures import error_body, error_object, status_of
+from foretell.service import errors
+from foretell.service.failures import error_body, error_object, status_of
 
 Example = dict[str, Any]
 

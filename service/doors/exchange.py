@@ -10,15 +10,15 @@ from typing import TypeVar
 
 from starlette.types import Receive
 
-from service.doors.compression import Decoder
-from service.errors import (
+from foretell.service.doors.compression import Decoder
+from foretell.service.errors import (
     CallerGoneError,
     DeadlineExceededError,
     InvalidInputError,
     TooLargeError,
     UnreadableError,
 )
-from service.web.callers import Caller
+from foretell.service.web.callers import Caller
 
 _Outcome = TypeVar("_Outcome")
 

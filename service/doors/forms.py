@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Protocol
 
-from service.arrays import Arrays
-from service.errors import UnreadableError
-from service.model import Model
-from service.requests.decode import Job, decode
-from service.requests.encode import answer_bytes, encode
-from service.requests.parsing import named_model, parse
-from service.requests.schemas import Envelope
-from service.settings import Settings
+from foretell.service.arrays import Arrays
+from foretell.service.errors import UnreadableError
+from foretell.service.model import Model
+from foretell.service.requests.decode import Job, decode
+from foretell.service.requests.encode import answer_bytes, encode
+from foretell.service.requests.parsing import named_model, parse
+from foretell.service.requests.schemas import Envelope
+from foretell.service.settings import Settings
 
 JSON = "application/json"
 ARROW = "application/vnd.apache.arrow.stream"
@@ -63,7 +63,7 @@ def read(
         return _JsonParsed(parse(body))
     try:
         # Arrow takes its time and memory to load; many servers never see a table.
-        request = import_module("service.arrow.request")
+        request = import_module("foretell.service.arrow.request")
     except ModuleNotFoundError as error:
         raise UnreadableError(
             f"this server reads no {ARROW}: it lacks {error.name} (foretell's extra arrow)",

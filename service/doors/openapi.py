@@ -8,11 +8,16 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 
-from service.doors import examples
-from service.doors.forms import ARROW, JSON
-from service.doors.inference.wire import ChangeRequest, IndexRequest, InferenceError, InferRequest
-from service.requests.schemas import ErrorResponse, ForecastRequest, TableOptions
-from service.web.entrance import OPEN
+from foretell.service.doors import examples
+from foretell.service.doors.forms import ARROW, JSON
+from foretell.service.doors.inference.wire import (
+    ChangeRequest,
+    IndexRequest,
+    InferenceError,
+    InferRequest,
+)
+from foretell.service.requests.schemas import ErrorResponse, ForecastRequest, TableOptions
+from foretell.service.web.entrance import OPEN
 
 _REFERENCE = "#/components/schemas/"
 _KEYS = {

@@ -6,12 +6,12 @@ import asyncio
 
 from fastapi import APIRouter, Response
 
-from service.metrics import Metrics
-from service.model import Model
-from service.repository import Repository
-from service.requests.schemas import ModelCard
-from service.settings import Settings
-from service.supervision.readiness import Readiness, Report
+from foretell.service.metrics import Metrics
+from foretell.service.model import Model
+from foretell.service.repository import Repository
+from foretell.service.requests.schemas import ModelCard
+from foretell.service.settings import Settings
+from foretell.service.supervision.readiness import Readiness, Report
 
 
 def models_router(repository: Repository, settings: Settings) -> APIRouter:

@@ -6,18 +6,18 @@ from concurrent.futures import Future
 
 from fastapi import APIRouter, Request, Response
 
-from service.arrays import Arrays
-from service.doors.budget import BodyBudget
-from service.doors.exchange import deadline_of, media_type, outcome, read_body
-from service.doors.forms import ARROW, JSON, presumed_model, read
-from service.errors import ServiceError
-from service.repository import Repository
-from service.requests.rolling import run
-from service.requests.schemas import ErrorResponse, ForecastResponse
-from service.settings import Settings
-from service.web.callers import caller_of
-from service.web.middleware import Exchange, exchange_of
-from service.web.offload import Offload
+from foretell.service.arrays import Arrays
+from foretell.service.doors.budget import BodyBudget
+from foretell.service.doors.exchange import deadline_of, media_type, outcome, read_body
+from foretell.service.doors.forms import ARROW, JSON, presumed_model, read
+from foretell.service.errors import ServiceError
+from foretell.service.repository import Repository
+from foretell.service.requests.rolling import run
+from foretell.service.requests.schemas import ErrorResponse, ForecastResponse
+from foretell.service.settings import Settings
+from foretell.service.web.callers import caller_of
+from foretell.service.web.middleware import Exchange, exchange_of
+from foretell.service.web.offload import Offload
 
 _ERRORS: dict[int | str, dict[str, object]] = {
     400: {"model": ErrorResponse, "description": "Not JSON, or another content type."},

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from bundle.calibration import Calibration, bounds, scale
-from bundle.manifest import Manifest
-from service.errors import InvalidInputError, NotSupportedError
-from service.validation import shown
+from foretell.bundle.calibration import Calibration, bounds, scale
+from foretell.bundle.manifest import Manifest
+from foretell.service.errors import InvalidInputError, NotSupportedError
+from foretell.service.validation import shown
 
 Floats = NDArray[np.float32]
 

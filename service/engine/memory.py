@@ -7,8 +7,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from bundle import layout
-from service.errors import LoadFailedError
+from foretell.bundle import layout
+from foretell.service.errors import LoadFailedError
 
 _CGROUPS = Path("/sys/fs/cgroup")
 _STATM = Path("/proc/self/statm")

@@ -7,10 +7,10 @@ from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
 
-from service.cuda.gpus import CUDA, Gpus
-from service.errors import StartError
-from service.session import CPU, CpuSession, Session, open_session, session_options
-from service.settings import DeviceChoice
+from foretell.service.cuda.gpus import CUDA, Gpus
+from foretell.service.errors import StartError
+from foretell.service.session import CPU, CpuSession, Session, open_session, session_options
+from foretell.service.settings import DeviceChoice
 
 _logger = logging.getLogger(__name__)
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import numpy as np
 
-from bundle import layout
-from bundle.comparison import relative_error
-from bundle.errors import BundleError
-from bundle.manifest import Manifest
-from service.arrays import Arrays
-from service.errors import ModelFailedError
-from service.session import Session, Shape
-from service.tensors import FORECAST, FUTURE_CALENDAR, HISTORY, HISTORY_CALENDAR, MARGIN
+from foretell.bundle import layout
+from foretell.bundle.comparison import relative_error
+from foretell.bundle.errors import BundleError
+from foretell.bundle.manifest import Manifest
+from foretell.service.arrays import Arrays
+from foretell.service.errors import ModelFailedError
+from foretell.service.session import Session, Shape
+from foretell.service.tensors import FORECAST, FUTURE_CALENDAR, HISTORY, HISTORY_CALENDAR, MARGIN
 
 
 class SelfTest:

@@ -9,13 +9,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bundle.frequency import Frequency, Unit
-from bundle.manifest import AttentionStage, Axis, Manifest
-from service.arrays import Arrays
-from service.errors import InvalidInputError, NotSupportedError
-from service.requests.schemas import AttentionOptions
-from service.times.timeline import Timeline
-from service.validation import shown
+from foretell.bundle.frequency import Frequency, Unit
+from foretell.bundle.manifest import AttentionStage, Axis, Manifest
+from foretell.service.arrays import Arrays
+from foretell.service.errors import InvalidInputError, NotSupportedError
+from foretell.service.requests.schemas import AttentionOptions
+from foretell.service.times.timeline import Timeline
+from foretell.service.validation import shown
 
 Label = int | str | dict[str, int | str] | None
 Heads = Literal["all", "mean"] | tuple[int, ...]

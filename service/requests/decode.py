@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from service.errors import InvalidInputError, ServiceError
-from service.model import Model
-from service.requests.inputs import Inputs, Series
-from service.requests.plan import Plan, plan
-from service.requests.schemas import Envelope
-from service.settings import Settings
+from foretell.service.errors import InvalidInputError, ServiceError
+from foretell.service.model import Model
+from foretell.service.requests.inputs import Inputs, Series
+from foretell.service.requests.plan import Plan, plan
+from foretell.service.requests.schemas import Envelope
+from foretell.service.settings import Settings
 
 
 @dataclass(frozen=True)

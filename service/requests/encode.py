@@ -9,16 +9,16 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from bundle.frequency import Frequency
-from service.arrays import Arrays
-from service.errors import InvalidInputError, ServiceError
-from service.failures import error_object
-from service.identifiers import new_identifier
-from service.requests.attention import describe
-from service.requests.decode import Job
-from service.requests.inputs import Series
-from service.tensors import FORECAST, MARGIN
-from service.times.labels import write_labels
+from foretell.bundle.frequency import Frequency
+from foretell.service.arrays import Arrays
+from foretell.service.errors import InvalidInputError, ServiceError
+from foretell.service.failures import error_object
+from foretell.service.identifiers import new_identifier
+from foretell.service.requests.attention import describe
+from foretell.service.requests.decode import Job
+from foretell.service.requests.inputs import Series
+from foretell.service.tensors import FORECAST, MARGIN
+from foretell.service.times.labels import write_labels
 
 Floats = NDArray[np.float32]
 

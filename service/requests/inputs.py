@@ -8,19 +8,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bundle.errors import TimestampError
-from bundle.manifest import Manifest
-from bundle.timestamps import check_years
-from service.errors import InvalidInputError, ServiceError
-from service.requests.missing import Filled, fill
-from service.requests.plan import Plan
-from service.requests.schemas import SeriesInput
-from service.requests.series import is_multivariate, read_values
-from service.times.frequency import check_frequency
-from service.times.timeline import Timeline
-from service.times.timestamps import read_timeline
-from service.times.zones import find_zone
-from service.validation import shown, validate
+from foretell.bundle.errors import TimestampError
+from foretell.bundle.manifest import Manifest
+from foretell.bundle.timestamps import check_years
+from foretell.service.errors import InvalidInputError, ServiceError
+from foretell.service.requests.missing import Filled, fill
+from foretell.service.requests.plan import Plan
+from foretell.service.requests.schemas import SeriesInput
+from foretell.service.requests.series import is_multivariate, read_values
+from foretell.service.times.frequency import check_frequency
+from foretell.service.times.timeline import Timeline
+from foretell.service.times.timestamps import read_timeline
+from foretell.service.times.zones import find_zone
+from foretell.service.validation import shown, validate
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from service.errors import InvalidInputError
-from service.requests.schemas import Missing
+from foretell.service.errors import InvalidInputError
+from foretell.service.requests.schemas import Missing
 
 Filled = dict[str, int]
 

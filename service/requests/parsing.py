@@ -10,12 +10,12 @@ from typing import Any
 import orjson
 from pydantic_core import from_json
 
-from service.errors import UnreadableError
-from service.requests.schemas import Envelope
-from service.validation import validate
+from foretell.service.errors import UnreadableError
+from foretell.service.requests.schemas import Envelope
+from foretell.service.validation import validate
 
 # It has no wheels for the latest Python.
-_simd = import_module("service.requests.simd") if find_spec("simdjson") else None
+_simd = import_module("foretell.service.requests.simd") if find_spec("simdjson") else None
 
 # Our examples, and most clients, name the model first.
 _NAMED = re.compile(rb'\s*\{\s*"model"\s*:\s*"([^"\\]*)"')

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from service.errors import InvalidInputError, NotSupportedError
-from service.model import Model
-from service.requests.attention import Selection, select
-from service.requests.schemas import AttentionOptions, ForecastOptions, Missing
-from service.settings import Settings
-from service.validation import shown
+from foretell.service.errors import InvalidInputError, NotSupportedError
+from foretell.service.model import Model
+from foretell.service.requests.attention import Selection, select
+from foretell.service.requests.schemas import AttentionOptions, ForecastOptions, Missing
+from foretell.service.settings import Settings
+from foretell.service.validation import shown
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from concurrent.futures import Future
 import numpy as np
 from numpy.typing import NDArray
 
-from service.arrays import Arrays
-from service.requests.decode import Job
-from service.tensors import FORECAST, FUTURE_CALENDAR, HISTORY, HISTORY_CALENDAR, MARGIN
+from foretell.service.arrays import Arrays
+from foretell.service.requests.decode import Job
+from foretell.service.tensors import FORECAST, FUTURE_CALENDAR, HISTORY, HISTORY_CALENDAR, MARGIN
 
 Wait = Callable[[Future[Arrays]], Awaitable[Arrays]]
 

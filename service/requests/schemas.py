@@ -16,7 +16,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticKnownError
 
-from bundle.manifest import Architecture, CalibrationReport, TestResult, Verification
+from foretell.bundle.manifest import Architecture, CalibrationReport, TestResult, Verification
 
 SeriesType = Literal["univariate_time_series", "multivariate_time_series"]
 Status = Literal["completed", "partial", "error"]
@@ -31,7 +31,7 @@ def _check_rows(value: object) -> object:
     return value
 
 
-# Numbers are checked in bulk by `service.requests.series`, not one by one here.
+# Numbers are checked in bulk by `foretell.service.requests.series`, not one by one here.
 Rows = Annotated[
     list[Any] | NDArray[np.float64],
     PlainValidator(_check_rows),
@@ -46,7 +46,8 @@ Rows = Annotated[
 ]
 Strings = Annotated[list[str], Field(fail_fast=True)]
 Level = Annotated[float, Field(strict=True, gt=0, lt=1)]
-# Checked by `service.requests.attention`: pydantic would name each branch of a union in the place.
+# Checked by `foretell.service.requests.attention`: pydantic would name each branch of a union in
+# the place.
 Heads = Annotated[
     Any,
     WithJsonSchema(

@@ -11,8 +11,8 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from service.errors import InvalidInputError
-from service.validation import shown
+from foretell.service.errors import InvalidInputError
+from foretell.service.validation import shown
 
 _LARGEST = float(np.finfo(np.float32).max)
 _NUMBERS = {float, int}

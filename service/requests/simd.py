@@ -1,6 +1,6 @@
 """The quick way to read a request: simdjson puts the numbers of a series straight into an array.
 
-What it is not sure to read as `service.requests.parsing` would, it leaves to that.
+What it is not sure to read as `foretell.service.requests.parsing` would, it leaves to that.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from service.repository import Repository
+from foretell.service.repository import Repository
 
 _logger = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from multiprocessing import connection
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 
-from service.errors import StartError
+from foretell.service.errors import StartError
 
 _logger = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from service.settings import LogFormat, LogLevel
+from foretell.service.settings import LogFormat, LogLevel
 
 request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
 

@@ -15,7 +15,7 @@ from typing import Literal
 from pydantic import BaseModel, RootModel
 from pydantic.dataclasses import dataclass
 
-from service.batching.observer import Observer
+from foretell.service.batching.observer import Observer
 
 _logger = logging.getLogger(__name__)
 

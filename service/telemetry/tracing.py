@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from importlib import import_module, metadata
 from typing import Any
 
-from service.errors import StartError
+from foretell.service.errors import StartError
 
 _NAME = "foretell"
 _LAST_SECONDS = 2.0

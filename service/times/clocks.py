@@ -13,8 +13,8 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 
-from bundle.timestamps import Offsets, Timestamps
-from service.times.zones import offsets_at, offsets_of
+from foretell.bundle.timestamps import Offsets, Timestamps
+from foretell.service.times.zones import offsets_at, offsets_of
 
 Reading = tuple[Timestamps, timedelta | Offsets | None]
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bundle.errors import FrequencyError
-from bundle.frequency import Frequency
-from service.errors import InvalidInputError
+from foretell.bundle.errors import FrequencyError
+from foretell.bundle.frequency import Frequency
+from foretell.service.errors import InvalidInputError
 
 # What KServe's time-series API lets a caller say: a unit, and no multiple of it.
 _KSERVE_NAMES = {*"STHDWMQY", "second", "minute", "hour", "day", "week", "month", "quarter", "year"}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import orjson
 
-from bundle.timestamps import offset_suffix, render
-from service.times.timeline import Timeline
+from foretell.bundle.timestamps import offset_suffix, render
+from foretell.service.times.timeline import Timeline
 
 
 def write_labels(timeline: Timeline, steps: int) -> bytes:

@@ -9,13 +9,13 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 
-from bundle import timestamps
-from bundle.errors import TimestampError
-from bundle.frequency import Frequency
-from bundle.timestamps import Offsets, Timestamp, Timestamps, offset_suffix
-from service.errors import InvalidInputError
-from service.times.clocks import Clock, FixedClock, Reading, ZoneClock
-from service.times.zones import moments_of, offsets_at
+from foretell.bundle import timestamps
+from foretell.bundle.errors import TimestampError
+from foretell.bundle.frequency import Frequency
+from foretell.bundle.timestamps import Offsets, Timestamp, Timestamps, offset_suffix
+from foretell.service.errors import InvalidInputError
+from foretell.service.times.clocks import Clock, FixedClock, Reading, ZoneClock
+from foretell.service.times.zones import moments_of, offsets_at
 
 
 @dataclass(frozen=True)

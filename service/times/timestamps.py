@@ -7,13 +7,13 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 
-from bundle.errors import TimestampError
-from bundle.frequency import Frequency
-from bundle.regularity import Irregularity, first_irregularity, origin
-from bundle.timestamps import Offsets, Timestamp
-from service.errors import InvalidInputError
-from service.times.clocks import Clock, FixedClock, ListedClock, ZoneClock
-from service.times.timeline import (
+from foretell.bundle.errors import TimestampError
+from foretell.bundle.frequency import Frequency
+from foretell.bundle.regularity import Irregularity, first_irregularity, origin
+from foretell.bundle.timestamps import Offsets, Timestamp
+from foretell.service.errors import InvalidInputError
+from foretell.service.times.clocks import Clock, FixedClock, ListedClock, ZoneClock
+from foretell.service.times.timeline import (
     Timeline,
     check_first,
     parse_timestamp,

@@ -9,9 +9,9 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 
-from bundle.errors import TimestampError
-from bundle.timestamps import Offsets, Timestamps, check_years
-from service.errors import InvalidInputError
+from foretell.bundle.errors import TimestampError
+from foretell.bundle.timestamps import Offsets, Timestamps, check_years
+from foretell.service.errors import InvalidInputError
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_+-]{0,31}(/[A-Za-z0-9_+-]{1,31}){0,2}")
 

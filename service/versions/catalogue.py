@@ -5,9 +5,9 @@ from __future__ import annotations
 from hashlib import sha256
 from pathlib import Path
 
-from bundle import layout
-from bundle.errors import BundleError
-from service.errors import UnknownModelError, UnknownVersionError
+from foretell.bundle import layout
+from foretell.bundle.errors import BundleError
+from foretell.service.errors import UnknownModelError, UnknownVersionError
 
 Fingerprints = dict[str, dict[str, str]]
 

@@ -10,12 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from service.engine.memory import Memory, return_free_memory
-from service.errors import LoadFailedError
-from service.model import Model
-from service.versions.catalogue import Catalogue
-from service.versions.inflight import InFlight
-from service.versions.table import Slot, State, Table
+from foretell.service.engine.memory import Memory, return_free_memory
+from foretell.service.errors import LoadFailedError
+from foretell.service.model import Model
+from foretell.service.versions.catalogue import Catalogue
+from foretell.service.versions.inflight import InFlight
+from foretell.service.versions.table import Slot, State, Table
 
 _logger = logging.getLogger(__name__)
 

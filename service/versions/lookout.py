@@ -6,13 +6,13 @@ import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
-from bundle.errors import BundleError
-from service.errors import NotReadyError, ServiceError
-from service.versions.catalogue import Catalogue
-from service.versions.policy import Policy
-from service.versions.rollout import Rollout
-from service.versions.state import Desired, State
-from service.versions.table import Table
+from foretell.bundle.errors import BundleError
+from foretell.service.errors import NotReadyError, ServiceError
+from foretell.service.versions.catalogue import Catalogue
+from foretell.service.versions.policy import Policy
+from foretell.service.versions.rollout import Rollout
+from foretell.service.versions.state import Desired, State
+from foretell.service.versions.table import Table
 
 _logger = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from service.settings import VersionChoice
+from foretell.service.settings import VersionChoice
 
 
 class Policy:

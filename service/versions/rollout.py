@@ -7,10 +7,10 @@ import threading
 import time
 from collections.abc import Collection
 
-from service.errors import LoadFailedError, NotReadyError, StartError
-from service.versions.lifecycle import Lifecycle
-from service.versions.state import Change, Desired, Report, State
-from service.versions.table import Table
+from foretell.service.errors import LoadFailedError, NotReadyError, StartError
+from foretell.service.versions.lifecycle import Lifecycle
+from foretell.service.versions.state import Change, Desired, Report, State
+from foretell.service.versions.table import Table
 
 _logger = logging.getLogger(__name__)
 

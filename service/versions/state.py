@@ -13,7 +13,7 @@ from typing import Protocol, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from service.versions.table import Entry
+from foretell.service.versions.table import Entry
 
 _POLL_SECONDS = 0.05
 _DESIRED = "desired.json"

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from service.errors import (
+from foretell.service.errors import (
     InvalidInputError,
     NotReadyError,
     UnknownModelError,
     UnknownVersionError,
 )
-from service.model import Model
-from service.versions.policy import Policy
+from foretell.service.model import Model
+from foretell.service.versions.policy import Policy
 
 _NOT_LOADED = "not loaded"
 

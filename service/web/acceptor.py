@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from service.web.sockets import accept_all
+from foretell.service.web.sockets import accept_all
 
 _logger = logging.getLogger(__name__)
 

@@ -12,11 +12,11 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from service.failures import error_body, error_fields
-from service.metrics import Metrics
-from service.web.callers import EXTENSION, Caller
-from service.web.parser import Parser
-from service.web.writing import Writing
+from foretell.service.failures import error_body, error_fields
+from foretell.service.metrics import Metrics
+from foretell.service.web.callers import EXTENSION, Caller
+from foretell.service.web.parser import Parser
+from foretell.service.web.writing import Writing
 
 # The headers that clients and proxies send take a few kilobytes.
 _MOST_HEADER_BYTES = 64 * 1024

@@ -11,9 +11,9 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.errors import ServiceError
-from service.versions.inflight import InFlight
-from service.web.keys import Keys
+from foretell.service.errors import ServiceError
+from foretell.service.versions.inflight import InFlight
+from foretell.service.web.keys import Keys
 
 Refuse = Callable[[Request, Exception], Awaitable[Response]]
 

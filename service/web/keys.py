@@ -10,8 +10,8 @@ from typing import Self
 
 from pydantic import SecretStr
 
-from service.errors import ForbiddenError, StartError, UnauthorizedError
-from service.settings import Settings
+from foretell.service.errors import ForbiddenError, StartError, UnauthorizedError
+from foretell.service.settings import Settings
 
 _SCHEME = "bearer"
 

@@ -15,15 +15,15 @@ from typing import Any
 import orjson
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.arrays import Arrays
-from service.batching.work import Work
-from service.errors import NotReadyError
-from service.failures import error_body, error_fields, error_object, status_of
-from service.identifiers import new_identifier
-from service.metrics import Metrics
-from service.telemetry import logs
-from service.telemetry.statistics import RequestStage
-from service.telemetry.tracing import Trace, Tracer
+from foretell.service.arrays import Arrays
+from foretell.service.batching.work import Work
+from foretell.service.errors import NotReadyError
+from foretell.service.failures import error_body, error_fields, error_object, status_of
+from foretell.service.identifiers import new_identifier
+from foretell.service.metrics import Metrics
+from foretell.service.telemetry import logs
+from foretell.service.telemetry.statistics import RequestStage
+from foretell.service.telemetry.tracing import Trace, Tracer
 
 _logger = logging.getLogger("foretell.access")
 

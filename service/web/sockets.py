@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 
-from service.errors import StartError
+from foretell.service.errors import StartError
 
 
 def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:

@@ -7,7 +7,7 @@ import pytest
 
 from bench import allocators
 from bench.allocators import WAYS, Outcome, report
-from bundle import layout
+from foretell.bundle import layout
 from tests.service.bundles import Spec, write_bundle
 
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from bench import bulk
-from service import server
-from service.metrics import Metrics
-from service.settings import Settings
+from foretell.service import server
+from foretell.service.metrics import Metrics
+from foretell.service.settings import Settings
 from tests.service.bundles import Spec, write_bundle
 
 

@@ -3,9 +3,9 @@ import pandas as pd
 import pytest
 from pydantic import ValidationError
 
-from bundle.calendar import Calendar, Feature
-from bundle.frequency import Frequency
-from bundle.timestamps import Timestamps
+from foretell.bundle.calendar import Calendar, Feature
+from foretell.bundle.frequency import Frequency
+from foretell.bundle.timestamps import Timestamps
 
 
 def moments() -> Timestamps:

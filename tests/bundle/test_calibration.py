@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from bundle import calibration
-from bundle.calibration import (
+from foretell.bundle import calibration
+from foretell.bundle.calibration import (
     Calibration,
     bounds,
     order_statistics,
@@ -16,9 +16,9 @@ from bundle.calibration import (
     scale,
     stored_levels,
 )
-from bundle.errors import BundleError
-from bundle.layout import CALIBRATION
-from bundle.manifest import CalibrationReport, Manifest
+from foretell.bundle.errors import BundleError
+from foretell.bundle.layout import CALIBRATION
+from foretell.bundle.manifest import CalibrationReport, Manifest
 
 LEVELS = st.floats(0.001, 0.999)
 

@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from bundle.checksums import check, sha256
-from bundle.errors import BundleError
+from foretell.bundle.checksums import check, sha256
+from foretell.bundle.errors import BundleError
 
 
 def test_sha256(tmp_path: Path) -> None:

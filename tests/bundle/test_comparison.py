@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from bundle.comparison import relative_error
+from foretell.bundle.comparison import relative_error
 
 ONE = np.array([1.0])
 

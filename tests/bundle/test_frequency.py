@@ -7,10 +7,10 @@ from dateutil.relativedelta import relativedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bundle.errors import FrequencyError
-from bundle.frequency import Frequency, Unit
-from bundle.regularity import first_irregularity
-from bundle.timestamps import Timestamps
+from foretell.bundle.errors import FrequencyError
+from foretell.bundle.frequency import Frequency, Unit
+from foretell.bundle.regularity import first_irregularity
+from foretell.bundle.timestamps import Timestamps
 
 WEEKDAYS = ("MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN")
 MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from bundle import layout
-from bundle.errors import BundleError
+from foretell.bundle import layout
+from foretell.bundle.errors import BundleError
 
 
 @pytest.mark.parametrize("name", ["a", "7", "patchtst_ETTh1_96.96-v2", "a" * 64])

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from bundle.errors import BundleError
-from bundle.frequency import Frequency
-from bundle.manifest import AttentionStage, Axis, Check, Manifest, Verification, read
+from foretell.bundle.errors import BundleError
+from foretell.bundle.frequency import Frequency
+from foretell.bundle.manifest import AttentionStage, Axis, Check, Manifest, Verification, read
 
 FIELDS: dict[str, Any] = {
     "format": 1,

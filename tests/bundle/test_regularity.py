@@ -6,10 +6,10 @@ from dateutil.relativedelta import relativedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bundle.errors import FrequencyError
-from bundle.frequency import Frequency, Unit
-from bundle.regularity import first_irregularity, infer, origin
-from bundle.timestamps import Timestamps
+from foretell.bundle.errors import FrequencyError
+from foretell.bundle.frequency import Frequency, Unit
+from foretell.bundle.regularity import first_irregularity, infer, origin
+from foretell.bundle.timestamps import Timestamps
 from tests.bundle.test_frequency import ALIASES, ANCHORED, FIXED, WEEKLY, expected, moments
 
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bundle.errors import TimestampError
-from bundle.timestamps import Timestamp, day_of_week, parse, render
+from foretell.bundle.errors import TimestampError
+from foretell.bundle.timestamps import Timestamp, day_of_week, parse, render
 
 
 def at(text: str) -> np.datetime64:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from bundle.manifest import AttentionStage, Axis
 from foretell import demo
+from foretell.bundle.manifest import AttentionStage, Axis
 from foretell.demo_data import write_csv
-from models.data.csv import read_csv
+from foretell.models.data.csv import read_csv
 from tests.service.bundles import Spec, lag_stage, write_bundle
 
 # By the pages in docs/import/: name and context of the model that each makes.

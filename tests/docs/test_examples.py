@@ -7,8 +7,8 @@ from typing import Any
 
 import httpx
 
-from service.doors.examples import FORECAST_ANSWER, PARAMETERS
-from service.doors.forms import JSON
+from foretell.service.doors.examples import FORECAST_ANSWER, PARAMETERS
+from foretell.service.doors.forms import JSON
 from tests.docs.reader import assert_shows
 from tests.service.process import Server
 

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from export.adversarial import adversarial
-from export.windows import synthetic
-from models.checkpoint import load_info
+from foretell.export.adversarial import adversarial
+from foretell.export.windows import synthetic
+from foretell.models.checkpoint import load_info
 
 
 @pytest.fixture

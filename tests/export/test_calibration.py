@@ -4,17 +4,17 @@ import numpy as np
 import pytest
 import torch
 
-from bundle import calibration, layout
-from bundle.calibration import rank
-from bundle.manifest import read
-from export import calibration as exported
-from export.calibration import calibrate, errors, roll_forward
-from export.runtime import Graph
-from export.windows import windows_in
-from models.checkpoint import load_info
-from models.data.csv import read_csv
-from models.data.splits import Splits
-from models.data.windows import Batch
+from foretell.bundle import calibration, layout
+from foretell.bundle.calibration import rank
+from foretell.bundle.manifest import read
+from foretell.export import calibration as exported
+from foretell.export.calibration import calibrate, errors, roll_forward
+from foretell.export.runtime import Graph
+from foretell.export.windows import windows_in
+from foretell.models.checkpoint import load_info
+from foretell.models.data.csv import read_csv
+from foretell.models.data.splits import Splits
+from foretell.models.data.windows import Batch
 
 CONTEXT, HORIZON, CHANNELS = 48, 12, 3
 

@@ -4,11 +4,11 @@ import numpy as np
 import onnx
 import pytest
 
-from bundle.manifest import Scaler
-from export.graphs import trace
-from export.rewrites import inference_form
-from export.runtime import Graph
-from export.serving_form import ServingForm
+from foretell.bundle.manifest import Scaler
+from foretell.export.graphs import trace
+from foretell.export.rewrites import inference_form
+from foretell.export.runtime import Graph
+from foretell.export.serving_form import ServingForm
 from tests import golden
 
 

@@ -2,11 +2,11 @@ import onnx
 import pytest
 import torch
 
-from bundle import layout
-from bundle.manifest import Scaler
-from export.errors import ExportError
-from export.graphs import trace
-from export.serving_form import ServingForm
+from foretell.bundle import layout
+from foretell.bundle.manifest import Scaler
+from foretell.export.errors import ExportError
+from foretell.export.graphs import trace
+from foretell.export.serving_form import ServingForm
 from tests.checkpoints import CONFIGS, randomised
 
 SCALER = Scaler(mean=(0.0,) * 3, std=(1.0,) * 3)

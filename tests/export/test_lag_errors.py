@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from bundle.manifest import AttentionStage, Axis
-from export.lag_errors import attention_error, headroom, lags_differ, margin_error
+from foretell.bundle.manifest import AttentionStage, Axis
+from foretell.export.lag_errors import attention_error, headroom, lags_differ, margin_error
 
 LAGS = 6
 STEPS = Axis(length=LAGS, start=-LAGS)

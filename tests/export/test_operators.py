@@ -4,9 +4,9 @@ import pytest
 from onnx import TensorProto, defs
 from onnxruntime.capi import onnxruntime_pybind11_state as native
 
-from export.errors import ExportError
-from export.graphs import OPSET
-from export.operators import KERNELS, check_operators
+from foretell.export.errors import ExportError
+from foretell.export.graphs import OPSET
+from foretell.export.operators import KERNELS, check_operators
 
 FLOAT, HALF, BRAIN = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16
 

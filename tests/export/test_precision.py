@@ -2,10 +2,10 @@ import pytest
 import torch
 from torch import nn
 
-from export.precision import ATTENTIONS, DTYPES, Reduced, reduce_precision
-from export.rewrites import inference_form
-from models.layers.feed_forward import FeedForward
-from models.patchtst import PatchTSTConfig
+from foretell.export.precision import ATTENTIONS, DTYPES, Reduced, reduce_precision
+from foretell.export.rewrites import inference_form
+from foretell.models.layers.feed_forward import FeedForward
+from foretell.models.patchtst import PatchTSTConfig
 from tests.checkpoints import CONFIGS, SMALL, randomised
 from tests.export.rewrites.test_inference_form import inputs
 

@@ -1,9 +1,9 @@
 import numpy as np
 import torch
 
-from export.reference import compute_reference
-from export.windows import synthetic
-from models.checkpoint import load
+from foretell.export.reference import compute_reference
+from foretell.export.windows import synthetic
+from foretell.models.checkpoint import load
 
 
 def test_is_the_plain_model_in_float64(checkpoints):

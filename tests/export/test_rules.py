@@ -3,9 +3,9 @@ from typing import get_args
 import pytest
 import torch
 
-from bundle.manifest import Precision
-from export.precision import DTYPES
-from export.rules import RULES
+from foretell.bundle.manifest import Precision
+from foretell.export.precision import DTYPES
+from foretell.export.rules import RULES
 
 
 def test_every_precision_has_rules():

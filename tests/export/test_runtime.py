@@ -1,9 +1,9 @@
 import numpy as np
 
-from bundle import layout
-from export.runtime import Graph
-from export.windows import synthetic
-from models.checkpoint import load_info
+from foretell.bundle import layout
+from foretell.export.runtime import Graph
+from foretell.export.windows import synthetic
+from foretell.models.checkpoint import load_info
 
 
 def test_outputs_by_name(bundles, checkpoints):

@@ -1,9 +1,9 @@
 import torch
 
-from bundle.manifest import Scaler
-from export.rewrites import inference_form
-from export.serving_form import ServingForm
-from models.autoformer import AutoformerConfig
+from foretell.bundle.manifest import Scaler
+from foretell.export.rewrites import inference_form
+from foretell.export.serving_form import ServingForm
+from foretell.models.autoformer import AutoformerConfig
 from tests.checkpoints import CONFIGS, SMALL, randomised
 
 SCALER = Scaler(mean=(100.0, -5.0, 0.0), std=(10.0, 0.5, 2.0))

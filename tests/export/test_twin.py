@@ -6,12 +6,12 @@ import pytest
 import torch
 from onnx import TensorProto
 
-from bundle.manifest import Scaler
-from export.graphs import trace
-from export.precision import reduce_precision
-from export.rewrites import inference_form
-from export.serving_form import ServingForm
-from export.twin import float32_twin, half_precision
+from foretell.bundle.manifest import Scaler
+from foretell.export.graphs import trace
+from foretell.export.precision import reduce_precision
+from foretell.export.rewrites import inference_form
+from foretell.export.serving_form import ServingForm
+from foretell.export.twin import float32_twin, half_precision
 from tests.checkpoints import CONFIGS, randomised
 
 NUMPY = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16}

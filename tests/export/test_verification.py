@@ -6,19 +6,19 @@ import onnxruntime
 import pytest
 import torch
 
-from bundle import layout
-from bundle.comparison import relative_error
-from export.adversarial import adversarial
-from export.errors import ExportError
-from export.graphs import trace
-from export.precision import reduce_precision
-from export.rewrites import inference_form
-from export.rules import RULES
-from export.serving_form import ServingForm
-from export.verification import verify
-from export.window_set import WindowSet
-from export.windows import synthetic
-from models.checkpoint import load
+from foretell.bundle import layout
+from foretell.bundle.comparison import relative_error
+from foretell.export.adversarial import adversarial
+from foretell.export.errors import ExportError
+from foretell.export.graphs import trace
+from foretell.export.precision import reduce_precision
+from foretell.export.rewrites import inference_form
+from foretell.export.rules import RULES
+from foretell.export.serving_form import ServingForm
+from foretell.export.verification import verify
+from foretell.export.window_set import WindowSet
+from foretell.export.windows import synthetic
+from foretell.models.checkpoint import load
 from tests.checkpoints import CONFIGS
 
 

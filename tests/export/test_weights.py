@@ -4,7 +4,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from export.weights import share_weights
+from foretell.export.weights import share_weights
 
 
 def graph(*weights: np.ndarray) -> onnx.ModelProto:

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
-from bundle.frequency import Frequency
-from export.windows import natural, synthetic, windows_of
-from models.checkpoint import load_info
-from models.data.csv import read_csv
+from foretell.bundle.frequency import Frequency
+from foretell.export.windows import natural, synthetic, windows_of
+from foretell.models.checkpoint import load_info
+from foretell.models.data.csv import read_csv
 
 
 @pytest.fixture

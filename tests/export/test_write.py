@@ -5,18 +5,18 @@ import onnxruntime
 import pandas as pd
 import pytest
 
-from bundle import checksums, layout
-from bundle.comparison import relative_error
-from bundle.errors import BundleError
-from bundle.manifest import read
-from export import write
-from export.errors import ExportError
-from export.rules import RULES
-from export.runtime import Graph
-from export.windows import synthetic
-from models.checkpoint import load, save
-from models.data.csv import read_csv
-from models.data.errors import DataError
+from foretell.bundle import checksums, layout
+from foretell.bundle.comparison import relative_error
+from foretell.bundle.errors import BundleError
+from foretell.bundle.manifest import read
+from foretell.export import write
+from foretell.export.errors import ExportError
+from foretell.export.rules import RULES
+from foretell.export.runtime import Graph
+from foretell.export.windows import synthetic
+from foretell.models.checkpoint import load, save
+from foretell.models.data.csv import read_csv
+from foretell.models.data.errors import DataError
 from tests.checkpoints import CONFIGS, checkpoint_of
 
 

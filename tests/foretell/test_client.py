@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from foretell.client import ClientError, Forecast, request_forecast
-from models.data.errors import DataError
+from foretell.models.data.errors import DataError
 from tests.foretell.conftest import SERVED, answer
 from tests.foretell.server import FakeServer
 

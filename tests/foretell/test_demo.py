@@ -6,16 +6,16 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from bundle import layout
-from bundle.errors import BundleError
-from bundle.manifest import Accuracy, TestResult
-from export.errors import ExportError
 from foretell import demo
+from foretell.bundle import layout
+from foretell.bundle.errors import BundleError
+from foretell.bundle.manifest import Accuracy, TestResult
 from foretell.commands.demo import command
-from models.checkpoint import CheckpointInfo, save
-from models.training.config import TrainingConfig
-from models.training.errors import ResumeError, TrainingError
-from models.training.progress import Progress
+from foretell.export.errors import ExportError
+from foretell.models.checkpoint import CheckpointInfo, save
+from foretell.models.training.config import TrainingConfig
+from foretell.models.training.errors import ResumeError, TrainingError
+from foretell.models.training.progress import Progress
 from tests.checkpoints import CONFIGS, randomised
 from tests.service.bundles import Spec, write_bundle
 

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from foretell.demo_data import write_csv
-from models.data.csv import read_csv
-from models.data.table import Table
+from foretell.models.data.csv import read_csv
+from foretell.models.data.table import Table
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner, Result
 
-from bundle.manifest import read
+from foretell.bundle.manifest import read
 from foretell.commands.export import command
 from foretell.commands.verify import command as verify
 from tests.checkpoints import CONFIGS, checkpoint_of

@@ -5,10 +5,10 @@ import pytest
 import torch
 from click.testing import CliRunner, Result
 
-from bundle.manifest import read
+from foretell.bundle.manifest import read
 from foretell.commands.import_ import command
-from models.checkpoint import load
-from models.importers.arguments import ARGUMENTS
+from foretell.models.checkpoint import load
+from foretell.models.importers.arguments import ARGUMENTS
 from tests.models.importers import published
 
 LAYOUT = published.layout("tslib", "transformer", embed="timeF")

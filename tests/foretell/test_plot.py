@@ -3,10 +3,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bundle.frequency import Frequency
+from foretell.bundle.frequency import Frequency
 from foretell.client import Forecast
+from foretell.models.data.table import Table
 from foretell.plot import draw
-from models.data.table import Table
 
 PNG = b"\x89PNG\r\n\x1a\n"
 

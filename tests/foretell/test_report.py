@@ -1,6 +1,6 @@
 import pytest
 
-from bundle.manifest import (
+from foretell.bundle.manifest import (
     Accuracy,
     CalibrationReport,
     Check,

@@ -8,7 +8,7 @@ import httpx
 import pytest
 from click.testing import CliRunner
 
-from bundle import layout
+from foretell.bundle import layout
 from foretell.commands.serve import command
 from tests.service.bundles import Spec, write_bundle
 from tests.service.process import ROOT, Server
@@ -16,7 +16,7 @@ from tests.service.process import ROOT, Server
 # Runs the command, and says at its end what of the training side was imported.
 _WATCHED = """
 import atexit, sys
-training = {"torch", "onnx", "pandas", "models", "export"}
+training = {"torch", "onnx", "pandas", "foretell.models", "foretell.export"}
 atexit.register(lambda: print("imported:", sorted(training & set(sys.modules))))
 from foretell.__main__ import main
 main()
@@ -53,7 +53,7 @@ def test_a_damaged_repository_ends_all_processes(tmp_path: Path, workers: int) -
 @pytest.fixture
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """The command configures the whole process's logs; a test should not."""
-    monkeypatch.setattr("service.telemetry.logs.configure", lambda *_: None)
+    monkeypatch.setattr("foretell.service.telemetry.logs.configure", lambda *_: None)
 
 
 def test_an_empty_repository(tmp_path: Path, quiet: None) -> None:

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from bundle.frequency import Frequency
+from foretell.bundle.frequency import Frequency
 from foretell.commands.train import Arguments, command
-from models.checkpoint import load_info
+from foretell.models.checkpoint import load_info
 
 SMALL = {
     "arch": "patchtst",
@@ -143,7 +143,7 @@ def test_an_interruption_tells_how_to_go_on(
     def interrupted(*args: object, **options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("models.training.train.train", interrupted)
+    monkeypatch.setattr("foretell.models.training.train.train", interrupted)
     result = run(*flags(data=data, out=out, **SMALL))
     assert result.exit_code == 130
     assert "the same command goes on" in result.stderr

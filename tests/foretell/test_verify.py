@@ -8,11 +8,11 @@ import pytest
 import torch
 from click.testing import CliRunner, Result
 
-from bundle import layout
-from bundle.manifest import read
-from export.write import export_checkpoint
+from foretell.bundle import layout
+from foretell.bundle.manifest import read
 from foretell.commands.verify import command
-from models.checkpoint import load, save
+from foretell.export.write import export_checkpoint
+from foretell.models.checkpoint import load, save
 from tests.checkpoints import CONFIGS, checkpoint_of
 from tests.service.bundles import Spec, rewrite_manifest, softmax_stage, write_bundle
 

@@ -12,7 +12,7 @@ from typing import Any, Self
 import httpx
 
 from bench.stand_in.machine import Machine
-from bundle import manifest
+from foretell.bundle import manifest
 from tests.service.process import Server
 from tests.service.waiting import until
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
-from service.arrays import Arrays
-from service.cuda.session import CudaSession
-from service.engine.memory import resident_bytes, return_free_memory
-from service.engine.runtime import Runtime
-from service.errors import DeviceLostError, ModelFailedError, StartError
-from service.session import Session
+from foretell.service.arrays import Arrays
+from foretell.service.cuda.session import CudaSession
+from foretell.service.engine.memory import resident_bytes, return_free_memory
+from foretell.service.engine.runtime import Runtime
+from foretell.service.errors import DeviceLostError, ModelFailedError, StartError
+from foretell.service.session import Session
 
 _BATCH = 128
 _REPLAYS = 10_000

@@ -17,8 +17,8 @@ from bench.gpu.graphs import Finding, check
 from bench.sizes import Size
 from bench.stand_in.machine import Machine
 from bench.variants import AUTOFORMERS, PATCHTSTS, TRANSFORMERS, VARIANTS
-from export.operators import KERNELS
-from models.architectures import ARCHITECTURES
+from foretell.export.operators import KERNELS
+from foretell.models.architectures import ARCHITECTURES
 
 
 @pytest.fixture(scope="module")

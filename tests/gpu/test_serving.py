@@ -11,7 +11,7 @@ import pytest
 
 from bench.stand_in.log import Call, forbidden, read
 from bench.stand_in.machine import Machine
-from bundle import layout
+from foretell.bundle import layout
 from tests.gpu.server import FORECAST, Traffic, body_for, ready, serve
 from tests.service.bundles import Spec, softmax_stage, write_bundle
 from tests.service.waiting import until

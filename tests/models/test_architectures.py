@@ -3,9 +3,9 @@ from typing import get_args
 import pytest
 from pydantic import TypeAdapter
 
-from bundle.manifest import Architecture
-from models.architectures import ARCHITECTURES, AnyConfig, build
-from models.forecaster import ForecasterConfig
+from foretell.bundle.manifest import Architecture
+from foretell.models.architectures import ARCHITECTURES, AnyConfig, build
+from foretell.models.forecaster import ForecasterConfig
 
 SIZES = {
     "channels": 2,

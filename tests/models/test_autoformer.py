@@ -2,10 +2,10 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from bundle.calendar import Calendar
-from bundle.frequency import Frequency
-from models.autoformer import Autoformer, AutoformerConfig
-from models.forecaster import LagAttention
+from foretell.bundle.calendar import Calendar
+from foretell.bundle.frequency import Frequency
+from foretell.models.autoformer import Autoformer, AutoformerConfig
+from foretell.models.forecaster import LagAttention
 
 CALENDAR = Calendar.for_frequency(Frequency.parse("h"), "scaled")
 SIZES = {

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from bundle.frequency import Frequency
-from models.baselines import last_value, season_of, seasonal_naive
+from foretell.bundle.frequency import Frequency
+from foretell.models.baselines import last_value, season_of, seasonal_naive
 
 
 @pytest.mark.parametrize(

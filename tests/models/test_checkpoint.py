@@ -5,9 +5,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from bundle.manifest import Scaler
-from models.architectures import build
-from models.checkpoint import (
+from foretell.bundle.manifest import Scaler
+from foretell.models.architectures import build
+from foretell.models.checkpoint import (
     CONFIG,
     WEIGHTS,
     Checkpoint,
@@ -16,7 +16,7 @@ from models.checkpoint import (
     load,
     save,
 )
-from models.patchtst import PatchTSTConfig
+from foretell.models.patchtst import PatchTSTConfig
 
 CONFIGURATION = PatchTSTConfig(
     channels=2, context=16, horizon=4, d_model=8, heads=2, d_ff=8, encoder_layers=1, patch=4
@@ -89,7 +89,7 @@ def test_a_failed_write_leaves_nothing(
     def full(path: Path, content: bytes) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr("models.checkpoint._write", full)
+    monkeypatch.setattr("foretell.models.checkpoint._write", full)
     with pytest.raises(OSError, match="disk full"):
         save(folder, saved.model, INFO, overwrite=True)
     assert (folder / WEIGHTS).read_bytes() == before

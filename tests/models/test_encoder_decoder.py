@@ -2,10 +2,10 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from bundle.calendar import Calendar
-from bundle.frequency import Frequency
-from models.encoder_decoder import EncoderDecoderConfig
-from models.transformer import TransformerConfig
+from foretell.bundle.calendar import Calendar
+from foretell.bundle.frequency import Frequency
+from foretell.models.encoder_decoder import EncoderDecoderConfig
+from foretell.models.transformer import TransformerConfig
 
 HOURLY = Frequency.parse("h")
 SIZES = {

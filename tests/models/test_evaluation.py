@@ -2,11 +2,11 @@ import numpy as np
 import pytest
 import torch
 
-from bundle.frequency import Frequency
-from bundle.manifest import Scaler
-from models.data.table import Table
-from models.data.windows import Windows
-from models.evaluation import against_baselines, evaluate
+from foretell.bundle.frequency import Frequency
+from foretell.bundle.manifest import Scaler
+from foretell.models.data.table import Table
+from foretell.models.data.windows import Windows
+from foretell.models.evaluation import against_baselines, evaluate
 
 HOUR = Frequency.parse("h")
 

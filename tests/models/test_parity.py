@@ -7,12 +7,12 @@ import pytest
 import torch
 from torch.nn import functional
 
-from bundle.frequency import Frequency
-from models.autoformer import Autoformer, AutoformerConfig
-from models.data.csv import read_csv
-from models.forecaster import LagAttention, SoftmaxAttention
-from models.importers.infer import recognise
-from models.importers.reading import read_state
+from foretell.bundle.frequency import Frequency
+from foretell.models.autoformer import Autoformer, AutoformerConfig
+from foretell.models.data.csv import read_csv
+from foretell.models.forecaster import LagAttention, SoftmaxAttention
+from foretell.models.importers.infer import recognise
+from foretell.models.importers.reading import read_state
 from tests import golden
 
 KINDS = (

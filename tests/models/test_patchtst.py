@@ -2,8 +2,8 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from models.forecaster import SoftmaxAttention
-from models.patchtst import PatchTST, PatchTSTConfig
+from foretell.models.forecaster import SoftmaxAttention
+from foretell.models.patchtst import PatchTST, PatchTSTConfig
 
 SIZES = {
     "channels": 3,

@@ -1,10 +1,10 @@
 import pytest
 import torch
 
-from bundle.calendar import Calendar
-from bundle.frequency import Frequency
-from models.forecaster import SoftmaxAttention
-from models.transformer import Transformer, TransformerConfig
+from foretell.bundle.calendar import Calendar
+from foretell.bundle.frequency import Frequency
+from foretell.models.forecaster import SoftmaxAttention
+from foretell.models.transformer import Transformer, TransformerConfig
 
 HOURLY = Frequency.parse("h")
 SIZES = {

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 from onnx.external_data_helper import set_external_data
 
-from bundle import calibration, layout
-from bundle.calendar import Calendar
-from bundle.checksums import sha256
-from bundle.frequency import Frequency
-from bundle.manifest import (
+from foretell.bundle import calibration, layout
+from foretell.bundle.calendar import Calendar
+from foretell.bundle.checksums import sha256
+from foretell.bundle.frequency import Frequency
+from foretell.bundle.manifest import (
     AttentionStage,
     Axis,
     CalibrationReport,

@@ -9,12 +9,12 @@ from typing import Any, Self
 
 import httpx
 
-from service.app import create_app
-from service.metrics import Metrics
-from service.repository import Repository
-from service.server import load
-from service.settings import Settings
-from service.telemetry.tracing import Tracer
+from foretell.service.app import create_app
+from foretell.service.metrics import Metrics
+from foretell.service.repository import Repository
+from foretell.service.server import load
+from foretell.service.settings import Settings
+from foretell.service.telemetry.tracing import Tracer
 from tests.service.kserve import kserve_types
 
 

@@ -28,6 +28,7 @@ class Server:
         code: Python to run instead of the command's own entry point.
         program: What to run instead of `python -m foretell`.
         environment: Variables, if not those of this process.
+        folder: Where it is started.
         settings: `FORETELL_` variables, in lower case.
     """
 
@@ -39,6 +40,7 @@ class Server:
         code: str = "",
         program: Sequence[str] = (sys.executable, "-m", "foretell"),
         environment: Mapping[str, str] = os.environ,
+        folder: Path = ROOT,
         **settings: object,
     ) -> None:
         self._log = log
@@ -48,7 +50,7 @@ class Server:
         with log.open("wb") as file:
             self.process = subprocess.Popen(
                 [*program, "serve", "--models", models, "--port", "0"],
-                cwd=ROOT,
+                cwd=folder,
                 env={**environment, "FORETELL_DEVICE": "cpu", "TMPDIR": str(log.parent), **own},
                 stdout=file,
                 stderr=subprocess.STDOUT,

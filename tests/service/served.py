@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from bundle import layout
-from bundle.errors import BundleError
-from service.repository import Repository
-from service.settings import VersionChoice
-from service.versions.policy import Policy
+from foretell.bundle import layout
+from foretell.bundle.errors import BundleError
+from foretell.service.repository import Repository
+from foretell.service.settings import VersionChoice
+from foretell.service.versions.policy import Policy
 
 
 def place(repository: Path, name: str, version: str, content: str = "good") -> Path:

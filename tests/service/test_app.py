@@ -10,10 +10,10 @@ from typing import Any
 import httpx
 import pytest
 
-from service.arrays import Arrays
-from service.doors import forms
-from service.errors import QueueFullError
-from service.model import Model
+from foretell.service.arrays import Arrays
+from foretell.service.doors import forms
+from foretell.service.errors import QueueFullError
+from foretell.service.model import Model
 from tests.service.bundles import Spec, write_bundle
 from tests.service.client import Client
 

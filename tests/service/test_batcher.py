@@ -8,10 +8,10 @@ from concurrent.futures import CancelledError, Future, wait
 import numpy as np
 import pytest
 
-from service.arrays import Arrays
-from service.batcher import Batcher
-from service.batching.queue import Queue
-from service.errors import (
+from foretell.service.arrays import Arrays
+from foretell.service.batcher import Batcher
+from foretell.service.batching.queue import Queue
+from foretell.service.errors import (
     DeadlineExceededError,
     DeviceLostError,
     ModelFailedError,

@@ -14,10 +14,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.arrays import Arrays
-from service.batcher import Batcher
-from service.batching.queue import Queue
-from service.errors import (
+from foretell.service.arrays import Arrays
+from foretell.service.batcher import Batcher
+from foretell.service.batching.queue import Queue
+from foretell.service.errors import (
     DeadlineExceededError,
     ModelFailedError,
     NotReadyError,

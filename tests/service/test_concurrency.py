@@ -12,8 +12,8 @@ import httpx
 import numpy as np
 import pytest
 
-from service.arrays import Arrays
-from service.model import Model
+from foretell.service.arrays import Arrays
+from foretell.service.model import Model
 from tests.service.client import Client
 from tests.service.conftest import MULTIVARIATE
 

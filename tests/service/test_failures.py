@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from service import errors
-from service.failures import error_body, error_object, status_of
+from foretell.service import errors
+from foretell.service.failures import error_body, error_object, status_of
 
 
 def all_errors() -> list[type[errors.ServiceError]]:

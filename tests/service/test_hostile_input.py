@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bundle.manifest import Axis
+from foretell.bundle.manifest import Axis
 from tests.service.bundles import Spec, softmax_stage, write_bundle
 from tests.service.client import Client
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.parser import text_string_to_metric_families
 
-from service.metrics import Metrics
+from foretell.service.metrics import Metrics
 from tests.service import workers
 from tests.service.client import Client
 from tests.service.process import ROOT

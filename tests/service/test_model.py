@@ -11,15 +11,15 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from bundle import layout
-from bundle.errors import BundleError
-from bundle.manifest import Manifest
-from service.arrays import Arrays
-from service.batcher import Batcher
-from service.engine.runtime import Runtime
-from service.errors import DeviceLostError, ModelFailedError, NotReadyError, StartError
-from service.model import Capacity, Model, attention_values
-from service.session import Session
+from foretell.bundle import layout
+from foretell.bundle.errors import BundleError
+from foretell.bundle.manifest import Manifest
+from foretell.service.arrays import Arrays
+from foretell.service.batcher import Batcher
+from foretell.service.engine.runtime import Runtime
+from foretell.service.errors import DeviceLostError, ModelFailedError, NotReadyError, StartError
+from foretell.service.model import Capacity, Model, attention_values
+from foretell.service.session import Session
 from tests.service.bundles import (
     Spec,
     lag_stage,
@@ -107,7 +107,7 @@ def test_bfloat16_is_refused_on_a_cpu(open_model: Open, tmp_path: Path) -> None:
 def test_a_bundle_of_another_onnxruntime_is_tested_again(
     open_model: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO", "service.model")
+    caplog.set_level("INFO", "foretell.service.model")
     spec = Spec(changes={"libraries": {"onnxruntime": "1.2.3"}})
     open_model(write_bundle(tmp_path, spec))
     said = "exported with onnxruntime 1.2.3; its probes come out right under "
@@ -179,7 +179,7 @@ def test_an_attention_graph_that_breaks_later_fails_only_who_asks(
         raise failure
 
     feeds = {"history": np.zeros((1, 8, 1), np.float32)}
-    monkeypatch.setattr("service.model._REOPEN_SECONDS", 3600)
+    monkeypatch.setattr("foretell.service.model._REOPEN_SECONDS", 3600)
     with monkeypatch.context() as broken:
         broken.setattr(runtime, "open", fail)
         for _ in range(3):
@@ -240,7 +240,7 @@ def test_a_model_whose_session_breaks_is_out_of_service_until_it_works(
 def test_a_lost_device_is_no_failure_of_the_model(
     open_model: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.engine.health._FAILURES", 1)
+    monkeypatch.setattr("foretell.service.engine.health._FAILURES", 1)
     model = open_model(write_bundle(tmp_path, Spec()))
     session = Breakable(model._sessions[layout.FORECAST_GRAPH])
     session.error = DeviceLostError("GPU 0 is lost")
@@ -384,7 +384,7 @@ def test_who_gives_up_a_call_of_all_workers_leaves_none_behind(
 def test_a_worker_that_is_never_free_is_waited_for_only_so_long(
     open_model: Open, batcher: Batcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.model._WORKERS_SECONDS", 0.05)
+    monkeypatch.setattr("foretell.service.model._WORKERS_SECONDS", 0.05)
     busy = threading.Event()
     held = batcher.on_workers(lambda worker: busy.wait(30))
     with pytest.raises(ModelFailedError, match="a worker was not free within 0 s"):

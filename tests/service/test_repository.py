@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from bundle import layout
-from service.batcher import Batcher
-from service.errors import (
+from foretell.bundle import layout
+from foretell.service.batcher import Batcher
+from foretell.service.errors import (
     LoadFailedError,
     NotReadyError,
     StartError,
     UnknownModelError,
     UnknownVersionError,
 )
-from service.model import Model
-from service.repository import Repository
-from service.settings import VersionChoice
-from service.versions.table import Entry, State
+from foretell.service.model import Model
+from foretell.service.repository import Repository
+from foretell.service.settings import VersionChoice
+from foretell.service.versions.table import Entry, State
 from tests.service.bundles import Spec, write_bundle
 from tests.service.served import Opener, Recorder, Scene, place, remove
 from tests.service.waiting import until

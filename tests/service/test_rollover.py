@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
-from bundle import layout
-from service.model import Model
+from foretell.bundle import layout
+from foretell.service.model import Model
 from tests.service.bundles import Spec, write_bundle
 from tests.service.client import Client
 from tests.service.process import Server

@@ -15,12 +15,12 @@ import httpx
 import pytest
 import uvicorn
 
-from service.errors import StartError
-from service.metrics import Metrics
-from service.repository import Repository
-from service.server import _Server, run
-from service.settings import Settings
-from service.supervision.readiness import Readiness
+from foretell.service.errors import StartError
+from foretell.service.metrics import Metrics
+from foretell.service.repository import Repository
+from foretell.service.server import _Server, run
+from foretell.service.settings import Settings
+from foretell.service.supervision.readiness import Readiness
 from tests.service.bundles import Spec, write_bundle
 from tests.service.client import Client
 from tests.service.process import Server

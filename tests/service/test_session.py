@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bundle import layout
-from service.engine.memory import resident_bytes
-from service.engine.runtime import Runtime
-from service.errors import ModelFailedError
+from foretell.bundle import layout
+from foretell.service.engine.memory import resident_bytes
+from foretell.service.engine.runtime import Runtime
+from foretell.service.errors import ModelFailedError
 from tests.service.bundles import Spec, write_bundle
 
 

@@ -7,8 +7,8 @@ import pytest
 from pydantic import TypeAdapter
 from pydantic_core import PydanticUndefined
 
-from service.errors import StartError
-from service.settings import Settings
+from foretell.service.errors import StartError
+from foretell.service.settings import Settings
 from tests.service.process import ROOT
 
 

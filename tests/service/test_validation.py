@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import BaseModel, Field
 
-from service.errors import InvalidInputError
-from service.validation import shown, validate
+from foretell.service.errors import InvalidInputError
+from foretell.service.validation import shown, validate
 
 
 class Inner(BaseModel):

@@ -8,8 +8,8 @@ import signal
 import threading
 from pathlib import Path
 
-from service.errors import StartError
-from service.supervision.supervisor import Pulse
+from foretell.service.errors import StartError
+from foretell.service.supervision.supervisor import Pulse
 
 
 def folder() -> Path:
@@ -64,7 +64,7 @@ def cannot_return(slot: int, pulse: Pulse) -> None:
 
 
 def fails_with_last_words(slot: int, pulse: Pulse) -> None:
-    from service.telemetry import logs
+    from foretell.service.telemetry import logs
 
     logs.configure("info", "json")
     logging.info("last words")
@@ -73,14 +73,14 @@ def fails_with_last_words(slot: int, pulse: Pulse) -> None:
 
 def supervised() -> None:
     """A supervisor of two, as a program: `python -c 'from … import supervised; supervised()'`."""
-    from service.supervision.supervisor import Supervisor
+    from foretell.service.supervision.supervisor import Supervisor
 
     Supervisor(until_told_to_stop, 2, stop_seconds=5, on_end=lambda _: None).run()
 
 
 def count(folder: Path, slot: int) -> None:
     """One rejection, a time in a stage, one request that is being answered."""
-    from service.metrics import Metrics, share
+    from foretell.service.metrics import Metrics, share
 
     share(folder, slot)
     metrics = Metrics(folder)

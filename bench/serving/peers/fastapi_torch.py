@@ -10,7 +10,7 @@ import uvicorn
 from fastapi import FastAPI
 from pydantic import BaseModel
 
-from models.checkpoint import load
+from foretell.models.checkpoint import load
 
 
 class Series(BaseModel):

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import ParamSpec
 
-from service.errors import NotReadyError
-from service.repository import Repository
+from foretell.service.errors import NotReadyError
+from foretell.service.repository import Repository
 
 _Given = ParamSpec("_Given")
 

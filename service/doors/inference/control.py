@@ -12,23 +12,23 @@ import orjson
 from fastapi import APIRouter, Request
 from pydantic import BaseModel
 
-from service.doors.budget import BodyBudget
-from service.doors.exchange import read_body
-from service.doors.inference.changes import Changes
-from service.doors.inference.routes import path_parameter, refusals
-from service.doors.inference.wire import (
+from foretell.service.doors.budget import BodyBudget
+from foretell.service.doors.exchange import read_body
+from foretell.service.doors.inference.changes import Changes
+from foretell.service.doors.inference.routes import path_parameter, refusals
+from foretell.service.doors.inference.wire import (
     ChangeParameters,
     ChangeRequest,
     IndexEntry,
     IndexRequest,
 )
-from service.errors import NotSupportedError, UnreadableError
-from service.repository import Repository
-from service.settings import Settings
-from service.validation import validate
-from service.versions.table import State
-from service.web.keys import Keys
-from service.web.middleware import exchange_of
+from foretell.service.errors import NotSupportedError, UnreadableError
+from foretell.service.repository import Repository
+from foretell.service.settings import Settings
+from foretell.service.validation import validate
+from foretell.service.versions.table import State
+from foretell.service.web.keys import Keys
+from foretell.service.web.middleware import exchange_of
 
 _Body = TypeVar("_Body", bound=BaseModel)
 

@@ -9,16 +9,16 @@ from typing import Any
 import orjson
 from pydantic_core import from_json
 
-from bundle.manifest import Manifest
-from service.arrays import Arrays
-from service.doors.inference.inputs import Inputs
-from service.doors.inference.metadata import attention_outputs, forecast_outputs
-from service.doors.inference.wire import InferRequest, RequestedOutput, TensorMetadata
-from service.errors import InvalidInputError, NotSupportedError, UnreadableError
-from service.model import Model
-from service.settings import Settings
-from service.tensors import HISTORY
-from service.validation import shown, validate
+from foretell.bundle.manifest import Manifest
+from foretell.service.arrays import Arrays
+from foretell.service.doors.inference.inputs import Inputs
+from foretell.service.doors.inference.metadata import attention_outputs, forecast_outputs
+from foretell.service.doors.inference.wire import InferRequest, RequestedOutput, TensorMetadata
+from foretell.service.errors import InvalidInputError, NotSupportedError, UnreadableError
+from foretell.service.model import Model
+from foretell.service.settings import Settings
+from foretell.service.tensors import HISTORY
+from foretell.service.validation import shown, validate
 
 _LENGTH = "Inference-Header-Content-Length"
 

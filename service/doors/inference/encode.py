@@ -9,11 +9,11 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from service.arrays import Arrays
-from service.doors.inference.compression import choose_encoding, compress
-from service.doors.inference.decode import Job
-from service.doors.inference.tensors import datatype_of
-from service.errors import InvalidInputError
+from foretell.service.arrays import Arrays
+from foretell.service.doors.inference.compression import choose_encoding, compress
+from foretell.service.doors.inference.decode import Job
+from foretell.service.doors.inference.tensors import datatype_of
+from foretell.service.errors import InvalidInputError
 
 
 @dataclass(frozen=True)

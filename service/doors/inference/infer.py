@@ -6,17 +6,17 @@ import time
 
 from fastapi import APIRouter, Request, Response
 
-from service.doors.budget import BodyBudget
-from service.doors.exchange import deadline_of, outcome, read_body
-from service.doors.inference.decode import decode
-from service.doors.inference.encode import answer_bytes, encode
-from service.doors.inference.routes import add_model_route, find_model
-from service.doors.inference.wire import InferResponse
-from service.repository import Repository
-from service.settings import Settings
-from service.web.callers import caller_of
-from service.web.middleware import exchange_of
-from service.web.offload import Offload
+from foretell.service.doors.budget import BodyBudget
+from foretell.service.doors.exchange import deadline_of, outcome, read_body
+from foretell.service.doors.inference.decode import decode
+from foretell.service.doors.inference.encode import answer_bytes, encode
+from foretell.service.doors.inference.routes import add_model_route, find_model
+from foretell.service.doors.inference.wire import InferResponse
+from foretell.service.repository import Repository
+from foretell.service.settings import Settings
+from foretell.service.web.callers import caller_of
+from foretell.service.web.middleware import exchange_of
+from foretell.service.web.offload import Offload
 
 HEADER = "inference-header-content-length"
 

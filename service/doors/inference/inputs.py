@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from bundle.manifest import Manifest
-from service.arrays import Arrays
-from service.doors.inference import tensors
-from service.doors.inference.metadata import input_shapes
-from service.doors.inference.wire import InputTensor
-from service.errors import InvalidInputError, NotSupportedError
-from service.tensors import HISTORY
-from service.validation import shown
+from foretell.bundle.manifest import Manifest
+from foretell.service.arrays import Arrays
+from foretell.service.doors.inference import tensors
+from foretell.service.doors.inference.metadata import input_shapes
+from foretell.service.doors.inference.wire import InputTensor
+from foretell.service.errors import InvalidInputError, NotSupportedError
+from foretell.service.tensors import HISTORY
+from foretell.service.validation import shown
 
 
 class Inputs:

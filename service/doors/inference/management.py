@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from service.doors.budget import BodyBudget
-from service.doors.inference.control import control_router
-from service.doors.inference.models import models_router
-from service.doors.inference.server import server_router
-from service.repository import Repository
-from service.settings import Settings
-from service.supervision.readiness import Readiness
-from service.telemetry.statistics import Statistics
-from service.web.keys import Keys
+from foretell.service.doors.budget import BodyBudget
+from foretell.service.doors.inference.control import control_router
+from foretell.service.doors.inference.models import models_router
+from foretell.service.doors.inference.server import server_router
+from foretell.service.repository import Repository
+from foretell.service.settings import Settings
+from foretell.service.supervision.readiness import Readiness
+from foretell.service.telemetry.statistics import Statistics
+from foretell.service.web.keys import Keys
 
 
 def management_router(

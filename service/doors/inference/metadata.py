@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from bundle.manifest import AttentionStage, Manifest
-from service.doors.inference.wire import ModelMetadata, TensorMetadata
-from service.model import Model
-from service.settings import Settings
-from service.tensors import FORECAST, FUTURE_CALENDAR, HISTORY, HISTORY_CALENDAR, MARGIN
+from foretell.bundle.manifest import AttentionStage, Manifest
+from foretell.service.doors.inference.wire import ModelMetadata, TensorMetadata
+from foretell.service.model import Model
+from foretell.service.settings import Settings
+from foretell.service.tensors import FORECAST, FUTURE_CALENDAR, HISTORY, HISTORY_CALENDAR, MARGIN
 
 PLATFORM = "onnxruntime_onnx"
 

@@ -6,13 +6,13 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 
-from service.doors.inference.metadata import configuration, describe
-from service.doors.inference.routes import add_model_route, find_model
-from service.doors.inference.wire import ModelHealth, ModelMetadata
-from service.errors import ModelFailedError
-from service.repository import Repository
-from service.settings import Settings
-from service.telemetry.statistics import Statistics, StatisticsReport
+from foretell.service.doors.inference.metadata import configuration, describe
+from foretell.service.doors.inference.routes import add_model_route, find_model
+from foretell.service.doors.inference.wire import ModelHealth, ModelMetadata
+from foretell.service.errors import ModelFailedError
+from foretell.service.repository import Repository
+from foretell.service.settings import Settings
+from foretell.service.telemetry.statistics import Statistics, StatisticsReport
 
 
 def models_router(repository: Repository, statistics: Statistics, settings: Settings) -> APIRouter:

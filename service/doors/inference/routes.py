@@ -8,10 +8,10 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
-from bundle import layout
-from service.doors.inference.wire import InferenceError
-from service.model import Model
-from service.repository import Repository
+from foretell.bundle import layout
+from foretell.service.doors.inference.wire import InferenceError
+from foretell.service.model import Model
+from foretell.service.repository import Repository
 
 Endpoint = Callable[[Request], Awaitable[Response | BaseModel | dict[str, Any]]]
 

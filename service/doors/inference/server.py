@@ -6,10 +6,10 @@ from importlib import metadata
 
 from fastapi import APIRouter, Response
 
-from service.doors.inference.wire import ServerHealth, ServerMetadata
-from service.repository import Repository
-from service.supervision.readiness import Readiness
-from service.telemetry.statistics import Statistics, StatisticsReport
+from foretell.service.doors.inference.wire import ServerHealth, ServerMetadata
+from foretell.service.repository import Repository
+from foretell.service.supervision.readiness import Readiness
+from foretell.service.telemetry.statistics import Statistics, StatisticsReport
 
 _EXTENSIONS = ["binary_tensor_data", "model_configuration", "statistics"]
 _CONTROL = ["model_repository"]

@@ -10,8 +10,8 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from service.errors import InvalidInputError
-from service.validation import shown
+from foretell.service.errors import InvalidInputError
+from foretell.service.validation import shown
 
 Floats = NDArray[np.float32]
 

@@ -15,9 +15,9 @@ import pytest
 from bench.gpu import check as module
 from bench.gpu.check import check
 from bench.gpu.subjects import Subject, subjects
-from service.arrays import Arrays
-from service.engine.runtime import Runtime
-from service.session import Session
+from foretell.service.arrays import Arrays
+from foretell.service.engine.runtime import Runtime
+from foretell.service.session import Session
 from tests.service.process import ROOT
 
 Change = Callable[[Arrays], None]

@@ -19,8 +19,8 @@ from bench.gpu.__main__ import examine, main
 from bench.gpu.faults import FaultError
 from bench.gpu.report import CPU, PLAIN, REPLAY, Report
 from bench.gpu.subjects import Subject, subjects
-from service.engine.runtime import Runtime
-from service.session import Session
+from foretell.service.engine.runtime import Runtime
+from foretell.service.session import Session
 
 SERVED = {"rate": 1.0, "p50": 1.0, "p99": 1.0, "windows": 1.0, "failed": 0}
 

@@ -9,7 +9,7 @@ import pytest
 from bench.gpu import report as module
 from bench.gpu.check import Finding
 from bench.gpu.report import CPU, PLAIN, REPLAY, Report, render
-from bundle.manifest import Check
+from foretell.bundle.manifest import Check
 
 
 @pytest.fixture(autouse=True)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from bench.gpu.subjects import NATURAL, Case, bundle_name, save, subjects
-from bundle.errors import BundleError
-from export.comparison import Reference
-from export.window_set import WindowSet
+from foretell.bundle.errors import BundleError
+from foretell.export.comparison import Reference
+from foretell.export.window_set import WindowSet
 
 
 def test_bundles_of_a_model_have_one_reference(gpu_folder: Path) -> None:

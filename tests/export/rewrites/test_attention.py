@@ -2,8 +2,8 @@ import pytest
 import torch
 from torch import nn
 
-from export.rewrites.attention import TimeFirstAttention, causal_mask
-from models.layers.attention import MultiHeadAttention
+from foretell.export.rewrites.attention import TimeFirstAttention, causal_mask
+from foretell.models.layers.attention import MultiHeadAttention
 
 BATCH, D_MODEL, HEADS = 3, 12, 4
 

@@ -1,10 +1,10 @@
 import pytest
 import torch
 
-from export.rewrites.auto_correlation import FoldedAutoCorrelation, correlator_for
-from export.rewrites.fourier import FourierCorrelator
-from export.rewrites.gram import GramCorrelator
-from models.layers.auto_correlation import AutoCorrelation
+from foretell.export.rewrites.auto_correlation import FoldedAutoCorrelation, correlator_for
+from foretell.export.rewrites.fourier import FourierCorrelator
+from foretell.export.rewrites.gram import GramCorrelator
+from foretell.models.layers.auto_correlation import AutoCorrelation
 
 # Even, odd and prime lengths, with queries shorter and longer than the keys.
 LENGTHS = [(48, 48), (24, 48), (60, 48), (49, 49), (97, 97), (97, 60), (45, 72), (144, 96)]

@@ -1,10 +1,10 @@
 import pytest
 import torch
 
-from export.rewrites.autoformer import JoinedDecoderStart, SeasonalNorm, SeasonalProjection
-from export.rewrites.embedding import neighbours
-from models.autoformer import DecoderStart
-from models.layers.normalization import SeasonalLayerNorm
+from foretell.export.rewrites.autoformer import JoinedDecoderStart, SeasonalNorm, SeasonalProjection
+from foretell.export.rewrites.embedding import neighbours
+from foretell.models.autoformer import DecoderStart
+from foretell.models.layers.normalization import SeasonalLayerNorm
 from tests.export.rewrites.test_autoformer_layers import CONFIGS
 
 

@@ -1,16 +1,20 @@
 import pytest
 import torch
 
-from export.rewrites.auto_correlation import correlator_for
-from export.rewrites.autoformer_layers import (
+from foretell.export.rewrites.auto_correlation import correlator_for
+from foretell.export.rewrites.autoformer_layers import (
     SeasonalDecoderLayer,
     SeasonalEncoderLayer,
     TrendProjection,
 )
-from export.rewrites.decomposition import SeasonalPart
-from models.autoformer import AutoformerConfig, AutoformerDecoderLayer, AutoformerEncoderLayer
-from models.layers.decomposition import MovingAverage
-from models.layers.embedding import TokenEmbedding
+from foretell.export.rewrites.decomposition import SeasonalPart
+from foretell.models.autoformer import (
+    AutoformerConfig,
+    AutoformerDecoderLayer,
+    AutoformerEncoderLayer,
+)
+from foretell.models.layers.decomposition import MovingAverage
+from foretell.models.layers.embedding import TokenEmbedding
 from tests.checkpoints import SMALL
 
 BATCH = 3

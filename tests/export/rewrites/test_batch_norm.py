@@ -1,8 +1,8 @@
 import torch
 from torch import nn
 
-from export.rewrites.batch_norm import AffineNorm
-from models.layers.normalization import TokenBatchNorm
+from foretell.export.rewrites.batch_norm import AffineNorm
+from foretell.models.layers.normalization import TokenBatchNorm
 
 
 def test_equals_the_batch_norm_in_evaluation():

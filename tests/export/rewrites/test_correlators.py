@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from export.rewrites.correlator import Correlator
-from export.rewrites.fourier import FourierCorrelator, best_divisor, multiplications
-from export.rewrites.gram import GramCorrelator
+from foretell.export.rewrites.correlator import Correlator
+from foretell.export.rewrites.fourier import FourierCorrelator, best_divisor, multiplications
+from foretell.export.rewrites.gram import GramCorrelator
 
 # Composite, odd, prime and very short lengths, in every factorisation there is.
 LENGTHS = (1, 2, 7, 12, 15, 24, 31, 36)

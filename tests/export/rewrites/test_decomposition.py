@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from export.rewrites.decomposition import SeasonalPart, average_matrix
-from models.layers.decomposition import MovingAverage, SeriesDecomposition
+from foretell.export.rewrites.decomposition import SeasonalPart, average_matrix
+from foretell.models.layers.decomposition import MovingAverage, SeriesDecomposition
 
 # Short ones as one matrix, long ones in blocks, with and without a rest.
 LENGTHS = (5, 26, 96, 97, 144, 211, 720)

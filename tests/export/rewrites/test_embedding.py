@@ -1,10 +1,10 @@
 import pytest
 import torch
 
-from bundle.calendar import Calendar
-from bundle.frequency import Frequency
-from export.rewrites.embedding import NeighbourEmbedding, neighbours
-from models.layers.embedding import SeriesEmbedding
+from foretell.bundle.calendar import Calendar
+from foretell.bundle.frequency import Frequency
+from foretell.export.rewrites.embedding import NeighbourEmbedding, neighbours
+from foretell.models.layers.embedding import SeriesEmbedding
 
 STEPS, CHANNELS, D_MODEL = 17, 5, 8
 HOUR = Frequency.parse("h")

@@ -5,9 +5,9 @@ import torch
 from torch import nn
 
 from bench.variants import VARIANTS
-from export.rewrites import inference_form
-from models.forecaster import ForecasterConfig
-from models.layers.normalization import TokenBatchNorm
+from foretell.export.rewrites import inference_form
+from foretell.models.forecaster import ForecasterConfig
+from foretell.models.layers.normalization import TokenBatchNorm
 from tests.checkpoints import randomised
 
 CONFIGS = [variant.config for variant in VARIANTS]

@@ -1,9 +1,9 @@
 import pytest
 import torch
 
-from export.rewrites import inference_form
-from export.rewrites.lag_choice import choose_lags, smallest_margin
-from models.autoformer import AutoformerConfig
+from foretell.export.rewrites import inference_form
+from foretell.export.rewrites.lag_choice import choose_lags, smallest_margin
+from foretell.models.autoformer import AutoformerConfig
 from tests.checkpoints import SMALL, randomised
 from tests.export.rewrites.test_inference_form import inputs
 

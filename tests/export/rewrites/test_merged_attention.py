@@ -2,8 +2,8 @@ import pytest
 import torch
 from torch import nn
 
-from export.rewrites.merged_attention import MergedAttention
-from models.layers.attention import MultiHeadAttention
+from foretell.export.rewrites.merged_attention import MergedAttention
+from foretell.models.layers.attention import MultiHeadAttention
 
 BATCH, STEPS, D_MODEL, HEADS = 3, 6, 12, 4
 

@@ -3,11 +3,11 @@ import math
 import pytest
 import torch
 
-from export.rewrites.patch_bound import Patches, patch_score_bound
-from export.rewrites.patchtst import FlatPatchEncoder
-from models.layers.attention import MultiHeadAttention
-from models.layers.normalization import InstanceNorm
-from models.patchtst import PatchTST, PatchTSTConfig
+from foretell.export.rewrites.patch_bound import Patches, patch_score_bound
+from foretell.export.rewrites.patchtst import FlatPatchEncoder
+from foretell.models.layers.attention import MultiHeadAttention
+from foretell.models.layers.normalization import InstanceNorm
+from foretell.models.patchtst import PatchTST, PatchTSTConfig
 
 D_MODEL, PATCH, STRIDE, CONTEXT = 8, 6, 4, 30
 
@@ -117,7 +117,7 @@ def test_the_patches_are_those_that_are_served(float64, monkeypatch, changes):
         seen.append(patches)
         return 0.0
 
-    monkeypatch.setattr("export.rewrites.score_bound.patch_score_bound", bound)
+    monkeypatch.setattr("foretell.export.rewrites.score_bound.patch_score_bound", bound)
     encoder = form(**changes)
     series = torch.randn(48, 1)
     (patches,) = seen

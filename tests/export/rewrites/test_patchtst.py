@@ -2,10 +2,10 @@ import pytest
 import torch
 from torch import nn
 
-from export.rewrites.decomposition import SeasonalPart
-from export.rewrites.patchtst import FlatPatchEncoder, FoldedHead, SeasonalSplit
-from models.layers.decomposition import SeriesDecomposition
-from models.patchtst import PatchEncoder, PatchTSTConfig
+from foretell.export.rewrites.decomposition import SeasonalPart
+from foretell.export.rewrites.patchtst import FlatPatchEncoder, FoldedHead, SeasonalSplit
+from foretell.models.layers.decomposition import SeriesDecomposition
+from foretell.models.patchtst import PatchEncoder, PatchTSTConfig
 from tests.checkpoints import SMALL
 
 BATCH = 4

@@ -1,6 +1,6 @@
 import torch
 
-from export.rewrites.reductions import mean_over_time, smallest
+from foretell.export.rewrites.reductions import mean_over_time, smallest
 
 
 def test_mean_over_time(float64, equal):

@@ -3,9 +3,9 @@ import math
 import torch
 from torch import nn
 
-from export.rewrites.score_bound import score_bound
-from models.layers.attention import MultiHeadAttention
-from models.layers.normalization import TokenBatchNorm
+from foretell.export.rewrites.score_bound import score_bound
+from foretell.models.layers.attention import MultiHeadAttention
+from foretell.models.layers.normalization import TokenBatchNorm
 
 D_MODEL = 8
 

@@ -1,10 +1,10 @@
 import pytest
 import torch
 
-from bundle.calendar import Calendar
-from bundle.frequency import Frequency
-from export.rewrites.transformer import TimeFirstEmbedding, TimeFirstProjection
-from models.layers.embedding import SeriesEmbedding
+from foretell.bundle.calendar import Calendar
+from foretell.bundle.frequency import Frequency
+from foretell.export.rewrites.transformer import TimeFirstEmbedding, TimeFirstProjection
+from foretell.models.layers.embedding import SeriesEmbedding
 from tests.export.rewrites.test_attention import time_first
 
 STEPS, CHANNELS, D_MODEL = 9, 4, 8

@@ -2,9 +2,9 @@ import pytest
 import torch
 from torch import nn
 
-from export.rewrites.transformer_layers import FlatEncoderLayer, TimeFirstDecoderLayer
-from models.layers.normalization import TokenBatchNorm
-from models.layers.transformer_layers import DecoderLayer, EncoderLayer
+from foretell.export.rewrites.transformer_layers import FlatEncoderLayer, TimeFirstDecoderLayer
+from foretell.models.layers.normalization import TokenBatchNorm
+from foretell.models.layers.transformer_layers import DecoderLayer, EncoderLayer
 from tests.export.rewrites.test_attention import BATCH, D_MODEL, HEADS, time_first
 
 STEPS, SOURCE = 8, 5

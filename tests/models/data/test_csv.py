@@ -4,10 +4,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bundle.frequency import Frequency
-from models.data.csv import read_csv
-from models.data.errors import DataError
-from models.data.table import Table
+from foretell.bundle.frequency import Frequency
+from foretell.models.data.csv import read_csv
+from foretell.models.data.errors import DataError
+from foretell.models.data.table import Table
 
 
 def write(folder: Path, text: str | bytes) -> Path:

@@ -1,6 +1,6 @@
 import numpy as np
 
-from models.data.scaler import fit, standardise
+from foretell.models.data.scaler import fit, standardise
 
 
 def test_fit_is_mean_and_population_deviation() -> None:

@@ -2,11 +2,11 @@ from pathlib import Path
 
 import pytest
 
-from bundle.checksums import sha256
-from bundle.frequency import Frequency
-from models.data.errors import DataError
-from models.data.source import DataSource
-from models.data.splits import Splits
+from foretell.bundle.checksums import sha256
+from foretell.bundle.frequency import Frequency
+from foretell.models.data.errors import DataError
+from foretell.models.data.source import DataSource
+from foretell.models.data.splits import Splits
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 import pytest
 
-from models.data.errors import DataError
-from models.data.splits import Splits
+from foretell.models.data.errors import DataError
+from foretell.models.data.splits import Splits
 
 
 def test_by_fraction_is_the_published_split() -> None:

@@ -3,8 +3,8 @@ from datetime import timedelta
 import numpy as np
 import pytest
 
-from models.data.errors import DataError
-from models.data.timestamps import CellError, looks_like_timestamp, read_timestamps
+from foretell.models.data.errors import DataError
+from foretell.models.data.timestamps import CellError, looks_like_timestamp, read_timestamps
 
 
 @pytest.mark.parametrize(

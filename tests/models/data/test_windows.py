@@ -2,12 +2,12 @@ import numpy as np
 import pytest
 import torch
 
-from bundle.calendar import Calendar
-from bundle.frequency import Frequency
-from bundle.manifest import Scaler
-from models.data.errors import DataError
-from models.data.table import Table
-from models.data.windows import Windows
+from foretell.bundle.calendar import Calendar
+from foretell.bundle.frequency import Frequency
+from foretell.bundle.manifest import Scaler
+from foretell.models.data.errors import DataError
+from foretell.models.data.table import Table
+from foretell.models.data.windows import Windows
 
 HOUR = Frequency.parse("h")
 CALENDAR = Calendar.for_frequency(HOUR, "scaled")

@@ -10,11 +10,11 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from bundle.calendar import Calendar
-from bundle.frequency import Frequency
-from models.architectures import ARCHITECTURES, build
-from models.forecaster import Forecaster
-from models.importers.layouts import LAYOUTS, Layout, Source
+from foretell.bundle.calendar import Calendar
+from foretell.bundle.frequency import Frequency
+from foretell.models.architectures import ARCHITECTURES, build
+from foretell.models.forecaster import Forecaster
+from foretell.models.importers.layouts import LAYOUTS, Layout, Source
 
 CHANNELS = ("load", "wind", "OT")
 SIZES: dict[str, Any] = {

@@ -1,7 +1,7 @@
 import pytest
 
-from models.importers.arguments import read_arguments
-from models.importers.errors import ImporterError
+from foretell.models.importers.arguments import read_arguments
+from foretell.models.importers.errors import ImporterError
 
 
 def read(**given: object) -> dict[str, object]:

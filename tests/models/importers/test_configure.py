@@ -1,12 +1,12 @@
 import pytest
 
-from models.autoformer import AutoformerConfig
-from models.importers.arguments import Facts, Known, read_arguments
-from models.importers.configure import configure, used
-from models.importers.errors import ImporterError
-from models.importers.infer import Told, infer
-from models.importers.sources import CODE_BASES
-from models.patchtst import PatchTSTConfig
+from foretell.models.autoformer import AutoformerConfig
+from foretell.models.importers.arguments import Facts, Known, read_arguments
+from foretell.models.importers.configure import configure, used
+from foretell.models.importers.errors import ImporterError
+from foretell.models.importers.infer import Told, infer
+from foretell.models.importers.sources import CODE_BASES
+from foretell.models.patchtst import PatchTSTConfig
 from tests.models.importers import published
 
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from bundle.manifest import Scaler
-from models.autoformer import AutoformerConfig
-from models.data.csv import read_csv
-from models.importers.convert import Imported, Request, import_checkpoint
-from models.importers.errors import ImporterError
-from models.patchtst import PatchTSTConfig
+from foretell.bundle.manifest import Scaler
+from foretell.models.autoformer import AutoformerConfig
+from foretell.models.data.csv import read_csv
+from foretell.models.importers.convert import Imported, Request, import_checkpoint
+from foretell.models.importers.errors import ImporterError
+from foretell.models.patchtst import PatchTSTConfig
 from tests.models.importers import published
 
 SETTING = (

@@ -4,11 +4,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from models.data.errors import DataError
-from models.importers.arguments import Facts, Known
-from models.importers.data import arrange, needs_target, read_scaler, read_table, split_rows
-from models.importers.errors import ImporterError
-from models.importers.sources import CODE_BASES
+from foretell.models.data.errors import DataError
+from foretell.models.importers.arguments import Facts, Known
+from foretell.models.importers.data import (
+    arrange,
+    needs_target,
+    read_scaler,
+    read_table,
+    split_rows,
+)
+from foretell.models.importers.errors import ImporterError
+from foretell.models.importers.sources import CODE_BASES
 from tests.models.importers import published
 
 TSLIB, TFB = CODE_BASES["tslib"], CODE_BASES["tfb"]

@@ -1,12 +1,12 @@
 import pytest
 import torch
 
-from bundle.calendar import Calendar
-from bundle.frequency import Frequency
-from models.importers.errors import ImporterError
-from models.importers.infer import infer, recognise
-from models.importers.layouts import LAYOUTS
-from models.layers.embedding import sinusoids
+from foretell.bundle.calendar import Calendar
+from foretell.bundle.frequency import Frequency
+from foretell.models.importers.errors import ImporterError
+from foretell.models.importers.infer import infer, recognise
+from foretell.models.importers.layouts import LAYOUTS
+from foretell.models.layers.embedding import sinusoids
 from tests.models.importers import published
 
 SIZES = {"d_model": 8, "d_ff": 12, "e_layers": 2}

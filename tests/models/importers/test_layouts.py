@@ -1,6 +1,6 @@
 import pytest
 
-from models.importers.layouts import LAYOUTS, Layout
+from foretell.models.importers.layouts import LAYOUTS, Layout
 from tests.models.importers import published
 
 

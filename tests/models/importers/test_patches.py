@@ -1,9 +1,9 @@
 import pytest
 
-from models.importers.arguments import Facts, Known
-from models.importers.errors import ImporterError
-from models.importers.patches import complete_patches
-from models.importers.sources import CODE_BASES
+from foretell.models.importers.arguments import Facts, Known
+from foretell.models.importers.errors import ImporterError
+from foretell.models.importers.patches import complete_patches
+from foretell.models.importers.sources import CODE_BASES
 
 
 def complete(patches: int | None, source: str = "patchtst", **values: object) -> Facts:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from models.importers.errors import ImporterError
-from models.importers.reading import read_state
+from foretell.models.importers.errors import ImporterError
+from foretell.models.importers.reading import read_state
 
 STATE = {"a.weight": torch.arange(6.0).reshape(2, 3), "a.bias": torch.ones(2)}
 

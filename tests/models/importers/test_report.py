@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from models.importers.errors import ImporterError
-from models.importers.report import check_keys
+from foretell.models.importers.errors import ImporterError
+from foretell.models.importers.report import check_keys
 from tests.models.importers import published
 
 LAYOUT = published.layout("tslib", "autoformer", embed="timeF")

@@ -1,11 +1,11 @@
 import pytest
 
-from models.importers.arguments import Facts, Known, Value
-from models.importers.errors import ImporterError
-from models.importers.infer import Told, infer
-from models.importers.resolve import ask, needs, resolve
-from models.importers.script import Script
-from models.importers.sources import CODE_BASES
+from foretell.models.importers.arguments import Facts, Known, Value
+from foretell.models.importers.errors import ImporterError
+from foretell.models.importers.infer import Told, infer
+from foretell.models.importers.resolve import ask, needs, resolve
+from foretell.models.importers.script import Script
+from foretell.models.importers.sources import CODE_BASES
 from tests.models.importers import published
 
 

@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from models.importers.errors import ImporterError
-from models.importers.script import Script, read_script
+from foretell.models.importers.errors import ImporterError
+from foretell.models.importers.script import Script, read_script
 
 LOOPED = """\
 # a comment with --seq_len 1

@@ -1,7 +1,7 @@
 import pytest
 
-from models.importers.errors import ImporterError
-from models.importers.setting import is_setting, parse_setting
+from foretell.models.importers.errors import ImporterError
+from foretell.models.importers.setting import is_setting, parse_setting
 
 SIZES = {"seq_len": 336, "label_len": 48, "pred_len": 96, "d_model": 16, "n_heads": 4}
 LAYERS = {"e_layers": 3, "d_layers": 1, "d_ff": 128, "factor": 1.0, "embed": "timeF"}

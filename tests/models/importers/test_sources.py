@@ -1,9 +1,9 @@
 from typing import get_args
 
-from models.architectures import ARCHITECTURES
-from models.importers.arguments import ARGUMENTS
-from models.importers.layouts import LAYOUTS, Source
-from models.importers.sources import CODE_BASES
+from foretell.models.architectures import ARCHITECTURES
+from foretell.models.importers.arguments import ARGUMENTS
+from foretell.models.importers.layouts import LAYOUTS, Source
+from foretell.models.importers.sources import CODE_BASES
 
 
 def test_every_source_has_a_layout_for_each_of_its_architectures() -> None:

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from bundle.frequency import Frequency
-from models.data.windows import Windows
-from models.importers.convert import Imported, Request, import_checkpoint
+from foretell.bundle.frequency import Frequency
+from foretell.models.data.windows import Windows
+from foretell.models.importers.convert import Imported, Request, import_checkpoint
 from tests import golden
 
 NAMES = ("autoformer_ETTh1_96_48", "patchtst_ETTh1_96_96", "transformer_ETTh1_96_24")

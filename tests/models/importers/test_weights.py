@@ -1,11 +1,11 @@
 import pytest
 import torch
 
-from models.architectures import build
-from models.forecaster import Forecaster
-from models.importers.errors import ImporterError
-from models.importers.layouts import Layout
-from models.importers.weights import fill
+from foretell.models.architectures import build
+from foretell.models.forecaster import Forecaster
+from foretell.models.importers.errors import ImporterError
+from foretell.models.importers.layouts import Layout
+from foretell.models.importers.weights import fill
 from tests.models.importers import published
 
 POSITIONS = "patch_embedding.position_embedding.pe"

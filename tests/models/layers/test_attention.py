@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from models.layers.attention import MultiHeadAttention
+from foretell.models.layers.attention import MultiHeadAttention
 from tests import golden
 
 # Two tokens, two heads of two features: softmax over (1 / sqrt 2, 0) in closed form.

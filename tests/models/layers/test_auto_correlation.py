@@ -3,7 +3,12 @@ import math
 import pytest
 import torch
 
-from models.layers.auto_correlation import AutoCorrelation, circulant, fit_length, lag_count
+from foretell.models.layers.auto_correlation import (
+    AutoCorrelation,
+    circulant,
+    fit_length,
+    lag_count,
+)
 
 LENGTHS = (4, 7, 12, 13, 96, 97)
 

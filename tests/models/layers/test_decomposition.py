@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from models.layers.decomposition import MovingAverage, SeriesDecomposition
+from foretell.models.layers.decomposition import MovingAverage, SeriesDecomposition
 
 
 def test_moving_average_by_hand() -> None:

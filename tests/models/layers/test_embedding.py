@@ -4,9 +4,14 @@ import numpy as np
 import pytest
 import torch
 
-from bundle.calendar import Calendar
-from bundle.frequency import Frequency
-from models.layers.embedding import CalendarEmbedding, SeriesEmbedding, TokenEmbedding, sinusoids
+from foretell.bundle.calendar import Calendar
+from foretell.bundle.frequency import Frequency
+from foretell.models.layers.embedding import (
+    CalendarEmbedding,
+    SeriesEmbedding,
+    TokenEmbedding,
+    sinusoids,
+)
 
 HOURLY = Frequency.parse("h")
 SCALED = Calendar.for_frequency(HOURLY, "scaled")

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from models.layers.feed_forward import FeedForward
+from foretell.models.layers.feed_forward import FeedForward
 
 
 @pytest.mark.parametrize("activation", ["gelu", "relu"])

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from models.layers.normalization import InstanceNorm, SeasonalLayerNorm, TokenBatchNorm
+from foretell.models.layers.normalization import InstanceNorm, SeasonalLayerNorm, TokenBatchNorm
 
 
 def test_seasonal_norm_has_no_mean_over_time() -> None:

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from models.layers.normalization import TokenBatchNorm
-from models.layers.transformer_layers import DecoderLayer, EncoderLayer
+from foretell.models.layers.normalization import TokenBatchNorm
+from foretell.models.layers.transformer_layers import DecoderLayer, EncoderLayer
 
 
 def make_encoder(**options: object) -> EncoderLayer:

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from bundle.frequency import Frequency
-from models.data.table import Table
-from models.training.config import TrainingConfig
+from foretell.bundle.frequency import Frequency
+from foretell.models.data.table import Table
+from foretell.models.training.config import TrainingConfig
 
 
 @pytest.fixture

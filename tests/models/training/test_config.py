@@ -4,8 +4,8 @@ import sys
 import pytest
 from pydantic import ValidationError
 
-from models.data.errors import DataError
-from models.training.config import TrainingConfig
+from foretell.models.data.errors import DataError
+from foretell.models.training.config import TrainingConfig
 
 
 def config(**values: object) -> TrainingConfig:
@@ -57,6 +57,7 @@ def test_split_without_a_window() -> None:
 
 def test_imports_neither_torch_nor_pandas() -> None:
     code = (
-        "import sys, models.training.config; sys.exit(bool({'torch', 'pandas'} & set(sys.modules)))"
+        "import sys, foretell.models.training.config; "
+        "sys.exit(bool({'torch', 'pandas'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

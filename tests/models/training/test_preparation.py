@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
 
-from bundle.frequency import Frequency
-from models.data.table import Table
-from models.training.config import TrainingConfig
-from models.training.errors import TrainingError
-from models.training.preparation import forecaster_config, prepare
-from models.transformer import TransformerConfig
+from foretell.bundle.frequency import Frequency
+from foretell.models.data.table import Table
+from foretell.models.training.config import TrainingConfig
+from foretell.models.training.errors import TrainingError
+from foretell.models.training.preparation import forecaster_config, prepare
+from foretell.models.transformer import TransformerConfig
 
 HOUR = Frequency.parse("h")
 

@@ -2,7 +2,7 @@ from io import StringIO
 
 from rich.console import Console
 
-from models.training.progress import ConsoleProgress, EpochReport
+from foretell.models.training.progress import ConsoleProgress, EpochReport
 
 REPORT = EpochReport(epoch=3, train_mse=0.25, validation_mse=0.5, best_epoch=3)
 

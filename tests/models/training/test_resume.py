@@ -4,8 +4,8 @@ from typing import BinaryIO
 import pytest
 import torch
 
-from models.training.errors import ResumeError
-from models.training.resume import PartialRun
+from foretell.models.training.errors import ResumeError
+from foretell.models.training.resume import PartialRun
 
 CPU = torch.device("cpu")
 STATE = {"epoch": 3, "model": {"weight": torch.ones(2)}}

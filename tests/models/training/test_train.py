@@ -4,14 +4,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from bundle.checksums import sha256
-from models.checkpoint import WEIGHTS, CheckpointError, load, load_info
-from models.data.errors import DataError
-from models.data.table import Table
-from models.training.config import TrainingConfig
-from models.training.errors import TrainingError
-from models.training.progress import EpochReport, Progress
-from models.training.train import train
+from foretell.bundle.checksums import sha256
+from foretell.models.checkpoint import WEIGHTS, CheckpointError, load, load_info
+from foretell.models.data.errors import DataError
+from foretell.models.data.table import Table
+from foretell.models.training.config import TrainingConfig
+from foretell.models.training.errors import TrainingError
+from foretell.models.training.progress import EpochReport, Progress
+from foretell.models.training.train import train
 
 
 class Interruption(Progress):
@@ -96,7 +96,7 @@ def test_a_training_lost_after_its_last_epoch_is_only_written(
         raise OSError("disk full")
 
     with monkeypatch.context() as patch:
-        patch.setattr("models.training.train.save", fail)
+        patch.setattr("foretell.models.training.train.save", fail)
         with pytest.raises(OSError, match="disk full"):
             train(settings, table, out)
     counter = Counter()

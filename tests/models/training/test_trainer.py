@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from models.architectures import build
-from models.data.table import Table
-from models.training.config import TrainingConfig
-from models.training.errors import TrainingError
-from models.training.preparation import prepare
-from models.training.progress import EpochReport, Progress
-from models.training.trainer import (
+from foretell.models.architectures import build
+from foretell.models.data.table import Table
+from foretell.models.training.config import TrainingConfig
+from foretell.models.training.errors import TrainingError
+from foretell.models.training.preparation import prepare
+from foretell.models.training.progress import EpochReport, Progress
+from foretell.models.training.trainer import (
     Trainer,
     choose_device,
     choose_precision,
@@ -73,7 +73,7 @@ def test_stops_when_validation_stalls(
         def __init__(self) -> None:
             self.mse = next(errors)
 
-    monkeypatch.setattr("models.training.trainer.evaluate", lambda *_: Measured())
+    monkeypatch.setattr("foretell.models.training.trainer.evaluate", lambda *_: Measured())
     trainer = trainer_of(settings.model_copy(update={"epochs": 9, "patience": 2}), table)
     kept = []
     while not trainer.finished:

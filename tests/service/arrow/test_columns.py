@@ -8,10 +8,10 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from bundle.frequency import Frequency
-from service.arrow.columns import read_groups, read_times, read_values
-from service.errors import InvalidInputError
-from service.times.clocks import FixedClock
+from foretell.bundle.frequency import Frequency
+from foretell.service.arrow.columns import read_groups, read_times, read_values
+from foretell.service.errors import InvalidInputError
+from foretell.service.times.clocks import FixedClock
 
 HOURLY, DAILY = Frequency.parse("h"), Frequency.parse("D")
 

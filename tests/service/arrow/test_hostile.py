@@ -9,10 +9,10 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bundle.frequency import Frequency
-from service.arrow.columns import read_groups, read_times, read_values
-from service.arrow.stream import read_table, write_table
-from service.errors import ServiceError
+from foretell.bundle.frequency import Frequency
+from foretell.service.arrow.columns import read_groups, read_times, read_values
+from foretell.service.arrow.stream import read_table, write_table
+from foretell.service.errors import ServiceError
 
 HOURS = [datetime(2024, 1, 1, hour) for hour in range(3)]
 STREAM = write_table(

@@ -4,8 +4,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import ipc
 
-from service.arrow.stream import read_table, write_table
-from service.errors import TooLargeError, UnreadableError
+from foretell.service.arrow.stream import read_table, write_table
+from foretell.service.errors import TooLargeError, UnreadableError
 
 TABLE = pa.table(
     {

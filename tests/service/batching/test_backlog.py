@@ -3,10 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from service.arrays import Arrays
-from service.batching.backlog import Backlog
-from service.batching.room import Room
-from service.batching.work import Work
+from foretell.service.arrays import Arrays
+from foretell.service.batching.backlog import Backlog
+from foretell.service.batching.room import Room
+from foretell.service.batching.work import Work
 from tests.service.conftest import Quiet
 
 BYTES = np.zeros(1).nbytes

@@ -4,8 +4,8 @@ from concurrent.futures import wait
 
 import pytest
 
-from service.batching.call import Call
-from service.errors import DeviceLostError, NotReadyError
+from foretell.service.batching.call import Call
+from foretell.service.errors import DeviceLostError, NotReadyError
 
 
 def test_is_made_with_the_workers_index() -> None:

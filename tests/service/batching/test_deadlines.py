@@ -5,7 +5,7 @@ import math
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.batching.deadlines import Deadlines
+from foretell.service.batching.deadlines import Deadlines
 
 Step = tuple[str, int]
 STEPS = st.lists(st.tuples(st.sampled_from(["add", "discard", "pop"]), st.integers(0, 50)))

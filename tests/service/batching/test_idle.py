@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from service.batching.idle import Idle
+from foretell.service.batching.idle import Idle
 from tests.service.waiting import until
 
 

@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.batching.lane import Lane
-from service.batching.work import Slice, Work
+from foretell.service.batching.lane import Lane
+from foretell.service.batching.work import Slice, Work
 
 PLENTY = 10**6
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from service.batching.observer import Observers
+from foretell.service.batching.observer import Observers
 
 
 class Heard:

@@ -7,12 +7,12 @@ import time
 import numpy as np
 import pytest
 
-from service.arrays import Arrays
-from service.batching.backlog import Backlog, Batch
-from service.batching.queue import Queue
-from service.batching.room import Room
-from service.batching.schedule import Schedule
-from service.errors import NotReadyError, QueueFullError, TooLargeError
+from foretell.service.arrays import Arrays
+from foretell.service.batching.backlog import Backlog, Batch
+from foretell.service.batching.queue import Queue
+from foretell.service.batching.room import Room
+from foretell.service.batching.schedule import Schedule
+from foretell.service.errors import NotReadyError, QueueFullError, TooLargeError
 from tests.service.conftest import Quiet
 
 

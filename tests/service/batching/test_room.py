@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from service.batching.room import Room
-from service.errors import QueueFullError, TooLargeError
+from foretell.service.batching.room import Room
+from foretell.service.errors import QueueFullError, TooLargeError
 
 
 def drain() -> float:

@@ -9,14 +9,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from service.arrays import Arrays
-from service.batching import schedule as module
-from service.batching.backlog import Backlog, Batch
-from service.batching.call import Call
-from service.batching.room import Room
-from service.batching.schedule import Schedule
-from service.batching.work import Work
-from service.errors import DeviceLostError, NotReadyError, QueueFullError
+from foretell.service.arrays import Arrays
+from foretell.service.batching import schedule as module
+from foretell.service.batching.backlog import Backlog, Batch
+from foretell.service.batching.call import Call
+from foretell.service.batching.room import Room
+from foretell.service.batching.schedule import Schedule
+from foretell.service.batching.work import Work
+from foretell.service.errors import DeviceLostError, NotReadyError, QueueFullError
 from tests.service.conftest import Quiet
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.batching.turns import Turns
+from foretell.service.batching.turns import Turns
 
 
 def test_equal_ones_go_round() -> None:

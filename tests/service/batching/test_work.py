@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.arrays import Arrays
-from service.batching.work import Slice, Work, assemble, divide
-from service.errors import ModelFailedError, NotReadyError
+from foretell.service.arrays import Arrays
+from foretell.service.batching.work import Slice, Work, assemble, divide
+from foretell.service.errors import ModelFailedError, NotReadyError
 
 
 def work(*values: int) -> Work:

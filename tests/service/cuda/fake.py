@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
-from service.arrays import Arrays
-from service.cuda.device import Device
-from service.cuda.exclusion import Exclusion
-from service.cuda.library import CudaError
+from foretell.service.arrays import Arrays
+from foretell.service.cuda.device import Device
+from foretell.service.cuda.exclusion import Exclusion
+from foretell.service.cuda.library import CudaError
 
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 GRAPH = "gpu_graph_id"
@@ -26,7 +26,7 @@ NAMES = {2: "cudaErrorMemoryAllocation", 700: "cudaErrorIllegalAddress", 719: "c
 
 
 class FakeLibrary:
-    """See `service.cuda.library.Library`.
+    """See `foretell.service.cuda.library.Library`.
 
     Attributes:
         calls: What was called, in order: the name and what it was about.

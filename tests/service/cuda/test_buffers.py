@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from service.cuda.buffers import Buffers
-from service.cuda.library import CudaError
+from foretell.service.cuda.buffers import Buffers
+from foretell.service.cuda.library import CudaError
 from tests.service.cuda.fake import FakeLibrary
 
 ARRAYS = {"a": np.zeros((4, 3, 5), np.float32), "b": np.zeros(4, np.int64)}

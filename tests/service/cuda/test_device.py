@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from service.cuda.library import CudaError
-from service.errors import DeviceLostError, ModelFailedError
+from foretell.service.cuda.library import CudaError
+from foretell.service.errors import DeviceLostError, ModelFailedError
 from tests.service.cuda.fake import FakeLibrary, device
 
 NODE = "Non-zero status code returned while running Sub node. Name:'node_sub' Status Message: "

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bundle.errors import BundleError
-from service.cuda.device import Device
-from service.cuda.gpu import Gpu
-from service.errors import DeviceLostError, ModelFailedError
+from foretell.bundle.errors import BundleError
+from foretell.service.cuda.device import Device
+from foretell.service.cuda.gpu import Gpu
+from foretell.service.errors import DeviceLostError, ModelFailedError
 from tests.service.cuda.fake import (
     MODULE,
     FakeBinding,

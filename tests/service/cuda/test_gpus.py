@@ -10,10 +10,10 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from bundle.errors import BundleError
-from service.cuda import gpus
-from service.cuda.gpus import Gpus
-from service.errors import DeviceLostError, StartError
+from foretell.bundle.errors import BundleError
+from foretell.service.cuda import gpus
+from foretell.service.cuda.gpus import Gpus
+from foretell.service.errors import DeviceLostError, StartError
 from tests.service.cuda.fake import CPU, CUDA, FakeLibrary, FakeModule, expected, history
 
 
@@ -121,7 +121,7 @@ def test_arithmetic_on_shapes_on_the_cpu_is_named(
 ) -> None:
     nodes = [SimpleNamespace(name=f"node_{name}", op_type=name) for name in ("Shape", "Gather")]
     module.nodes = [SimpleNamespace(ep_name=CPU, get_nodes=lambda: nodes)]
-    with caplog.at_level("INFO", "service.cuda.gpus"):
+    with caplog.at_level("INFO", "foretell.service.cuda.gpus"):
         Gpus(module).open(Path("g"), None)
     assert caplog.messages == [
         "g: arithmetic on shapes stays on the CPU: node_Shape (Shape), node_Gather (Gather)"

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import onnxruntime
 
-from bundle import layout
-from service.cuda.placement import RECORD, shape_arithmetic, strays
+from foretell.bundle import layout
+from foretell.service.cuda.placement import RECORD, shape_arithmetic, strays
 from tests.service.bundles import Spec, write_bundle
 from tests.service.cuda.fake import CPU, CUDA
 

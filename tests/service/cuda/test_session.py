@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from service.cuda.gpu import Gpu
-from service.cuda.session import CudaSession
-from service.errors import ModelFailedError
+from foretell.service.cuda.gpu import Gpu
+from foretell.service.cuda.session import CudaSession
+from foretell.service.errors import ModelFailedError
 from tests.service.cuda.fake import CUDA, MODULE, FakeGraph, FakeLibrary, device, expected, history
 
 

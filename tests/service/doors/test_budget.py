@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from service.doors.budget import BodyBudget
-from service.errors import BuffersFullError
+from foretell.service.doors.budget import BodyBudget
+from foretell.service.errors import BuffersFullError
 
 
 def test_requests_share_the_budget_and_give_back() -> None:

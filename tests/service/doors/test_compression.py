@@ -10,8 +10,8 @@ from backports import zstd
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.doors.compression import Decoder
-from service.errors import UnreadableError
+from foretell.service.doors.compression import Decoder
+from foretell.service.errors import UnreadableError
 
 FOLD: dict[str, Callable[[bytes], bytes]] = {
     "gzip": gzip.compress,

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 from pydantic import BaseModel
 
-from service.doors import examples
-from service.doors.inference.wire import ChangeRequest, IndexRequest, InferRequest
-from service.requests.schemas import ForecastRequest, ForecastResponse, TableOptions
+from foretell.service.doors import examples
+from foretell.service.doors.inference.wire import ChangeRequest, IndexRequest, InferRequest
+from foretell.service.requests.schemas import ForecastRequest, ForecastResponse, TableOptions
 
 FORECAST, INFER = "/forecast", "/v2/models/{model}/infer"
 REPOSITORY = "/v2/repository/"

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
-from service.doors.budget import BodyBudget
-from service.doors.exchange import deadline_of, media_type, outcome, read_body
-from service.errors import (
+from foretell.service.doors.budget import BodyBudget
+from foretell.service.doors.exchange import deadline_of, media_type, outcome, read_body
+from foretell.service.errors import (
     BuffersFullError,
     CallerGoneError,
     DeadlineExceededError,
@@ -21,7 +21,7 @@ from service.errors import (
     TooLargeError,
     UnreadableError,
 )
-from service.web.callers import Caller
+from foretell.service.web.callers import Caller
 
 LIMIT = 10
 

@@ -7,8 +7,8 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from service.doors.forms import JSON
-from service.web.entrance import OPEN
+from foretell.service.doors.forms import JSON
+from foretell.service.web.entrance import OPEN
 from tests.service.client import Client
 
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from bundle import layout
-from service.model import Model
-from service.requests.schemas import ModelCard
+from foretell.bundle import layout
+from foretell.service.model import Model
+from foretell.service.requests.schemas import ModelCard
 from tests.service.bundles import Spec, write_bundle
 from tests.service.client import Client
 

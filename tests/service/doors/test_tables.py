@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import ipc
 
-from service.arrow.stream import write_table
-from service.doors.forms import ARROW
+from foretell.service.arrow.stream import write_table
+from foretell.service.doors.forms import ARROW
 from tests.service.client import Client
 
 START = datetime(2024, 1, 1)

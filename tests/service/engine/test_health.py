@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from service.engine.health import Health
-from service.errors import ModelFailedError
+from foretell.service.engine.health import Health
+from foretell.service.errors import ModelFailedError
 
 
 class SelfTest:

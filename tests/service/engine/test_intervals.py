@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bundle import layout
-from bundle.calibration import Calibration, order_statistics, stored_levels
-from bundle.errors import BundleError
-from bundle.manifest import CalibrationReport, Manifest, Scaler
-from service.engine.intervals import Intervals
-from service.errors import InvalidInputError, NotSupportedError, ServiceError
-from service.model import Model
+from foretell.bundle import layout
+from foretell.bundle.calibration import Calibration, order_statistics, stored_levels
+from foretell.bundle.errors import BundleError
+from foretell.bundle.manifest import CalibrationReport, Manifest, Scaler
+from foretell.service.engine.intervals import Intervals
+from foretell.service.errors import InvalidInputError, NotSupportedError, ServiceError
+from foretell.service.model import Model
 from tests.service.bundles import Spec, rewrite_manifest, write_bundle
 
 HORIZON, CONTEXT, CHANNELS = 3, 8, 2

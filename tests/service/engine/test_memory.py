@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bundle import layout
-from service.engine.memory import (
+from foretell.bundle import layout
+from foretell.service.engine.memory import (
     Leftover,
     Memory,
     bundle_bytes,
@@ -14,7 +14,7 @@ from service.engine.memory import (
     resident_bytes,
     return_free_memory,
 )
-from service.errors import LoadFailedError
+from foretell.service.errors import LoadFailedError
 
 MIB = 1024 * 1024
 
@@ -37,7 +37,7 @@ def test_each_graph_holds_the_weights(folder: Path) -> None:
 
 
 def test_refuses_what_does_not_fit(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service.engine.memory.resident_bytes", lambda: 100 * MIB)
+    monkeypatch.setattr("foretell.service.engine.memory.resident_bytes", lambda: 100 * MIB)
     Memory(106 * MIB).check(folder)
     Memory(None).check(folder)
     with pytest.raises(
@@ -61,8 +61,10 @@ def test_what_is_left_over_is_returned_when_there_is_more_of_it(
 ) -> None:
     sizes = iter([100, 90, 91, 200, 150, 152])
     returned: list[int] = []
-    monkeypatch.setattr("service.engine.memory.resident_bytes", lambda: next(sizes))
-    monkeypatch.setattr("service.engine.memory.return_free_memory", lambda: returned.append(1))
+    monkeypatch.setattr("foretell.service.engine.memory.resident_bytes", lambda: next(sizes))
+    monkeypatch.setattr(
+        "foretell.service.engine.memory.return_free_memory", lambda: returned.append(1)
+    )
     forgotten: list[int] = []
     leftover = Leftover(lambda: forgotten.append(1))
     for calls, times in enumerate((1, 1, 2, 2), 1):

@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bundle import layout
-from bundle.errors import BundleError
-from service.cuda import gpus
-from service.engine import runtime
-from service.engine.memory import resident_bytes
-from service.engine.runtime import Runtime, check_distributions
-from service.errors import StartError
+from foretell.bundle import layout
+from foretell.bundle.errors import BundleError
+from foretell.service.cuda import gpus
+from foretell.service.engine import runtime
+from foretell.service.engine.memory import resident_bytes
+from foretell.service.engine.runtime import Runtime, check_distributions
+from foretell.service.errors import StartError
 from tests.service.bundles import Spec, write_bundle
 from tests.service.cuda.fake import CPU, CUDA, FakeLibrary, FakeModule, expected, history
 

@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bundle import layout, manifest
-from bundle.errors import BundleError
-from service.arrays import Arrays
-from service.engine.selftest import SelfTest
-from service.errors import ModelFailedError
+from foretell.bundle import layout, manifest
+from foretell.bundle.errors import BundleError
+from foretell.service.arrays import Arrays
+from foretell.service.engine.selftest import SelfTest
+from foretell.service.errors import ModelFailedError
 from tests.service.bundles import Spec, write_bundle
 
 SPEC = Spec()

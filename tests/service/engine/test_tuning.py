@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from service.engine.tuning import best_batch
-from service.errors import ModelFailedError
+from foretell.service.engine.tuning import best_batch
+from foretell.service.errors import ModelFailedError
 
 
 class Machine:

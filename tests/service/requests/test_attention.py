@@ -3,12 +3,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bundle.frequency import Frequency
-from bundle.manifest import AttentionStage, Axis, Manifest
-from service.errors import InvalidInputError, NotSupportedError
-from service.requests.attention import circulant, describe, duration, labels, select
-from service.requests.schemas import AttentionOptions
-from service.times.timeline import timeline_from
+from foretell.bundle.frequency import Frequency
+from foretell.bundle.manifest import AttentionStage, Axis, Manifest
+from foretell.service.errors import InvalidInputError, NotSupportedError
+from foretell.service.requests.attention import circulant, describe, duration, labels, select
+from foretell.service.requests.schemas import AttentionOptions
+from foretell.service.times.timeline import timeline_from
 from tests.service.bundles import lag_stage, softmax_stage
 
 STAGES = (

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.errors import ServiceError
-from service.requests.decode import Job, decode
-from service.requests.inputs import Series
-from service.requests.parsing import parse
-from service.requests.plan import Plan
+from foretell.service.errors import ServiceError
+from foretell.service.requests.decode import Job, decode
+from foretell.service.requests.inputs import Series
+from foretell.service.requests.parsing import parse
+from foretell.service.requests.plan import Plan
 from tests.service.client import Client
 
 EIGHT = [float(n) for n in range(8)]

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.errors import InvalidInputError
-from service.requests.decode import Job, decode
-from service.requests.encode import answer_bytes, encode
-from service.requests.parsing import parse
+from foretell.service.errors import InvalidInputError
+from foretell.service.requests.decode import Job, decode
+from foretell.service.requests.encode import answer_bytes, encode
+from foretell.service.requests.parsing import parse
 from tests.service.bundles import Spec, write_bundle
 from tests.service.client import Client
 from tests.service.requests.test_decode import EIGHT, PAIRS

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from service.errors import ServiceError
-from service.requests.inputs import Series
+from foretell.service.errors import ServiceError
+from foretell.service.requests.inputs import Series
 from tests.service.client import Client
 from tests.service.conftest import CALENDAR
 from tests.service.requests.test_decode import EIGHT, PAIRS, job, only

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.errors import InvalidInputError
-from service.requests.missing import fill
-from service.requests.schemas import Missing
+from foretell.service.errors import InvalidInputError
+from foretell.service.requests.missing import fill
+from foretell.service.requests.schemas import Missing
 
 NAN = np.nan
 

@@ -10,12 +10,12 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pydantic_core import from_json
 
-from service.errors import ServiceError, UnreadableError
-from service.requests import parsing
-from service.requests.decode import decode
-from service.requests.parsing import parse
-from service.requests.schemas import Envelope
-from service.validation import validate
+from foretell.service.errors import ServiceError, UnreadableError
+from foretell.service.requests import parsing
+from foretell.service.requests.decode import decode
+from foretell.service.requests.parsing import parse
+from foretell.service.requests.schemas import Envelope
+from foretell.service.validation import validate
 from tests.service.client import Client
 from tests.service.test_hostile_input import changed_request
 

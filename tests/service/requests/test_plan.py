@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from service.errors import InvalidInputError, NotSupportedError, ServiceError
-from service.requests.plan import Plan, plan
-from service.requests.schemas import ForecastOptions
+from foretell.service.errors import InvalidInputError, NotSupportedError, ServiceError
+from foretell.service.requests.plan import Plan, plan
+from foretell.service.requests.schemas import ForecastOptions
 from tests.service.client import Client
 
 

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bundle.manifest import Manifest
-from service.arrays import Arrays
-from service.errors import DeadlineExceededError
-from service.requests.decode import Job
-from service.requests.plan import Plan
-from service.requests.rolling import run
+from foretell.bundle.manifest import Manifest
+from foretell.service.arrays import Arrays
+from foretell.service.errors import DeadlineExceededError
+from foretell.service.requests.decode import Job
+from foretell.service.requests.plan import Plan
+from foretell.service.requests.rolling import run
 
 CONTEXT, HORIZON, CHANNELS, FEATURES = 5, 3, 2, 2
 MANIFEST = Manifest.model_construct(name="m", horizon=HORIZON, context=CONTEXT)

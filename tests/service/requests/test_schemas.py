@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from service.requests.schemas import ForecastOptions, ForecastResponse
+from foretell.service.requests.schemas import ForecastOptions, ForecastResponse
 from tests.service.client import Client
 from tests.service.kserve import kserve_types
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.errors import InvalidInputError
-from service.requests.series import read_values
+from foretell.service.errors import InvalidInputError
+from foretell.service.requests.series import read_values
 
 TWO = ("load", "wind")
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 pytest.importorskip("simdjson", reason="simdjson has no wheel for this Python")
 
-from service.engine.memory import resident_bytes, return_free_memory
-from service.requests import simd
+from foretell.service.engine.memory import resident_bytes, return_free_memory
+from foretell.service.requests import simd
 
 NUMBERS = st.one_of(st.integers(-(2**63), 2**64 - 1), st.floats(allow_nan=False, width=64))
 VALUES = st.recursive(

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from service.supervision.member import Member
+from foretell.service.supervision.member import Member
 
 
 def test_the_processes_share_folders(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from service.supervision.readiness import Readiness
+from foretell.service.supervision.readiness import Readiness
 
 
 class Fake:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from service.errors import StartError
-from service.supervision import supervisor
-from service.supervision.supervisor import Supervisor, Target
+from foretell.service.errors import StartError
+from foretell.service.supervision import supervisor
+from foretell.service.supervision.supervisor import Supervisor, Target
 from tests.service import workers
 from tests.service.process import ROOT
 from tests.service.waiting import until

@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from service.telemetry import logs
+from foretell.service.telemetry import logs
 from tests.service.bundles import Spec, write_bundle
 from tests.service.process import ROOT, Server
 from tests.service.waiting import until
@@ -244,7 +244,10 @@ def test_a_record_that_cannot_be_written_sinks_no_other(pipe: Pipe) -> None:
     *unwritable, fine, reason, end = pipe.lines
     assert len(unwritable) == 2
     for line in unwritable:
-        assert f"WARNING service.telemetry.logs: a record cannot be written: {__file__}:" in line
+        assert (
+            f"WARNING foretell.service.telemetry.logs: a record cannot be written: {__file__}:"
+            in line
+        )
     assert fine.endswith("test: fine")
     assert (reason, end) == (r"ValueError: no character: \udc80", "")
 
@@ -264,7 +267,7 @@ def test_a_reader_who_left_ends_nothing(pipe: Pipe, monkeypatch: pytest.MonkeyPa
 
 PROGRAM = """
 import logging, sys
-from service.telemetry import logs
+from foretell.service.telemetry import logs
 logs.configure("info", "json")
 for number in range(100):
     logging.info("%d", number)

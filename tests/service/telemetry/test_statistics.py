@@ -3,8 +3,8 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from service.metrics import Metrics
-from service.telemetry.statistics import ModelStatistics, Statistics
+from foretell.service.metrics import Metrics
+from foretell.service.telemetry.statistics import ModelStatistics, Statistics
 
 KEY = ("m", "1")
 SECOND = 1_000_000_000

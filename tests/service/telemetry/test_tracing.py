@@ -14,10 +14,10 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import SpanKind, StatusCode
 
-from service.errors import StartError
-from service.model import Model
-from service.telemetry import tracing
-from service.telemetry.tracing import Tracer, open_tracer
+from foretell.service.errors import StartError
+from foretell.service.model import Model
+from foretell.service.telemetry import tracing
+from foretell.service.telemetry.tracing import Tracer, open_tracer
 from tests.service.client import Client
 from tests.service.process import ROOT
 
@@ -134,7 +134,7 @@ def test_the_extra_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_nothing_of_it_is_imported_unless_it_is_on() -> None:
     code = (
-        "import sys, service.server; "
+        "import sys, foretell.service.server; "
         "print([name for name in sys.modules if name.startswith('opentelemetry.sdk')])"
     )
     done = subprocess.run(

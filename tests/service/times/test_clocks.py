@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import numpy as np
 
-from service.times.clocks import FixedClock, ListedClock, ZoneClock
-from service.times.zones import find_zone
+from foretell.service.times.clocks import FixedClock, ListedClock, ZoneClock
+from foretell.service.times.zones import find_zone
 
 HOURS = np.datetime64("2024-03-31T00:00", "us") + np.arange(4) * np.timedelta64(1, "h")
 OFFSETS = np.array([timedelta(hours=1), timedelta(hours=2)], "m8[us]")

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from bundle.frequency import Frequency
-from service.errors import InvalidInputError
-from service.times.frequency import check_frequency
+from foretell.bundle.frequency import Frequency
+from foretell.service.errors import InvalidInputError
+from foretell.service.times.frequency import check_frequency
 
 HOURLY = Frequency.parse("h")
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bundle.frequency import Frequency
-from service.times.labels import write_labels
-from service.times.timeline import timeline_from
-from service.times.zones import find_zone
+from foretell.bundle.frequency import Frequency
+from foretell.service.times.labels import write_labels
+from foretell.service.times.timeline import timeline_from
+from foretell.service.times.zones import find_zone
 
 ENDS = ("", "Z", "+05:45", "-09:30", "+00:53:28")
 

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bundle.errors import TimestampError
-from bundle.frequency import Frequency
-from service.errors import InvalidInputError
-from service.times.timeline import Timeline, timeline_from
-from service.times.zones import find_zone
+from foretell.bundle.errors import TimestampError
+from foretell.bundle.frequency import Frequency
+from foretell.service.errors import InvalidInputError
+from foretell.service.times.timeline import Timeline, timeline_from
+from foretell.service.times.zones import find_zone
 
 ZONES = ("Europe/Berlin", "America/New_York", "Asia/Kolkata", "Australia/Lord_Howe", "UTC")
 

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bundle.frequency import Frequency
-from service.errors import InvalidInputError
-from service.times.timeline import Timeline
-from service.times.timestamps import read_timeline
-from service.times.zones import find_zone
+from foretell.bundle.frequency import Frequency
+from foretell.service.errors import InvalidInputError
+from foretell.service.times.timeline import Timeline
+from foretell.service.times.timestamps import read_timeline
+from foretell.service.times.zones import find_zone
 from tests.service.times.test_timeline import ZONES
 
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from service.errors import InvalidInputError
-from service.times.zones import find_zone, moments_of, offsets_at
+from foretell.service.errors import InvalidInputError
+from foretell.service.times.zones import find_zone, moments_of, offsets_at
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from bundle.errors import BundleError
-from service.errors import UnknownModelError, UnknownVersionError
-from service.versions.catalogue import Catalogue
+from foretell.bundle.errors import BundleError
+from foretell.service.errors import UnknownModelError, UnknownVersionError
+from foretell.service.versions.catalogue import Catalogue
 from tests.service.served import place
 
 
@@ -79,5 +79,5 @@ def test_a_folder_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.Monkey
     def deny(folder: Path) -> list[str]:
         raise PermissionError("denied")
 
-    monkeypatch.setattr("service.versions.catalogue.layout.model_names", deny)
+    monkeypatch.setattr("foretell.service.versions.catalogue.layout.model_names", deny)
     assert Catalogue(tmp_path).versions() == []

@@ -3,7 +3,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from service.versions.inflight import InFlight
+from foretell.service.versions.inflight import InFlight
 
 
 def test_waits_for_those_that_have_begun_and_not_for_later_ones() -> None:

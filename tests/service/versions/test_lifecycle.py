@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from service.engine.memory import Memory
-from service.errors import LoadFailedError
-from service.versions.catalogue import Catalogue
-from service.versions.lifecycle import Lifecycle
-from service.versions.policy import Policy
-from service.versions.table import State, Table
+from foretell.service.engine.memory import Memory
+from foretell.service.errors import LoadFailedError
+from foretell.service.versions.catalogue import Catalogue
+from foretell.service.versions.lifecycle import Lifecycle
+from foretell.service.versions.policy import Policy
+from foretell.service.versions.table import State, Table
 from tests.service.served import Opener, Recorder, Served, place, remove
 from tests.service.waiting import until
 
@@ -185,6 +185,6 @@ def test_models_share_the_time_to_close(scene: Scene, monkeypatch: pytest.Monkey
     clock = iter((100.0, 100.0, 107.0))
     monkeypatch.setattr(Served, "close", lambda _, timeout: given.append(timeout))
     with monkeypatch.context() as patch:
-        patch.setattr("service.versions.lifecycle.time.monotonic", lambda: next(clock))
+        patch.setattr("foretell.service.versions.lifecycle.time.monotonic", lambda: next(clock))
         scene.lifecycle.close(5)
     assert given == [5.0, 0.0]

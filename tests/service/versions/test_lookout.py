@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from bundle.errors import BundleError
-from service.errors import NotReadyError
-from service.versions.rollout import Rollout
+from foretell.bundle.errors import BundleError
+from foretell.service.errors import NotReadyError
+from foretell.service.versions.rollout import Rollout
 from tests.service.served import Scene, remove
 from tests.service.waiting import until
 

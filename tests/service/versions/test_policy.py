@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from service.settings import VersionChoice
-from service.versions.policy import Policy
+from foretell.service.settings import VersionChoice
+from foretell.service.versions.policy import Policy
 
 PRESENT = ["9", "10", "2"]
 

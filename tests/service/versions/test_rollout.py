@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from service.errors import LoadFailedError, NotReadyError
-from service.repository import Repository
-from service.versions.policy import Policy
-from service.versions.state import SharedState
+from foretell.service.errors import LoadFailedError, NotReadyError
+from foretell.service.repository import Repository
+from foretell.service.versions.policy import Policy
+from foretell.service.versions.state import SharedState
 from tests.service.served import Opener, Recorder, place, remove
 from tests.service.waiting import until
 
@@ -165,7 +165,7 @@ def test_who_is_gone_is_not_waited_for(scene: Scene) -> None:
 def test_who_does_not_follow_in_time_is_named(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("service.versions.rollout._AGREE_SECONDS", 0.1)
+    monkeypatch.setattr("foretell.service.versions.rollout._AGREE_SECONDS", 0.1)
     scene.second.open.gate.clear()
     place(scene.folder, "one", "2")
     late = f"process {os.getppid()} has not"

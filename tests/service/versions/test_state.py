@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from service.versions.state import Desired, LocalState, Report, SharedState, State
-from service.versions.table import Entry
-from service.versions.table import State as Availability
+from foretell.service.versions.state import Desired, LocalState, Report, SharedState, State
+from foretell.service.versions.table import Entry
+from foretell.service.versions.table import State as Availability
 
 
 @pytest.fixture(params=["local", "shared"])

@@ -2,15 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from service.errors import (
+from foretell.service.errors import (
     InvalidInputError,
     NotReadyError,
     ServiceError,
     UnknownModelError,
     UnknownVersionError,
 )
-from service.versions.policy import Policy
-from service.versions.table import Entry, Slot, State, Table
+from foretell.service.versions.policy import Policy
+from foretell.service.versions.table import Entry, Slot, State, Table
 from tests.service.served import Served
 
 

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from service.versions.watcher import Watcher
+from foretell.service.versions.watcher import Watcher
 
 
 def test_looks_again_and_again_until_it_is_stopped() -> None:

@@ -6,8 +6,8 @@ from contextlib import ExitStack
 
 import uvloop
 
-from service.web.acceptor import Acceptor
-from service.web.sockets import listen
+from foretell.service.web.acceptor import Acceptor
+from foretell.service.web.sockets import listen
 
 CALLERS = 50
 

@@ -14,9 +14,9 @@ import httpx
 import pytest
 from starlette.requests import Request
 
-from service.metrics import Metrics
-from service.web.callers import caller_of
-from service.web.connections import Connection
+from foretell.service.metrics import Metrics
+from foretell.service.web.callers import caller_of
+from foretell.service.web.connections import Connection
 from tests.service.bundles import Spec, write_bundle
 from tests.service.process import Server
 from tests.service.waiting import until

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from fastapi.routing import APIRoute
 
-from service.errors import QueueFullError
-from service.model import Model
-from service.versions.inflight import InFlight
-from service.web.entrance import Tracked
+from foretell.service.errors import QueueFullError
+from foretell.service.model import Model
+from foretell.service.versions.inflight import InFlight
+from foretell.service.web.entrance import Tracked
 from tests.service.client import Client
 
 BODY = {"model": "repeat", "inputs": [{"series": [1.0] * 8}]}

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from service.errors import ForbiddenError, ServiceError, StartError, UnauthorizedError
-from service.settings import Settings
-from service.web.keys import Keys
+from foretell.service.errors import ForbiddenError, ServiceError, StartError, UnauthorizedError
+from foretell.service.settings import Settings
+from foretell.service.web.keys import Keys
 
 KEYS = Keys(api=["one", "two"], admin=["boss"])
 

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from service.model import Model
+from foretell.service.model import Model
 from tests.service.client import Client
 
 BODY = {"model": "repeat", "inputs": [{"series": [1.0] * 8}]}

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from service.web.offload import _LARGE, Offload
+from foretell.service.web.offload import _LARGE, Offload
 
 
 @pytest.fixture

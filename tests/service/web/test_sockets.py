@@ -4,8 +4,8 @@ import socket
 
 import pytest
 
-from service.errors import StartError
-from service.web.sockets import accept_all, listen, reserve
+from foretell.service.errors import StartError
+from foretell.service.web.sockets import accept_all, listen, reserve
 
 LOOPBACK = "127.0.0.1"
 

@@ -9,8 +9,8 @@ from typing import Any
 import uvicorn
 from uvicorn.server import ServerState
 
-from service.metrics import Metrics
-from service.web.connections import Connection, Limits
+from foretell.service.metrics import Metrics
+from foretell.service.web.connections import Connection, Limits
 
 # Method, path and body.
 Request = tuple[str, str, bytes]

@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from service.doors.inference.changes import Changes
-from service.errors import NotReadyError, UnknownModelError
+from foretell.service.doors.inference.changes import Changes
+from foretell.service.errors import NotReadyError, UnknownModelError
 from tests.service.bundles import Spec, write_bundle
 from tests.service.client import Client
 from tests.service.served import Scene

@@ -5,7 +5,7 @@ import zlib
 
 import pytest
 
-from service.doors.inference.compression import choose_encoding, compress
+from foretell.service.doors.inference.compression import choose_encoding, compress
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from bundle import layout
+from foretell.bundle import layout
 from tests.service.bundles import Spec, write_bundle
 from tests.service.client import Client
 

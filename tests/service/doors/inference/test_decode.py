@@ -7,9 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.doors.inference.decode import Job, decode
-from service.errors import InvalidInputError, NotSupportedError, ServiceError, UnreadableError
-from service.settings import Settings
+from foretell.service.doors.inference.decode import Job, decode
+from foretell.service.errors import (
+    InvalidInputError,
+    NotSupportedError,
+    ServiceError,
+    UnreadableError,
+)
+from foretell.service.settings import Settings
 from tests.service.client import Client
 from tests.service.doors.inference.bodies import HISTORY, binary, request, tensor
 

@@ -6,9 +6,9 @@ import json
 import numpy as np
 import pytest
 
-from service.doors.inference.decode import Job, Output
-from service.doors.inference.encode import answer_bytes, encode
-from service.errors import InvalidInputError
+from foretell.service.doors.inference.decode import Job, Output
+from foretell.service.doors.inference.encode import answer_bytes, encode
+from foretell.service.errors import InvalidInputError
 from tests.service.client import Client
 
 FORECAST = np.arange(16, dtype=np.float32).reshape(2, 4, 2)

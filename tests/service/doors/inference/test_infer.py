@@ -11,9 +11,9 @@ import httpx
 import numpy as np
 import pytest
 
-from service.arrays import Arrays
-from service.errors import QueueFullError
-from service.model import Model
+from foretell.service.arrays import Arrays
+from foretell.service.errors import QueueFullError
+from foretell.service.model import Model
 from tests.service.bundles import Spec, write_bundle
 from tests.service.client import Client
 from tests.service.conftest import MULTIVARIATE

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.doors.inference.inputs import Inputs
-from service.doors.inference.wire import InputTensor
-from service.errors import InvalidInputError, NotSupportedError
+from foretell.service.doors.inference.inputs import Inputs
+from foretell.service.doors.inference.wire import InputTensor
+from foretell.service.errors import InvalidInputError, NotSupportedError
 from tests.service.client import Client
 from tests.service.doors.inference.bodies import HISTORY, binary, tensor
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from service.doors.inference.metadata import configuration, describe
-from service.model import Model
-from service.settings import Settings
+from foretell.service.doors.inference.metadata import configuration, describe
+from foretell.service.model import Model
+from foretell.service.settings import Settings
 from tests.service.bundles import Spec, write_bundle
 from tests.service.client import Client
 

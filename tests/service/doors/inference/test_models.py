@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from service.model import Model
+from foretell.service.model import Model
 from tests.service.client import Client
 from tests.service.doors.inference.bodies import infer, request
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bundle import layout
+from foretell.bundle import layout
 from tests.service.bundles import Spec, write_bundle
 from tests.service.client import Client
 

@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from service.doors.inference.tensors import (
+from foretell.service.doors.inference.tensors import (
     binary_size,
     check_datatype,
     datatype_of,
     from_binary,
     from_json,
 )
-from service.errors import InvalidInputError
+from foretell.service.errors import InvalidInputError
 
 DATATYPES = {
     "INT8": np.int8,
