@@ -1,4 +1,4 @@
-# `make serve`: from nothing to a server with three demo models. `make test`: the tests.
+# `make help` lists what there is to make: the line that begins with two hashes above each.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -11,62 +11,81 @@ OTHER := $(if $(filter gpu,$(RUNTIME)),onnxruntime,onnxruntime-gpu)
 SERVE := $(VENV)/.serve-$(RUNTIME)
 TEST := $(VENV)/.test-$(RUNTIME)
 
-.PHONY: serve test lint types demo bench bench-bulk bench-door bench-precision bench-server \
-	bench-endurance gpu-check gpu-graphs gpu-overhead gpu-subjects clean
+.PHONY: serve test lint types demo help bench bench-bulk bench-door bench-precision bench-server \
+	bench-endurance bench-wide gpu-check gpu-graphs gpu-overhead gpu-subjects clean
 .DELETE_ON_ERROR:
 
+## from nothing to a server with three demo models, on PORT
 serve: $(SERVE) demo
 	exec $(BIN)/foretell serve --models $(DEMO)/repository --port $(PORT)
 
+## the demo's data, models and bundles, in .demo/
 demo: $(SERVE)
 	@$(BIN)/foretell demo --to $(DEMO)
 
+## every test
 test: $(TEST)
 	$(BIN)/python -m pytest
 
+## ruff: faults and format
 lint: $(TEST)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
+## mypy, strict
 types: $(TEST)
 	$(BIN)/mypy
 
-# Each writes its part of docs/benchmarks.md; takes a few minutes.
+## this list
+help:
+	@awk '/^## / { text = substr($$0, 4) } \
+		/^[a-z-]+:/ && text { sub(/:.*/, ""); printf "make %-16s%s\n", $$0, text; text = "" }' \
+		$(firstword $(MAKEFILE_LIST))
+
+# Each writes its part of docs/benchmarks.md.
+## measure the graphs; a few minutes
 bench: $(TEST)
 	$(BIN)/python -m bench.graphs
 
+## measure tables next to JSON
 bench-bulk: $(TEST)
 	$(BIN)/python -m bench.bulk
 
-# About ten minutes.
+## measure memory and answers under load; about ten minutes
 bench-endurance: $(TEST)
 	$(BIN)/python -m bench.endurance
 
-# Installs a parser that it compares.
+## measure a request outside the model; installs a parser that it compares
 bench-door: $(TEST)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt msgspec
 	$(BIN)/python -m bench.door
 
-# On a machine with an NVIDIA GPU: checks and measures the demo's models, writes docs/gpu.md. What
-# it takes may come from another machine.
+# What it takes may come from another machine.
+## check and measure the demo's models on an NVIDIA GPU; writes docs/gpu.md
 gpu-check: $(if $(wildcard $(DEMO)/gpu),$(TEST),gpu-subjects)
 	$(BIN)/python -m bench.gpu $(DEMO)/gpu
 
-# What `gpu-check` takes, made anew; without a GPU.
+## what gpu-check takes, made anew; without a GPU
 gpu-subjects: $(TEST) demo
 	$(BIN)/python -m bench.gpu.prepare $(DEMO)/gpu
 
-# Without a GPU, on a stand-in for CUDA's libraries; about a quarter of an hour.
+## every graph on a stand-in for CUDA's libraries; about a quarter of an hour
 gpu-graphs: $(TEST)
 	$(BIN)/python -m bench.gpu.graphs
 
+## measure what CUDA's sessions cost on that stand-in
 gpu-overhead: $(TEST)
 	$(BIN)/python -m bench.gpu.overhead
 
+## measure int8 and half precision next to float32
 bench-precision: $(TEST)
 	$(BIN)/python -m bench.precision
 
-# Installs the servers it compares in .bench/; needs wrk.
+## measure the memory of a model of 862 channels; most of an hour
+bench-wide: $(TEST)
+	$(BIN)/python -m bench.wide
+
+## measure the server next to others, which it installs in .bench/; needs wrk
 bench-server: $(TEST)
 	$(BIN)/python -m bench.server
 
@@ -87,5 +106,6 @@ $(TEST): $(SERVE)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-deps kserve
 	touch $@
 
+## forget the environment, the demo and what was installed to compare
 clean:
 	rm -rf $(VENV) $(DEMO) .bench .stand-in

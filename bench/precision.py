@@ -23,8 +23,8 @@ from bench.sizes import QUICK, SCALER, SIZES, Size
 from bench.timing import interleaved_medians
 from foretell.bundle.comparison import relative_error
 from foretell.bundle.manifest import Precision
+from foretell.export.choices import Outputs, choices_differ
 from foretell.export.graphs import trace
-from foretell.export.lag_errors import Outputs, lags_differ
 from foretell.export.precision import reduce_precision
 from foretell.export.rewrites import inference_form
 from foretell.export.runtime import Graph
@@ -97,8 +97,8 @@ def measure(size: Size, runtime: Runtime, folder: Path, seconds: float) -> _Meas
             [graph.forecast(*(part[row : row + 1] for part in windows)) for row in range(_COMPARED)]
         )
         measured.alone[name] = float(relative_error(alone, _forecast(found), scale).max())
-        if any(stage.kind == "autocorrelation" for stage in form.stages):
-            differ = lags_differ(form.stages, found, exact)
+        if any(stage.choices for stage in form.stages):
+            differ = choices_differ(form.stages, found, exact)
             measured.other_lags[name] = float(differ.mean())
     return measured
 

@@ -11,11 +11,10 @@ from foretell.bundle.calendar import Calendar
 from foretell.bundle.frequency import Frequency
 from foretell.bundle.manifest import Scaler
 from foretell.export.serving_form import ServingForm
-from foretell.models.architectures import build
-from foretell.models.autoformer import AutoformerConfig
+from foretell.models.architectures.autoformer import AutoformerConfig
+from foretell.models.architectures.patchtst import PatchTSTConfig
+from foretell.models.architectures.transformer import TransformerConfig
 from foretell.models.forecaster import Forecaster, ForecasterConfig
-from foretell.models.patchtst import PatchTSTConfig
-from foretell.models.transformer import TransformerConfig
 
 _CHANNELS = 7
 _SERIES: dict[str, Any] = {
@@ -52,7 +51,7 @@ class Size:
     def model(self) -> Forecaster:
         """The plain module in evaluation."""
         torch.manual_seed(0)
-        return build(self.config).eval()
+        return self.config.build().eval()
 
     def inputs(self, batch: int) -> tuple[torch.Tensor, ...]:
         """Random inputs of the serving form."""

@@ -7,9 +7,10 @@ from typing import Any
 from bench.sizes import Size
 from foretell.bundle.calendar import Calendar
 from foretell.bundle.frequency import Frequency
-from foretell.models.autoformer import AutoformerConfig
-from foretell.models.patchtst import PatchTSTConfig
-from foretell.models.transformer import TransformerConfig
+from foretell.models.architectures.autoformer import AutoformerConfig
+from foretell.models.architectures.dlinear import DLinearConfig
+from foretell.models.architectures.patchtst import PatchTSTConfig
+from foretell.models.architectures.transformer import TransformerConfig
 
 _HOUR = Frequency.parse("h")
 _SCALED = Calendar.for_frequency(_HOUR, "scaled")
@@ -24,13 +25,15 @@ _SMALL: dict[str, Any] = {
     "encoder_layers": 2,
 }
 _HALF: dict[str, Any] = {"label": 24, "calendar": _SCALED}
+_EVEN: Any = {"mechanism": "autocorrelation", "lags": "even"}
+_FEW: Any = {"mechanism": "autocorrelation", "factor": 1}
 _WIDE: dict[str, Any] = {"d_model": 32, "heads": 4}
 _OFFICIAL: dict[str, Any] = {
     "patch_bias": True,
     "positions": "learned",
     "norm": "batch",
     "final_norm": None,
-    "residual_attention": True,
+    "attention": "residual-softmax",
 }
 
 
@@ -42,13 +45,16 @@ AUTOFORMERS = (
     Size("Autoformer", AutoformerConfig(**_SMALL, **_HALF, moving_average=13)),
     Size(
         "Autoformer, odd lengths",
-        AutoformerConfig(**_SMALL | {"context": 37}, label=16, lags="even", decoder_layers=2),
+        AutoformerConfig(**_SMALL | {"context": 37}, label=16, attention=_EVEN, decoder_layers=2),
     ),
     Size(
         "Autoformer, longer decoder, learned calendar",
         AutoformerConfig(**_SMALL | {"horizon": 40}, **_embedded("learned")),
     ),
-    Size("Autoformer, fixed calendar", AutoformerConfig(**_SMALL, **_embedded("fixed"), factor=1)),
+    Size(
+        "Autoformer, fixed calendar",
+        AutoformerConfig(**_SMALL, **_embedded("fixed"), attention=_FEW),
+    ),
     Size(
         "Autoformer, long context",
         AutoformerConfig(**_SMALL | {"context": 192}, label=96, calendar=_SCALED),
@@ -81,4 +87,17 @@ PATCHTSTS = (
     ),
     Size("PatchTST, official, wide", PatchTSTConfig(**_SMALL | _WIDE, **_OFFICIAL, affine=True)),
 )
-VARIANTS = (*AUTOFORMERS, *TRANSFORMERS, *PATCHTSTS)
+_SIZE: dict[str, Any] = {"channels": 3, "context": 48, "horizon": 12}
+DLINEARS = (
+    Size("DLinear", DLinearConfig(**_SIZE)),
+    Size("DLinear, individual", DLinearConfig(**_SIZE, individual=True, moving_average=5)),
+)
+MIXED = (
+    Size(
+        "Transformer, mixed mechanisms",
+        TransformerConfig(
+            **_SMALL, **_HALF, attention=("autocorrelation", "residual-softmax", "softmax")
+        ),
+    ),
+)
+VARIANTS = (*AUTOFORMERS, *TRANSFORMERS, *PATCHTSTS, *DLINEARS, *MIXED)

@@ -6,78 +6,34 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
+from foretell.bundle import format_1
+from foretell.bundle.attention import AttentionStage, Label, Part, Positive
 from foretell.bundle.calendar import Calendar
 from foretell.bundle.errors import BundleError
 from foretell.bundle.frequency import Frequency
 from foretell.bundle.layout import CALIBRATION, MANIFEST, check_name, check_version
 
-Positive = Annotated[int, Field(ge=1)]
-Architecture = Literal["autoformer", "patchtst", "transformer"]
+Device = Literal["cuda", "cpu"]
 Precision = Literal["float32", "float16", "bfloat16"]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Axis(_Part):
-    """What the positions of an attention axis stand for.
-
-    Position `i` covers the steps `start + i * stride` up to, not including, that plus `width`,
-    counted from the first forecast step (0; history is negative). Steps from `end` on, if given,
-    are none: the model repeats the one before. The last `padding` positions stand for no step:
-    zeros that the model appends.
-    """
-
-    length: Positive
-    start: int
-    stride: Positive = 1
-    width: Positive = 1
-    end: int | None = None
-    padding: Annotated[int, Field(ge=0)] = 0
-
-
-class AttentionStage(_Part):
-    """One attention of a model and what `explain.onnx` returns of it.
-
-    Outputs of a `softmax` stage: `<name>.weights` `[batch, heads, query, key]`, with a channels
-    axis after batch where `per_channel`. Of an `autocorrelation` stage: `<name>.lags` and
-    `<name>.lag_weights` `[batch, k]` and `<name>.correlation` `[batch, lags]`, the same for all
-    heads; its map is the circulant matrix with `lag_weights[i]` where key - query = `lags[i]`
-    (modulo the query's length).
-    """
-
-    name: str
-    kind: Literal["softmax", "autocorrelation"]
-    heads: Positive
-    query: Axis
-    key: Axis
-    per_channel: bool = False
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        """Names of this stage's outputs in `explain.onnx`."""
-        parts = ("weights",) if self.kind == "softmax" else ("lags", "lag_weights", "correlation")
-        return tuple(f"{self.name}.{part}" for part in parts)
-
-
-class Scaler(_Part):
+class Scaler(Part):
     """Per-channel standardisation; the graph applies it, this is for the reader."""
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
 
 
-class Accuracy(_Part):
+class Accuracy(Part):
     """Mean errors over all windows of a split, in standardised units."""
 
     mse: float
     mae: float
 
 
-class TestResult(_Part):
+class TestResult(Part):
     """Accuracy on the test split, next to forecasts that need no model.
 
     Attributes:
@@ -99,16 +55,15 @@ class TestResult(_Part):
     season: Positive | None = None
 
 
-class Check(_Part):
+class Check(Part):
     """One comparison of the exported graph with torch.
 
     Attributes:
         name: What was compared.
         windows: How many windows were compared.
-        excluded: How many more were left out as ill-conditioned: rounding alone decides which lags
-            an auto-correlation keeps there.
-        max_error: Largest error over the windows, as
-            `foretell.bundle.comparison.relative_error` has it.
+        excluded: How many more were left out as ill-conditioned: rounding alone decides what a
+            mechanism chooses there, such as the lags that it keeps.
+        max_error: Largest error over the windows, by `foretell.bundle.comparison`.
         median_error: Its median over the windows.
         tolerance: The largest error that passes.
     """
@@ -126,7 +81,7 @@ class Check(_Part):
         return self.max_error <= self.tolerance
 
 
-class Verification(_Part):
+class Verification(Part):
     """The comparisons made at export; a bundle is written only when all of them passed.
 
     Attributes:
@@ -148,7 +103,7 @@ class Verification(_Part):
         return all(check.passed for check in self.checks)
 
 
-class Coverage(_Part):
+class Coverage(Part):
     """How often an interval held what came, over windows of the test split.
 
     Attributes:
@@ -168,7 +123,7 @@ class Coverage(_Part):
     width: Annotated[float, Field(ge=0)]
 
 
-class CalibrationReport(_Part):
+class CalibrationReport(Part):
     """How the quantiles were calibrated, and how well they did in the test split.
 
     Attributes:
@@ -191,7 +146,7 @@ class CalibrationReport(_Part):
     coverage: tuple[Coverage, ...]
 
 
-class Manifest(_Part):
+class Manifest(Part):
     """A model's contract with the server.
 
     Attributes:
@@ -199,10 +154,13 @@ class Manifest(_Part):
         name: The name it is served under.
         version: Its version, a whole number.
         created_at: When it was exported.
-        architecture: Which of the model families it is.
+        architecture: Which of the model families it is, for the reader.
         config: The architecture's configuration, as its checkpoint has it.
         parameters: Number of trained parameters.
         precision: Of the large matrix products; everything else is float32.
+        devices: Which have a kernel for every operator of the graphs.
+        rewrites: Modules that were exported in a faster form, by the name of their class.
+        plain: Other modules with weights, exported as they are.
         channels: Names of the channels, in the order of the last axis of `history`.
         context: Steps of history the model reads.
         horizon: Steps it forecasts in one pass.
@@ -210,8 +168,8 @@ class Manifest(_Part):
         calendar: Calendar features it reads, or None.
         scaler: Its standardisation.
         attention: What `explain.onnx` returns besides the forecast.
-        margin_bound: The graphs' `margin` below which rounding may decide which lags an
-            auto-correlation keeps; None for models without one.
+        margin_bound: The graphs' `margin` below which rounding may decide what a mechanism
+            chooses, such as the lags that it keeps; None for models without such a choice.
         test: Accuracy on the test split, if it was measured.
         calibration: Of its quantiles, whose offsets are a file of their own; None for a model
             without validation data.
@@ -222,14 +180,17 @@ class Manifest(_Part):
         files: sha256 by name of every other file.
     """
 
-    format: Literal[1] = 1
+    format: Literal[2] = 2
     name: str
     version: str
     created_at: datetime
-    architecture: Architecture
+    architecture: Label
     config: dict[str, Any]
     parameters: Positive
     precision: Precision = "float32"
+    devices: Annotated[tuple[Device, ...], Field(min_length=1)] = ("cuda", "cpu")
+    rewrites: tuple[str, ...] = ()
+    plain: tuple[str, ...] = ()
     channels: Annotated[tuple[str, ...], Field(min_length=1)]
     context: Positive
     horizon: Positive
@@ -245,6 +206,13 @@ class Manifest(_Part):
     opset: Positive
     libraries: dict[str, str]
     files: dict[str, str]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_format_1(cls, fields: object) -> object:
+        if isinstance(fields, dict) and fields.get("format") == 1:
+            return format_1.upgrade(fields)
+        return fields
 
     @field_validator("name")
     @classmethod
@@ -270,6 +238,12 @@ class Manifest(_Part):
             raise ValueError(f"scaler: expected {channels} means and standard deviations")
         if any("/" in name or "\\" in name for name in self.files):
             raise ValueError("files: a name has a slash")
+        stages = [stage.name for stage in self.attention]
+        outputs = [name for stage in self.attention for name in stage.output_names]
+        if any(len(set(names)) != len(names) for names in (stages, outputs)):
+            raise ValueError("attention: names are not unique")
+        for index, stage in enumerate(self.attention):
+            _check_channels(stage, channels, f"attention.{index}")
         if self.calibration is not None:
             passes = len(self.calibration.windows)
             counts = (self.calibration.steps, len(self.calibration.disjoint))
@@ -283,6 +257,18 @@ class Manifest(_Part):
     def step(self) -> Frequency:
         """The spacing of the steps, with its arithmetic."""
         return Frequency.parse(self.frequency)
+
+
+def _check_channels(stage: AttentionStage, channels: int, place: str) -> None:
+    for name, axis in (("query", stage.query), ("key", stage.key)):
+        if axis.of == "channels" and axis.length - axis.padding != channels:
+            raise ValueError(f"{place}.{name}: expected the {channels} channels besides padding")
+    if stage.per_channel:
+        for output in stage.outputs:
+            if output.name in stage.evidence and output.shape[0] != channels:
+                raise ValueError(
+                    f"{place}.outputs: expected {channels} channels first in {output.name}"
+                )
 
 
 def read(folder: Path) -> Manifest:
@@ -301,4 +287,5 @@ def read(folder: Path) -> Manifest:
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"]) or "manifest"
-        raise BundleError(f"{path}: {place}: {first['msg']}") from None
+        message = first["msg"].removeprefix("Value error, ")
+        raise BundleError(f"{path}: {place}: {message}") from None

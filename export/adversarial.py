@@ -41,8 +41,10 @@ def adversarial(windows: WindowSet, scaler: Scaler, seed: int) -> Iterator[Windo
         "offset 10000": 10_000 + noise,
         "tiny": 1e-6 * noise,
     }
-    turns = np.stack([real, *kinds.values()])
-    taken = np.arange(channels) % len(turns)
-    kinds["mixed"] = np.moveaxis(turns[taken, :, :, np.arange(channels)], 0, -1)
+    mixed = np.empty_like(real)
+    sources = (real, *kinds.values())
+    for first, source in enumerate(sources):
+        mixed[..., first :: len(sources)] = source[..., first :: len(sources)]
+    kinds["mixed"] = mixed
     for name, standardised in kinds.items():
         yield replace(windows, name=name, history=(standardised * std + mean).astype(np.float32))

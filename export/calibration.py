@@ -33,7 +33,7 @@ ROLLED_WINDOWS = 256
 FLOOR = 0.1
 # Fewer errors bear no interval of 90%.
 _LEAST_WINDOWS = 20
-_BATCH = 64
+BATCH = 64
 _MEASURED = (0.8, 0.95)
 
 
@@ -60,7 +60,7 @@ class Errors:
 
 
 def calibrate(
-    graph: Graph, info: CheckpointInfo, table: Table, roll: int
+    graph: Graph, info: CheckpointInfo, table: Table, roll: int, batch: int = BATCH
 ) -> tuple[Calibration, CalibrationReport] | None:
     """Calibrate quantiles on the validation split and measure them on the test split.
 
@@ -70,6 +70,7 @@ def calibrate(
         table: That data.
         roll: Most passes over the horizon to calibrate; fewer where the validation split is too
             short for them.
+        batch: Windows of a run, at most.
 
     Returns:
         None if the data is not known, or if its validation split has fewer than 20 windows.
@@ -81,12 +82,14 @@ def calibrate(
     if not passes:
         return None
     # A model may carry itself off when it goes on from its own forecasts.
-    found = list(takewhile(Errors.finite, errors(graph, info, table, rows, passes)))
+    found = list(takewhile(Errors.finite, errors(graph, info, table, rows, passes, batch)))
     if not found:
         return None
     counts = tuple(len(part) for part in found)
     levels = stored_levels(counts)
     offsets = [order_statistics(part.scaled, levels) for part in found]
+    # With many channels the errors of both splits together would take gigabytes.
+    del found
     calibration = Calibration(levels, np.concatenate(offsets, axis=1))
     targets, horizon = rows[1] - rows[0] - info.config.context, info.config.horizon
     report = CalibrationReport(
@@ -96,39 +99,45 @@ def calibrate(
         disjoint=tuple(
             min(count, targets // (number * horizon)) for number, count in enumerate(counts, 1)
         ),
-        coverage=tuple(_measure(graph, info, table, calibration, counts)),
+        coverage=tuple(_measure(graph, info, table, calibration, counts, batch)),
     )
     return calibration, report
 
 
 def errors(
-    graph: Graph, info: CheckpointInfo, table: Table, rows: Rows, passes: int
+    graph: Graph,
+    info: CheckpointInfo,
+    table: Table,
+    rows: Rows,
+    passes: int,
+    batch: int = BATCH,
 ) -> Iterator[Errors]:
     """Errors in some rows, pass by pass; the rows must hold a window of all passes."""
     windows = windows_in(info, table, rows, info.config.horizon)
-    yield from _errors(graph, info, windows, WINDOWS)
+    yield from _errors(graph, info, windows, WINDOWS, batch)
     if passes > 1:
         windows = windows_in(info, table, rows, passes * info.config.horizon)
-        yield from list(_errors(graph, info, windows, ROLLED_WINDOWS))[1:]
+        yield from list(_errors(graph, info, windows, ROLLED_WINDOWS, batch))[1:]
 
 
-def _errors(graph: Graph, info: CheckpointInfo, windows: Windows, most: int) -> Iterator[Errors]:
+def _errors(
+    graph: Graph, info: CheckpointInfo, windows: Windows, most: int, size: int
+) -> Iterator[Errors]:
     """Errors of evenly spaced windows, pass by pass."""
     horizon = info.config.horizon
     floor = FLOOR * np.array(info.scaler.std)
     chosen = np.linspace(0, len(windows) - 1, min(most, len(windows))).round().astype(np.int64)
-    scaled, scales = [], []
-    for start in range(0, len(chosen), _BATCH):
-        batch = windows.batch(torch.from_numpy(chosen[start : start + _BATCH]))
+    scaled = np.empty((len(chosen), windows.horizon, info.config.channels), np.float32)
+    scales = np.empty((len(chosen), 1, info.config.channels))
+    for start in range(0, len(chosen), size):
+        rows = slice(start, start + size)
+        batch = windows.batch(torch.from_numpy(chosen[rows]))
         error = batch.target.numpy().astype(np.float64) - roll_forward(graph, batch, horizon)
-        scales.append(scale(batch.history.numpy(), floor))
+        scales[rows] = scale(batch.history.numpy(), floor)
         with np.errstate(over="ignore"):
-            scaled.append((error / scales[-1]).astype(np.float32))
-    together = np.concatenate(scaled)
+            scaled[rows] = error / scales[rows]
     for first_step in range(0, windows.horizon, horizon):
-        yield Errors(
-            first_step, together[:, first_step : first_step + horizon], np.concatenate(scales)
-        )
+        yield Errors(first_step, scaled[:, first_step : first_step + horizon], scales)
 
 
 def roll_forward(graph: Graph, batch: Batch, horizon: int) -> NDArray[np.float32]:
@@ -170,6 +179,7 @@ def _measure(
     table: Table,
     calibration: Calibration,
     counts: tuple[int, ...],
+    batch: int,
 ) -> Iterator[Coverage]:
     """Coverage of the passes that the test split is long enough for."""
     assert info.data is not None  # noqa: S101 - what `calibrate` makes sure of
@@ -178,7 +188,7 @@ def _measure(
     if not passes:
         return
     std = np.array(info.scaler.std)
-    for part, count in zip(errors(graph, info, table, rows, passes), counts, strict=False):
+    for part, count in zip(errors(graph, info, table, rows, passes, batch), counts, strict=False):
         steps = slice(part.first_step, part.first_step + info.config.horizon)
         for level in _MEASURED:
             tails = np.array([(1 - level) / 2, (1 + level) / 2])

@@ -1,27 +1,38 @@
-"""Comparing graphs with what they must give, by the rules of `foretell.export.rules`.
+"""Comparing graphs with what they must give, by `foretell.export.rules`; it needs no torch.
 
-It needs no torch.
+Attention maps may be larger than all else together. What is compared comes in batches, of which
+errors, forecasts and choices are kept, and no maps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from foretell.bundle.attention import AttentionStage
 from foretell.bundle.comparison import relative_error
 from foretell.bundle.layout import EXPLAIN_GRAPH, FORECAST_GRAPH
-from foretell.bundle.manifest import AttentionStage, Check, Precision, Scaler
+from foretell.bundle.manifest import Check, Precision, Scaler
+from foretell.export.choices import (
+    Errors,
+    Mask,
+    Outputs,
+    attention_error,
+    choices_differ,
+    headroom,
+    margin_error,
+)
 from foretell.export.errors import ExportError
-from foretell.export.lag_errors import Errors, Mask, Outputs, attention_error, headroom, lags_differ
 from foretell.export.rules import LEAST_COMPARED, RULES
 from foretell.export.window_set import Floats, WindowSet
 
-BATCHES = (1, 3, 64)
-_LARGEST = BATCHES[-1]
+# Windows of a batch; the largest is less where no more fit.
+SMALL = (1, 3)
+LARGEST = 64
 
 
 @dataclass(frozen=True)
@@ -32,12 +43,44 @@ class Reference:
         outputs: Each `[batch, …]`.
     """
 
-    outputs: dict[str, NDArray[np.generic]]
+    outputs: Outputs
 
     @property
     def forecast(self) -> NDArray[np.float64]:
         """`[batch, horizon, channels]` in the user's units."""
         return self.outputs["forecast"].astype(np.float64)
+
+    def without_maps(self, stages: Sequence[AttentionStage]) -> Reference:
+        """The forecast and the choices: what is compared on adversarial windows."""
+        choices = (choice for stage in stages for choice in stage.choices)
+        kept = {"forecast", *(name for each in choices for name in (each.chosen, each.scores))}
+        return Reference({name: each for name, each in self.outputs.items() if name in kept})
+
+    def take(self, rows: NDArray[np.int64] | slice) -> Reference:
+        """That of some of the windows."""
+        return Reference({name: output[rows] for name, output in self.outputs.items()})
+
+
+@dataclass(frozen=True)
+class Case:
+    """Windows of a kind, and what they must give.
+
+    Attributes:
+        windows: See above.
+        exact: What the plain model makes of them in float64.
+        rounded: What it makes of them in torch's float32; None of natural ones.
+    """
+
+    windows: WindowSet
+    exact: Reference
+    rounded: Reference | None = None
+
+    def batches(self, size: int) -> Iterator[Case]:
+        """All windows in order, `size` at a time; the last batch may be smaller."""
+        for start in range(0, len(self.windows), size):
+            rows = slice(start, start + size)
+            rounded = None if self.rounded is None else self.rounded.take(rows)
+            yield Case(self.windows.take(rows), self.exact.take(rows), rounded)
 
 
 class Runner(Protocol):
@@ -50,6 +93,25 @@ class Runner(Protocol):
         """The forecast `[batch, horizon, channels]` alone."""
 
 
+@dataclass(frozen=True)
+class Natural:
+    """What natural windows told.
+
+    Attributes:
+        checks: Of forecasts, attention and choices.
+        forecast: `[batch, horizon, channels]` float64, what they must give.
+        conditioning: `[batch]`, the headroom of every window; -1 of those that were not compared.
+        largest_error: Of the forecasts that were compared.
+        margin_error: Largest of the windows that were compared; None without choices.
+    """
+
+    checks: list[Check]
+    forecast: NDArray[np.float64]
+    conditioning: Errors
+    largest_error: float
+    margin_error: float | None
+
+
 class Comparison:
     """Both graphs of a model next to what they must give.
 
@@ -59,6 +121,7 @@ class Comparison:
         precision: Of the graphs.
         graph: Runs that of the forecast.
         explain_graph: Runs that of the forecast and its attention.
+        largest: Windows of the largest batch: as many as the cases have that are compared.
 
     Attributes:
         rules: What may differ.
@@ -71,142 +134,230 @@ class Comparison:
         precision: Precision,
         graph: Runner,
         explain_graph: Runner,
+        largest: int = LARGEST,
     ) -> None:
         self.rules = RULES[precision]
         self._stages = stages
+        # A stage without a map that chooses nothing has nothing to compare.
+        self._shown = [stage for stage in stages if stage.form != "none" or stage.choices]
+        self._choices = [choice for stage in stages for choice in stage.choices]
+        self._kept = ("forecast", *(choice.chosen for choice in self._choices))
         self._scale = np.array(scaler.std)
         self._graph = graph
         self._explain_graph = explain_graph
+        self._largest = largest
 
-    def explain(self, windows: WindowSet, batch: int = _LARGEST) -> Outputs:
-        """All outputs of the explain graph.
+    def natural(self, windows: WindowSet, cases: Iterable[Case]) -> Natural:
+        """Compare forecasts in batches of every size, alone against among others, and attention.
+
+        Args:
+            windows: All of them.
+            cases: The same windows in batches, with what they must give.
+
+        Raises:
+            ExportError: too few windows are compared, a forecast is not finite, or an output is
+                missing.
+        """
+        # `map` lets go of a case before it asks for the next.
+        looks = list(map(self._look, cases))
+        told = zip(*(look for look, _ in looks), strict=True)
+        seen = _Look(*map(np.concatenate, told))
+        exact = Reference(_joined([kept for _, kept in looks]))
+        compared = self._compared(seen.headroom, seen.differ)
+        if self.rules.other_choices is None and compared.mean() < LEAST_COMPARED:
+            raise ExportError(
+                f"{(~compared).sum()} of {len(windows)} {windows.name} windows are "
+                "ill-conditioned, more than half: rounding decides what the attention chooses, "
+                "such as the lags of an auto-correlation"
+            )
+        what = f"{EXPLAIN_GRAPH}, forecast, {windows.name} windows"
+        forecasts = [
+            *self._forecasts(windows, exact, compared),
+            _check(what, seen.error, compared, self.rules.forecast),
+        ]
+        return Natural(
+            checks=[*forecasts, *self._attention(windows.name, seen, compared)],
+            forecast=exact.forecast,
+            conditioning=np.where(compared, seen.headroom, -1),
+            largest_error=max(check.max_error for check in forecasts),
+            margin_error=float(seen.margin[compared].max(initial=0)) if self._choices else None,
+        )
+
+    def adversarial(self, kinds: Iterable[tuple[str, Iterable[Case]]]) -> list[Check]:
+        """Compare forecasts and in float32 choices on windows far outside of the data.
+
+        Args:
+            kinds: What each is called, and its windows in batches.
+
+        Returns:
+            The checks of every kind, and how many kinds had a window to compare.
+
+        Raises:
+            ExportError: a forecast is not finite, or an output is missing.
+        """
+        found = [self._adversarial(name, cases) for name, cases in kinds]
+        forecasts = [checks[0] for checks in found]
+        checks = [check for checks in found for check in checks]
+        if forecasts:
+            idle = float(np.mean([check.windows == 0 for check in forecasts]))
+            checks.append(
+                Check(
+                    name="share of adversarial kinds that were not compared",
+                    windows=sum(check.windows for check in forecasts),
+                    excluded=sum(check.excluded for check in forecasts),
+                    max_error=idle,
+                    median_error=idle,
+                    tolerance=1 - LEAST_COMPARED,
+                )
+            )
+        return checks
+
+    def _look(self, case: Case) -> tuple[_Look, Outputs]:
+        """What there is to say of natural windows, and what of the reference is still needed."""
+        found, exact = self._explain(case.windows), case.exact.outputs
+        weights = [attention_error(stage, found, exact) for stage in self._shown]
+        look = _Look(
+            headroom(self._stages, found, exact),
+            choices_differ(self._stages, found, exact),
+            margin_error(self._stages, found, exact),
+            self._error(found["forecast"], case.exact),
+            np.array(weights).T.reshape(len(case.windows), len(weights)),
+        )
+        return look, {name: exact[name] for name in self._kept}
+
+    def _forecasts(self, windows: WindowSet, exact: Reference, compared: Mask) -> list[Check]:
+        """Forecasts in batches of every size, and alone against among others."""
+        name, allowed = f"{windows.name} windows", self.rules.forecast
+        sizes = sorted({*SMALL, max(*SMALL, self._largest)})
+        forecasts, counted, checks = {}, dict.fromkeys(sizes, compared), []
+        for size in sizes:
+            parts = [self._graph.forecast(*part.inputs) for part in windows.batches(size)]
+            forecasts[size] = np.concatenate(parts)
+            if self._choices and self.rules.other_choices is not None and size != self._largest:
+                # The last digit, and with it the choice, may depend on the size of the batch.
+                chosen = self._kept_of(windows, size)
+                counted[size] = ~choices_differ(self._stages, chosen, exact.outputs)
+            error = self._error(forecasts[size], exact)
+            what = f"{FORECAST_GRAPH}, batch {size}, {name}"
+            checks.append(_check(what, error, counted[size], allowed))
+        alone, among = sizes[0], sizes[-1]
+        error = relative_error(forecasts[among], forecasts[alone], self._scale)
+        what = f"{FORECAST_GRAPH}, alone against among {among}, {name}"
+        return [*checks, _check(what, error, counted[alone] & counted[among], allowed)]
+
+    def _attention(self, windows: str, seen: _Look, compared: Mask) -> list[Check]:
+        """The attention of every stage, and how many windows choose the same where not all must."""
+        name, share = f"{windows} windows", float(seen.differ.mean())
+        checks = [
+            _check(f"{EXPLAIN_GRAPH}, {stage.name}, {name}", error, compared, self.rules.attention)
+            for stage, error in zip(self._shown, seen.attention.T, strict=True)
+        ]
+        if self._choices and self.rules.other_choices is not None:
+            checks.append(
+                Check(
+                    name=f"share with other choices, {name}",
+                    windows=len(compared),
+                    max_error=share,
+                    median_error=share,
+                    tolerance=self.rules.other_choices,
+                )
+            )
+        return checks
+
+    def _adversarial(self, kind: str, cases: Iterable[Case]) -> list[Check]:
+        """The forecast, and in float32 the choices."""
+        seen = _Far(*map(np.concatenate, zip(*map(self._look_far, cases), strict=True)))
+        rules, compared = self.rules, seen.compared
+        name, allowed = f"{kind} windows", max(rules.forecast, rules.slack * float(seen.own.max()))
+        checks = [_check(f"{FORECAST_GRAPH}, {name}", seen.error, compared, allowed)]
+        if rules.other_choices is None and self._choices and compared.any():
+            checks.append(_check(f"choices, {name}", seen.differ.astype(float), compared, 0.0))
+        return checks
+
+    def _look_far(self, case: Case) -> _Far:
+        found, exact = self._explain(case.windows), case.exact.outputs
+        rounded = case.rounded or case.exact
+        differ = choices_differ(self._stages, found, exact)
+        compared = self._compared(headroom(self._stages, found, exact), differ)
+        # Where torch chooses otherwise itself, its error says nothing of rounding.
+        usual = compared & ~choices_differ(self._stages, rounded.outputs, exact)
+        own = self._error(rounded.forecast, case.exact)
+        error = self._error(self._graph.forecast(*case.windows.inputs), case.exact)
+        return _Far(compared, differ, error, np.where(usual, own, 0))
+
+    def _compared(self, conditioning: Errors, differ: Mask) -> Mask:
+        """Which windows are compared, `[batch]`."""
+        return conditioning > 1 if self.rules.other_choices is None else ~differ
+
+    def _explain(self, windows: WindowSet) -> Outputs:
+        """All outputs of the explain graph for a batch.
 
         Raises:
             ExportError: a forecast is not finite.
         """
-        parts = [self._explain_graph.run(part.inputs) for part in windows.batches(batch)]
-        explained = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        finite = np.isfinite(explained["forecast"].astype(np.float64)).all(axis=(1, 2))
+        found = self._explain_graph.run(windows.inputs)
+        finite = np.isfinite(found["forecast"].astype(np.float64)).all(axis=(1, 2))
         if not finite.all():
             raise ExportError(
                 f"{(~finite).sum()} of {len(windows)} {windows.name} windows have a forecast that "
                 "is not finite"
             )
-        return explained
+        return found
 
-    def compared(self, explained: Outputs, reference: Reference) -> Mask:
-        """Which windows are compared, `[batch]`."""
-        if self.rules.other_lags is None:
-            clear: Mask = headroom(self._stages, explained, reference.outputs) > 1
-            return clear
-        return ~lags_differ(self._stages, explained, reference.outputs)
+    def _kept_of(self, windows: WindowSet, size: int) -> Outputs:
+        """Forecast and choices of the explain graph in batches of a size."""
+        runs = (self._explain(part) for part in windows.batches(size))
+        parts = [{name: found[name] for name in self._kept} for found in runs]
+        return _joined(parts)
 
-    def compared_enough(self, windows: WindowSet, explained: Outputs, reference: Reference) -> Mask:
-        """As `compared`, of natural windows.
+    def _error(self, forecast: NDArray[np.generic], exact: Reference) -> Errors:
+        return relative_error(forecast.astype(np.float64), exact.forecast, self._scale)
 
-        Raises:
-            ExportError: these are too few of them.
-        """
-        compared = self.compared(explained, reference)
-        if self.rules.other_lags is None and compared.mean() < LEAST_COMPARED:
-            raise ExportError(
-                f"{(~compared).sum()} of {len(windows)} {windows.name} windows are "
-                "ill-conditioned, more than half: rounding decides which lags the auto-correlation "
-                "keeps"
-            )
-        return compared
 
-    def forecasts(
-        self, windows: WindowSet, reference: Reference, explained: Outputs
-    ) -> list[Check]:
-        """Forecasts in batches of every size, and alone against among others."""
-        name, allowed = f"{windows.name} windows", self.rules.forecast
-        forecasts, compared, checks = {}, {}, []
-        for size in BATCHES:
-            parts = [self._graph.forecast(*part.inputs) for part in windows.batches(size)]
-            forecasts[size] = np.concatenate(parts)
-            own = explained
-            if self.rules.other_lags is not None and size != _LARGEST:
-                # The last digit, and with it the lags, may depend on the size of the batch.
-                own = self.explain(windows, size)
-            compared[size] = self.compared(own, reference)
-            error = self._error(forecasts[size], reference)
-            what = f"{FORECAST_GRAPH}, batch {size}, {name}"
-            checks.append(_check(what, error, compared[size], allowed))
-        among = relative_error(forecasts[_LARGEST], forecasts[1], self._scale)
-        what = f"{FORECAST_GRAPH}, alone against among {_LARGEST}, {name}"
-        checks.append(_check(what, among, compared[1] & compared[_LARGEST], allowed))
-        what = f"{EXPLAIN_GRAPH}, forecast, {name}"
-        error = self._error(explained["forecast"], reference)
-        checks.append(_check(what, error, compared[_LARGEST], allowed))
-        return checks
+class _Look(NamedTuple):
+    """Of every natural window.
 
-    def attention(
-        self, windows: WindowSet, reference: Reference, explained: Outputs
-    ) -> list[Check]:
-        """The attention of every stage, and how many windows keep the lags where not all must."""
-        stages, name = self._stages, f"{windows.name} windows"
-        compared = self.compared(explained, reference)
-        checks = [
-            _check(
-                f"{EXPLAIN_GRAPH}, {stage.name}, {name}",
-                attention_error(stage, explained, reference.outputs),
-                compared,
-                self.rules.attention,
-            )
-            for stage in stages
-        ]
-        has_lags = any(stage.kind == "autocorrelation" for stage in stages)
-        if has_lags and self.rules.other_lags is not None:
-            share = float(lags_differ(stages, explained, reference.outputs).mean())
-            checks.append(
-                Check(
-                    name=f"share with other lags, {name}",
-                    windows=len(windows),
-                    max_error=share,
-                    median_error=share,
-                    tolerance=self.rules.other_lags,
-                )
-            )
-        return checks
+    Attributes:
+        headroom: `[batch]`, that of its choices.
+        differ: `[batch]`, whether it has other choices.
+        margin: `[batch]`, the error of its margin.
+        error: `[batch]`, that of the explain graph's forecast.
+        attention: `[batch, stages]`, that of a weight.
+    """
 
-    def adversarial(
-        self, windows: WindowSet, reference: Reference, rounded: Reference
-    ) -> list[Check]:
-        """The forecast, and in float32 the lags of all auto-correlations.
+    headroom: Errors
+    differ: Mask
+    margin: Errors
+    error: Errors
+    attention: Errors
 
-        Args:
-            windows: Far outside of the data.
-            reference: What they must give.
-            rounded: What torch gives in float32.
-        """
-        stages, rules = self._stages, self.rules
-        explained = self.explain(windows)
-        compared = self.compared(explained, reference)
-        # Where torch keeps other lags itself, its error says nothing of rounding.
-        usual = compared & ~lags_differ(stages, rounded.outputs, reference.outputs)
-        own = self._error(rounded.outputs["forecast"], reference)[usual].max(initial=0)
-        checks = [
-            _check(
-                f"{FORECAST_GRAPH}, {windows.name} windows",
-                self._error(self._graph.forecast(*windows.inputs), reference),
-                compared,
-                max(rules.forecast, rules.slack * float(own)),
-            )
-        ]
-        if rules.other_lags is None and any(stage.kind == "autocorrelation" for stage in stages):
-            differ = lags_differ(stages, explained, reference.outputs).astype(np.float64)
-            checks.append(_check(f"lag sets, {windows.name} windows", differ, compared, 0.0))
-        return checks
 
-    def _error(self, forecast: NDArray[np.generic], reference: Reference) -> Errors:
-        return relative_error(forecast.astype(np.float64), reference.forecast, self._scale)
+class _Far(NamedTuple):
+    """Of every adversarial window, `[batch]` each.
+
+    Attributes:
+        compared: Whether it is.
+        differ: Whether it has other choices.
+        error: That of the forecast.
+        own: That of torch's float32; 0 where it says nothing.
+    """
+
+    compared: Mask
+    differ: Mask
+    error: Errors
+    own: Errors
+
+
+def _joined(parts: Sequence[Outputs]) -> Outputs:
+    """Outputs of batches as those of one."""
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def _check(name: str, errors: Errors, compared: Mask, tolerance: float) -> Check:
+    """A comparison; the name of one that nothing is left of says so."""
     counted = errors[compared] if compared.any() else np.zeros(1)
     return Check(
-        name=name,
+        name=name if compared.any() else f"{name}: not compared",
         windows=int(compared.sum()),
         excluded=int((~compared).sum()),
         max_error=float(counted.max()),

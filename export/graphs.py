@@ -10,7 +10,6 @@ import torch
 from torch.export import Dim
 
 from foretell.export.errors import ExportError
-from foretell.export.operators import check_operators
 from foretell.export.serving_form import ServingForm
 
 OPSET = 23
@@ -20,8 +19,7 @@ def trace(form: ServingForm) -> onnx.ModelProto:
     """Trace a serving form with a dynamic batch axis.
 
     Raises:
-        ExportError: the graph has other inputs or outputs than the form, or an operator without a
-            kernel (`foretell.export.operators`).
+        ExportError: the graph has other inputs or outputs than the form, or torch cannot trace it.
     """
     # A batch of 1 would be taken for a constant.
     example = form.example_inputs(batch=2)
@@ -52,7 +50,6 @@ def trace(form: ServingForm) -> onnx.ModelProto:
     proto = program.model_proto
     _strip_traces(proto)
     _check_interface(proto, form)
-    check_operators(proto)
     return proto
 
 
@@ -81,10 +78,16 @@ def _check_interface(proto: onnx.ModelProto, form: ServingForm) -> None:
     outputs = [value.name for value in proto.graph.output]
     if outputs != list(form.output_names):
         raise ExportError(f"the graph's outputs are {outputs}, expected {form.output_names}")
+    integers = {
+        output.name
+        for stage in form.model.stages
+        for output in stage.outputs
+        if output.type == "int64"
+    }
     for value in proto.graph.output:
         if _dimensions(value)[:1] != ["batch"]:
             raise ExportError(f"output {value.name}: its first axis is not the batch")
-        kind = "INT64" if value.name.endswith(".lags") else "FLOAT"
+        kind = "INT64" if value.name in integers else "FLOAT"
         if _type(value) != kind:
             raise ExportError(f"output {value.name}: its type is {_type(value)}, expected {kind}")
 

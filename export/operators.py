@@ -1,9 +1,9 @@
-"""The operators a graph may have, by the device that may serve it.
+"""The operators that CUDA has kernels for, and so the devices that may serve a graph.
 
-An operator without a kernel on CUDA would run on the CPU, with copies in between, and rule out CUDA
-graphs. Kernels are bound to versions of an operator and to types, so the list holds what the graphs
-use, each looked up in the kernels that onnxruntime 1.31 registers for opset 23
-(docs/OperatorKernels.md in its repository).
+An operator without one would run on the CPU, with copies in between, and rule out CUDA graphs: such
+a graph is for CPUs alone. Kernels are bound to versions of an operator and to types, so the list
+holds what the graphs use, each looked up in the kernels that onnxruntime 1.31 registers for opset
+23 (docs/OperatorKernels.md in its repository).
 
 No cuDNN is needed. Where the axes decide that, they are looked at: CUDA takes the mean over the
 first or the last axes by itself, and leaves one over an inner axis to cuDNN, like every minimum and
@@ -15,23 +15,23 @@ integers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Literal
+from collections.abc import Iterable, Mapping
 
 import onnx
 from onnx import NodeProto, TensorProto, numpy_helper
 
+from foretell.bundle.manifest import Device
 from foretell.export.errors import ExportError
 from foretell.export.twin import TensorTypes, half_precision, tensor_types
 
-Device = Literal["cuda", "cpu"]
 Types = frozenset[int]
 
 _FLOAT32: Types = frozenset({TensorProto.FLOAT})
 _OR_INDEX: Types = _FLOAT32 | {TensorProto.INT64}
 _OR_HALF: Types = _FLOAT32 | {TensorProto.FLOAT16, TensorProto.BFLOAT16}
 
-_CUDA: Mapping[str, Types] = {
+# The element types, by operator, that its first input may have; without inputs, its output.
+CUDA_KERNELS: Mapping[str, Types] = {
     "Add": _OR_HALF,
     "Cast": _OR_HALF,
     "Clip": _FLOAT32,
@@ -60,40 +60,41 @@ _CUDA: Mapping[str, Types] = {
     "Transpose": _OR_HALF,
     "Unsqueeze": _FLOAT32,
 }
-# The element types, by operator, that its first input may have; without inputs, its output.
-KERNELS: Mapping[Device, Mapping[str, Types]] = {
-    "cuda": _CUDA,
-    # The CPU runs float16 in float32, and lacks bfloat16.
-    "cpu": {name: types - {TensorProto.BFLOAT16} for name, types in _CUDA.items()},
-}
 
 
-def check_operators(graph: onnx.ModelProto) -> None:
-    """Make sure that every device the graph is for has all the kernels.
+def without_kernel(graph: onnx.ModelProto) -> list[str]:
+    """Operators, with their element types, that have no kernel on CUDA."""
+    types = tensor_types(graph)
+    constants = {weight.name: weight for weight in graph.graph.initializer}
+    used = {_kernel(node, types) for node in graph.graph.node}
+    missing = [
+        f"{name} of {TensorProto.DataType.Name(kind)}"
+        for name, kind in sorted(used)
+        if kind not in CUDA_KERNELS.get(name, frozenset())
+    ]
+    if any(_is_inner_mean(node, types, constants) for node in graph.graph.node):
+        missing.append("ReduceMean over an inner axis")
+    return missing
+
+
+def devices_of(graphs: Iterable[onnx.ModelProto]) -> tuple[Device, ...]:
+    """The devices that have a kernel for every operator of some graphs.
+
+    The CPU runs whatever is verified there, and lacks bfloat16.
 
     Raises:
-        ExportError: it names the operators that have none.
+        ExportError: there is none; it names the operators.
     """
-    types = tensor_types(graph)
-    used = {_kernel(node, types) for node in graph.graph.node}
-    constants = {weight.name: weight for weight in graph.graph.initializer}
-    inner = any(_is_inner_mean(node, types, constants) for node in graph.graph.node)
-    devices: tuple[Device, ...] = ("cuda", "cpu")
-    if half_precision(graph) == "bfloat16":
-        devices = ("cuda",)
-    for device in devices:
-        kernels = KERNELS[device]
-        missing = [
-            f"{name} of {TensorProto.DataType.Name(kind)}"
-            for name, kind in sorted(used)
-            if kind not in kernels.get(name, frozenset())
-        ]
-        if inner and device == "cuda":
-            missing.append("ReduceMean over an inner axis")
-        if missing:
-            raise ExportError(
-                f"the graph has operators without a kernel on {device}: {', '.join(missing)}"
-            )
+    graphs = tuple(graphs)
+    missing = sorted({name for graph in graphs for name in without_kernel(graph)})
+    on_cpu = all(half_precision(graph) != "bfloat16" for graph in graphs)
+    if missing and not on_cpu:
+        raise ExportError(
+            f"the graph has operators without a kernel on CUDA: {', '.join(missing)}; and the CPU "
+            "has none for bfloat16"
+        )
+    devices: tuple[tuple[Device, bool], ...] = (("cuda", not missing), ("cpu", on_cpu))
+    return tuple(device for device, fits in devices if fits)
 
 
 def _kernel(node: NodeProto, types: TensorTypes) -> tuple[str, int]:

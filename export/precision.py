@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import cast
-
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from foretell.bundle.manifest import Precision
-from foretell.export.rewrites.attention import TimeFirstAttention
-from foretell.export.rewrites.auto_correlation import FoldedAutoCorrelation
-from foretell.export.rewrites.merged_attention import MergedAttention
-from foretell.export.rewrites.patchtst import FlatPatchEncoder
+from foretell.export.errors import ExportError
 from foretell.models.forecaster import Forecaster
 from foretell.models.layers.feed_forward import FeedForward
-from foretell.models.patchtst import PatchTST
-from foretell.models.transformer import Transformer
 
 DTYPES: dict[Precision, torch.dtype] = {
     "float32": torch.float32,
     "float16": torch.float16,
     "bfloat16": torch.bfloat16,
 }
-ATTENTIONS = (TimeFirstAttention, MergedAttention)
 
 
 class Reduced(nn.Module):
@@ -62,33 +53,31 @@ def reduce_precision(form: Forecaster, precision: Precision) -> None:
       products leave;
     - the keys of auto-correlations, their correlation and the mixture by lags: there rounding
       decides which lags are kept;
-    - the last product, whose rounding nothing after it averages out.
+    - the last product, whose rounding nothing after it averages out;
+    - attention that has no faster form.
+
+    A form says by `reducible` that it is converted, and by `reducible_parts` which parts of it are.
 
     Args:
         form: An inference form; changed in place.
         precision: Of the products; float32 changes nothing.
+
+    Raises:
+        ExportError: nothing of it can be converted.
     """
     if precision == "float32":
         return
     dtype = DTYPES[precision]
-    kept = _reading_embeddings(form)
+    reduced = 0
     for parent in list(form.modules()):
+        parts = getattr(parent, "reducible_parts", ())
         for name, module in list(parent.named_children()):
-            values = isinstance(parent, FoldedAutoCorrelation) and name == "value"
-            attends = isinstance(module, ATTENTIONS) and module not in kept
-            if isinstance(module, ATTENTIONS) and attends:
-                # The bound is one for float32.
-                module.bounded = False
-            if values or attends or isinstance(module, FeedForward):
+            reducible = type(module) is FeedForward or getattr(module, "reducible", False)
+            if reducible or name in parts:
+                if hasattr(module, "bounded"):
+                    # The bound of scores is one for float32.
+                    module.bounded = False  # type: ignore[assignment]
                 setattr(parent, name, Reduced(module, dtype))
-
-
-def _reading_embeddings(form: Forecaster) -> list[nn.Module]:
-    """The softmax attentions that read tokens as they were embedded."""
-    if isinstance(form, Transformer):
-        encoder, decoder = form.encoder_layers[0], form.decoder_layers[0]
-        return [cast("nn.Module", encoder.attention), cast("nn.Module", decoder.self_attention)]
-    if isinstance(form, PatchTST) and form.config.instance_norm is None:
-        branches = cast("Iterable[FlatPatchEncoder]", form.branches)
-        return [cast("nn.Module", branch.layers[0].attention) for branch in branches]
-    return []
+                reduced += 1
+    if not reduced:
+        raise ExportError(f"precision: the model has no part that {precision} is for")

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import copy
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from foretell.bundle.manifest import Scaler
 from foretell.export.comparison import Reference
@@ -14,20 +12,31 @@ from foretell.export.serving_form import ServingForm
 from foretell.export.window_set import WindowSet
 from foretell.models.forecaster import Forecaster
 
-_BATCH = 64
 
+class PlainModel:
+    """The model as it was trained, not its inference form.
 
-def compute_reference(
-    model: Forecaster, scaler: Scaler, windows: WindowSet, dtype: torch.dtype = torch.float64
-) -> Reference:
-    """Run the plain model, not its inference form; float32 tells what torch's own rounding does."""
-    form = ServingForm(copy.deepcopy(model), scaler, "explain").to(dtype).eval()
-    parts: dict[str, list[NDArray[np.generic]]] = {name: [] for name in form.output_names}
-    with torch.inference_mode():
-        for batch in windows.batches(_BATCH):
-            tensors = (
-                None if part is None else torch.from_numpy(part).to(dtype) for part in batch.inputs
-            )
-            for name, output in zip(form.output_names, form(*tensors), strict=True):
-                parts[name].append(output.numpy())
-    return Reference({name: np.concatenate(pieces) for name, pieces in parts.items()})
+    Args:
+        model: Stays as it is.
+        scaler: Its standardisation.
+        dtype: Of the arithmetic; float32 tells what torch's own rounding does.
+    """
+
+    def __init__(
+        self, model: Forecaster, scaler: Scaler, dtype: torch.dtype = torch.float64
+    ) -> None:
+        self._form = ServingForm(copy.deepcopy(model), scaler, "explain").to(dtype).eval()
+        self._dtype = dtype
+
+    def __call__(self, windows: WindowSet) -> Reference:
+        """All outputs of a batch."""
+        tensors = (
+            None if part is None else torch.from_numpy(part).to(self._dtype)
+            for part in windows.inputs
+        )
+        with torch.inference_mode():
+            outputs = self._form(*tensors)
+        names = self._form.output_names
+        return Reference(
+            {name: output.numpy() for name, output in zip(names, outputs, strict=True)}
+        )

@@ -38,6 +38,9 @@ class Graph:
         onnxruntime.disable_telemetry_events()
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
+        # What a run of the largest batch took is given back after it.
+        options.enable_cpu_mem_arena = False
+        options.enable_mem_pattern = False
         graph = onnx.load(path, load_external_data=False)
         self.emulates: Precision | None = half_precision(graph)
         served: str | bytes = str(path)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
+from foretell.bundle.attention import AttentionStage
 from foretell.bundle.manifest import Scaler
-from foretell.export.rewrites.auto_correlation import FoldedAutoCorrelation
-from foretell.export.rewrites.lag_choice import smallest_margin
-from foretell.models.forecaster import Attention, Forecaster, LagAttention
+from foretell.export.rewrites.choices import extremes, smallest_margin
+from foretell.models.attention.evidence import Evidence
+from foretell.models.forecaster import Forecaster
 
 GraphKind = Literal["forecast", "explain"]
 
@@ -29,15 +30,15 @@ class ServingForm(nn.Module):
         scaler: Mean and standard deviation of each channel.
         kind: Whether the attention follows the forecast in the outputs.
 
-    The inference form of a model with auto-correlations has one more output, `margin` `[batch]`:
-    how clearly they chose their lags (`smallest_margin`).
+    A model that makes discrete choices has one more output, `margin` `[batch]`: how clear the least
+    clear of them was (`smallest_margin`).
     """
 
     def __init__(self, model: Forecaster, scaler: Scaler, kind: GraphKind) -> None:
         super().__init__()
         self.model = model
         self.kind = kind
-        self.has_margin = any(isinstance(part, FoldedAutoCorrelation) for part in model.modules())
+        self.has_margin = any(stage.choices for stage in model.stages)
         # Repeated for each step: onnxruntime broadcasts long rows faster than short ones.
         for part, steps in (
             ("history", model.config.context),
@@ -63,7 +64,7 @@ class ServingForm(nn.Module):
         names = ("forecast", MARGIN) if self.has_margin else ("forecast",)
         if self.kind == "forecast":
             return names
-        return (*names, *(name for stage in self.model.stages for name in stage.outputs))
+        return (*names, *(name for stage in self.model.stages for name in stage.output_names))
 
     def example_inputs(self, batch: int) -> tuple[Tensor, ...]:
         """Inputs of the right shapes, all zero."""
@@ -96,22 +97,35 @@ class ServingForm(nn.Module):
         forecast, attention = self.model.explain(*inputs)
         outputs = [self._unscaled(forecast)]
         if self.has_margin:
-            outputs.append(_margin(history, attention.values()))
+            outputs.append(_margin(history, self.model.stages, attention))
         if self.kind == "explain":
             for stage in self.model.stages:
-                parts = attention[stage.name]._asdict()
-                outputs += [parts[name.removeprefix(f"{stage.name}.")] for name in stage.outputs]
+                outputs += [_part(stage, attention, name) for name in stage.output_names]
         return tuple(outputs)
 
     def _unscaled(self, forecast: Tensor) -> Tensor:
         return forecast * self.forecast_std + self.forecast_mean
 
 
-def _margin(history: Tensor, attention: Iterable[Attention]) -> Tensor:
-    """The smallest margin of all auto-correlations, `[batch]`; 1 where they keep all lags."""
-    extremes = [
-        seen.extremes
-        for seen in attention
-        if isinstance(seen, LagAttention) and seen.extremes is not None
-    ]
-    return smallest_margin(extremes) if extremes else torch.ones_like(history[:, 0, 0])
+def _part(stage: AttentionStage, attention: Mapping[str, Evidence], output: str) -> Tensor:
+    """An output of a stage."""
+    part: Tensor = getattr(attention[stage.name], output.removeprefix(f"{stage.name}."))
+    return part
+
+
+def _margin(
+    history: Tensor, stages: Iterable[AttentionStage], attention: Mapping[str, Evidence]
+) -> Tensor:
+    """The smallest margin of all choices, `[batch]`; 1 where none leaves anything out."""
+    rows: list[Tensor] = []
+    for stage in stages:
+        for choice in stage.choices:
+            scores = _part(stage, attention, choice.scores)
+            kept = _part(stage, attention, choice.chosen).shape[-1]
+            if kept == scores.shape[-1]:
+                continue
+            found: Tensor | None = getattr(attention[stage.name], "extremes", None)
+            if found is None:
+                found = extremes(scores, kept)
+            rows += [found] if found.ndim == 2 else found.flatten(1, -2).unbind(1)
+    return smallest_margin(rows) if rows else torch.ones_like(history[:, 0, 0])

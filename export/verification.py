@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from foretell.bundle.layout import EXPLAIN_GRAPH, FORECAST_GRAPH
 from foretell.bundle.manifest import Precision, Scaler, Verification
-from foretell.export.comparison import Comparison, Reference
-from foretell.export.lag_errors import headroom, margin_error
-from foretell.export.reference import compute_reference
+from foretell.export.comparison import LARGEST, Case, Comparison
+from foretell.export.errors import ExportError
+from foretell.export.reference import PlainModel
 from foretell.export.runtime import Graph
+from foretell.export.serving_form import MARGIN
 from foretell.export.window_set import WindowSet
+from foretell.models.batches import windows_that_fit
 from foretell.models.forecaster import Forecaster
 
 
@@ -26,15 +29,15 @@ class Verified:
     Attributes:
         verification: The checks, passed or not.
         windows: The natural windows, the best-conditioned ones first.
-        reference: Their forecasts in float64, in the same order.
+        forecast: `[batch, horizon, channels]` float64, theirs in the same order.
         largest_error: Of the forecasts of natural windows that were compared.
-        margin_bound: The `margin` below which rounding may decide an auto-correlation's lags; None
-            without one.
+        margin_bound: The `margin` below which rounding may decide what the attention chooses, such
+            as lags; None where it chooses nothing.
     """
 
     verification: Verification
     windows: WindowSet
-    reference: Reference
+    forecast: NDArray[np.float64]
     largest_error: float
     margin_bound: float | None
 
@@ -58,32 +61,40 @@ def verify(
         precision: Of the graphs.
 
     Raises:
-        ExportError: too many natural windows are ill-conditioned, or a forecast is not finite.
+        ExportError: too many natural windows are ill-conditioned, a forecast is not finite, or an
+            output is missing, such as the margin of a model that chooses.
     """
     graph, explain_graph = Graph(folder / FORECAST_GRAPH), Graph(folder / EXPLAIN_GRAPH)
-    comparison = Comparison(model.stages, scaler, precision, graph, explain_graph)
-    reference = compute_reference(model, scaler, windows)
-    explained = comparison.explain(windows)
-    compared = comparison.compared_enough(windows, explained, reference)
-    forecasts = comparison.forecasts(windows, reference, explained)
-    checks = forecasts + comparison.attention(windows, reference, explained)
-    for kind in adversarial:
-        exact = compute_reference(model, scaler, kind)
-        rounded = compute_reference(model, scaler, kind, torch.float32)
-        checks += comparison.adversarial(kind, exact, rounded)
-    conditioning = headroom(model.stages, explained, reference.outputs)
-    # Those that were not compared come last.
-    order = np.argsort(-np.where(compared, conditioning, -1), kind="stable")
-    error = margin_error(model.stages, explained, reference.outputs, compared)
+    size = min(LARGEST, windows_that_fit(model, explained=True))
+    comparison = Comparison(model.stages, scaler, precision, graph, explain_graph, size)
+    exact, rounded = (PlainModel(model, scaler, kind) for kind in (torch.float64, torch.float32))
+
+    def far(kind: WindowSet) -> Iterator[Case]:
+        for batch in kind.batches(size):
+            # No maps of the first are left when the second are made.
+            pair = (plain(batch).without_maps(model.stages) for plain in (exact, rounded))
+            yield Case(batch, *pair)
+
+    natural = comparison.natural(
+        windows, (Case(batch, exact(batch)) for batch in windows.batches(size))
+    )
+    checks = comparison.adversarial((kind.name, far(kind)) for kind in adversarial)
+    error = natural.margin_error
+    if error is not None and MARGIN not in graph.outputs:
+        raise ExportError(
+            f"{FORECAST_GRAPH}: the model's attention chooses, but no output `{MARGIN}` tells how "
+            "clearly"
+        )
+    order = np.argsort(-natural.conditioning, kind="stable")
     return Verified(
         Verification(
             reference="torch float64",
             provider=graph.provider,
             emulates=graph.emulates,
-            checks=tuple(checks),
+            checks=(*natural.checks, *checks),
         ),
         windows.take(order),
-        Reference({name: output[order] for name, output in reference.outputs.items()}),
-        max(check.max_error for check in forecasts),
+        natural.forecast[order],
+        natural.largest_error,
         None if error is None else comparison.rules.reserve * error,
     )

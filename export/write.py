@@ -30,18 +30,21 @@ from foretell.export.adversarial import adversarial
 from foretell.export.calibration import ROLL, calibrate
 from foretell.export.errors import ExportError
 from foretell.export.graphs import OPSET, trace
+from foretell.export.operators import devices_of
 from foretell.export.precision import reduce_precision
-from foretell.export.rewrites import inference_form
+from foretell.export.rewrites import composition, inference_form
 from foretell.export.rules import RULES
 from foretell.export.runtime import Graph
 from foretell.export.serving_form import GraphKind, ServingForm
 from foretell.export.verification import Verified, verify
 from foretell.export.weights import share_weights
 from foretell.export.windows import natural, synthetic, windows_of
+from foretell.models.batches import windows_that_fit
 from foretell.models.checkpoint import Checkpoint, CheckpointInfo, load
 from foretell.models.data.csv import read_csv
 from foretell.models.data.table import Table
 from foretell.models.evaluation import evaluate
+from foretell.models.forecaster import ARCHITECTURES
 
 _GRAPHS: dict[GraphKind, str] = {
     "forecast": layout.FORECAST_GRAPH,
@@ -119,7 +122,7 @@ def verify_bundle(bundle: Path, checkpoint: Path, data: Path | None = None) -> V
     """
     manifest = read(bundle)
     loaded = load(checkpoint)
-    if loaded.info.config.model_dump(mode="json") != manifest.config:
+    if loaded.info.config != ARCHITECTURES.read(manifest.config):
         raise ExportError(f"{checkpoint}: its configuration is not that of {bundle}")
     table = _table(loaded, data)
     return _verify(loaded, table, bundle, manifest.precision, seed=0).verification
@@ -179,8 +182,10 @@ def _write(
     info, model = checkpoint
     scaler = info.scaler
     form = inference_form(model)
+    rewrites, plain = composition(model, form)
     reduce_precision(form, precision)
     graphs = {file: trace(ServingForm(form, scaler, kind)) for kind, file in _GRAPHS.items()}
+    devices = devices_of(graphs.values())
     share_weights(graphs.values(), folder / layout.WEIGHTS)
     for file, proto in graphs.items():
         onnx.save(proto, folder / file)
@@ -195,7 +200,8 @@ def _write(
         )
         raise ExportError(f"the graphs do not equal the model, nothing is written: {failed}")
     _write_probes(folder / layout.PROBES, verified)
-    calibrated = _calibrate(info, table, folder, roll)
+    batch = windows_that_fit(model)
+    calibrated = _calibrate(info, table, folder, roll, batch)
 
     manifest = Manifest(
         name=name,
@@ -205,6 +211,9 @@ def _write(
         config=info.config.model_dump(mode="json"),
         parameters=sum(weight.numel() for weight in model.parameters()),
         precision=precision,
+        devices=devices,
+        rewrites=rewrites,
+        plain=plain,
         channels=info.channels,
         context=info.config.context,
         horizon=info.config.horizon,
@@ -213,7 +222,7 @@ def _write(
         scaler=scaler,
         attention=model.stages,
         margin_bound=verified.margin_bound,
-        test=_test_result(info, table, folder, RULES[precision].accuracy),
+        test=_test_result(info, table, folder, RULES[precision].accuracy, batch),
         calibration=calibrated,
         verification=verification,
         probe_tolerance=max(_PROBE_TOLERANCE, _PROBE_SLACK * verified.largest_error),
@@ -242,19 +251,19 @@ def _write_probes(path: Path, verified: Verified) -> None:
         "history": probes.history,
         "history_calendar": probes.history_calendar,
         "future_calendar": probes.future_calendar,
-        "forecast": verified.reference.forecast[:_PROBES].astype(np.float32),
+        "forecast": verified.forecast[:_PROBES].astype(np.float32),
     }
     present = {key: array for key, array in arrays.items() if array is not None}
     np.savez(path, allow_pickle=False, **present)
 
 
 def _calibrate(
-    info: CheckpointInfo, table: Table | None, folder: Path, roll: int
+    info: CheckpointInfo, table: Table | None, folder: Path, roll: int, batch: int
 ) -> CalibrationReport | None:
     """Store the offsets of the quantiles, if there is data to calibrate them on."""
     if table is None:
         return None
-    found = calibrate(Graph(folder / layout.FORECAST_GRAPH), info, table, roll)
+    found = calibrate(Graph(folder / layout.FORECAST_GRAPH), info, table, roll, batch)
     if found is None:
         return None
     offsets, report = found
@@ -263,7 +272,7 @@ def _calibrate(
 
 
 def _test_result(
-    info: CheckpointInfo, table: Table | None, folder: Path, tolerance: float
+    info: CheckpointInfo, table: Table | None, folder: Path, tolerance: float, batch: int
 ) -> TestResult | None:
     """The checkpoint's test result, repeated through the graph on the same windows."""
     if info.test is None or info.data is None or table is None:
@@ -274,7 +283,7 @@ def _test_result(
         return graph.forecast(*(None if part is None else part.numpy() for part in inputs))
 
     std = torch.tensor(info.scaler.std, dtype=torch.float64)
-    accuracy = evaluate(predict, windows_of(info, table), unit=std)
+    accuracy = evaluate(predict, windows_of(info, table), batch, std)
     expected = info.test.model
     for kind, found, wanted in (
         ("MSE", accuracy.mse, expected.mse),

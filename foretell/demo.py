@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from foretell.bundle import layout
-from foretell.bundle.manifest import Architecture, Manifest, TestResult, read
+from foretell.bundle.manifest import Manifest, TestResult, read
 from foretell.bundle.timestamps import render
 from foretell.demo_data import write_csv
 from foretell.export.errors import ExportError
@@ -25,14 +25,12 @@ HORIZON = 24
 EPOCHS = 3
 
 
-def build(
-    folder: Path, architectures: Sequence[Architecture], progress: Progress
-) -> Iterator[Manifest]:
+def build(folder: Path, architectures: Sequence[str], progress: Progress) -> Iterator[Manifest]:
     """Train, export and verify each model that is not there yet.
 
     Args:
         folder: Gets `greensboro.csv`, `request.json`, `checkpoints/` and `repository/`.
-        architectures: One model is made of each, by its name.
+        architectures: One model is made of each, by its name; the request is to the first.
         progress: Is told of every epoch.
 
     Yields:
@@ -45,7 +43,7 @@ def build(
     if not data.exists():
         write_csv(data)
     table = read_csv(data)
-    _write_request(table, folder / "request.json")
+    _write_request(architectures[0], table, folder / "request.json")
     repository = folder / "repository"
     for name in architectures:
         if not layout.versions(repository, name):
@@ -57,7 +55,7 @@ def build(
         yield read(repository / name / layout.versions(repository, name)[-1])
 
 
-def _train(architecture: Architecture, table: Table, checkpoint: Path, progress: Progress) -> None:
+def _train(architecture: str, table: Table, checkpoint: Path, progress: Progress) -> None:
     settings = TrainingConfig(arch=architecture, context=CONTEXT, horizon=HORIZON, epochs=EPOCHS)
     try:
         train(settings, table, checkpoint, progress=progress)
@@ -66,7 +64,7 @@ def _train(architecture: Architecture, table: Table, checkpoint: Path, progress:
         train(settings, table, checkpoint, restart=True, progress=progress)
 
 
-def _write_request(table: Table, path: Path) -> None:
+def _write_request(model: str, table: Table, path: Path) -> None:
     """A body to POST: the last week of the data, three hours to forecast."""
     series = {
         "name": "greensboro",
@@ -74,7 +72,7 @@ def _write_request(table: Table, path: Path) -> None:
         "frequency": str(table.frequency),
         "start_timestamp": render(table.timestamps[-CONTEXT:], table.utc_offset)[0],
     }
-    request = {"model": "patchtst", "inputs": [series], "options": {"horizon": 3}}
+    request = {"model": model, "inputs": [series], "options": {"horizon": 3}}
     path.write_text(json.dumps(request))
 
 

@@ -5,10 +5,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 
+import click
 from rich.console import Console
 from rich.table import Table
 
-from foretell.bundle.manifest import Accuracy, CalibrationReport, TestResult, Verification
+from foretell.bundle.manifest import (
+    Accuracy,
+    CalibrationReport,
+    Manifest,
+    TestResult,
+    Verification,
+)
 
 _FILE_WIDTH = 200
 
@@ -16,6 +23,17 @@ _FILE_WIDTH = 200
 def show(table: Table) -> None:
     """Print a table; a file or pipe has no width that cells would have to be cut to."""
     Console(width=None if sys.stdout.isatty() else _FILE_WIDTH).print(table)
+
+
+def print_composition(manifest: Manifest) -> None:
+    """Print what was exported in a faster form and what as it was, and for which devices."""
+    for label, names in (
+        ("in a faster form", manifest.rewrites),
+        ("as trained", manifest.plain),
+        ("for", manifest.devices),
+    ):
+        if names:
+            click.echo(f"{label}: {', '.join(names)}")
 
 
 def print_verification(verification: Verification) -> None:

@@ -18,9 +18,8 @@ from torch import Tensor
 
 from foretell.bundle.frequency import Frequency
 from foretell.bundle.manifest import Scaler, TestResult
-from foretell.models.architectures import AnyConfig, build
 from foretell.models.data.source import DataSource
-from foretell.models.forecaster import Forecaster
+from foretell.models.forecaster import AnyConfig, Forecaster
 
 WEIGHTS = "model.safetensors"
 CONFIG = "config.json"
@@ -170,7 +169,7 @@ def load(folder: Path) -> Checkpoint:
         raise CheckpointError(f"{path}: missing") from None
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"{path}: {error}") from None
-    model = build(info.config)
+    model = info.config.build()
     _check_weights(path, model.state_dict(), weights)
     model.load_state_dict(weights)
     return Checkpoint(info, model.eval())

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor
+from typing_extensions import override
 
-from foretell.bundle.manifest import AttentionStage, Axis
-from foretell.models.forecaster import ForecasterConfig
-from foretell.models.layers.embedding import CalendarKind
+from foretell.bundle.attention import Axis
+from foretell.bundle.calendar import Calendar, Encoding
+from foretell.bundle.frequency import Frequency
+from foretell.models.attending import AttendingConfig
+from foretell.models.attention.mechanism import Site
+from foretell.models.layers.embedding import CalendarKind, SeriesEmbedding
 
 
-class EncoderDecoderConfig(ForecasterConfig):
+def _half(known: dict[str, int]) -> int:
+    return known.get("context", 0) // 2
+
+
+class EncoderDecoderConfig(AttendingConfig):
     """A forecaster whose decoder reads the last `label` steps again and then the horizon.
 
     Attributes:
@@ -22,17 +30,22 @@ class EncoderDecoderConfig(ForecasterConfig):
         embedding: How calendar features are embedded; `timeF` reads scaled ones.
     """
 
-    label: int = Field(ge=0)
-    decoder_layers: int = Field(default=1, ge=1)
-    embedding: CalendarKind = "timeF"
+    label: int = Field(
+        default_factory=_half,
+        ge=0,
+        description="Steps of history the decoder starts with; half the context if not given.",
+    )
+    decoder_layers: int = Field(default=1, ge=1, description="Decoder layers.")
+    embedding: CalendarKind = Field(default="timeF", description="Of calendar features.")
+
+    # Whether a step of the decoder must not attend to later ones.
+    causal: ClassVar[bool] = True
 
     @model_validator(mode="after")
     def _check_lengths(self) -> Self:
-        if self.d_model % self.heads:
-            raise ValueError(f"heads: {self.heads} heads do not divide d_model {self.d_model}")
         if self.label > self.context:
             raise ValueError(f"label: {self.label} steps are more than the context {self.context}")
-        wanted = "scaled" if self.embedding == "timeF" else "integer"
+        wanted = _encoding(self.embedding)
         if self.calendar is not None and self.calendar.encoding != wanted:
             raise ValueError(f"calendar: embedding {self.embedding} reads {wanted} features")
         return self
@@ -41,6 +54,14 @@ class EncoderDecoderConfig(ForecasterConfig):
     def decoder_length(self) -> int:
         """Steps the decoder works on."""
         return self.label + self.horizon
+
+    @classmethod
+    @override
+    def calendar_for(cls, frequency: Frequency, settings: dict[str, object]) -> Calendar | None:
+        embedding = settings.get("embedding", cls.model_fields["embedding"].default)
+        calendar = Calendar.for_frequency(frequency, _encoding(embedding))
+        # The timestamps of yearly data tell a model nothing.
+        return calendar if calendar.features else None
 
     def decoder_calendar(
         self, history_calendar: Tensor | None, future_calendar: Tensor | None
@@ -51,23 +72,38 @@ class EncoderDecoderConfig(ForecasterConfig):
         start = self.context - self.label
         return torch.cat([history_calendar[:, start:], future_calendar], dim=1)
 
-    def describe_stages(self, kind: str) -> tuple[AttentionStage, ...]:
-        """The encoder's, then the decoder's stages; all attend between steps."""
+    @override
+    def sites(self) -> dict[str, tuple[int, Site]]:
+        """The encoder's, then the decoder's; all attend between steps."""
         history = Axis(length=self.context, start=-self.context)
         decoder = Axis(length=self.decoder_length, start=-self.label)
-        source = history
-        if kind == "autocorrelation":
-            # Keys are cut or zero-padded to the length of the query.
-            missing = max(self.decoder_length - self.context, 0)
-            source = Axis(length=self.decoder_length, start=-self.context, padding=missing)
 
-        def stage(name: str, query: Axis, key: Axis) -> AttentionStage:
-            return AttentionStage.model_validate(
-                {"name": name, "kind": kind, "heads": self.heads, "query": query, "key": key}
-            )
+        def site(query: Axis, key: Axis, *, causal: bool = False, chained: bool = False) -> Site:
+            return Site(self.d_model, self.heads, query, key, causal, chained, self.dropout)
 
-        stages = [stage(f"encoder.{i}.self", history, history) for i in range(self.encoder_layers)]
+        found = {
+            f"encoder.{i}.self": (i, site(history, history, chained=True))
+            for i in range(self.encoder_layers)
+        }
         for i in range(self.decoder_layers):
-            stages.append(stage(f"decoder.{i}.self", decoder, decoder))
-            stages.append(stage(f"decoder.{i}.cross", decoder, source))
-        return tuple(stages)
+            layer = self.encoder_layers + i
+            own = site(decoder, decoder, causal=self.causal)
+            found[f"decoder.{i}.self"] = (layer, own)
+            found[f"decoder.{i}.cross"] = (layer, site(decoder, history))
+        return found
+
+    def build_embedding(self, length: int, *, positions: bool) -> SeriesEmbedding:
+        """An embedding of so many steps."""
+        return SeriesEmbedding(
+            self.channels,
+            self.d_model,
+            length,
+            calendar=self.calendar,
+            kind=self.embedding,
+            positions=positions,
+            dropout=self.dropout,
+        )
+
+
+def _encoding(embedding: object) -> Encoding:
+    return "scaled" if embedding == "timeF" else "integer"

@@ -25,14 +25,14 @@ class Predictor(Protocol):
 
 
 def evaluate(
-    predict: Predictor, windows: Windows, batch_size: int = 256, unit: Tensor | None = None
+    predict: Predictor, windows: Windows, batch_size: int, unit: Tensor | None = None
 ) -> Accuracy:
     """Mean errors over all windows.
 
     Args:
         predict: What to measure.
         windows: On the device that `predict` reads from.
-        batch_size: Windows a call.
+        batch_size: Windows a call (`foretell.models.batches`).
         unit: `[channels]`, what an error of 1 is; for windows in the user's units the standard
             deviations, so that the result is in standardised units.
     """
@@ -53,7 +53,7 @@ def evaluate(
 
 
 def against_baselines(
-    predict: Predictor, windows: Windows, frequency: Frequency, batch_size: int = 256
+    predict: Predictor, windows: Windows, frequency: Frequency, batch_size: int
 ) -> TestResult:
     """Accuracy of a model next to the baselines on the same windows.
 
@@ -61,17 +61,21 @@ def against_baselines(
         predict: The model.
         windows: Those of the test split.
         frequency: Its season is the seasonal baseline's.
-        batch_size: Windows a call.
+        batch_size: Windows a call (`foretell.models.batches`).
     """
     season = season_of(frequency, windows.context)
     return TestResult(
         windows=len(windows),
         model=evaluate(predict, windows, batch_size),
-        last_value=evaluate(lambda history, *_: last_value(history, windows.horizon), windows),
+        last_value=evaluate(
+            lambda history, *_: last_value(history, windows.horizon), windows, batch_size
+        ),
         seasonal_naive=None
         if season is None
         else evaluate(
-            lambda history, *_: seasonal_naive(history, windows.horizon, season), windows
+            lambda history, *_: seasonal_naive(history, windows.horizon, season),
+            windows,
+            batch_size,
         ),
         season=season,
     )

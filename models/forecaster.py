@@ -3,54 +3,30 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Literal, NamedTuple
+from collections.abc import Mapping
+from typing import Annotated, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializeAsAny
 from torch import Tensor, nn
+from typing_extensions import override
 
+from foretell.bundle.attention import AttentionStage
 from foretell.bundle.calendar import Calendar
-from foretell.bundle.manifest import AttentionStage
-
-Activation = Literal["gelu", "relu"]
-
-
-class SoftmaxAttention(NamedTuple):
-    """The map of a softmax attention.
-
-    Attributes:
-        weights: `[batch, heads, query, key]`, or `[batch, channels, heads, query, key]` where each
-            channel attends by itself.
-    """
-
-    weights: Tensor
-
-
-class LagAttention(NamedTuple):
-    """What an auto-correlation attended to, the same for all heads.
-
-    Attributes:
-        lags: `[batch, k]` int64, by descending correlation; position t reads position t + lag.
-        lag_weights: `[batch, k]`, summing to 1.
-        correlation: `[batch, lags]`, mean over heads and features of the correlation per lag.
-        extremes: `[batch, k + 2]`, of the correlation the largest that were kept, in descending
-            order, the first that was not, and the smallest. None where all are kept, and where
-            nobody asks how close the choice was: only the served form tells.
-    """
-
-    lags: Tensor
-    lag_weights: Tensor
-    correlation: Tensor
-    extremes: Tensor | None = None
-
-
-Attention = SoftmaxAttention | LagAttention
+from foretell.bundle.frequency import Frequency
+from foretell.models.attention.evidence import Evidence
+from foretell.models.registry import Registry
 
 
 class Explained(NamedTuple):
-    """A forecast and what each attention stage looked at, by stage name."""
+    """A forecast and what each attention stage looked at, by stage name; empty if nobody asked."""
 
     forecast: Tensor
-    attention: dict[str, Attention]
+    attention: dict[str, Evidence]
+
+    @classmethod
+    def of(cls, forecast: Tensor, seen: Mapping[str, Evidence | None]) -> Explained:
+        """A forecast with the evidence that there is."""
+        return cls(forecast, {name: one for name, one in seen.items() if one is not None})
 
 
 class ForecasterConfig(BaseModel):
@@ -61,36 +37,63 @@ class ForecasterConfig(BaseModel):
         channels: Series forecast together.
         context: Steps of history read.
         horizon: Steps forecast in one pass.
-        d_model: Features of a token.
-        heads: Attention heads; they divide d_model.
-        d_ff: Width of the feed-forward layers.
-        encoder_layers: Number of encoder layers.
-        dropout: Probability, in training only.
-        activation: Of the feed-forward layers.
         calendar: Calendar features read, or None.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     architecture: str
     channels: int = Field(ge=1)
     context: int = Field(ge=1)
     horizon: int = Field(ge=1)
-    d_model: int = Field(ge=1)
-    heads: int = Field(ge=1)
-    d_ff: int = Field(ge=1)
-    encoder_layers: int = Field(ge=1)
-    dropout: float = Field(default=0.1, ge=0, lt=1)
-    activation: Activation = "gelu"
     calendar: Calendar | None = None
+
+    @abstractmethod
+    def build(self) -> Forecaster:
+        """An untrained model."""
+
+    @property
+    def token_width(self) -> int:
+        """Numbers that a layer makes of each token, by which memory is judged."""
+        return 0
+
+    @classmethod
+    def calendar_for(
+        cls,
+        frequency: Frequency,  # noqa: ARG003 - of families that read one
+        settings: dict[str, object],  # noqa: ARG003
+    ) -> Calendar | None:
+        """The calendar features that a model of this family reads of data.
+
+        Args:
+            frequency: Of the data.
+            settings: What is set of the config.
+        """
+        return None
 
 
 class Forecaster(nn.Module, ABC):
-    """A model from standardised history to standardised forecast."""
+    """A model from standardised history to standardised forecast.
+
+    Attributes:
+        config: What it was made of.
+        stages: What `explain` returns, in the order in which it runs.
+    """
 
     config: ForecasterConfig
+    stages: tuple[AttentionStage, ...] = ()
 
     @abstractmethod
+    def run(
+        self,
+        history: Tensor,
+        history_calendar: Tensor | None,
+        future_calendar: Tensor | None,
+        *,
+        explain: bool,
+    ) -> Explained:
+        """Forecast, and find out what was attended to if asked; arguments as in `explain`."""
+
     def explain(
         self,
         history: Tensor,
@@ -105,10 +108,11 @@ class Forecaster(nn.Module, ABC):
             future_calendar: `[batch, horizon, features]`, likewise.
 
         Returns:
-            The forecast `[batch, horizon, channels]`, standardised, and the attention by stage.
+            The forecast `[batch, horizon, channels]`, standardised, and the evidence by stage.
         """
+        return self.run(history, history_calendar, future_calendar, explain=True)
 
-    @abstractmethod
+    @override
     def forward(
         self,
         history: Tensor,
@@ -116,8 +120,11 @@ class Forecaster(nn.Module, ABC):
         future_calendar: Tensor | None = None,
     ) -> Tensor:
         """Forecast `[batch, horizon, channels]`; arguments as in `explain`."""
+        return self.run(history, history_calendar, future_calendar, explain=False).forecast
 
-    @property
-    @abstractmethod
-    def stages(self) -> tuple[AttentionStage, ...]:
-        """The attention stages `explain` returns, in the order in which they run."""
+
+ARCHITECTURES: Registry[ForecasterConfig] = Registry(
+    "foretell.models.architectures", "architecture", ForecasterConfig
+)
+
+AnyConfig = Annotated[SerializeAsAny[ForecasterConfig], BeforeValidator(ARCHITECTURES.read)]

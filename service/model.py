@@ -86,10 +86,11 @@ class Model:
             raise BundleError(
                 f"{folder}: the manifest is of {self.manifest.name} version {self.manifest.version}"
             )
-        if self.manifest.precision == "bfloat16" and not runtime.on_gpu:
+        device, here = ("cuda", "CUDA") if runtime.on_gpu else ("cpu", "the CPU")
+        if device not in self.manifest.devices:
             raise BundleError(
-                f"{folder}: in bfloat16, which onnxruntime cannot run on the CPU; serve it from a "
-                "GPU, or export it in float32"
+                f"{folder}: is for {' and '.join(self.manifest.devices)} alone: it has operators "
+                f"without a kernel on {here}"
             )
         for name in _FILES:
             if name not in self.manifest.files:
@@ -298,12 +299,5 @@ class Model:
 
 
 def attention_values(manifest: Manifest) -> int:
-    """Attention weights that `explain.onnx` returns of a window, at least 1."""
-    return 1 + sum(
-        stage.heads
-        * stage.query.length
-        * stage.key.length
-        * (len(manifest.channels) if stage.per_channel else 1)
-        for stage in manifest.attention
-        if stage.kind == "softmax"
-    )
+    """At most how many values of attention `explain.onnx` returns of a window, and 1."""
+    return 1 + sum(sum(stage.sizes.values()) for stage in manifest.attention)

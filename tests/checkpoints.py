@@ -10,8 +10,10 @@ from torch import nn
 from foretell.bundle.calendar import Calendar
 from foretell.bundle.checksums import sha256
 from foretell.bundle.frequency import Frequency
-from foretell.models.architectures import build
-from foretell.models.autoformer import AutoformerConfig
+from foretell.models.architectures.autoformer import AutoformerConfig
+from foretell.models.architectures.patchtst import PatchTSTConfig
+from foretell.models.architectures.transformer import TransformerConfig
+from foretell.models.batches import windows_that_fit
 from foretell.models.checkpoint import CheckpointInfo, save
 from foretell.models.data import scaler
 from foretell.models.data.csv import read_csv
@@ -21,8 +23,6 @@ from foretell.models.data.table import Table
 from foretell.models.data.windows import Windows
 from foretell.models.evaluation import against_baselines
 from foretell.models.forecaster import Forecaster, ForecasterConfig
-from foretell.models.patchtst import PatchTSTConfig
-from foretell.models.transformer import TransformerConfig
 
 HOURLY = Calendar.for_frequency(Frequency.parse("h"), "scaled")
 SMALL = {
@@ -44,7 +44,7 @@ CONFIGS: dict[str, ForecasterConfig] = {
 def randomised(config: ForecasterConfig, seed: int = 0) -> Forecaster:
     """A model whose every parameter and running statistic shows in its forecast."""
     torch.manual_seed(seed)
-    model = build(config)
+    model = config.build()
     for module in model.modules():
         if isinstance(module, nn.LayerNorm | nn.BatchNorm1d):
             nn.init.uniform_(module.weight, 0.5, 1.5)
@@ -69,7 +69,7 @@ def checkpoint_of(config: ForecasterConfig, data: Path | Table | None, folder: P
         windows = Windows(
             table, splits.test, config.context, config.horizon, fitted, config.calendar
         )
-        test = against_baselines(model, windows, table.frequency)
+        test = against_baselines(model, windows, table.frequency, windows_that_fit(model))
         source = DataSource(
             path=table.path,
             sha256=sha256(table.path),

@@ -17,7 +17,7 @@ from torch import Tensor
 from foretell.bundle.manifest import Scaler
 from foretell.models.forecaster import Explained, Forecaster
 from foretell.models.importers.convert import Request, import_checkpoint
-from foretell.models.importers.layouts import Source
+from foretell.models.importers.registry import ARCHITECTURES
 
 SHARED = Path(__file__).resolve().parent.parent.parent / "shared"
 
@@ -36,7 +36,8 @@ SOFTMAX = (
     "patchtst_official_revin",
     "patchtst_official_individual_decomp",
 )
-FORECASTERS = (*AUTOFORMERS, *SOFTMAX)
+DLINEARS = ("tslib_dlinear", "tslib_dlinear_individual")
+FORECASTERS = (*AUTOFORMERS, *SOFTMAX, *DLINEARS)
 
 
 def shared(name: str) -> Path:
@@ -61,7 +62,8 @@ class Case:
     @property
     def arguments(self) -> dict[str, Any]:
         described = self.description
-        return described.get("config_for_the_windows_only", {}) | described["config"]
+        marks = {"marks": int(described.get("marks_given", True))}
+        return described.get("config_for_the_windows_only", {}) | described["config"] | marks
 
     @property
     def tolerance(self) -> dict[str, Any]:
@@ -74,15 +76,14 @@ class Case:
     @property
     def request(self) -> Request:
         """What to ask the importer for, with all arguments of the case."""
-        source: Source = "tslib"
+        source = "tslib"
         if "official" in self.name:
             source = "patchtst" if self.name.startswith("patchtst") else "autoformer"
         return Request(
             file=self.checkpoint,
             source=source,
-            architecture=next(
-                name for name in ("autoformer", "transformer", "patchtst") if name in self.name
-            ),
+            # The longest: an iTransformer has the name of a Transformer in its own.
+            architecture=max((name for name in ARCHITECTURES if name in self.name), key=len),
             arguments={name: str(value) for name, value in self.arguments.items()},
             channels=("HUFL", "HULL", "MUFL", "MULL", "LUFL", "LULL", "OT"),
             frequency="h",

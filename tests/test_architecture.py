@@ -122,7 +122,7 @@ def test_the_folders_are_packages_of_foretell_alone(folder: str) -> None:
 
 
 def test_the_pages_name_packages_of_foretell() -> None:
-    for path in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
+    for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
         assert not bare(path.read_text()), path
 
 

@@ -17,7 +17,9 @@ from bench.gpu.subjects import INPUTS, NATURAL, Subject
 from foretell.bundle import layout
 from foretell.bundle.comparison import relative_error
 from foretell.bundle.manifest import Check
-from foretell.export.comparison import Comparison, Outputs
+from foretell.export.choices import Outputs
+from foretell.export.comparison import LARGEST as LARGEST_COMPARED
+from foretell.export.comparison import Comparison
 from foretell.export.window_set import Floats, WindowSet
 from foretell.service.arrays import Arrays
 from foretell.service.cuda.buckets import bucket_sizes
@@ -189,16 +191,11 @@ def _by_the_rules(subject: Subject, sessions: _Sessions, worker: int) -> list[Ch
         _Runner(sessions.replays, worker),
         _Runner(sessions.explain, worker),
     )
-    checks: list[Check] = []
-    for case in subject.cases.values():
-        if case.rounded is None:
-            explained = comparison.explain(case.windows)
-            comparison.compared_enough(case.windows, explained, case.exact)
-            checks += comparison.forecasts(case.windows, case.exact, explained)
-            checks += comparison.attention(case.windows, case.exact, explained)
-        else:
-            checks += comparison.adversarial(case.windows, case.exact, case.rounded)
-    return checks
+    cases = dict(subject.cases)
+    natural = cases.pop(NATURAL)
+    found = comparison.natural(natural.windows, natural.batches(LARGEST_COMPARED))
+    far = ((name, case.batches(LARGEST_COMPARED)) for name, case in cases.items())
+    return [*found.checks, *comparison.adversarial(far)]
 
 
 def _difference(subject: Subject, one: Floats, other: Floats) -> float:

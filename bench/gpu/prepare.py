@@ -15,12 +15,13 @@ from typing import get_args
 import numpy as np
 import torch
 
-from bench.gpu.subjects import NATURAL, Case, bundle_name, save
+from bench.gpu.subjects import NATURAL, bundle_name, save
+from foretell.bundle.attention import AttentionStage
 from foretell.bundle.frequency import Frequency
-from foretell.bundle.manifest import AttentionStage, Precision
+from foretell.bundle.manifest import Precision
 from foretell.export.adversarial import adversarial
-from foretell.export.comparison import Reference
-from foretell.export.reference import compute_reference
+from foretell.export.comparison import Case, Reference
+from foretell.export.reference import PlainModel
 from foretell.export.windows import natural, windows_of
 from foretell.export.write import export_checkpoint
 from foretell.models.checkpoint import Checkpoint, load
@@ -55,35 +56,26 @@ def _cases(checkpoint: Checkpoint, data: Path | None) -> dict[str, Case]:
         raise SystemExit("a checkpoint without data has no natural windows")
     table = info.data.read(info.channels, Frequency.parse(info.frequency), data)
     windows = natural(windows_of(info, table), _WINDOWS, seed=1)
-    exact = _smaller(model.stages, compute_reference(model, info.scaler, windows))
-    cases = {NATURAL: Case(windows, exact)}
+    exact, rounded = (
+        PlainModel(model, info.scaler, kind) for kind in (torch.float64, torch.float32)
+    )
+    cases = {NATURAL: Case(windows, _smaller(model.stages, exact(windows)))}
     few = windows.take(slice(_ADVERSARIAL_WINDOWS))
     for kind in adversarial(few, info.scaler, seed=1):
-        cases[kind.name] = Case(
-            kind,
-            _without_weights(model.stages, compute_reference(model, info.scaler, kind)),
-            _without_weights(
-                model.stages, compute_reference(model, info.scaler, kind, torch.float32)
-            ),
-        )
+        pair = (each(kind).without_maps(model.stages) for each in (exact, rounded))
+        cases[kind.name] = Case(kind, *pair)
     return cases
 
 
 def _smaller(stages: tuple[AttentionStage, ...], reference: Reference) -> Reference:
-    """Dense weights in float32, a hundredth of what they may differ by."""
-    dense = {name for stage in stages if stage.kind == "softmax" for name in stage.outputs}
+    """Maps in float32, a hundredth of what they may differ by."""
+    maps = {stage.part("weights") for stage in stages}
     return Reference(
         {
-            name: each.astype(np.float32) if name in dense else each
+            name: each.astype(np.float32) if name in maps else each
             for name, each in reference.outputs.items()
         }
     )
-
-
-def _without_weights(stages: tuple[AttentionStage, ...], reference: Reference) -> Reference:
-    """What is compared on adversarial windows: the forecast and the lags."""
-    left = {name for stage in stages if stage.kind == "softmax" for name in stage.outputs}
-    return Reference({name: each for name, each in reference.outputs.items() if name not in left})
 
 
 def main() -> None:

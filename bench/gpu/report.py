@@ -101,7 +101,7 @@ def _checks(found: Finding) -> tuple[str, ...]:
         for one in found.checks
         if NATURAL in one.name and one.name.startswith((f"{FORECAST_GRAPH}, batch", _EXPLAINED))
     ]
-    others = [one.max_error for one in found.checks if one.name.startswith("share with other lags")]
+    others = [one.max_error for one in found.checks if one.name.startswith("share with other")]
     replays = found.replay_error
     return (
         found.name,

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from foretell.bundle import layout, manifest
 from foretell.bundle.errors import BundleError
 from foretell.bundle.manifest import Manifest
-from foretell.export.comparison import Reference
+from foretell.export.comparison import Case, Reference
 from foretell.export.window_set import WindowSet
 from foretell.service.tensors import FUTURE_CALENDAR, HISTORY, HISTORY_CALENDAR
 
@@ -26,21 +26,6 @@ Arrays = dict[str, NDArray[np.generic]]
 
 NATURAL = "natural"
 INPUTS = (HISTORY, HISTORY_CALENDAR, FUTURE_CALENDAR)
-
-
-@dataclass(frozen=True)
-class Case:
-    """Windows of a kind.
-
-    Attributes:
-        windows: See above.
-        exact: What the model makes of them in float64.
-        rounded: What it makes of them in torch's float32; None of natural ones.
-    """
-
-    windows: WindowSet
-    exact: Reference
-    rounded: Reference | None = None
 
 
 @dataclass(frozen=True)

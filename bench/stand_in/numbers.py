@@ -22,8 +22,9 @@ def ignore() -> None:
     for module in (selftest, comparison, bench.gpu.check):
         module.relative_error = _no_error  # type: ignore[attr-defined]
     comparison.attention_error = _no_difference
-    comparison.lags_differ = _same_lags
+    comparison.choices_differ = _same_choices
     comparison.headroom = _clear
+    comparison.margin_error = _no_margin_error
 
 
 def _no_error(found: NDArray[np.generic], *_: object) -> NDArray[np.float64]:
@@ -34,9 +35,13 @@ def _no_difference(_: object, found: Outputs, __: Outputs) -> NDArray[np.float64
     return np.zeros(len(found["forecast"]))
 
 
-def _same_lags(_: Sequence[object], found: Outputs, __: Outputs) -> NDArray[np.bool_]:
+def _same_choices(_: Sequence[object], found: Outputs, __: Outputs) -> NDArray[np.bool_]:
     return np.zeros(len(found["forecast"]), np.bool_)
 
 
 def _clear(_: Sequence[object], found: Outputs, __: Outputs) -> NDArray[np.float64]:
     return np.full(len(found["forecast"]), np.inf)
+
+
+def _no_margin_error(_: Sequence[object], found: Outputs, __: Outputs) -> NDArray[np.float64]:
+    return np.zeros(len(found["forecast"]))

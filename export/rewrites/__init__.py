@@ -3,35 +3,54 @@
 The models stay plain and readable; each rewrite says what it replaces and why it is equal, and is
 tested by itself in float64. Together they leave no DFT, convolution, pooling or batch norm in the
 graph: onnxruntime's DFT is slow and has no CUDA kernel, and without the others no cuDNN is needed.
+
+Each file adds its own to the registry beside. Most forms lay tensors out as the modules they
+replace. Those of a whole architecture need not: inside of an encoder or a decoder tokens are
+`[time * batch, d_model]`, time being the slow index ("time first"). That begins with its embedding
+and ends with its projection or head, and nothing else sees it; such a form is taken only if every
+part within has one, by exact type.
 """
 
 from __future__ import annotations
 
 import copy
+import pkgutil
+from importlib import import_module
 
-from foretell.export.rewrites.autoformer import rewrite_autoformer
-from foretell.export.rewrites.patchtst import rewrite_patchtst
-from foretell.export.rewrites.transformer import rewrite_transformer
-from foretell.models.autoformer import Autoformer
+import torch
+from torch import Tensor
+
+from foretell.export.rewrites.registry import rewritten
 from foretell.models.forecaster import Forecaster
-from foretell.models.patchtst import PatchTST
-from foretell.models.transformer import Transformer
 
 
 def inference_form(model: Forecaster) -> Forecaster:
-    """Derive the form that is served from a copy of a model; the model itself is not touched.
-
-    Raises:
-        TypeError: the model is of no architecture.
-    """
-    form = copy.deepcopy(model).eval()
-    match form:
-        case Autoformer():
-            rewrite_autoformer(form)
-        case PatchTST():
-            rewrite_patchtst(form)
-        case Transformer():
-            rewrite_transformer(form)
-        case _:
-            raise TypeError(f"{type(model).__name__} is a model of no architecture")
+    """Derive the form that is served from a copy of a model; the model itself is not touched."""
+    for module in pkgutil.iter_modules(__path__):
+        import_module(f"{__name__}.{module.name}")
+    form = rewritten(copy.deepcopy(model).eval(), _example(model))
     return form.eval()
+
+
+def composition(model: Forecaster, form: Forecaster) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Classes of a model's parts that have a faster form, and of those that are as they were."""
+    before, after = _parts(model), _parts(form)
+    return tuple(sorted(before - after)), tuple(sorted(before & after))
+
+
+def _parts(model: Forecaster) -> set[str]:
+    """Classes of the parts of a model, torch's own apart."""
+    parts = {type(part) for part in model.modules() if part is not model}
+    return {part.__name__ for part in parts if not part.__module__.startswith("torch.")}
+
+
+def _example(model: Forecaster) -> tuple[Tensor, ...]:
+    config = model.config
+    dtype = next(model.parameters()).dtype
+    history = torch.zeros(2, config.context, config.channels, dtype=dtype)
+    if config.calendar is None:
+        return (history,)
+    features = len(config.calendar.features)
+    return history, *(
+        torch.zeros(2, steps, features, dtype=dtype) for steps in (config.context, config.horizon)
+    )

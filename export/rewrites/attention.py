@@ -6,8 +6,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from foretell.export.rewrites.registry import Call, rewrites
 from foretell.export.rewrites.score_bound import Origin, is_bounded
-from foretell.models.layers.attention import Attended, MultiHeadAttention
+from foretell.models.attention.evidence import Dense
+from foretell.models.attention.mechanism import Attended
+from foretell.models.attention.softmax import MultiHeadAttention
 
 
 class TimeFirstAttention(nn.Module):
@@ -29,17 +32,22 @@ class TimeFirstAttention(nn.Module):
     Args:
         plain: The trained layer.
         origins: What tokens and source come out of; None where that bounds nothing.
+        embedded: Whether the tokens are as they were embedded.
 
     Attributes:
         bounded: Whether the scores are.
+        reducible: Whether half precision may be used. Not where tokens have the offset of the data.
     """
 
     def __init__(
         self,
         plain: MultiHeadAttention,
         origins: tuple[Origin, Origin] = (None, None),
+        *,
+        embedded: bool = False,
     ) -> None:
         super().__init__()
+        self.reducible = not embedded
         self.bounded = is_bounded(plain, *origins)
         self.heads = plain.heads
         self.residual = plain.residual
@@ -85,7 +93,7 @@ class TimeFirstAttention(nn.Module):
             inherited: `[batch, heads, query, key]`, scores of the layer before.
 
         Returns:
-            Output `[query * batch, d_model]`, weights and, if the layer hands them on, scores.
+            Output `[query * batch, d_model]`, the map and, if the layer hands them on, scores.
         """
         query = functional.linear(tokens, self.query, self.query_bias)
         key = functional.linear(source, self.key)
@@ -94,7 +102,7 @@ class TimeFirstAttention(nn.Module):
         scores = query.reshape(steps[0], *split).permute(1, 2, 0, 3) @ key.reshape(
             steps[1], *split
         ).permute(1, 2, 3, 0)
-        if inherited is not None:
+        if self.residual and inherited is not None:
             scores = scores + inherited
         masked = scores if mask is None else scores + mask
         weights = masked.exp() if self.bounded else masked.softmax(dim=-1)
@@ -106,7 +114,41 @@ class TimeFirstAttention(nn.Module):
             merged = merged * (share.permute(2, 0, 1, 3).reshape(-1, self.heads) @ self.repeat)
             weights = weights * share
         output = functional.linear(merged, self.out, self.out_bias)
-        return Attended(output, weights, scores if self.residual else None)
+        return Attended(output, Dense(weights), scores if self.residual else None)
+
+
+class ServedAttention(nn.Module):
+    """The same, called as the plain layer is.
+
+    onnxruntime has no kernel on CUDA for the operator that torch's own attention becomes.
+
+    Args:
+        plain: The trained layer.
+        steps: Number of queries and of keys.
+    """
+
+    def __init__(self, plain: MultiHeadAttention, steps: tuple[int, int]) -> None:
+        super().__init__()
+        self.attention = TimeFirstAttention(plain, embedded=True)
+        self.steps = steps
+        self.register_buffer("mask", causal_mask(*steps) if plain.causal else None)
+        self.mask: Tensor | None
+
+    def forward(
+        self, tokens: Tensor, source: Tensor, *, inherited: Tensor | None = None, **_: object
+    ) -> Attended:
+        """Let tokens `[batch, query, d_model]` attend to `[batch, key, d_model]`."""
+        flat = (part.transpose(0, 1).flatten(0, 1) for part in (tokens, source))
+        found: Attended = self.attention(*flat, self.steps, mask=self.mask, inherited=inherited)
+        output = found.output.reshape(self.steps[0], -1, found.output.shape[1])
+        return found._replace(output=output.transpose(0, 1))
+
+
+@rewrites(MultiHeadAttention)
+def rewrite_attention(plain: MultiHeadAttention, call: Call) -> nn.Module:
+    """See `ServedAttention`."""
+    tokens, source = call.shapes[:2]
+    return ServedAttention(plain, (tokens[1], source[1]))
 
 
 def causal_mask(queries: int, keys: int) -> Tensor:

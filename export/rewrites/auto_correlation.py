@@ -7,12 +7,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from foretell.export.rewrites.choices import choose_lags
 from foretell.export.rewrites.correlator import Correlator
 from foretell.export.rewrites.fourier import FourierCorrelator, best_divisor, multiplications
 from foretell.export.rewrites.gram import GramCorrelator
-from foretell.export.rewrites.lag_choice import choose_lags
 from foretell.export.rewrites.reductions import mean_over_time
-from foretell.models.layers.auto_correlation import AutoCorrelation, LagMixed, lag_count
+from foretell.export.rewrites.registry import Call, rewrites
+from foretell.models.attention.auto_correlation import AutoCorrelation, lag_count
+from foretell.models.attention.evidence import Circulant
+from foretell.models.attention.mechanism import Attended
 
 # Measured in onnxruntime on CPU: below this length, or with more multiplications than this share of
 # the Gram matrix's, the many small operators of the Fourier form cost more than it saves.
@@ -33,12 +36,12 @@ class FoldedMixed(NamedTuple):
     """What a layer returns: `tokens + plain(tokens, source).output` and its lags.
 
     Attributes:
-        mixed: Its output less what is constant over time: `mean @ missing.T + missing_bias`, with
-            the layer's buffers.
+        attended: Its output less what is constant over time: `mean @ missing.T + missing_bias`,
+            with the layer's buffers.
         mean: `[batch, 1, d_model]`, of the tokens.
     """
 
-    mixed: LagMixed
+    attended: Attended
     mean: Tensor
 
 
@@ -64,6 +67,9 @@ class FoldedAutoCorrelation(nn.Module):
         source_length: Steps of the source, or None where the tokens read themselves.
         centre: Whether to take out the mean. A seasonal part hardly has one.
     """
+
+    # Keys, and what is mixed by lags, decide which lags are kept.
+    reducible_parts = ("value",)
 
     def __init__(
         self,
@@ -146,7 +152,8 @@ class FoldedAutoCorrelation(nn.Module):
         mixed = self.correlator.mix(unweighted.scatter(1, lags, weights), value)
         correlation = correlation + self._shift(mean, source)
         kept = lags[:, : self.keep], weights[:, : self.keep]
-        return FoldedMixed(LagMixed(tokens + mixed, *kept, correlation, extremes), mean)
+        evidence = Circulant(*kept, correlation, extremes)
+        return FoldedMixed(Attended(tokens + mixed, evidence), mean)
 
     def _shift(self, mean: Tensor, source: Tensor | None) -> Tensor:
         """What mean and biases add to every lag of the correlation, `[batch, 1]`."""
@@ -157,6 +164,35 @@ class FoldedAutoCorrelation(nn.Module):
         if self.centre:
             shift = shift + (mean * self.key(read)).sum(dim=-1)
         return shift * self.gain
+
+
+class ServedAutoCorrelation(nn.Module):
+    """An auto-correlation by itself, called as the plain one is.
+
+    Args:
+        folded: With the residual around it, which is taken off again.
+    """
+
+    def __init__(self, folded: FoldedAutoCorrelation, *, itself: bool) -> None:
+        super().__init__()
+        self.folded = folded
+        self.itself = itself
+
+    def forward(self, tokens: Tensor, source: Tensor, **_: object) -> Attended:
+        """`[batch, query, d_model]`, and its lags whether asked for or not."""
+        found: FoldedMixed = self.folded(tokens, None if self.itself else source)
+        constant = found.mean @ self.folded.missing.T + self.folded.missing_bias
+        attended = found.attended
+        return attended._replace(output=attended.output + constant - tokens)
+
+
+@rewrites(AutoCorrelation)
+def rewrite_auto_correlation(plain: AutoCorrelation, call: Call) -> nn.Module:
+    """Correlate without a Fourier transform operator."""
+    length, known = call.shapes[0][1], None if call.itself else call.shapes[1][1]
+    correlator = correlator_for(length, plain.query.weight.dtype)
+    folded = FoldedAutoCorrelation(plain, correlator, known, centre=True)
+    return ServedAutoCorrelation(folded, itself=call.itself)
 
 
 def _linear(weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> nn.Linear:

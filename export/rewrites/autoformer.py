@@ -11,26 +11,29 @@ from torch import Tensor, nn
 from foretell.export.rewrites.auto_correlation import correlator_for
 from foretell.export.rewrites.autoformer_layers import SeasonalDecoderLayer, SeasonalEncoderLayer
 from foretell.export.rewrites.decomposition import SeasonalPart, average_matrix
-from foretell.export.rewrites.embedding import NeighbourEmbedding, neighbours
+from foretell.export.rewrites.embedding import NeighbourEmbedding, ServedEmbedding, neighbours
+from foretell.export.rewrites.normalization import SeasonalNorm
 from foretell.export.rewrites.reductions import mean_over_time
-from foretell.models.autoformer import (
+from foretell.export.rewrites.registry import Call, all_of, rewrites
+from foretell.models.architectures.autoformer import (
     Autoformer,
     AutoformerConfig,
     AutoformerDecoderLayer,
     AutoformerEncoderLayer,
 )
-from foretell.models.layers.embedding import SeriesEmbedding
-from foretell.models.layers.normalization import SeasonalLayerNorm
+from foretell.models.attention.auto_correlation import AutoCorrelation
 
 
-def rewrite_autoformer(model: Autoformer) -> None:
+@rewrites(Autoformer)
+def rewrite_autoformer(model: Autoformer, _: Call) -> nn.Module | None:
     """Put faster parts in the place of equal ones.
 
     The decoder does for the label's steps only what the horizon needs: no trend, and no projection.
-
-    Args:
-        model: Changed in place.
     """
+    if not all_of(model.encoder_layers, "attention", AutoCorrelation) or not all_of(
+        model.decoder_layers, "self_attention cross_attention", AutoCorrelation
+    ):
+        return None
     config, dtype = model.config, model.projection.weight.dtype
     lengths = {config.context, config.decoder_length}
     correlators = {length: correlator_for(length, dtype) for length in lengths}
@@ -39,7 +42,7 @@ def rewrite_autoformer(model: Autoformer) -> None:
     decoder_layers = cast("Iterable[AutoformerDecoderLayer]", model.decoder_layers)
     context, length = config.context, config.decoder_length
     parts: dict[str, nn.Module] = {
-        "encoder_embedding": _Embedding(model.encoder_embedding, context),
+        "encoder_embedding": ServedEmbedding(model.encoder_embedding, context),
         "encoder_layers": nn.ModuleList(
             SeasonalEncoderLayer(layer, correlators[context], seasonal[context], first=i == 0)
             for i, layer in enumerate(encoder_layers)
@@ -57,39 +60,7 @@ def rewrite_autoformer(model: Autoformer) -> None:
     }
     for name, part in parts.items():
         model.register_module(name, part)
-
-
-class _Embedding(nn.Module):
-    """Embeds `[batch, time, channels]` to `[batch, time, d_model]`."""
-
-    def __init__(self, plain: SeriesEmbedding, length: int) -> None:
-        super().__init__()
-        self.embedding = NeighbourEmbedding(plain)
-        self.register_buffer("neighbours", neighbours(length))
-        self.neighbours: Tensor
-
-    def forward(self, series: Tensor, calendar: Tensor | None) -> Tensor:
-        shape = (-1, series.shape[1], 3 * series.shape[2])
-        joined = series.index_select(1, self.neighbours).reshape(shape)
-        tokens: Tensor = self.embedding(joined, calendar)
-        return tokens
-
-
-class SeasonalNorm(nn.Module):
-    """The norm of the encoder's output; the mean that it takes out is a sum, which needs no cuDNN.
-
-    Args:
-        plain: The trained norm.
-    """
-
-    def __init__(self, plain: SeasonalLayerNorm) -> None:
-        super().__init__()
-        self.norm = plain.norm
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        """`[batch, time, d_model]`, the shape stays."""
-        normed: Tensor = self.norm(tokens)
-        return normed - mean_over_time(normed)
+    return model
 
 
 class JoinedDecoderStart(nn.Module):

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from torch import Tensor, nn
 
 from foretell.export.rewrites.auto_correlation import FoldedAutoCorrelation
 from foretell.export.rewrites.correlator import Correlator
 from foretell.export.rewrites.decomposition import SeasonalPart, average_matrix
 from foretell.export.rewrites.embedding import neighbours
-from foretell.models.autoformer import (
+from foretell.models.architectures.autoformer import (
     AutoformerConfig,
     AutoformerDecoded,
     AutoformerDecoderLayer,
     AutoformerEncoderLayer,
 )
-from foretell.models.layers.auto_correlation import LagMixed
+from foretell.models.attention.auto_correlation import AutoCorrelation
+from foretell.models.attention.mechanism import Attended
 from foretell.models.layers.embedding import TokenEmbedding
 
 
@@ -37,16 +40,18 @@ class SeasonalEncoderLayer(nn.Module):
         first: bool,
     ) -> None:
         super().__init__()
-        self.attention = FoldedAutoCorrelation(plain.attention, correlator, centre=first)
+        self.attention = FoldedAutoCorrelation(
+            _correlating(plain.attention), correlator, centre=first
+        )
         self.seasonal = seasonal
         self.feed_forward = plain.feed_forward
 
-    def forward(self, tokens: Tensor) -> LagMixed:
-        """`[batch, time, d_model]` in, the same shape and the lags out."""
-        mixed: LagMixed = self.attention(tokens).mixed
-        tokens = self.seasonal(mixed.output)
+    def forward(self, tokens: Tensor, **_: object) -> Attended:
+        """`[batch, time, d_model]` in, the same shape and the lags out, asked for or not."""
+        attended: Attended = self.attention(tokens).attended
+        tokens = self.seasonal(attended.output)
         tokens = self.seasonal(tokens + self.feed_forward(tokens))
-        return mixed._replace(output=tokens)
+        return attended._replace(output=tokens)
 
 
 class TrendProjection(nn.Module):
@@ -106,9 +111,9 @@ class SeasonalDecoderLayer(nn.Module):
         first: bool,
     ) -> None:
         super().__init__()
-        own = FoldedAutoCorrelation(plain.self_attention, correlator, centre=first)
+        own = FoldedAutoCorrelation(_correlating(plain.self_attention), correlator, centre=first)
         cross = FoldedAutoCorrelation(
-            plain.cross_attention, correlator, config.context, centre=False
+            _correlating(plain.cross_attention), correlator, config.context, centre=False
         )
         self.self_attention = own
         self.cross_attention = cross
@@ -122,16 +127,21 @@ class SeasonalDecoderLayer(nn.Module):
         self.level: Tensor | None
         self.level_bias: Tensor
 
-    def forward(self, tokens: Tensor, memory: Tensor) -> AutoformerDecoded:
+    def forward(self, tokens: Tensor, memory: Tensor, **_: object) -> AutoformerDecoded:
         """Let `[batch, time, d_model]` read itself and `memory` `[batch, context, d_model]`.
 
         Returns:
             As the plain layer, with the trend of the horizon's steps alone.
         """
         own, mean = self.self_attention(tokens)
-        cross = self.cross_attention(self.seasonal(own.output), memory).mixed
+        cross = self.cross_attention(self.seasonal(own.output), memory).attended
         tokens = self.seasonal(cross.output)
         tokens = tokens + self.feed_forward(tokens)
         level = self.level_bias if self.level is None else mean @ self.level + self.level_bias
         trend = self.trend(own.output + cross.output + tokens) + level
-        return AutoformerDecoded(self.seasonal(tokens), trend, own, cross)
+        return AutoformerDecoded(self.seasonal(tokens), trend, own.evidence, cross.evidence)
+
+
+def _correlating(attention: nn.Module) -> AutoCorrelation:
+    """What `rewrite_autoformer` has made sure of."""
+    return cast("AutoCorrelation", attention)

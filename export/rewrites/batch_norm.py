@@ -5,9 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from foretell.export.rewrites.registry import form_of
 from foretell.models.layers.normalization import TokenBatchNorm
 
 
+@form_of(TokenBatchNorm)
 class AffineNorm(nn.Module):
     """Scales and shifts each feature.
 

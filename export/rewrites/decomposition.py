@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from foretell.models.layers.decomposition import MovingAverage
+from foretell.export.rewrites.registry import Call, rewrites
+from foretell.models.layers.decomposition import MovingAverage, SeriesDecomposition
 
 # Steps of a block, at least: with fewer the products get too small for a CPU.
 _SMALLEST_BLOCK = 24
@@ -65,6 +66,30 @@ class SeasonalPart(nn.Module):
         seasonal = self.matrix @ windows.reshape(-1, self.blocks, self.width, features)
         seasonal = seasonal.reshape(-1, self.blocks * self.matrix.shape[0], features)
         return seasonal[:, : self.length] if seasonal.shape[1] > self.length else seasonal
+
+
+class SeasonalSplit(nn.Module):
+    """The seasonal part of a series and what is left of it without that.
+
+    Args:
+        seasonal: Of the series' length.
+    """
+
+    def __init__(self, seasonal: SeasonalPart) -> None:
+        super().__init__()
+        self.seasonal = seasonal
+
+    def forward(self, series: Tensor) -> tuple[Tensor, Tensor]:
+        """`[batch, time, channels]` to two of the same shape."""
+        part: Tensor = self.seasonal(series)
+        return part, series - part
+
+
+@rewrites(SeriesDecomposition)
+def rewrite_decomposition(plain: SeriesDecomposition, call: Call) -> nn.Module:
+    """Decompose by products."""
+    (shape,) = call.shapes
+    return SeasonalSplit(SeasonalPart(plain.average.kernel, shape[1], torch.get_default_dtype()))
 
 
 def _block(length: int, smallest: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from foretell.export.rewrites.registry import Call, rewrites
 from foretell.models.layers.embedding import SeriesEmbedding
 
 
@@ -54,3 +55,33 @@ class NeighbourEmbedding(nn.Module):
         if not self.joined and self.calendar is not None:
             tokens = tokens + self.calendar(calendar)
         return tokens
+
+
+class ServedEmbedding(nn.Module):
+    """An embedding of a series, called as the plain one is.
+
+    Args:
+        plain: The trained embedding.
+        length: Steps of the series.
+    """
+
+    def __init__(self, plain: SeriesEmbedding, length: int) -> None:
+        super().__init__()
+        self.embedding = NeighbourEmbedding(plain)
+        self.register_buffer("neighbours", neighbours(length))
+        self.register_buffer("positions", plain.positions)
+        self.neighbours: Tensor
+        self.positions: Tensor | None
+
+    def forward(self, series: Tensor, calendar: Tensor | None) -> Tensor:
+        """Embed `[batch, time, channels]` and `[batch, time, features]` to `[…, d_model]`."""
+        shape = (-1, series.shape[1], 3 * series.shape[2])
+        joined = series.index_select(1, self.neighbours).reshape(shape)
+        tokens: Tensor = self.embedding(joined, calendar)
+        return tokens if self.positions is None else tokens + self.positions
+
+
+@rewrites(SeriesEmbedding)
+def rewrite_embedding(plain: SeriesEmbedding, call: Call) -> nn.Module:
+    """Embed by one linear map."""
+    return ServedEmbedding(plain, call.shapes[0][1])

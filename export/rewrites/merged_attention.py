@@ -7,7 +7,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from foretell.export.rewrites.score_bound import Origin, is_bounded
-from foretell.models.layers.attention import Attended, MultiHeadAttention
+from foretell.models.attention.evidence import Dense
+from foretell.models.attention.mechanism import Attended
+from foretell.models.attention.softmax import MultiHeadAttention
 
 # Measured in onnxruntime on CPU: with more features or heads the multiplications that are more cost
 # more than the products that are fewer save.
@@ -38,13 +40,18 @@ class MergedAttention(nn.Module):
         plain: The trained layer.
         steps: Of a window.
         origin: What the tokens come out of; None where that bounds nothing.
+        embedded: Whether they are as they were embedded.
 
     Attributes:
         bounded: Whether the scores are.
+        reducible: As in `TimeFirstAttention`.
     """
 
-    def __init__(self, plain: MultiHeadAttention, steps: int, origin: Origin) -> None:
+    def __init__(
+        self, plain: MultiHeadAttention, steps: int, origin: Origin, *, embedded: bool = False
+    ) -> None:
         super().__init__()
+        self.reducible = not embedded
         self.steps = steps
         self.heads = plain.heads
         self.residual = plain.residual
@@ -84,14 +91,14 @@ class MergedAttention(nn.Module):
             inherited: Scores of the layer before.
 
         Returns:
-            Output `[batch * time, d_model]`, weights `[batch, heads, time, time]` and, if the layer
+            Output `[batch * time, d_model]`, the map `[batch, heads, time, time]` and, if the layer
             hands them on, scores `[batch, time * heads, time]`.
         """
         steps, features = self.steps, tokens.shape[1]
         windows = tokens.reshape(-1, steps, features)
         query = functional.linear(tokens, self.query, self.query_bias)
         scores = query.reshape(-1, steps * self.heads, features) @ windows.transpose(1, 2)
-        if inherited is not None:
+        if self.residual and inherited is not None:
             scores = scores + inherited
         weights = scores.exp() if self.bounded else scores.softmax(dim=-1)
         mixed = (weights @ windows).reshape(-1, self.heads * features)
@@ -101,4 +108,4 @@ class MergedAttention(nn.Module):
             weights = weights * share
         by_head = weights.reshape(-1, steps, self.heads, steps).transpose(1, 2)
         output = functional.linear(mixed, self.out, self.out_bias)
-        return Attended(output, by_head, scores if self.residual else None)
+        return Attended(output, Dense(by_head), scores if self.residual else None)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from foretell.models.layers.attention import MultiHeadAttention
+from foretell.models.attention.softmax import MultiHeadAttention
 
 
 @dataclass(frozen=True, eq=False)

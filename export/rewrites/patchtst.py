@@ -9,34 +9,30 @@ import torch
 from torch import Tensor, nn
 
 from foretell.export.rewrites.batch_norm import AffineNorm
-from foretell.export.rewrites.decomposition import SeasonalPart
 from foretell.export.rewrites.merged_attention import is_narrow
 from foretell.export.rewrites.patch_bound import Patches
 from foretell.export.rewrites.reductions import mean_over_time
+from foretell.export.rewrites.registry import Call, all_of, rewrites
 from foretell.export.rewrites.transformer_layers import FlatEncoderLayer, origins
-from foretell.models.layers.attention import Attended
+from foretell.models.architectures.patchtst import PatchEncoder, by_channel
+from foretell.models.attention.evidence import Evidence
+from foretell.models.attention.mechanism import Attended
+from foretell.models.attention.softmax import MultiHeadAttention
 from foretell.models.layers.normalization import (
     EPSILON,
     InstanceNorm,
     InstanceStatistics,
     TokenBatchNorm,
 )
-from foretell.models.layers.transformer_layers import EncoderLayer
-from foretell.models.patchtst import PatchEncoder, PatchTST
+from foretell.models.layers.transformer import EncoderLayer
 
 
-def rewrite_patchtst(model: PatchTST) -> None:
-    """Put the encoders and the decomposition below in the place of equal ones.
-
-    Args:
-        model: Changed in place.
-    """
-    branches = cast("Iterable[PatchEncoder]", model.branches)
-    model.branches = nn.ModuleList(FlatPatchEncoder(branch) for branch in branches)
-    if kernel := model.config.decomposition:
-        dtype = next(model.parameters()).dtype
-        seasonal = SeasonalPart(kernel, model.config.context, dtype)
-        model.register_module("decomposition", SeasonalSplit(seasonal))
+@rewrites(PatchEncoder)
+def rewrite_patch_encoder(plain: PatchEncoder, _: Call) -> nn.Module | None:
+    """Let tokens have two dimensions."""
+    if not all_of(plain.layers, "attention", MultiHeadAttention):
+        return None
+    return FlatPatchEncoder(plain)
 
 
 class TimeFirstInstanceNorm(nn.Module):
@@ -172,8 +168,14 @@ class FlatPatchEncoder(nn.Module):
         layers = list(cast("Iterable[EncoderLayer]", plain.layers))
         read = origins(layers, self._patches(norm, positions))
         self.layers = nn.ModuleList(
-            FlatEncoderLayer(layer, config.patches, origin, merged=self.merged)
-            for layer, origin in zip(layers, read, strict=True)
+            FlatEncoderLayer(
+                layer,
+                config.patches,
+                origin,
+                embedded=i == 0 and norm is None,
+                merged=self.merged,
+            )
+            for i, (layer, origin) in enumerate(zip(layers, read, strict=True))
         )
         self.head = FoldedHead(plain)
         self.steps: Tensor
@@ -181,31 +183,23 @@ class FlatPatchEncoder(nn.Module):
         self.positions: Tensor
 
     def forward(
-        self, history: Tensor, *, return_weights: bool = False
-    ) -> tuple[Tensor, list[Tensor]]:
-        """Forecast from `[batch, context, channels]`.
-
-        Returns:
-            `[batch, horizon, channels]` and, if asked for, the weights of each layer
-            `[batch, channels, heads, patches, patches]`.
-        """
+        self, history: Tensor, *, explain: bool = False
+    ) -> tuple[Tensor, list[Evidence | None]]:
+        """As the plain encoder."""
         statistics = None
         if self.instance_norm is not None:
             series, statistics = self.instance_norm(history)
         else:
             series = history.transpose(0, 1).flatten(1)
-        attended = Attended(self._tokens(series), None)
-        maps = []
+        attended = Attended(self._tokens(series))
+        seen: list[Evidence | None] = []
         for layer in self.layers:
-            attended = layer(
-                attended.output, inherited=attended.scores, return_weights=return_weights
-            )
-            if attended.weights is not None:
-                maps.append(attended.weights.unflatten(0, (-1, self.config.channels)))
+            attended = layer(attended.output, inherited=attended.scores, explain=explain)
+            seen.append(by_channel(attended.evidence, self.config.channels))
         forecast = self.head(self._by_window(attended.output))
         if self.instance_norm is not None and statistics is not None:
             forecast = self.instance_norm.reverse(forecast, statistics)
-        return forecast.transpose(1, 2), maps
+        return forecast.transpose(1, 2), seen
 
     def _patches(self, norm: InstanceNorm | None, positions: Tensor) -> Patches | None:
         """What the first layer's tokens are, if the norm bounds them."""
@@ -230,20 +224,3 @@ class FlatPatchEncoder(nn.Module):
         if self.merged:
             return tokens.reshape(-1, patches, features)
         return tokens.reshape(patches, -1, features).transpose(0, 1)
-
-
-class SeasonalSplit(nn.Module):
-    """The seasonal part of a series and what is left of it without that.
-
-    Args:
-        seasonal: Of the series' length.
-    """
-
-    def __init__(self, seasonal: SeasonalPart) -> None:
-        super().__init__()
-        self.seasonal = seasonal
-
-    def forward(self, series: Tensor) -> tuple[Tensor, Tensor]:
-        """`[batch, time, channels]` to two of the same shape."""
-        part: Tensor = self.seasonal(series)
-        return part, series - part

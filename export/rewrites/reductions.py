@@ -15,5 +15,5 @@ def mean_over_time(series: Tensor) -> Tensor:
 
 
 def smallest(values: Tensor) -> Tensor:
-    """`[batch, count]` to `[batch, 1]`."""
-    return values.topk(1, dim=1, largest=False).values
+    """`[…, count]` to `[…, 1]`."""
+    return values.topk(1, dim=-1, largest=False).values

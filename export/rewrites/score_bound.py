@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from foretell.export.rewrites.patch_bound import Patches, patch_score_bound
-from foretell.models.layers.attention import MultiHeadAttention
+from foretell.models.attention.softmax import MultiHeadAttention
 
 # What tokens come out of, as far as that bounds them.
 Origin = nn.Module | Patches | None

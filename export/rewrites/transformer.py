@@ -8,22 +8,25 @@ from typing import cast
 from torch import Tensor, nn
 
 from foretell.export.rewrites.embedding import NeighbourEmbedding, neighbours
+from foretell.export.rewrites.registry import Call, all_of, rewrites
 from foretell.export.rewrites.transformer_layers import (
     FlatEncoderLayer,
     TimeFirstDecoderLayer,
     origins,
 )
+from foretell.models.architectures.transformer import Transformer
+from foretell.models.attention.softmax import MultiHeadAttention
 from foretell.models.layers.embedding import SeriesEmbedding
-from foretell.models.layers.transformer_layers import DecoderLayer, EncoderLayer
-from foretell.models.transformer import Transformer
+from foretell.models.layers.transformer import DecoderLayer, EncoderLayer
 
 
-def rewrite_transformer(model: Transformer) -> None:
-    """Let time be the first axis, and the last decoder layer do the horizon's steps only.
-
-    Args:
-        model: Changed in place.
-    """
+@rewrites(Transformer)
+def rewrite_transformer(model: Transformer, _: Call) -> nn.Module | None:
+    """Let time be the first axis, and the last decoder layer do the horizon's steps only."""
+    if not all_of(model.encoder_layers, "attention", MultiHeadAttention) or not all_of(
+        model.decoder_layers, "self_attention cross_attention", MultiHeadAttention
+    ):
+        return None
     config = model.config
     context, length = config.context, config.decoder_length
     encoder_layers = list(cast("Iterable[EncoderLayer]", model.encoder_layers))
@@ -33,20 +36,25 @@ def rewrite_transformer(model: Transformer) -> None:
     parts: dict[str, nn.Module] = {
         "encoder_embedding": TimeFirstEmbedding(model.encoder_embedding),
         "encoder_layers": nn.ModuleList(
-            FlatEncoderLayer(layer, context, origin)
-            for layer, origin in zip(encoder_layers, origins(encoder_layers), strict=True)
+            FlatEncoderLayer(layer, context, origin, embedded=i == 0)
+            for i, (layer, origin) in enumerate(
+                zip(encoder_layers, origins(encoder_layers), strict=True)
+            )
         ),
         "decoder_embedding": TimeFirstEmbedding(model.decoder_embedding),
         "decoder_layers": nn.ModuleList(
-            TimeFirstDecoderLayer(layer, length, context, last, origin, model.encoder_norm)
-            for layer, last, origin in zip(
-                decoder_layers, wanted, origins(decoder_layers), strict=True
+            TimeFirstDecoderLayer(
+                layer, length, context, last, origin, model.encoder_norm, embedded=i == 0
+            )
+            for i, (layer, last, origin) in enumerate(
+                zip(decoder_layers, wanted, origins(decoder_layers), strict=True)
             )
         ),
         "projection": TimeFirstProjection(model.projection, config.horizon),
     }
     for name, part in parts.items():
         model.register_module(name, part)
+    return model
 
 
 class TimeFirstEmbedding(nn.Module):

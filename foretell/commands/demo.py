@@ -6,9 +6,7 @@ from pathlib import Path
 
 import click
 
-from foretell.bundle.manifest import Architecture
-
-_ARCHITECTURES: tuple[Architecture, ...] = ("patchtst", "transformer", "autoformer")
+_ARCHITECTURES: tuple[str, ...] = ("patchtst", "transformer", "autoformer")
 
 
 @click.command("demo")

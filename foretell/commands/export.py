@@ -51,13 +51,22 @@ def command(
     precision: Precision,
 ) -> None:
     """Write CHECKPOINT as an ONNX bundle that was verified against torch."""
+    import onnx
+
+    from foretell.bundle import layout
     from foretell.bundle.errors import BundleError
     from foretell.bundle.manifest import read
     from foretell.export.errors import ExportError
+    from foretell.export.operators import without_kernel
     from foretell.export.write import export_checkpoint
     from foretell.models.checkpoint import CheckpointError
     from foretell.models.data.errors import DataError
-    from foretell.report import print_calibration, print_test, print_verification
+    from foretell.report import (
+        print_calibration,
+        print_composition,
+        print_test,
+        print_verification,
+    )
 
     try:
         folder = export_checkpoint(
@@ -73,6 +82,10 @@ def command(
         click.echo(f"foretell export: {error}", err=True)
         raise SystemExit(2) from None
     manifest = read(folder)
+    print_composition(manifest)
+    if "cuda" not in manifest.devices:
+        graph = onnx.load(folder / layout.EXPLAIN_GRAPH, load_external_data=False)
+        click.echo(f"without a kernel on CUDA: {', '.join(without_kernel(graph))}")
     print_verification(manifest.verification)
     print_test({manifest.name: manifest.test})
     print_calibration(manifest.calibration)

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING
 
 import click
 
-from foretell.models.importers.arguments import ARGUMENTS
+from foretell.models.importers.registry import ARCHITECTURES, CODE_BASES, OPTIONS
 
 if TYPE_CHECKING:
     from foretell.models.importers.convert import Imported
-    from foretell.models.importers.layouts import Source
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 def _arguments(command: Callable[..., None]) -> Callable[..., None]:
-    """One option for each argument of the published code, under its own name."""
-    for name, argument in reversed(ARGUMENTS.items()):
-        command = click.option(f"--{name}", name, help=argument.meaning)(command)
+    """The options of the published code, under their own names."""
+    for name, option in reversed(OPTIONS.items()):
+        if option.asked:
+            command = click.option(f"--{name}", name, help=option.meaning)(command)
     return command
 
 
@@ -30,16 +30,14 @@ def _arguments(command: Callable[..., None]) -> Callable[..., None]:
 @click.option(
     "--from",
     "source",
-    required=True,
-    type=click.Choice(["tslib", "autoformer", "patchtst", "tfb"]),
-    help="The code it comes from.",
+    type=click.Choice(list(CODE_BASES)),
+    help="The code it comes from, where its keys are those of several.",
 )
 @click.option(
     "--arch",
     "architecture",
-    required=True,
-    type=click.Choice(["autoformer", "patchtst", "transformer"]),
-    help="Its architecture.",
+    type=click.Choice(ARCHITECTURES),
+    help="Its architecture, where neither setting nor script names it.",
 )
 @click.option("--data", type=_FILE, help="CSV it was trained on: scaler, channels and test split.")
 @click.option("--setting", help="Name of the folder it was saved in; its own folder's by default.")
@@ -61,8 +59,8 @@ def _arguments(command: Callable[..., None]) -> Callable[..., None]:
 @_arguments
 def command(
     file: Path,
-    source: Source,
-    architecture: str,
+    source: str | None,
+    architecture: str | None,
     data: Path | None,
     setting: str | None,
     script: str | None,
@@ -116,7 +114,7 @@ def command(
                 defaults=source_defaults,
             )
         )
-        _print_origins(imported, scaler_given=mean is not None)
+        _print_provenance(imported, scaler_given=mean is not None)
         with tempfile.TemporaryDirectory() as scratch:
             checkpoint = out or Path(scratch) / served
             save(checkpoint, imported.model, imported.info)
@@ -144,19 +142,19 @@ def _export(checkpoint: Path, repository: Path, name: str, version: str | None) 
     click.echo(f"bundle written to {bundle}")
 
 
-def _print_origins(imported: Imported, *, scaler_given: bool) -> None:
-    """What the model is, and what told it."""
+def _print_provenance(imported: Imported, *, scaler_given: bool) -> None:
+    """What the model is, and how that is known."""
     from rich.table import Table
 
+    from foretell.bundle.calendar import Calendar
     from foretell.report import show
 
     info = imported.info
-    table = Table("argument", "value", "told by")
-    for name, known in imported.facts.items():
-        value = f"{known.value:g}" if isinstance(known.value, float) else str(known.value)
-        table.add_row(name, value, known.origin)
-    if info.config.calendar is not None:
-        table.add_row("calendar", ", ".join(info.config.calendar.features), "the file")
+    table = Table("argument", "value", "provenance")
+    for name, (value, provenance) in imported.arguments.items():
+        if isinstance(value, Calendar):
+            value = ", ".join(value.features)
+        table.add_row(name, f"{value:g}" if isinstance(value, float) else str(value), provenance)
     data = "--channels" if info.data is None else info.data.path.name
     table.add_row("channels", ", ".join(info.channels), data)
     table.add_row("frequency", info.frequency, "--frequency" if info.data is None else data)

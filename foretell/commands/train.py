@@ -2,76 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from pydantic import Field, ValidationError, field_validator
+from pydantic import ValidationError
 
 from foretell.bundle.frequency import Frequency
-from foretell.models.training.config import TrainingConfig
+from foretell.commands.grouped import GroupedCommand
+
+if TYPE_CHECKING:
+    from foretell.commands.train_options import Arguments
 
 
-class Arguments(TrainingConfig):
-    """What the flags and the YAML file can say."""
-
-    data: Path = Field(description="CSV file: a timestamp column and one column a channel.")
-    out: Path = Field(description="Folder of the checkpoint.")
-    timestamp_column: str | None = Field(
-        default=None, description="Name of the timestamp column; found if not given."
-    )
-    channels: tuple[str, ...] | None = Field(
-        default=None, description="Columns to forecast, separated by commas; all if not given."
-    )
-    frequency: str | None = Field(
-        default=None, description="Spacing of the rows, such as h or 15min; found if not given."
-    )
-
-    @field_validator("channels", mode="before")
-    @classmethod
-    def _split_channels(cls, channels: object) -> object:
-        return channels.split(",") if isinstance(channels, str) else channels
-
-    @field_validator("frequency")
-    @classmethod
-    def _check_frequency(cls, frequency: str | None) -> str | None:
-        return frequency and str(Frequency.parse(frequency))
-
-    def settings(self) -> TrainingConfig:
-        """Everything that is not about files and columns."""
-        names = set(TrainingConfig.model_fields)
-        return TrainingConfig.model_validate(self.model_dump(include=names))
-
-
-def _options(command: Callable[..., None]) -> Callable[..., None]:
-    """One option for each field, the required ones first."""
-    schemas = Arguments.model_json_schema()["properties"]
-    fields = sorted(Arguments.model_fields.items(), key=lambda item: not item[1].is_required())
-    for name, field in reversed(fields):
-        described = field.description or ""
-        if field.default is not None and not field.is_required():
-            default = field.default
-            shown = ",".join(map(str, default)) if isinstance(default, tuple) else default
-            described += f"  [default: {shown}]"
-        option = click.option(
-            f"--{name.replace('_', '-')}", name, metavar=_metavar(schemas[name]), help=described
-        )
-        command = option(command)
-    return command
-
-
-def _metavar(schema: dict[str, Any]) -> str:
-    kinds = [kind for kind in schema.get("anyOf", [schema]) if kind.get("type") != "null"]
-    return "|".join(
-        "|".join(kind["enum"])
-        if "enum" in kind
-        else {"array": "a,b,…"}.get(kind["type"], kind.get("format", kind["type"]).upper())
-        for kind in kinds
-    )
-
-
-@click.command("train")
+@click.command("train", cls=GroupedCommand)
 @click.option(
     "--config",
     "file",
@@ -80,7 +24,6 @@ def _metavar(schema: dict[str, Any]) -> str:
 )
 @click.option("--restart", is_flag=True, help="Throw away an unfinished training.")
 @click.option("--overwrite", is_flag=True, help="Replace the checkpoint that --out has.")
-@_options
 def command(file: Path | None, restart: bool, overwrite: bool, **flags: str | None) -> None:
     """Train a model on a CSV file and measure it on the rows it has not seen.
 
@@ -134,16 +77,14 @@ def _read_yaml(path: Path) -> dict[str, Any]:
         raise _refusal(f"{path}: not YAML: {error}") from None
     if not isinstance(settings, dict):
         raise _refusal(f"{path}: expected settings as 'name: value', one a line")
-    named = {str(key).replace("-", "_"): value for key, value in settings.items()}
-    unknown = sorted(named.keys() - Arguments.model_fields.keys())
-    if unknown:
-        raise _refusal(f"{path}: unknown setting {', '.join(unknown)}")
-    return named
+    return {str(key).replace("-", "_"): value for key, value in settings.items()}
 
 
 def _validate(values: dict[str, Any]) -> Arguments:
+    from foretell.commands.train_options import Arguments, arguments_of
+
     try:
-        return Arguments.model_validate(values)
+        return Arguments.model_validate(arguments_of(values))
     except ValidationError as error:
         first = error.errors()[0]
         flag = "--" + str(first["loc"][0]).replace("_", "-")
@@ -151,6 +92,8 @@ def _validate(values: dict[str, Any]) -> Arguments:
             raise _refusal(f"{flag} is missing; give it or set it in --config") from None
         problem = first["msg"].removeprefix("Value error, ")
         raise _refusal(f"{flag}: {problem}, got {first['input']!r}") from None
+    except ValueError as error:
+        raise _refusal(f"--{str(error).replace('_', '-', 1)}") from None
 
 
 def _refusal(message: str) -> SystemExit:

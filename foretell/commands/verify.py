@@ -29,7 +29,7 @@ def command(bundle: Path, checkpoint: Path | None, data: Path | None, report: bo
     from foretell.bundle.checksums import check
     from foretell.bundle.errors import BundleError
     from foretell.bundle.manifest import read
-    from foretell.report import print_calibration, print_verification
+    from foretell.report import print_calibration, print_composition, print_verification
     from foretell.service.errors import StartError
 
     if data is not None and checkpoint is None:
@@ -37,13 +37,14 @@ def command(bundle: Path, checkpoint: Path | None, data: Path | None, report: bo
     try:
         manifest = read(bundle)
         if report:
+            print_composition(manifest)
             print_verification(manifest.verification)
             print_calibration(manifest.calibration)
             return
         wrote = ", ".join(f"{name} {version}" for name, version in manifest.libraries.items())
-        if checkpoint is not None and manifest.precision == "bfloat16":
+        if checkpoint is not None and "cpu" not in manifest.devices:
             check(bundle, manifest.files)
-            opened = "not opened: a CPU has no kernels for bfloat16"
+            opened = "not opened: a CPU has no kernels for some of its operators"
         else:
             opened = f"opened with {_open(bundle.resolve())}"
         click.echo(f"{manifest.precision}, written with {wrote or 'unknown libraries'}\n{opened}")

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
 from foretell.bundle.manifest import Scaler
+
+# Of a mean, in standard deviations: float32 keeps seven digits, this offset takes four of them.
+LARGEST_OFFSET = 1e4
 
 
 def fit(values: NDArray[np.float64]) -> Scaler:
@@ -18,6 +23,15 @@ def fit(values: NDArray[np.float64]) -> Scaler:
     constant = values.min(axis=0) == values.max(axis=0)
     std = np.where(constant, 1.0, values.std(axis=0))
     return Scaler(mean=tuple(values.mean(axis=0).tolist()), std=tuple(std.tolist()))
+
+
+def offset_channels(scaler: Scaler, channels: Sequence[str]) -> list[str]:
+    """The channels whose offset takes too many of the digits that float32 has."""
+    return [
+        name
+        for name, mean, std in zip(channels, scaler.mean, scaler.std, strict=True)
+        if abs(mean) > LARGEST_OFFSET * std
+    ]
 
 
 def standardise(values: NDArray[np.float64], scaler: Scaler) -> NDArray[np.float32]:

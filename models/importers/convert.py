@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from foretell.bundle.checksums import sha256
 from foretell.bundle.errors import FrequencyError
 from foretell.bundle.frequency import Frequency
 from foretell.bundle.manifest import Scaler
-from foretell.models.architectures import build
+from foretell.models.batches import windows_that_fit
 from foretell.models.checkpoint import CheckpointInfo
 from foretell.models.data.scaler import fit
 from foretell.models.data.source import DataSource
@@ -19,20 +19,17 @@ from foretell.models.data.table import Table
 from foretell.models.data.windows import Windows
 from foretell.models.evaluation import against_baselines
 from foretell.models.forecaster import Forecaster, ForecasterConfig
-from foretell.models.importers.arguments import Facts, Known, read_arguments
-from foretell.models.importers.configure import configure, used
+from foretell.models.importers.arguments import Argument, Arguments
+from foretell.models.importers.code_base import CodeBase
+from foretell.models.importers.configure import configure, relevant, required, values_of
 from foretell.models.importers.data import arrange, needs_target, read_table, split_rows
 from foretell.models.importers.errors import ImporterError
+from foretell.models.importers.given import read_arguments, read_setting
 from foretell.models.importers.infer import infer, recognise
-from foretell.models.importers.layouts import Source
 from foretell.models.importers.reading import read_state
-from foretell.models.importers.resolve import ask, needs, resolve
-from foretell.models.importers.script import read_script
-from foretell.models.importers.setting import is_setting, parse_setting
-from foretell.models.importers.sources import CODE_BASES, CodeBase
-from foretell.models.importers.weights import fill
-
-_ROWS = 2048
+from foretell.models.importers.resolve import Resolved, require, resolve
+from foretell.models.importers.script import Run, read_script
+from foretell.models.importers.weights import load_weights
 
 
 @dataclass(frozen=True)
@@ -41,8 +38,8 @@ class Request:
 
     Attributes:
         file: The checkpoint.
-        source: The code base it comes from.
-        architecture: The architecture.
+        source: The code base it comes from, where its keys do not tell.
+        architecture: The architecture, where neither setting nor script names it.
         data: The CSV it was trained on, or None.
         setting: The name of its folder; by default that of the folder it lies in.
         script: A script, YAML or JSON file of its arguments, or the arguments themselves.
@@ -54,8 +51,8 @@ class Request:
     """
 
     file: Path
-    source: Source
-    architecture: str
+    source: str | None = None
+    architecture: str | None = None
     data: Path | None = None
     setting: str | None = None
     script: str | None = None
@@ -72,12 +69,12 @@ class Imported(NamedTuple):
     Attributes:
         info: All that is known about it.
         model: The model.
-        facts: The arguments it depends on, each with what told it.
+        arguments: Those it depends on, each with its provenance.
     """
 
     info: CheckpointInfo
     model: Forecaster
-    facts: Facts
+    arguments: Arguments
 
 
 class _Series(NamedTuple):
@@ -96,29 +93,39 @@ def import_checkpoint(request: Request) -> Imported:
         ImporterError: the file cannot be adopted; the message says why, or asks for what is
             missing.
     """
-    code = CODE_BASES[request.source]
     state = read_state(request.file)
-    told = infer(state, recognise(state, request.source, request.architecture))
-    facts = resolve(
-        code,
-        request.architecture,
-        told,
-        flags=read_arguments(dict(request.arguments), lambda name: f"--{name}"),
-        script=read_script(request.script) if request.script else None,
-        setting=_setting(request),
+    setting = _setting(request)
+    script = read_script(request.script) if request.script else []
+    recognised = recognise(
+        state,
+        request.source,
+        request.architecture or _named_model(setting, script),
+        {*setting, *(name for run in script for name in run.arguments)},
+    )
+    code, architecture, layout = recognised
+    inferred = infer(state, architecture, layout)
+    resolved = resolve(
+        recognised,
+        inferred,
+        flags=read_arguments(request.arguments),
+        script=script,
+        setting=setting,
         defaults=request.defaults,
     )
-    series = _read_series(request, code, needs(request.architecture, told), facts)
-    config = configure(request.architecture, code, told, facts)
-    model = build(config)
-    fill(model, told.layout, state)
+    arguments = resolved.arguments
+    needed = required(architecture, layout, arguments)
+    needed += [name for name in ("features",) if name in resolved.unread]
+    series = _read_series(request, code, needed, resolved)
+    config = configure(architecture, arguments)
+    model = config.build()
+    load_weights(model, layout, architecture.prepare(state, values_of(arguments)))
     model.eval()
     if request.scaler is not None and len(request.scaler.mean) != config.channels:
         raise ImporterError(
             f"--mean and --std have {len(request.scaler.mean)} numbers, the model has "
             f"{config.channels} channels"
         )
-    info = _describe(config, series, request.scaler, facts)
+    info = _describe(config, series, request.scaler, arguments)
     if series.table is not None and info.data is not None:
         windows = Windows(
             series.table,
@@ -128,21 +135,33 @@ def import_checkpoint(request: Request) -> Imported:
             info.scaler,
             config.calendar,
         )
-        # PatchTST folds the channels into the batch.
-        batch = max(1, min(256, _ROWS // config.channels))
-        test = against_baselines(model, windows, series.frequency, batch)
+        test = against_baselines(model, windows, series.frequency, windows_that_fit(model))
         info = info.model_copy(update={"test": test})
-    return Imported(info, model, used(request.architecture, facts))
+    return Imported(info, model, relevant(architecture, arguments))
 
 
-def _setting(request: Request) -> Facts:
-    if request.setting is not None:
-        return parse_setting(Path(request.setting).name)
-    folder = request.file.resolve().parent.name
-    return parse_setting(folder, "its folder's name") if is_setting(folder) else {}
+def _setting(request: Request) -> Arguments:
+    if request.setting is None:
+        return read_setting(request.file.resolve().parent.name, "its folder's name") or {}
+    setting = read_setting(Path(request.setting).name, "setting")
+    if setting is None:
+        raise ImporterError(
+            f"setting {request.setting!r}: expected a folder name such as "
+            "…_ftM_sl336_ll48_pl96_dm16_nh4_el3_dl1_df128_fc1_ebtimeF_…"
+        )
+    return setting
 
 
-def _read_series(request: Request, code: CodeBase, missing: list[str], facts: Facts) -> _Series:
+def _named_model(setting: Arguments, script: Sequence[Run]) -> str | None:
+    """The architecture that the setting or all runs of the script name."""
+    said = [setting, *(run.arguments for run in script)]
+    names = {each["model"].value.lower() for each in said if "model" in each}
+    return names.pop() if len(names) == 1 else None
+
+
+def _read_series(
+    request: Request, code: CodeBase, needed: list[str], resolved: Resolved
+) -> _Series:
     """Read the data, ask for all that is still unknown, and bring the channels in order."""
     frequency = None
     if request.frequency is not None:
@@ -150,15 +169,15 @@ def _read_series(request: Request, code: CodeBase, missing: list[str], facts: Fa
             frequency = Frequency.parse(request.frequency)
         except FrequencyError as error:
             raise ImporterError(f"--frequency: {error}") from None
-    chosen = request.channels is not None
+    arguments, chosen = resolved.arguments, request.channels is not None
     if request.data is None:
-        ask(missing, facts, code)
+        require(needed, resolved, code)
         if request.channels is None or frequency is None or request.scaler is None:
             raise ImporterError(
                 "without --data, its channels' names, spacing and scale have to come from "
                 "--channels, --frequency, --mean and --std"
             )
-        count = facts.setdefault("enc_in", Known(len(request.channels), "--channels"))
+        count = arguments.setdefault("enc_in", Argument(len(request.channels), "--channels"))
         if count.value != len(request.channels):
             raise ImporterError(
                 f"--channels: expected {count.value} names, got {len(request.channels)}"
@@ -166,25 +185,25 @@ def _read_series(request: Request, code: CodeBase, missing: list[str], facts: Fa
         if len(set(request.channels)) != len(request.channels):
             raise ImporterError("--channels: a name occurs twice")
         return _Series(request.channels, frequency, None)
-    table = read_table(request.data, facts, request.channels, frequency)
-    missing = [*missing, "split"]
-    if needs_target(table, facts, code, chosen=chosen):
-        missing.append("target")
+    table = read_table(request.data, arguments, request.channels, frequency)
+    needed = [*needed, "split"]
+    if needs_target(table, arguments, code, chosen=chosen):
+        needed.append("target")
     else:
-        facts.pop("target", None)
-    ask(missing, facts, code)
-    table = arrange(table, facts, code, chosen=chosen)
-    facts.setdefault("enc_in", Known(len(table.channels), request.data.name))
+        arguments.pop("target", None)
+    require(needed, resolved, code)
+    table = arrange(table, arguments, code, chosen=chosen)
+    arguments.setdefault("enc_in", Argument(len(table.channels), request.data.name))
     return _Series(table.channels, table.frequency, table)
 
 
 def _describe(
-    config: ForecasterConfig, series: _Series, scaler: Scaler | None, facts: Facts
+    config: ForecasterConfig, series: _Series, scaler: Scaler | None, arguments: Arguments
 ) -> CheckpointInfo:
     source = None
     table = series.table
     if table is not None and table.path is not None:
-        splits = split_rows(str(facts["split"].value), len(table), config.context)
+        splits = split_rows(str(arguments["split"].value), len(table), config.context)
         splits.check(len(table), config.context, config.horizon)
         source = DataSource(
             path=table.path.resolve(),

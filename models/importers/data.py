@@ -14,37 +14,37 @@ from foretell.bundle.manifest import Scaler
 from foretell.models.data.csv import read_csv
 from foretell.models.data.splits import Splits
 from foretell.models.data.table import Table
-from foretell.models.importers.arguments import Facts
+from foretell.models.importers.arguments import Arguments
+from foretell.models.importers.code_base import CodeBase
 from foretell.models.importers.errors import ImporterError
-from foretell.models.importers.sources import CodeBase
 
 
 def read_table(
-    path: Path, facts: Facts, channels: tuple[str, ...] | None, frequency: Frequency | None
+    path: Path, arguments: Arguments, channels: tuple[str, ...] | None, frequency: Frequency | None
 ) -> Table:
     """Read the CSV: the channels named, the target alone for a model of it, or all.
 
     Raises:
         DataError: the file holds no such time series.
     """
-    features, target = facts.get("features"), facts.get("target")
+    features, target = arguments.get("features"), arguments.get("target")
     if channels is None and features is not None and features.value == "S" and target is not None:
         channels = (str(target.value),)
     return read_csv(path, channels=channels, frequency=frequency)
 
 
-def needs_target(table: Table, facts: Facts, code: CodeBase, *, chosen: bool) -> bool:
+def needs_target(table: Table, arguments: Arguments, code: CodeBase, *, chosen: bool) -> bool:
     """Whether which channel is the target decides what the model's channels are.
 
     Args:
         table: The data.
-        facts: What is known about the model.
+        arguments: What is known about the model.
         code: The code base.
         chosen: Whether the channels were named one by one.
     """
     if chosen or len(table.channels) == 1:
         return False
-    expected, split = facts.get("enc_in"), facts.get("split")
+    expected, split = arguments.get("enc_in"), arguments.get("split")
     if expected is not None and expected.value == 1:
         return True
     moved = code.target_last and (split is None or not str(split.value).startswith("ett_"))
@@ -52,23 +52,24 @@ def needs_target(table: Table, facts: Facts, code: CodeBase, *, chosen: bool) ->
     return moved and expected is not None
 
 
-def arrange(table: Table, facts: Facts, code: CodeBase, *, chosen: bool) -> Table:
+def arrange(table: Table, arguments: Arguments, code: CodeBase, *, chosen: bool) -> Table:
     """Put the channels in the model's order and check their number.
 
     Raises:
         ImporterError: the target is no channel, or the number is not the model's.
     """
     names = list(table.channels)
-    if needs_target(table, facts, code, chosen=chosen):
-        target = str(facts["target"].value)
+    if needs_target(table, arguments, code, chosen=chosen):
+        target = str(arguments["target"].value)
         if target not in names:
             raise ImporterError(f"--target {target}: no such channel; there are {', '.join(names)}")
-        expected = int(facts["enc_in"].value)
+        expected = int(arguments["enc_in"].value)
         names = [target] if expected == 1 else [*(n for n in names if n != target), target]
-    if "enc_in" in facts and facts["enc_in"].value != len(names):
+    if "enc_in" in arguments and arguments["enc_in"].value != len(names):
         raise ImporterError(
             f"{table.path}: {len(names)} channels ({', '.join(names)}), but the model has "
-            f"{facts['enc_in'].value} by {facts['enc_in'].origin}; name them with --channels"
+            f"{arguments['enc_in'].value} by {arguments['enc_in'].provenance}; name them with "
+            "--channels"
         )
     columns = [table.channels.index(name) for name in names]
     return replace(table, channels=tuple(names), values=table.values[:, columns])

@@ -1,52 +1,61 @@
-"""Stride and padding of PatchTST, from the number of patches its file tells."""
+"""Stride and padding of patches, from how many of them a file tells."""
 
 from __future__ import annotations
 
-from foretell.models.importers.arguments import Facts, Known
+from collections.abc import Mapping
+
+from foretell.models.importers.arguments import Argument, Arguments
+from foretell.models.importers.code_base import CodeBase, Values
 from foretell.models.importers.errors import ImporterError
-from foretell.models.importers.sources import CodeBase
 
-_ORIGIN = "the file's number of patches"
+_NAMES = ("seq_len", "patch_len", "stride", "padding_patch")
 
 
-def complete_patches(facts: Facts, patches: int | None, code: CodeBase) -> None:
+def count_patches(values: Values) -> int:
+    """The number of patches that the published code makes."""
+    gap = values["seq_len"] - values["patch_len"]
+    return int(gap // values["stride"]) + 1 + int(values["padding_patch"] == "end")
+
+
+def add_patches(arguments: Arguments, sizes: Mapping[str, int], code: CodeBase) -> None:
     """Add `stride` and `padding_patch` where only one of each gives the number of patches.
 
     Args:
-        facts: What is known; `seq_len` and `patch_len` are needed, or nothing is added.
-        patches: Tokens of a channel.
+        arguments: What is known; `seq_len` and `patch_len` are needed, or nothing is added.
+        sizes: With `patches`, or with `flattened`, the features of all patches.
         code: The code base.
 
     Raises:
         ImporterError: no stride and padding give this number.
     """
-    if patches is None or not {"seq_len", "patch_len"} <= facts.keys():
+    patches = sizes.get("patches")
+    if patches is None and {"flattened", "d_model"} <= sizes.keys():
+        patches = sizes["flattened"] // sizes["d_model"]
+    if patches is None or not {"seq_len", "patch_len"} <= arguments.keys():
         return
-    context, patch = int(facts["seq_len"].value), int(facts["patch_len"].value)
-    strides = [int(facts["stride"].value)] if "stride" in facts else range(1, context + 1)
-    paddings = [facts["padding_patch"].value] if "padding_patch" in facts else ["end", "None"]
+    values = {name: argument.value for name, argument in arguments.items()}
+    strides = [values["stride"]] if "stride" in values else range(1, values["seq_len"] + 1)
+    paddings = [values["padding_patch"]] if "padding_patch" in values else ["end", "None"]
     possible = [
         (stride, padding)
         for stride in strides
         for padding in paddings
-        if (context - patch) // stride + 1 + (padding == "end") == patches
+        if count_patches(values | {"stride": stride, "padding_patch": padding}) == patches
     ]
     if not possible:
         stated = ", ".join(
-            f"{name} {facts[name].value} ({facts[name].origin})"
-            for name in ("seq_len", "patch_len", "stride", "padding_patch")
-            if name in facts
+            f"{name} {arguments[name].value} ({arguments[name].provenance})"
+            for name in _NAMES
+            if name in arguments
         )
         raise ImporterError(
             f"contradictions: the file has {patches} patches, which {stated} rule out"
         )
-    usual = [choice for choice in possible if choice[0] == code.stride]
+    usual = [choice for choice in possible if choice[0] == code.usual.get("stride")]
     if len(possible) > 1 and len(usual) == 1:
-        facts.setdefault("stride", Known(usual[0][0], f"fixed in {code.name}"))
+        arguments.setdefault("stride", Argument(usual[0][0], f"fixed in {code.title}"))
         return
-    for name, values in (
-        ("stride", {stride for stride, _ in possible}),
-        ("padding_patch", {padding for _, padding in possible}),
-    ):
-        if len(values) == 1:
-            facts.setdefault(name, Known(values.pop(), _ORIGIN))
+    for i, name in enumerate(("stride", "padding_patch")):
+        fitting = {choice[i] for choice in possible}
+        if len(fitting) == 1:
+            arguments.setdefault(name, Argument(fitting.pop(), "the file's number of patches"))

@@ -4,61 +4,73 @@ from __future__ import annotations
 
 import itertools
 import json
-import re
-import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
 
-from foretell.models.importers.arguments import Facts, read_arguments
+from foretell.models.importers.arguments import Arguments
 from foretell.models.importers.errors import ImporterError
+from foretell.models.importers.given import read_arguments
+from foretell.models.importers.registry import ALIASES, OPTIONS
+from foretell.models.importers.shell import read_commands, understood
 
-_ASSIGNMENT = re.compile(r"\s*(?:export\s+)?(\w+)=(\S*)\s*")
-_LOOP = re.compile(r"\s*for\s+(\w+)\s+in\s+([^;]+?)\s*(?:;\s*do\s*)?")
-_VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 
-
-class Script(NamedTuple):
-    """Arguments of the runs a file describes.
+class Run(NamedTuple):
+    """A training that a file describes.
 
     Attributes:
-        runs: One a command, and one a value of the loops around it.
-        complete: Whether what is not mentioned had the code's default: so in a command line.
+        arguments: What it says.
+        unread: Options that it gives a value which only a run would tell, with what it says.
+        complete: Whether all other options had the code's defaults: so in a command line.
     """
 
-    runs: tuple[Facts, ...]
+    arguments: Arguments
+    unread: Mapping[str, str]
     complete: bool
 
 
-def read_script(text: str) -> Script:
+def read_script(text: str) -> list[Run]:
     """Read arguments from a file, or from the arguments themselves (`--seq_len 96 …`).
+
+    Returns:
+        A run for each command, and for each value of the loops around it.
 
     Raises:
         ImporterError: the file is missing, is none of these formats or has no known argument.
     """
     if text.lstrip().startswith("--"):
-        return Script(_shell_runs(text, "--config"), complete=True)
+        return _shell_runs(text, "--config")
     path = Path(text)
     try:
         content = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not UTF-8 text"
         raise ImporterError(f"--config {path}: {reason}") from None
-    if path.suffix in (".yaml", ".yml", ".json"):
-        return Script((_mapping(path, content),), complete=False)
-    return Script(_shell_runs(content, path.name), complete=True)
-
-
-def _mapping(path: Path, content: str) -> Facts:
+    if path.suffix not in (".yaml", ".yml", ".json"):
+        return _shell_runs(content, path.name)
     try:
         loaded = yaml.safe_load(content)  # JSON is YAML
     except yaml.YAMLError as error:
         raise ImporterError(f"--config {path}: {' '.join(str(error).split())[:200]}") from None
-    facts = read_arguments(_flatten(loaded), lambda _: path.name)
-    if not facts:
+    run = _run(_flatten(loaded), path.name, complete=False)
+    if run is None:
         raise ImporterError(f"--config {path}: no argument such as seq_len or n_heads in it")
-    return facts
+    return [run]
+
+
+def _run(given: Mapping[str, Any], provenance: str, *, complete: bool) -> Run | None:
+    """What the values of options say; None if none of them matters."""
+    named = {ALIASES.get(name, name): value for name, value in given.items()}
+    unread = {
+        name: f"{provenance} has {str(value) or 'no value'}"
+        for name, value in named.items()
+        if name in OPTIONS and not understood(str(value))
+    }
+    others = {name: value for name, value in named.items() if name not in unread}
+    arguments = read_arguments(others, provenance)
+    return Run(arguments, unread, complete) if arguments or unread else None
 
 
 def _flatten(loaded: object) -> dict[str, Any]:
@@ -70,59 +82,37 @@ def _flatten(loaded: object) -> dict[str, Any]:
     return leaves
 
 
-def _shell_runs(content: str, origin: str) -> tuple[Facts, ...]:
-    variables: dict[str, list[str]] = {}
-    runs: list[Facts] = []
-    for line in content.replace("\\\r\n", " ").replace("\\\n", " ").splitlines():
-        if assignment := _ASSIGNMENT.fullmatch(line):
-            variables[assignment[1]] = [assignment[2].strip("\"'")]
-        elif loop := _LOOP.fullmatch(line):
-            variables[loop[1]] = loop[2].split()
-        elif not line.lstrip().startswith("#") and "--" in line:
-            for command in _expand(line, variables):
-                facts = read_arguments(_options(command, origin), lambda _: origin)
-                if facts:
-                    runs.append(facts)
-    if not runs:
-        raise ImporterError(f"{origin}: no command with arguments such as --seq_len 96 in it")
-    return tuple(runs)
-
-
-def _expand(line: str, variables: dict[str, list[str]]) -> list[str]:
-    """The line with every combination of the values of its variables."""
-    named = {brace or plain for brace, plain in _VARIABLE.findall(line)}
-    used = sorted(named & set(variables))
-    return [
-        _substitute(line, dict(zip(used, values, strict=True)))
-        for values in itertools.product(*(variables[name] for name in used))
-    ]
-
-
-def _substitute(line: str, values: dict[str, str]) -> str:
-    return _VARIABLE.sub(lambda found: values.get(found[1] or found[2], ""), line)
-
-
-def _options(command: str, origin: str) -> dict[str, Any]:
+def _shell_runs(content: str, provenance: str) -> list[Run]:
     try:
-        words = shlex.split(command, comments=True)
+        commands = list(read_commands(content))
     except ValueError as error:
-        raise ImporterError(f"{origin}: {error} in: {command.strip()[:80]}") from None
+        raise ImporterError(f"{provenance}: {error}") from None
+    runs = [_command_run(command, provenance) for command in commands]
+    if not any(runs):
+        raise ImporterError(f"{provenance}: no command with arguments such as --seq_len 96 in it")
+    return [run for run in runs if run is not None]
+
+
+def _command_run(words: list[str], provenance: str) -> Run | None:
     options: dict[str, Any] = {}
+    complete, started, named = True, False, False
     for word, following in itertools.pairwise([*words, ""]):
-        name, _, value = word.removeprefix("--").partition("=")
         if not word.startswith("--"):
+            # A variable that is no value of an option may hold further options.
+            complete &= not started or named or understood(word)
+            started, named = started or word.endswith(".py"), False
             continue
-        value = value or following
-        if value.startswith("{"):  # TFB gives its model's arguments as JSON
-            options |= _flatten(_json(value, origin))
-        elif value and not value.startswith(("--", "$")):
+        name, equals, value = word.removeprefix("--").partition("=")
+        if not equals:
+            value = "" if following.startswith("--") else following
+        started, named = True, not equals
+        if not value.startswith("{"):
             options[name] = value
-    return options
-
-
-def _json(text: str, origin: str) -> object:
-    try:
-        loaded: object = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ImporterError(f"{origin}: {text[:60]}: {error}") from None
-    return loaded
+            continue
+        try:  # some take all of a model's arguments as JSON
+            options |= _flatten(json.loads(value))
+        except json.JSONDecodeError as error:
+            if understood(value):
+                raise ImporterError(f"{provenance}: {value[:60]}: {error}") from None
+            complete = False
+    return _run(options, provenance, complete=complete)

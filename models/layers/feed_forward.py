@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from torch import Tensor, nn
 
-from foretell.models.forecaster import Activation
+Activation = Literal["gelu", "relu"]
 
 
 class FeedForward(nn.Module):

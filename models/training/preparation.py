@@ -6,16 +6,13 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
-from foretell.bundle.calendar import Calendar, Encoding
 from foretell.bundle.frequency import Frequency
 from foretell.bundle.manifest import Scaler
-from foretell.models.architectures import ARCHITECTURES
 from foretell.models.data.scaler import fit
 from foretell.models.data.splits import Splits
 from foretell.models.data.table import Table
 from foretell.models.data.windows import Windows
-from foretell.models.encoder_decoder import EncoderDecoderConfig
-from foretell.models.forecaster import ForecasterConfig
+from foretell.models.forecaster import ARCHITECTURES, ForecasterConfig
 from foretell.models.training.config import TrainingConfig
 from foretell.models.training.errors import TrainingError
 
@@ -63,22 +60,19 @@ def forecaster_config(
             names it.
     """
     family = ARCHITECTURES[settings.arch]
-    values = settings.hyper_parameters()
-    for name in values:
+    for name in settings.model:
         if name not in family.model_fields:
             raise TrainingError(f"{name}: {settings.arch} has no such setting")
-    if issubclass(family, EncoderDecoderConfig):
-        values.setdefault("label", settings.context // 2)
-        encoding: Encoding = "integer" if settings.embedding in ("fixed", "learned") else "scaled"
-        calendar = Calendar.for_frequency(frequency, encoding)
-        # The timestamps of yearly data tell a model nothing.
-        values["calendar"] = calendar if calendar.features else None
+    data = {
+        "channels": channels,
+        "context": settings.context,
+        "horizon": settings.horizon,
+        "calendar": family.calendar_for(frequency, settings.model),
+    }
     try:
-        return family.model_validate(
-            values
-            | {"channels": channels, "context": settings.context, "horizon": settings.horizon}
-        )
+        return family.model_validate(settings.model | data)
     except ValidationError as error:
         first = error.errors()[0]
-        place = "".join(f"{part}: " for part in first["loc"])
+        names = [part for part in first["loc"] if isinstance(part, str)]
+        place = f"{names[-1]}: " if names else ""
         raise TrainingError(f"{place}{first['msg'].removeprefix('Value error, ')}") from None

@@ -29,6 +29,9 @@ class EpochReport(NamedTuple):
 class Progress:
     """What a trainer calls; this one tells nothing."""
 
+    def warned(self, message: str) -> None:
+        """Something about the data will cost accuracy."""
+
     def started(self, epochs: int, steps_per_epoch: int, epochs_done: int) -> None:
         """Training begins, or goes on after `epochs_done` epochs."""
 
@@ -73,6 +76,10 @@ class ConsoleProgress(Progress):
         traceback: TracebackType | None,
     ) -> None:
         self.bars.stop()
+
+    def warned(self, message: str) -> None:
+        """Print a line."""
+        self._print(f"warning: {message}")
 
     def started(self, epochs: int, steps_per_epoch: int, epochs_done: int) -> None:
         """Show an empty bar."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from foretell.bundle.checksums import sha256
-from foretell.models.architectures import build
+from foretell.models.batches import windows_that_fit
 from foretell.models.checkpoint import (
     Checkpoint,
     CheckpointInfo,
@@ -16,6 +16,7 @@ from foretell.models.checkpoint import (
     library_versions,
     save,
 )
+from foretell.models.data.scaler import LARGEST_OFFSET, offset_channels
 from foretell.models.data.source import DataSource
 from foretell.models.data.splits import Splits
 from foretell.models.data.table import Table
@@ -47,7 +48,7 @@ def train(
         out: Folder of the checkpoint.
         restart: Throw away the state of an unfinished training.
         overwrite: Replace the checkpoint at `out`.
-        progress: Is told of every epoch.
+        progress: Is told of every epoch, and of channels that float32 can hardly tell apart.
 
     Returns:
         What was written, the model on the CPU.
@@ -64,9 +65,15 @@ def train(
     check_free(out, overwrite=overwrite)
     device = choose_device(settings)
     prepared = prepare(settings, table)
+    if lossy := offset_channels(prepared.scaler, table.channels):
+        progress.warned(
+            f"{', '.join(lossy)}: the mean is more than {LARGEST_OFFSET:,.0f} times the standard "
+            "deviation. A served model reads float32, which loses what such a channel does; take "
+            "the offset out of the data"
+        )
     source = _source(table, prepared.splits)
     seed_everything(settings.seed, 0)
-    model = build(prepared.config)
+    model = prepared.config.build()
     trainer = Trainer(model, prepared.train, prepared.validation, settings, device)
 
     machine = {"device": device.type, "precision": trainer.precision}
@@ -87,7 +94,9 @@ def train(
 
     # The graph will be held to this accuracy, in which TF32 shows.
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
-        test = against_baselines(model, prepared.test.to(device), table.frequency)
+        test = against_baselines(
+            model, prepared.test.to(device), table.frequency, windows_that_fit(model)
+        )
     info = CheckpointInfo.model_validate(
         {
             "config": prepared.config,

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from foretell.models.batches import windows_that_fit
 from foretell.models.data.windows import Batch, Windows
 from foretell.models.evaluation import evaluate
 from foretell.models.forecaster import Forecaster
@@ -138,7 +139,7 @@ class Trainer:
                 seen = step * self.settings.batch_size + len(indices)
                 progress.stepped(step + 1, total.item() / seen)
         self.model.eval()
-        validation = evaluate(self.model, self.validation, self.settings.batch_size * 4).mse
+        validation = evaluate(self.model, self.validation, windows_that_fit(self.model)).mse
         loss = total.item() / len(order)
         if not math.isfinite(loss + validation):
             raise TrainingError(

@@ -81,9 +81,11 @@ class SelfTest:
         probes = {name: rows[windows] for name, rows in self._probes.items()}
         expected = probes.pop(FORECAST)
         try:
-            forecast = session.run(probes, worker)[FORECAST]
+            outputs = session.run(probes, worker)
         except ModelFailedError as error:
             raise BundleError(f"{session.graph}: probes: {error.__cause__}") from error
+        self._check_attention(session, outputs, len(expected))
+        forecast = outputs[FORECAST]
         if forecast.shape != expected.shape:
             raise BundleError(
                 f"{session.graph}: forecasts probes as {forecast.shape}, not {expected.shape}"
@@ -97,6 +99,25 @@ class SelfTest:
                 f"{self._manifest.probe_tolerance:.2g} (relative)"
             )
 
+    def _check_attention(self, session: Session, outputs: Arrays, windows: int) -> None:
+        """Compare what there is of attention with what the manifest says of it."""
+        for wanted in (each for stage in self._manifest.attention for each in stage.outputs):
+            if wanted.name not in outputs:
+                continue
+            found = outputs[wanted.name]
+            shape = (windows, *wanted.shape)
+            if (
+                found.dtype != wanted.type
+                or found.ndim != len(shape)
+                or any(
+                    size not in (None, own) for size, own in zip(shape, found.shape, strict=True)
+                )
+            ):
+                raise BundleError(
+                    f"{session.graph}: {wanted.name} is {found.dtype} {found.shape}, not "
+                    f"{wanted.type} {shape}"
+                )
+
     def _inputs(self) -> dict[str, Shape]:
         manifest = self._manifest
         inputs: dict[str, Shape] = {HISTORY: (None, manifest.context, len(manifest.channels))}
@@ -109,7 +130,9 @@ class SelfTest:
     def _outputs(self, graph: str) -> set[str]:
         outputs = {FORECAST} if self._manifest.margin_bound is None else {FORECAST, MARGIN}
         if graph == layout.EXPLAIN_GRAPH:
-            outputs.update(name for stage in self._manifest.attention for name in stage.outputs)
+            outputs.update(
+                name for stage in self._manifest.attention for name in stage.output_names
+            )
         return outputs
 
 

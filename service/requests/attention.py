@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from foretell.bundle.attention import AttentionStage, Axis
 from foretell.bundle.frequency import Frequency, Unit
-from foretell.bundle.manifest import AttentionStage, Axis, Manifest
+from foretell.bundle.manifest import Manifest
 from foretell.service.arrays import Arrays
 from foretell.service.errors import InvalidInputError, NotSupportedError
 from foretell.service.requests.schemas import AttentionOptions
@@ -43,20 +45,26 @@ class Selection:
     stages: tuple[AttentionStage, ...]
     heads: Heads
 
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of the graph's outputs that the answer is made of."""
+        return tuple(name for stage in self.stages for name in stage.evidence)
+
     def values(self, channels: int) -> int:
-        """Weights in the answer for one input."""
-        return sum(math.prod(_shape(stage, self.heads, channels)) for stage in self.stages)
+        """At most how many weights, and keys of sparse maps, the answer for one input has."""
+        return sum(_values(stage, self.heads, channels) for stage in self.stages)
 
 
 def select(options: AttentionOptions, manifest: Manifest, place: str) -> Selection:
-    """Resolve stage names, layer and head numbers.
+    """Resolve stage names, layer and head numbers; stages without a map must be named.
 
     Raises:
-        NotSupportedError: the model has no attention stage.
+        NotSupportedError: the model has no attention stage, or none with a map and none is named.
         InvalidInputError: a name or number is not the model's; `param` is its place.
     """
-    if not manifest.attention:
-        raise NotSupportedError(f"{manifest.name} has no attention stages", param=place)
+    has_maps = any(stage.form != "none" for stage in manifest.attention)
+    if not manifest.attention or (options.stages is None and not has_maps):
+        raise NotSupportedError(f"{manifest.name} has no attention maps", param=place)
     stages = {stage.name: stage for stage in manifest.attention}
     for index, name in enumerate(options.stages or ()):
         if name not in stages:
@@ -74,7 +82,7 @@ def select(options: AttentionOptions, manifest: Manifest, place: str) -> Selecti
     chosen = tuple(
         stage
         for stage in manifest.attention
-        if (options.stages is None or stage.name in options.stages)
+        if (stage.form != "none" if options.stages is None else stage.name in options.stages)
         and (options.layers is None or _layer(stage) in options.layers)
     )
     if not chosen:
@@ -91,8 +99,9 @@ def _select_heads(given: object, stages: tuple[AttentionStage, ...], place: str)
         raise InvalidInputError(
             f"expected 'all', 'mean' or a list of head numbers, got {shown(given)}", param=place
         )
-    # The map of an auto-correlation is that of all heads.
-    count = min((stage.heads for stage in stages if stage.kind == "softmax"), default=None)
+    # A circulant map is that of all heads.
+    having = [stage.heads for stage in stages if stage.form in ("dense", "sparse")]
+    count = min(having, default=None)
     for index, head in enumerate(given):
         if type(head) is not int or head < 0 or (count is not None and head >= count):
             heads = "" if count is None else f", of which every selected stage has {count}"
@@ -121,8 +130,9 @@ def describe(
         manifest: The model's.
         columns: The model's channel of each column of the request, if not in the model's order.
     """
+    order = columns or list(range(len(manifest.channels)))
     return [
-        _describe(stage, selection.heads, outputs, timeline, manifest, columns)
+        _describe(stage, selection.heads, outputs, timeline, manifest, order)
         for stage in selection.stages
     ]
 
@@ -133,47 +143,87 @@ def _describe(
     outputs: Arrays,
     timeline: Timeline | None,
     manifest: Manifest,
-    columns: list[int] | None,
+    order: list[int],
 ) -> dict[str, Any]:
-    answer: dict[str, Any] = {"name": stage.name, "kind": stage.kind}
-    axes = ["query", "key"]
-    if stage.kind == "autocorrelation":
-        lags = outputs[f"{stage.name}.lags"].astype(np.int64)
-        lag_weights = outputs[f"{stage.name}.lag_weights"]
-        weights = circulant(lags, lag_weights, stage.query.length)
-        frequency = manifest.step
-        answer |= {
-            "lags": lags,
-            "lag_durations": [duration(int(lag), frequency) for lag in lags],
-            "lag_weights": lag_weights,
-            "correlation": outputs[f"{stage.name}.correlation"],
-        }
+    answer: dict[str, Any] = {"name": stage.name, "kind": stage.mechanism, "form": stage.form}
+    if stage.form == "none":
+        return answer
+    names = [manifest.channels[channel] for channel in order]
+    if stage.form == "circulant":
+        found = _circulant(stage, outputs, manifest.step)
     else:
-        weights = outputs[f"{stage.name}.weights"]
-        if heads == "mean":
-            weights = weights.mean(axis=-3)
-        else:
-            answer["heads"] = list(range(stage.heads) if heads == "all" else heads)
-            weights = weights[..., answer["heads"], :, :]
-            axes.insert(0, "head")
+        found = _by_head(stage, heads, outputs, order)
         if stage.per_channel:
-            order = columns or range(len(manifest.channels))
-            answer["channels"] = [manifest.channels[column] for column in order]
-            weights = weights[list(order)]
-            axes.insert(0, "channel")
+            found["channels"] = names
+            found["axes"].insert(0, "channel")
     return answer | {
-        "shape": weights.shape,
-        "axes": axes,
-        "weights": np.ascontiguousarray(weights),
-        "query": labels(stage.query, timeline),
-        "key": labels(stage.key, timeline),
+        "shape": found["weights"].shape,
+        **found,
+        "query": labels(stage.query, timeline, names),
+        "key": labels(stage.key, timeline, names),
     }
+
+
+def _circulant(stage: AttentionStage, outputs: Arrays, frequency: Frequency) -> dict[str, Any]:
+    lags = outputs[stage.part("lags")]
+    lag_weights = outputs[stage.part("lag_weights")]
+    return {
+        "axes": ["query", "key"],
+        "weights": circulant(lags, lag_weights, stage.query.length),
+        "lags": lags,
+        "lag_durations": [duration(int(lag) * stage.query.stride, frequency) for lag in lags],
+        "lag_weights": lag_weights,
+        "correlation": outputs[stage.part("correlation")],
+    }
+
+
+def _by_head(
+    stage: AttentionStage, heads: Heads, outputs: Arrays, order: list[int]
+) -> dict[str, Any]:
+    """A dense or sparse map of the heads, its channels in the order of the request."""
+    length = stage.key.length
+    weights = outputs[stage.part("weights")]
+    keys = outputs[stage.part("keys")] if stage.form == "sparse" else None
+    if keys is not None:
+        keys = np.where((keys >= 0) & (keys < length), keys, -1)
+    found: dict[str, Any] = {}
+    positions: dict[int, list[int]] = {}
+    if heads == "mean":
+        # Each head of a sparse map has keys of its own: together they may have any.
+        weights = weights.mean(axis=-3) if keys is None else mean_map(keys, weights, length)
+        keys = None
+        found |= {"form": "dense", "axes": ["query", "key"]}
+    else:
+        found["axes"] = ["head", "query", "key" if keys is None else "kept"]
+        found["heads"] = positions[-3] = list(range(stage.heads) if heads == "all" else heads)
+    if stage.per_channel:
+        positions[0] = order
+    if stage.query.of == "channels":
+        positions[-2] = _ordered(stage.query, order)
+    if stage.key.of == "channels":
+        along = _ordered(stage.key, order)
+        if keys is None:
+            positions[-1] = along
+        else:
+            # At the end, where -1 looks, it stays one.
+            keys = np.append(np.argsort(along), -1)[keys]
+    for axis, chosen in positions.items():
+        weights = weights.take(chosen, axis)
+        keys = None if keys is None else keys.take(chosen, axis)
+    if keys is not None:
+        found["keys"] = np.ascontiguousarray(keys)
+    return found | {"weights": np.ascontiguousarray(weights)}
+
+
+def _ordered(axis: Axis, order: list[int]) -> list[int]:
+    """The positions of an axis, those of the channels in their order."""
+    return [*order, *range(len(order), axis.length)]
 
 
 def circulant(
     lags: NDArray[np.int64], lag_weights: NDArray[np.float32], length: int
 ) -> NDArray[np.float32]:
-    """The map of an auto-correlation.
+    """A circulant map.
 
     Args:
         lags: `[k]`.
@@ -190,13 +240,43 @@ def circulant(
     return weights
 
 
-def labels(axis: Axis, timeline: Timeline | None) -> list[Label]:
+def mean_map(
+    keys: NDArray[np.int64], weights: NDArray[np.float32], length: int
+) -> NDArray[np.float32]:
+    """The mean over the heads of a sparse map.
+
+    Args:
+        keys: `[…, heads, query, k]`; -1 is none.
+        weights: The same shape.
+        length: How many keys there are.
+
+    Returns:
+        `[…, query, key]`.
+    """
+    *lead, heads, queries, _ = keys.shape
+    rows = np.arange(math.prod(lead) * queries).reshape(*lead, 1, queries, 1)
+    # What is of no key goes into a column more.
+    cells = rows * (length + 1) + np.where(keys < 0, length, keys)
+    sums = np.bincount(cells.ravel(), weights.ravel(), rows.size * (length + 1))
+    maps = sums.reshape(*lead, queries, length + 1)[..., :length].astype(np.float32)
+    return maps / np.float32(heads)
+
+
+def labels(axis: Axis, timeline: Timeline | None, channels: Sequence[str]) -> list[Label]:
     """What each position of an axis stands for.
 
     A position of one step has one label, a patch has `start` and `end`, its first and its last
-    step; positions that stand for no step have None.
+    step; channels have names, landmarks and clusters numbers, and padding has None.
+
+    Args:
+        axis: The axis.
+        timeline: When the steps of the input are, if it said so.
+        channels: Their names, in the order of the positions.
     """
     count = axis.length - axis.padding
+    padding = [None] * axis.padding
+    if not axis.in_time:
+        return [*(channels if axis.of == "channels" else range(count)), *padding]
     names: list[int] | list[str]
     span = (count - 1) * axis.stride + axis.width
     if axis.end is not None:
@@ -214,7 +294,7 @@ def labels(axis: Axis, timeline: Timeline | None) -> list[Label]:
         found: list[Label] = [name(first) for first in firsts]
     else:
         found = [{"start": name(first), "end": name(first + axis.width - 1)} for first in firsts]
-    return found + [None] * axis.padding
+    return found + padding
 
 
 def duration(lag: int, frequency: Frequency) -> str | None:
@@ -226,13 +306,15 @@ def duration(lag: int, frequency: Frequency) -> str | None:
     return None if form is None else form.format(units)
 
 
-def _shape(stage: AttentionStage, heads: Heads, channels: int) -> tuple[int, ...]:
-    shape: tuple[int, ...] = (stage.query.length, stage.key.length)
-    if stage.kind == "autocorrelation":
-        return (stage.query.length, stage.query.length)
-    if heads != "mean":
-        shape = (stage.heads if heads == "all" else len(heads), *shape)
-    return (channels, *shape) if stage.per_channel else shape
+def _values(stage: AttentionStage, heads: Heads, channels: int) -> int:
+    if stage.form == "none":
+        return 0
+    if stage.form == "circulant":
+        return stage.query.length * stage.key.length
+    if heads == "mean":
+        return (channels if stage.per_channel else 1) * stage.query.length * stage.key.length
+    own = sum(stage.sizes[name] for name in stage.evidence) // stage.heads
+    return own * (stage.heads if heads == "all" else len(heads))
 
 
 def _layer(stage: AttentionStage) -> int:

@@ -30,7 +30,7 @@ def answer_bytes(job: Job, outputs: Arrays) -> int:
     size = sum(rows.nbytes for rows in outputs.values())
     size += len(job.plan.quantiles) * outputs[FORECAST].nbytes
     if job.plan.attention is not None:
-        # The map of an auto-correlation is made of a few lags.
+        # A whole map is made of a few lags or keys.
         channels = len(job.model.manifest.channels)
         size += 4 * len(job.entries) * job.plan.attention.values(channels)
     return size
@@ -89,7 +89,7 @@ def _forecast(
 ) -> dict[str, Any]:
     if isinstance(series, ServiceError):
         raise series
-    own = {name: rows[series.row] for name, rows in outputs.items()}
+    own = {name: outputs[name][series.row] for name in _used(job)}
     own[FORECAST] = own[FORECAST][: job.plan.horizon]
     if quantiles is not None:
         own[_QUANTILES] = quantiles[:, series.row]
@@ -116,6 +116,14 @@ def _forecast(
         answer["start_timestamp"] = orjson.Fragment(times[1 : times.index(b'"', 2) + 1])
         answer["timestamps"] = orjson.Fragment(times)
     return answer | _notes(job, series, own)
+
+
+def _used(job: Job) -> list[str]:
+    """Names of the outputs that the answer is made of: others need not be finite."""
+    used = [FORECAST]
+    if job.model.manifest.margin_bound is not None:
+        used.append(MARGIN)
+    return used if job.plan.attention is None else [*used, *job.plan.attention.outputs]
 
 
 def _notes(job: Job, series: Series, own: Arrays) -> dict[str, Any]:

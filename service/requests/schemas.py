@@ -16,7 +16,8 @@ from pydantic import (
 )
 from pydantic_core import PydanticKnownError
 
-from foretell.bundle.manifest import Architecture, CalibrationReport, TestResult, Verification
+from foretell.bundle.attention import Form
+from foretell.bundle.manifest import CalibrationReport, TestResult, Verification
 
 SeriesType = Literal["univariate_time_series", "multivariate_time_series"]
 Status = Literal["completed", "partial", "error"]
@@ -210,21 +211,37 @@ class PatchLabel(BaseModel):
 class Attention(BaseModel):
     """What one attention stage looked at.
 
-    Axis labels are timestamps if the input has them; otherwise steps, the first forecast one 0. A
-    position that stands for no step is null.
+    A stage of the form `none` has but a name, a kind and a form. Labels of steps are timestamps if
+    the input has them; otherwise numbers, the first forecast step's 0. Channels have their names,
+    landmarks and clusters numbers. A position that stands for nothing is null.
     """
 
     name: str
-    kind: Literal["softmax", "autocorrelation"]
-    shape: list[int]
-    axes: list[Literal["channel", "head", "query", "key"]] = Field(description="Axes of `weights`.")
-    weights: list[Any] = Field(description="Nested lists of that shape.")
+    kind: str = Field(description="The mechanism, for the reader.", examples=["softmax"])
+    form: Form = Field(
+        description="How the answer has the map: `dense`, all weights; `circulant`, all weights, "
+        "and the lags they come from; `sparse`, weights of some keys of each query; `none`, not."
+    )
+    shape: list[int] | None = None
+    axes: list[Literal["channel", "head", "query", "key", "kept"]] | None = Field(
+        default=None, description="Axes of `weights`."
+    )
+    weights: list[Any] | None = Field(default=None, description="Nested lists of that shape.")
+    keys: list[Any] | None = Field(
+        default=None,
+        description="Sparse maps: which key each weight is of, from 0; -1 is none. In the shape of "
+        "`weights`.",
+    )
     channels: list[str] | None = Field(default=None, description="Along the channel axis.")
     heads: list[int] | None = Field(default=None, description="Along the head axis.")
-    query: list[int | str | PatchLabel | None]
-    key: list[int | str | PatchLabel | None]
+    query: list[int | str | PatchLabel | None] | None = Field(
+        default=None, description="Along the query axis."
+    )
+    key: list[int | str | PatchLabel | None] | None = Field(
+        default=None, description="Of every key, in order."
+    )
     lags: list[int] | None = Field(
-        default=None, description="Auto-correlation: chosen lags, in steps."
+        default=None, description="Circulant maps: chosen lags, in positions of the axes."
     )
     lag_durations: list[str | None] | None = Field(
         default=None,
@@ -264,8 +281,9 @@ class Forecast(BaseModel):
     )
     ill_conditioned: bool | None = Field(
         default=None,
-        description="Auto-correlation: rounding may decide which lags count for this history (a "
-        "constant or exactly periodic one, say), so that another machine may forecast otherwise.",
+        description="Rounding may decide what the model chooses for this history, such as the lags "
+        "that count (in a constant or exactly periodic one, say): another machine may forecast "
+        "otherwise.",
     )
     attention: list[Attention] | None = Field(
         default=None, description="Of the first pass, where there are several."
@@ -301,7 +319,7 @@ class ModelCard(BaseModel):
     name: str
     version: str
     versions: list[str]
-    architecture: Architecture
+    architecture: str
     channels: tuple[str, ...]
     context: int
     horizon: int

@@ -6,12 +6,13 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from foretell.bundle.attention import Axis
 from foretell.bundle.errors import BundleError
 from foretell.bundle.frequency import Frequency
-from foretell.bundle.manifest import AttentionStage, Axis, Check, Manifest, Verification, read
+from foretell.bundle.manifest import Check, Manifest, Verification, read
 
 FIELDS: dict[str, Any] = {
-    "format": 1,
+    "format": 2,
     "name": "weather",
     "version": "3",
     "created_at": "2024-03-01T13:00:00Z",
@@ -27,10 +28,15 @@ FIELDS: dict[str, Any] = {
     "attention": [
         {
             "name": "decoder.0.cross",
-            "kind": "autocorrelation",
+            "mechanism": "linear",
+            "form": "sparse",
             "heads": 2,
-            "query": {"length": 18, "start": -12},
-            "key": {"length": 18, "start": -24, "padding": 3},
+            "query": {"of": "channels", "length": 2},
+            "key": {"of": "steps", "length": 18, "start": -24, "padding": 3},
+            "outputs": [
+                {"name": "decoder.0.cross.keys", "type": "int64", "shape": [2, 2, 3]},
+                {"name": "decoder.0.cross.weights", "type": "float32", "shape": [2, 2, 3]},
+            ],
         }
     ],
     "test": {
@@ -79,6 +85,27 @@ FIELDS: dict[str, Any] = {
 }
 
 
+STEPS: dict[str, Any] = {
+    "name": "a",
+    "mechanism": "softmax",
+    "form": "dense",
+    "heads": 1,
+    "query": {"length": 3},
+    "key": {"length": 3},
+    "outputs": [{"name": "a.weights", "type": "float32", "shape": [1, 3, 3]}],
+}
+CHANNELS_OF_ANOTHER = STEPS | {"key": {"of": "channels", "length": 3}}
+BY_ANOTHER_CHANNEL = STEPS | {
+    "per_channel": True,
+    "outputs": [{"name": "a.weights", "type": "float32", "shape": [3, 1, 3, 3]}],
+}
+SAME_OUTPUT = STEPS | {
+    "name": "a.b",
+    "outputs": [{"name": "a.b.weights", "type": "float32", "shape": [1, 3, 3]}],
+}
+STEPS["outputs"].append({"name": "a.b.weights", "type": "float32", "shape": [1]})
+
+
 def write(folder: Path, fields: dict[str, Any] | str) -> Path:
     text = fields if isinstance(fields, str) else json.dumps(fields)
     (folder / "manifest.json").write_text(text)
@@ -103,9 +130,22 @@ def changed(place: str, value: object) -> dict[str, Any]:
 def test_round_trip(tmp_path: Path) -> None:
     manifest = read(write(tmp_path, FIELDS))
     assert manifest.channels == ("load", "wind")
+    assert manifest.devices == ("cuda", "cpu")
     assert manifest.attention[0].key == Axis(length=18, start=-24, stride=1, width=1, padding=3)
     assert manifest.step == Frequency.parse("h")
     assert read(write(tmp_path, manifest.model_dump_json())) == manifest
+
+
+@pytest.mark.parametrize("name", ["timemixer", "TimesNet++", "TiDE v2.1", "x" * 64])
+def test_architectures_need_not_be_known(tmp_path: Path, name: str) -> None:
+    assert read(write(tmp_path, changed("architecture", name))).architecture == name
+
+
+def test_channels_besides_padding(tmp_path: Path) -> None:
+    """Tokens that a model appends to those of its channels stand for none."""
+    stage = CHANNELS_OF_ANOTHER | {"key": {"of": "channels", "length": 3, "padding": 1}}
+    (found,) = read(write(tmp_path, changed("attention", [stage]))).attention
+    assert found.key.padding == 1
 
 
 def test_a_bundle_without_calibration(tmp_path: Path) -> None:
@@ -122,11 +162,17 @@ def test_the_frequency_is_kept_as_a_pandas_alias(tmp_path: Path, written: str) -
 @pytest.mark.parametrize(
     ("place", "value"),
     [
-        ("format", 2),
+        ("format", 3),
         ("name", "../x"),
         ("version", "latest"),
         ("created_at", "yesterday"),
-        ("architecture", "oracle"),
+        ("architecture", ""),
+        ("architecture", "<b>bold</b>"),
+        ("architecture", "two\nlines"),
+        ("architecture", "x" * 65),
+        ("devices", []),
+        ("devices", ["tpu"]),
+        ("rewrites", "none"),
         ("config", None),
         ("parameters", 0),
         ("precision", "int8"),
@@ -138,10 +184,17 @@ def test_the_frequency_is_kept_as_a_pandas_alias(tmp_path: Path, written: str) -
         ("calendar.encoding", "none"),
         ("scaler", None),
         ("scaler.std", ["x", 1.0]),
-        ("attention.0.kind", "linear"),
+        ("attention.0.name", '"'),
+        ("attention.0.mechanism", ""),
+        ("attention.0.form", "dotted"),
+        ("attention.0.query.of", "rows"),
         ("attention.0.query.length", 0),
+        ("attention.0.query", {"of": "channels", "length": 2, "start": -1}),
         ("attention.0.key.padding", -1),
+        ("attention.0.key", {"length": 18, "padding": 18}),
         ("attention.0.heads", 0),
+        ("attention.0.outputs.0.type", "int32"),
+        ("attention.0.outputs.1.shape.2", 0),
         ("test.windows", 0),
         ("test.model", ...),
         ("calibration.method", "guess"),
@@ -173,6 +226,28 @@ def test_errors_name_the_field(tmp_path: Path, place: str, value: object) -> Non
         ("scaler.std", [1.0, 1.0, 1.0], "scaler: expected 2 means"),
         ("calibration.steps", 11, "calibration: expected the steps of 2 passes"),
         ("calibration.disjoint", [16], "calibration: expected the steps of 2 passes"),
+        (
+            "attention.0.query.length",
+            3,
+            r"attention\.0: outputs: the shape of decoder\.0\.cross\.k",
+        ),
+        (
+            "attention.0.outputs",
+            [],
+            r"attention\.0: outputs: decoder\.0\.cross\.keys of int64 is m",
+        ),
+        (
+            "attention.0",
+            CHANNELS_OF_ANOTHER,
+            r"attention\.0\.key: expected the 2 channels besides padding",
+        ),
+        (
+            "attention.0",
+            BY_ANOTHER_CHANNEL,
+            r"attention\.0\.outputs: expected 2 channels first in a\.weights",
+        ),
+        ("attention", [STEPS, STEPS], "attention: names are not unique"),
+        ("attention", [STEPS, SAME_OUTPUT], "attention: names are not unique"),
         ("files", {"weights.bin": "ab"}, "calibration: files has no calibration.npz"),
         ("files", {"../weights.bin": "ab"}, "files: a name has a slash"),
         ("files", {"..\\weights.bin": "ab"}, "files: a name has a slash"),
@@ -216,21 +291,3 @@ def test_a_verification_passes_when_every_check_does(check: Callable[[float], Ch
             reference="torch", provider="CPU", checks=tuple(check(error) for error in checks)
         )
         assert verification.passed is passed
-
-
-def test_outputs_of_a_stage() -> None:
-    axis = Axis(length=4, start=-4)
-    names = {
-        kind: AttentionStage.model_validate(
-            {"name": "encoder.0.self", "kind": kind, "heads": 1, "query": axis, "key": axis}
-        ).outputs
-        for kind in ("softmax", "autocorrelation")
-    }
-    assert names == {
-        "softmax": ("encoder.0.self.weights",),
-        "autocorrelation": (
-            "encoder.0.self.lags",
-            "encoder.0.self.lag_weights",
-            "encoder.0.self.correlation",
-        ),
-    }

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from foretell import demo
-from foretell.bundle.manifest import AttentionStage, Axis
+from foretell.bundle.attention import Axis, stage
 from foretell.demo_data import write_csv
 from foretell.models.data.csv import read_csv
 from tests.service.bundles import Spec, lag_stage, write_bundle
@@ -21,7 +21,7 @@ _ETTH1 = ("HUFL", "HULL", "MUFL", "MULL", "LUFL", "LULL", "OT")
 def prepare(folder: Path) -> None:
     """Write the folder in which the pages' examples run; `models/` is its repository."""
     table = read_csv(_demo_data(folder))
-    demo._write_request(table, folder / ".demo" / "request.json")
+    demo._write_request("patchtst", table, folder / ".demo" / "request.json")
     for spec in (*_demo_models(table.channels), *_imported_models()):
         write_bundle(folder / "models", spec)
     _write_etth1(folder / "ETTh1.csv")
@@ -38,18 +38,11 @@ def _demo_data(folder: Path) -> Path:
 
 def _demo_models(channels: tuple[str, ...]) -> list[Spec]:
     context = demo.CONTEXT
-    patches = Axis(length=(context - 16) // 8 + 1, start=-context, stride=8, width=16)
+    patches = Axis(of="patches", length=(context - 16) // 8 + 1, start=-context, stride=8, width=16)
     steps = Axis(length=context, start=-context)
     softmax = [
-        AttentionStage(
-            name="encoder.0.self",
-            kind="softmax",
-            heads=2,
-            query=axis,
-            key=axis,
-            per_channel=axis is patches,
-        )
-        for axis in (patches, steps)
+        stage("encoder.0.self", "softmax", "dense", 2, axis, axis, channels=alone)
+        for axis, alone in ((patches, len(channels)), (steps, None))
     ]
     lags = lag_stage(context, name="encoder.0.self")
     return [
@@ -59,10 +52,10 @@ def _demo_models(channels: tuple[str, ...]) -> list[Spec]:
             context=context,
             horizon=demo.HORIZON,
             with_calendar=name != "patchtst",
-            stages=(stage,),
+            stages=(own,),
             calibrated=4,
         )
-        for name, stage in zip(
+        for name, own in zip(
             ("patchtst", "transformer", "autoformer"), (*softmax, lags), strict=True
         )
     ]

@@ -2,14 +2,19 @@ import pytest
 import torch
 from torch import nn
 
-from foretell.export.precision import ATTENTIONS, DTYPES, Reduced, reduce_precision
+from foretell.export.errors import ExportError
+from foretell.export.precision import DTYPES, Reduced, reduce_precision
 from foretell.export.rewrites import inference_form
+from foretell.export.rewrites.attention import TimeFirstAttention
+from foretell.export.rewrites.merged_attention import MergedAttention
+from foretell.models.architectures.dlinear import DLinearConfig
+from foretell.models.architectures.patchtst import PatchTSTConfig
 from foretell.models.layers.feed_forward import FeedForward
-from foretell.models.patchtst import PatchTSTConfig
 from tests.checkpoints import CONFIGS, SMALL, randomised
 from tests.export.rewrites.test_inference_form import inputs
 
 HALVES = ("float16", "bfloat16")
+ATTENTIONS = (TimeFirstAttention, MergedAttention)
 
 
 def reduced(config, precision):
@@ -54,6 +59,14 @@ def test_weights_are_stored_in_half_precision(precision):
 def test_float32_changes_nothing():
     form = reduced(CONFIGS["transformer"], "float32")
     assert not names(form, nn.Module)
+
+
+@pytest.mark.parametrize("precision", HALVES)
+def test_a_model_with_nothing_to_reduce_is_refused(precision):
+    sizes = {name: SMALL[name] for name in ("channels", "context", "horizon")}
+    form = inference_form(randomised(DLinearConfig(**sizes)))
+    with pytest.raises(ExportError, match=f"precision: .*no part that {precision} is for"):
+        reduce_precision(form, precision)
 
 
 def test_the_correlation_stays_in_float32():

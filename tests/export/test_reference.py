@@ -1,7 +1,7 @@
 import numpy as np
 import torch
 
-from foretell.export.reference import compute_reference
+from foretell.export.reference import PlainModel
 from foretell.export.windows import synthetic
 from foretell.models.checkpoint import load
 
@@ -9,7 +9,7 @@ from foretell.models.checkpoint import load
 def test_is_the_plain_model_in_float64(checkpoints):
     info, model = load(checkpoints["autoformer"])
     windows = synthetic(info, 70, seed=3)
-    found = compute_reference(model, info.scaler, windows)
+    found = PlainModel(model, info.scaler)(windows)
     # float32 as the graph has it, then widened.
     mean, std = (
         np.float32(part).astype(np.float64) for part in (info.scaler.mean, info.scaler.std)
@@ -25,11 +25,11 @@ def test_is_the_plain_model_in_float64(checkpoints):
     np.testing.assert_allclose(found.forecast, expected.forecast.numpy() * std + mean, rtol=1e-12)
     for stage in model.stages:
         parts = expected.attention[stage.name][: len(stage.outputs)]
-        for name, part in zip(stage.outputs, parts, strict=True):
+        for name, part in zip(stage.output_names, parts, strict=True):
             np.testing.assert_allclose(found.outputs[name], part, rtol=1e-9, atol=1e-12)
 
 
 def test_leaves_the_model_in_float32(checkpoints):
     info, model = load(checkpoints["patchtst"])
-    compute_reference(model, info.scaler, synthetic(info, 2, seed=0))
+    PlainModel(model, info.scaler)(synthetic(info, 2, seed=0))
     assert {weight.dtype for weight in model.parameters()} == {torch.float32}

@@ -3,7 +3,7 @@ import torch
 from foretell.bundle.manifest import Scaler
 from foretell.export.rewrites import inference_form
 from foretell.export.serving_form import ServingForm
-from foretell.models.autoformer import AutoformerConfig
+from foretell.models.architectures.autoformer import AutoformerConfig
 from tests.checkpoints import CONFIGS, SMALL, randomised
 
 SCALER = Scaler(mean=(100.0, -5.0, 0.0), std=(10.0, 0.5, 2.0))
@@ -27,12 +27,17 @@ def test_names_and_shapes():
     assert outputs["forecast"].shape == (2, 12, 3)
     assert outputs["encoder.1.self.correlation"].shape == (2, 48)
     assert outputs["decoder.0.cross.lags"].shape == outputs["decoder.0.cross.lag_weights"].shape
-    assert ServingForm(form.model, SCALER, "forecast").output_names == ("forecast",)
+    assert ServingForm(form.model, SCALER, "forecast").output_names == ("forecast", "margin")
 
 
-def test_only_a_form_with_auto_correlations_has_a_margin():
-    form = ServingForm(inference_form(randomised(CONFIGS["autoformer"])), SCALER, "forecast")
+def test_only_a_form_with_choices_has_a_margin():
+    model = randomised(CONFIGS["autoformer"])
+    form = ServingForm(inference_form(model), SCALER, "forecast")
     assert form.output_names == ("forecast", "margin")
+    example = [torch.randn(part.shape) for part in form.example_inputs(5)]
+    # The plain model tells how clear its choices are as well.
+    plain = ServingForm(model, SCALER, "forecast")(*example)[1]
+    torch.testing.assert_close(form(*example)[1], plain, rtol=1e-3, atol=1e-6)
     forecast, margin = form(*form.example_inputs(2))
     assert forecast.shape == (2, 12, 3)
     assert margin.shape == (2,)

@@ -14,6 +14,7 @@ from foretell.export.errors import ExportError
 from foretell.export.rules import RULES
 from foretell.export.runtime import Graph
 from foretell.export.windows import synthetic
+from foretell.models import batches
 from foretell.models.checkpoint import load, save
 from foretell.models.data.csv import read_csv
 from foretell.models.data.errors import DataError
@@ -118,6 +119,24 @@ def test_a_model_without_its_data_is_verified_on_synthetic_windows(tmp_path):
     names = [check.name for check in manifest.verification.checks]
     assert any("synthetic" in name for name in names)
     assert not any("natural" in name for name in names)
+
+
+def test_no_batch_is_larger_than_fits(checkpoints, tmp_path, monkeypatch):
+    sizes = []
+    forecast = Graph.forecast
+
+    def counted(graph, history, *calendars):
+        sizes.append(len(history))
+        return forecast(graph, history, *calendars)
+
+    monkeypatch.setattr(Graph, "forecast", counted)
+    monkeypatch.setattr(batches, "LIMIT", 1)
+    manifest = read(write.export_checkpoint(checkpoints["patchtst"], tmp_path))
+    # Three windows are always compared with one; calibration and test split take one at a time.
+    assert set(sizes) == {1, 2, 3}
+    assert sum(size > 1 for size in sizes) == -(-128 // 3)
+    assert manifest.verification.passed
+    assert manifest.calibration is not None
 
 
 def test_a_graph_that_differs_leaves_nothing(checkpoints, tmp_path, monkeypatch):

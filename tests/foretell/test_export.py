@@ -8,6 +8,7 @@ from click.testing import CliRunner, Result
 from foretell.bundle.manifest import read
 from foretell.commands.export import command
 from foretell.commands.verify import command as verify
+from foretell.models.attention.softmax import Softmax
 from tests.checkpoints import CONFIGS, checkpoint_of
 
 
@@ -24,8 +25,25 @@ def test_writes_a_bundle_and_says_what_was_verified(exported: tuple[Path, Result
     for check in manifest.verification.checks:
         assert check.name in result.stdout
     assert "CPUExecutionProvider against torch float64" in result.stdout
+    assert "in a faster form: " in result.stdout
+    assert "\nfor: cuda, cpu\n" in result.stdout
     assert manifest.calibration is None
     assert "prediction intervals" not in result.stdout
+
+
+def test_a_bundle_for_cpus_alone_says_so(tmp_path: Path):
+    """Autoformer's own embeddings have no form by themselves, with which CUDA could run them."""
+    config = CONFIGS["autoformer"].model_copy(update={"attention": (Softmax(),)})
+    checkpoint = checkpoint_of(config, None, tmp_path / "checkpoint")
+    result = run(checkpoint, "--to", tmp_path / "models")
+    assert result.exit_code == 0, result.stderr
+    manifest = read(tmp_path / "models" / "checkpoint" / "1")
+    assert manifest.devices == ("cpu",)
+    assert {"AutoformerEncoderLayer", "DecoderStart"} <= set(manifest.plain)
+    assert {"MultiHeadAttention", "SeriesDecomposition"} <= set(manifest.rewrites)
+    assert {stage.form for stage in manifest.attention} == {"dense"}
+    assert "\nfor: cpu\n" in result.stdout
+    assert "without a kernel on CUDA: Conv of FLOAT, ReduceMean over an inner" in result.stdout
 
 
 def test_calibrates_as_many_passes_as_it_is_told(tmp_path: Path):

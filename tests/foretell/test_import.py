@@ -8,7 +8,7 @@ from click.testing import CliRunner, Result
 from foretell.bundle.manifest import read
 from foretell.commands.import_ import command
 from foretell.models.checkpoint import load
-from foretell.models.importers.arguments import ARGUMENTS
+from foretell.models.importers.registry import OPTIONS
 from tests.models.importers import published
 
 LAYOUT = published.layout("tslib", "transformer", embed="timeF")
@@ -102,7 +102,7 @@ def test_writes_a_checkpoint_and_a_bundle(tmp_path: Path) -> None:
     assert manifest.test.onnx.mse == pytest.approx(manifest.test.model.mse, abs=1e-5)
 
 
-def test_prints_what_told_each_argument(tmp_path: Path) -> None:
+def test_prints_the_provenance_of_each_argument(tmp_path: Path) -> None:
     file = published.save(tmp_path, published.make("transformer"), LAYOUT)
     data = published.write_csv(tmp_path)
     options = ["--from", "tslib", "--arch", "transformer", "--data", str(data)]
@@ -118,6 +118,7 @@ def test_prints_what_told_each_argument(tmp_path: Path) -> None:
     ]
     assert ["seq_len", "24", "--seq_len"] in rows
     assert ["d_model", "8", "the file"] in rows
+    assert ["calendar", "hour, day_of_week, day_of_month, day_of_year", "the file"] in rows
     assert ["channels", "load, wind, OT", "train.csv"] in rows
     assert ["scaler", "rows 0 to 140", "train.csv"] in rows
     assert (tmp_path / "out" / "config.json").is_file()
@@ -181,4 +182,4 @@ def test_existing_checkpoint_is_kept(tmp_path: Path) -> None:
 
 def test_every_argument_has_an_option() -> None:
     options = {option for parameter in command.params for option in parameter.opts}
-    assert {f"--{name}" for name in ARGUMENTS} <= options
+    assert {f"--{name}" for name, option in OPTIONS.items() if option.asked} <= options

@@ -5,10 +5,16 @@ from foretell.bundle.manifest import (
     CalibrationReport,
     Check,
     Coverage,
+    Manifest,
     TestResult,
     Verification,
 )
-from foretell.report import print_calibration, print_test, print_verification
+from foretell.report import (
+    print_calibration,
+    print_composition,
+    print_test,
+    print_verification,
+)
 
 
 def accuracy(mse: float, mae: float) -> Accuracy:
@@ -22,6 +28,16 @@ def rows(text: str) -> list[list[str]]:
         for line in text.splitlines()
         if line.startswith("│")
     ]
+
+
+def test_composition(capsys: pytest.CaptureFixture[str]):
+    found = {"rewrites": ("EncoderLayer",), "plain": ("FeedForward", "Mine"), "devices": ("cpu",)}
+    print_composition(Manifest.model_construct(**found))
+    assert capsys.readouterr().out == (
+        "in a faster form: EncoderLayer\nas trained: FeedForward, Mine\nfor: cpu\n"
+    )
+    print_composition(Manifest.model_construct(**found | {"rewrites": (), "plain": ()}))
+    assert capsys.readouterr().out == "for: cpu\n"
 
 
 def test_verification(capsys: pytest.CaptureFixture[str]):

@@ -8,8 +8,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from foretell.bundle.frequency import Frequency
-from foretell.commands.train import Arguments, command
+from foretell.commands.train import command
+from foretell.commands.train_options import Arguments, arguments_of
 from foretell.models.checkpoint import load_info
+from foretell.models.forecaster import ARCHITECTURES
 
 SMALL = {
     "arch": "patchtst",
@@ -23,6 +25,8 @@ SMALL = {
     "stride": 4,
     "epochs": 1,
 }
+
+WITHOUT_PATCHES = {"patch": None, "stride": None}
 
 
 @pytest.fixture
@@ -89,7 +93,14 @@ def test_flags_win_over_the_file(data: Path, out: Path, tmp_path: Path) -> None:
         ({"channels": "load,loud"}, "no channel 'loud'"),
         ({"timestamp_column": "when"}, "no column 'when'"),
         ({"data": "nowhere.csv"}, r"nowhere\.csv: No such file"),
-        ({"arch": "autoformer", "factor": "inf"}, "--factor: .*finite"),
+        (
+            {"arch": "autoformer", "patch": None, "stride": None, "factor": "inf"},
+            "factor: .*finite",
+        ),
+        ({"factor": 2}, "--factor: attention by softmax has none"),
+        ({"attention": "softmax,oracle"}, "attention: .*expected one of .*, got 'oracle'"),
+        ({"attention": "softmax,softmax"}, "attention: expected one mechanism for all or 1"),
+        ({"arch": "dlinear", "factor": 2}, "--factor: dlinear has no attention"),
         ({"heads": 3}, "heads: 3 heads do not divide d_model 8"),
         ({"label": 4}, "label: patchtst has no such setting"),
         ({"horizon": 200}, "split: .* hold no window"),
@@ -112,7 +123,7 @@ def test_bad_input_writes_nothing(
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("colour: red\nbatch-size: 3\n", r"settings\.yaml: unknown setting colour$"),
+        ("colour: red\nbatch-size: 3\n", r"--colour: unknown setting$"),
         ("context: [\n", r"settings\.yaml: not YAML"),
         ("just text\n", "expected settings as 'name: value'"),
         ("", "expected settings as 'name: value'"),
@@ -149,13 +160,49 @@ def test_an_interruption_tells_how_to_go_on(
     assert "the same command goes on" in result.stderr
 
 
-def test_every_setting_has_a_flag_with_help() -> None:
-    options = {option.name: option for option in command.params}
-    assert options.keys() == Arguments.model_fields.keys() | {"file", "restart", "overwrite"}
+def test_every_setting_has_a_flag_with_help(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
     text = run("--help").stdout
-    assert "timeF|fixed|learned" in text
-    assert "[default: 0.7,0.1,0.2]" in " ".join(text.split())
-    assert all(field.description for field in Arguments.model_fields.values())
+    for name in {*Arguments.model_fields} - {"model"}:
+        assert f"--{name.replace('_', '-')} " in text
+    assert "--arch autoformer|" in text
+    for heading in ("Training:", "Model: patchtst:", "With --attention autocorrelation:"):
+        assert heading in text
+    words = " ".join(text.split())
+    assert "--embedding timeF|learned|fixed Of calendar features. [default: timeF]" in words
+    assert "[default: autocorrelation or softmax]" in words
+    assert "[default: 0.7,0.1,0.2]" in words
+    for config in ARCHITECTURES.values():
+        own = config.model_fields.keys() - {"architecture", "channels", "calendar"}
+        assert all(f"--{name.replace('_', '-')} " in text for name in own)
+
+
+@pytest.mark.parametrize(
+    ("given", "attention"),
+    [
+        ({}, None),
+        ({"attention": "residual-softmax"}, [{"mechanism": "residual-softmax"}]),
+        (
+            {"attention": "softmax,autocorrelation", "factor": "2"},
+            [{"mechanism": "softmax"}, {"mechanism": "autocorrelation", "factor": "2"}],
+        ),
+        ({"attention": {"mechanism": "softmax"}}, [{"mechanism": "softmax"}]),
+        ({"attention": ["softmax", "softmax"]}, [{"mechanism": "softmax"}] * 2),
+    ],
+)
+def test_attention_is_given_for_all_layers_or_for_each(
+    given: dict[str, object], attention: object
+) -> None:
+    found = arguments_of({"arch": "patchtst", **given})
+    assert found["model"].get("attention") == attention
+
+
+def test_settings_of_the_usual_mechanism_need_no_name() -> None:
+    found = arguments_of({"arch": "autoformer", "factor": "2", "final_norm": "none"})
+    assert found["model"] == {
+        "attention": [{"mechanism": "autocorrelation", "factor": "2"}],
+        "final_norm": None,
+    }
 
 
 def test_help_imports_no_torch() -> None:

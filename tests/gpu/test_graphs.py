@@ -17,8 +17,8 @@ from bench.gpu.graphs import Finding, check
 from bench.sizes import Size
 from bench.stand_in.machine import Machine
 from bench.variants import AUTOFORMERS, PATCHTSTS, TRANSFORMERS, VARIANTS
-from foretell.export.operators import KERNELS
-from foretell.models.architectures import ARCHITECTURES
+from foretell.export.operators import CUDA_KERNELS
+from foretell.models.forecaster import ARCHITECTURES
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def test_a_graph_is_captured_and_its_optimised_form_is_right(
 
 def test_every_architecture_and_operator_is_looked_at(look: Callable[[Size], Finding]) -> None:
     assert {type(size.config) for size in VARIANTS} == set(ARCHITECTURES.values())
-    assert set().union(*(look(size).operators for size in VARIANTS)) == set(KERNELS["cuda"])
+    assert set().union(*(look(size).operators for size in VARIANTS)) == set(CUDA_KERNELS)
 
 
 @pytest.mark.parametrize("precision", ["float16", "bfloat16"])

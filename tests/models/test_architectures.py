@@ -1,37 +1,44 @@
-from typing import get_args
+from typing import Literal
 
 import pytest
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
-from foretell.bundle.manifest import Architecture
-from foretell.models.architectures import ARCHITECTURES, AnyConfig, build
-from foretell.models.forecaster import ForecasterConfig
+from foretell.models.forecaster import ARCHITECTURES, AnyConfig, ForecasterConfig
+from foretell.models.registry import Registry
 
-SIZES = {
-    "channels": 2,
-    "context": 24,
-    "horizon": 4,
-    "d_model": 8,
-    "heads": 2,
-    "d_ff": 8,
-    "encoder_layers": 1,
-}
-EXTRAS = {"autoformer": {"label": 4}, "transformer": {"label": 4}, "patchtst": {}}
-
-
-def test_the_manifest_knows_every_architecture() -> None:
-    assert set(ARCHITECTURES) == set(get_args(Architecture))
+SIZES = {"channels": 2, "context": 24, "horizon": 4}
+ADAPTER: TypeAdapter[ForecasterConfig] = TypeAdapter(AnyConfig)
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_config_is_found_and_built_by_name(name: str) -> None:
-    adapter: TypeAdapter[ForecasterConfig] = TypeAdapter(AnyConfig)
-    config = adapter.validate_python({"architecture": name, **SIZES, **EXTRAS[name]})
+    config = ADAPTER.validate_python({"architecture": name, **SIZES})
     assert type(config) is ARCHITECTURES[name]
-    assert build(config).config is config
-    assert adapter.validate_json(config.model_dump_json()) == config
+    assert config.build().config is config
+    assert ADAPTER.validate_json(ADAPTER.dump_json(config)) == config
+    assert ADAPTER.validate_python(config) is config
 
 
-def test_refuses_the_config_of_no_architecture() -> None:
-    with pytest.raises(TypeError, match="config of no architecture"):
-        build(ForecasterConfig(architecture="other", **SIZES))  # type: ignore[arg-type]
+@pytest.mark.parametrize("name", ["oracle", None, 3])
+def test_refuses_the_config_of_no_architecture(name: object) -> None:
+    with pytest.raises(ValidationError, match=f"expected one of autoformer, .*, got {name!r}"):
+        ADAPTER.validate_python({"architecture": name, **SIZES})
+
+
+def test_names_are_unique() -> None:
+    class Other(ForecasterConfig):
+        architecture: Literal["patchtst"] = "patchtst"
+
+    with pytest.raises(ValueError, match="architecture: there are two of the name 'patchtst'"):
+        ARCHITECTURES.add(Other)
+
+
+def test_every_file_of_the_folder_is_found() -> None:
+    found = Registry[ForecasterConfig](
+        "foretell.models.architectures", "architecture", ForecasterConfig
+    )
+    # They add themselves to the one registry, whoever imports them.
+    assert len(found) == 0
+    assert {"autoformer", "patchtst", "transformer"} <= set(ARCHITECTURES)
+    with pytest.raises(KeyError):
+        ARCHITECTURES["oracle"]

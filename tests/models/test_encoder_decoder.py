@@ -4,8 +4,8 @@ from pydantic import ValidationError
 
 from foretell.bundle.calendar import Calendar
 from foretell.bundle.frequency import Frequency
+from foretell.models.architectures.transformer import TransformerConfig
 from foretell.models.encoder_decoder import EncoderDecoderConfig
-from foretell.models.transformer import TransformerConfig
 
 HOURLY = Frequency.parse("h")
 SIZES = {
@@ -67,7 +67,7 @@ def test_refuses(changes: dict[str, object], field: str) -> None:
 
 
 def test_axes_of_softmax_stages() -> None:
-    stages = {stage.name: stage for stage in make().describe_stages("softmax")}
+    stages = {stage.name: stage for stage in make().describe_stages()}
     assert list(stages) == [
         "encoder.0.self",
         "encoder.1.self",
@@ -77,11 +77,29 @@ def test_axes_of_softmax_stages() -> None:
     cross = stages["decoder.0.cross"]
     assert (cross.query.length, cross.query.start) == (10, -4)
     assert (cross.key.length, cross.key.start, cross.key.padding) == (12, -12, 0)
+    own = stages["decoder.0.self"]
+    assert (own.query, own.key) == (cross.query, cross.query)
+    assert [stage.mechanism for stage in stages.values()] == ["softmax"] * 4
 
 
-@pytest.mark.parametrize(("horizon", "length", "padding"), [(6, 10, 0), (20, 24, 12)])
-def test_axes_of_auto_correlation_are_cut_or_padded(
-    horizon: int, length: int, padding: int
-) -> None:
-    cross = make(horizon=horizon).describe_stages("autocorrelation")[-1]
-    assert (cross.key.length, cross.key.start, cross.key.padding) == (length, -12, padding)
+def test_a_mechanism_for_each_layer() -> None:
+    config = make(attention=["autocorrelation", "residual-softmax", "softmax"])
+    assert [stage.mechanism for stage in config.describe_stages()] == [
+        *("autocorrelation", "residual-softmax", "softmax", "softmax")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("attention", "message"),
+    [
+        (["softmax"] * 2, "attention: expected one mechanism for all or 3, one a layer"),
+        ("autocorrelation", "autocorrelation has no causal form"),
+        ("residual-softmax", "residual-softmax is for layers of an encoder alone"),
+        ("oracle", "expected one of autocorrelation, .*, got 'oracle'"),
+        ([], "attention"),
+        ({"mechanism": "softmax", "factor": 2}, "factor"),
+    ],
+)
+def test_mechanisms_that_cannot_be(attention: object, message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        make(attention=attention)

@@ -31,14 +31,14 @@ def test_every_window_counts_the_same(batch_size: int) -> None:
 
 def test_takes_arrays() -> None:
     windows = windows_of(np.ones((10, 1)), 4, 2)
-    accuracy = evaluate(lambda history, *_: np.full((len(history), 2, 1), 4.0), windows)
+    accuracy = evaluate(lambda history, *_: np.full((len(history), 2, 1), 4.0), windows, 4)
     assert (accuracy.mse, accuracy.mae) == (9.0, 3.0)
 
 
 def test_against_baselines() -> None:
     day = np.arange(24.0)
     windows = windows_of(np.tile(day, 10)[:, None], 48, 1)
-    result = against_baselines(lambda history, *_: history[:, -1:] + 1, windows, HOUR)
+    result = against_baselines(lambda history, *_: history[:, -1:] + 1, windows, HOUR, 64)
     assert result.windows == len(windows) == 192
     assert result.season == 24
     assert result.seasonal_naive is not None
@@ -51,6 +51,6 @@ def test_against_baselines() -> None:
 
 def test_no_seasonal_baseline_without_a_season() -> None:
     windows = windows_of(np.ones((40, 1)), 12, 1)
-    result = against_baselines(lambda history, *_: history[:, -1:], windows, HOUR)
+    result = against_baselines(lambda history, *_: history[:, -1:], windows, HOUR, 64)
     assert result.season is None
     assert result.seasonal_naive is None

@@ -8,9 +8,10 @@ import torch
 from torch.nn import functional
 
 from foretell.bundle.frequency import Frequency
-from foretell.models.autoformer import Autoformer, AutoformerConfig
+from foretell.models.architectures.autoformer import Autoformer, AutoformerConfig
+from foretell.models.attention.auto_correlation import AutoCorrelationConfig
+from foretell.models.attention.evidence import Circulant, Dense
 from foretell.models.data.csv import read_csv
-from foretell.models.forecaster import LagAttention, SoftmaxAttention
 from foretell.models.importers.infer import recognise
 from foretell.models.importers.reading import read_state
 from tests import golden
@@ -65,7 +66,7 @@ def test_attention(name: str) -> None:
     assert {golden.stage(stage) for stage in stages} == set(attention)
     for stage, expected in stages.items():
         found = attention[golden.stage(stage)]
-        assert isinstance(found, SoftmaxAttention)
+        assert isinstance(found, Dense)
         # Of PatchTST the first sample is stored: [channels, heads, patches, patches].
         weights = found.weights[0] if found.weights.ndim == 5 else found.weights
         atol = case.tolerance["attention"][f"attn_{stage}"]["recommended_atol"]
@@ -81,7 +82,7 @@ def test_lags(name: str) -> None:
     assert {golden.stage(stage) for stage in stages} == set(attention)
     for stage in stages:
         found = attention[golden.stage(stage)]
-        assert isinstance(found, LagAttention)
+        assert isinstance(found, Circulant)
         atol = case.tolerance["attention"][f"attn_{stage}"]["recommended_atol"]
         correlation = arrays[f"attn_{stage}"].mean(axis=(2, 3), dtype=np.float64)
         np.testing.assert_allclose(found.correlation, correlation, rtol=0, atol=atol)
@@ -102,7 +103,7 @@ def test_lags_of_edge_input(name: str, kind: str) -> None:
     assert len(stages) == len(attention)
     for stage in stages:
         found = attention[golden.stage(stage)]
-        assert isinstance(found, LagAttention)
+        assert isinstance(found, Circulant)
         lags = found.lags[row].numpy()
         assert len(set(lags)) == len(lags)
         assert found.lag_weights[row].sum() == pytest.approx(1, abs=1e-5)
@@ -125,7 +126,9 @@ def test_training_with_one_choice_of_lags_for_the_batch() -> None:
     published, arrays = case.model, case.arrays("io_train")
     config = published.config
     assert isinstance(config, AutoformerConfig)
-    assert config.training_lags == "batch"
+    (mechanism,) = config.attention
+    assert isinstance(mechanism, AutoCorrelationConfig)
+    assert mechanism.training_lags == "batch"
     model = Autoformer(config.model_copy(update={"dropout": 0.0}))
     model.load_state_dict(published.state_dict())
     model.train()
@@ -139,14 +142,14 @@ def test_training_with_one_choice_of_lags_for_the_batch() -> None:
     )
     for key in (key for key in arrays if key.startswith("topk_lag_")):
         found = explained.attention[golden.stage(key.removeprefix("topk_lag_"))]
-        assert isinstance(found, LagAttention)
+        assert isinstance(found, Circulant)
         for lags in found.lags:
             assert set(lags.tolist()) == set(arrays[key].tolist())
 
     loss = functional.mse_loss(explained.forecast, torch.from_numpy(arrays["y_true"]))
     loss.backward()
     assert loss.item() == pytest.approx(float(arrays["loss"]), abs=1e-5)
-    layout = recognise(read_state(case.checkpoint), "tslib", "autoformer")
+    layout = recognise(read_state(case.checkpoint), "tslib", "autoformer").layout
     gradients = {name: weight.grad for name, weight in model.named_parameters()}
     compared = set()
     for key in (key.removeprefix("grad/") for key in arrays if key.startswith("grad/")):
@@ -180,7 +183,7 @@ def test_calendar_features(name: str) -> None:
     """The features found in the file are those that were given, in their order."""
     case = golden.case(name)
     calendar = case.model.config.calendar
-    if name == "tslib_patchtst":
+    if name in {"tslib_patchtst", *golden.DLINEARS}:
         assert calendar is None
         return
     assert calendar is not None

@@ -14,17 +14,11 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.external_data_helper import set_external_data
 
 from foretell.bundle import calibration, layout
+from foretell.bundle.attention import AttentionStage, Axis, Choice, Output, stage
 from foretell.bundle.calendar import Calendar
 from foretell.bundle.checksums import sha256
 from foretell.bundle.frequency import Frequency
-from foretell.bundle.manifest import (
-    AttentionStage,
-    Axis,
-    CalibrationReport,
-    Manifest,
-    Scaler,
-    Verification,
-)
+from foretell.bundle.manifest import CalibrationReport, Manifest, Scaler, Verification
 
 _OPSET = 20
 Floats = NDArray[np.float32]
@@ -77,19 +71,44 @@ class Spec:
 
 
 def softmax_stage(
-    context: int = 8, *, name: str = "encoder.0.self", per_channel: bool = False
+    context: int = 8, *, name: str = "encoder.0.self", channels: int | None = None
 ) -> AttentionStage:
-    """Patches of 4 steps with stride 2 attend to each other, with two heads."""
-    patches = Axis(length=(context - 4) // 2 + 1, start=-context, stride=2, width=4)
-    return AttentionStage(
-        name=name, kind="softmax", heads=2, query=patches, key=patches, per_channel=per_channel
-    )
+    """Patches of 4 steps with stride 2 attend to each other, with two heads.
+
+    Each channel by itself, if there is a number of them.
+    """
+    patches = Axis(of="patches", length=(context - 4) // 2 + 1, start=-context, stride=2, width=4)
+    return stage(name, "softmax", "dense", 2, patches, patches, channels=channels)
 
 
 def lag_stage(context: int = 8, *, name: str = "encoder.1.self") -> AttentionStage:
-    """The history against itself, two lags."""
+    """The history against itself, two lags; the manifest does not say how many."""
     steps = Axis(length=context, start=-context)
-    return AttentionStage(name=name, kind="autocorrelation", heads=2, query=steps, key=steps)
+    return stage(name, "autocorrelation", "circulant", 2, steps, steps)
+
+
+def channel_stage(channels: int, *, name: str = "mixing.0") -> AttentionStage:
+    """The channels attend to each other, with two heads."""
+    axis = Axis(of="channels", length=channels)
+    return stage(name, "causal-mean", "dense", 2, axis, axis)
+
+
+def cluster_stage(context: int = 8, *, name: str = "routing.1") -> AttentionStage:
+    """Each step keeps two of four clusters, but the second of two heads one.
+
+    It returns the scores, too; what may not be kept has one of minus infinity.
+    """
+    steps = Axis(length=context, start=-context)
+    made = stage(name, "router", "sparse", 2, steps, Axis(of="clusters", length=4), kept=2)
+    scores = Output(name=f"{name}.scores", type="float32", shape=(2, context, 4))
+    choice = Choice(chosen=f"{name}.keys", scores=scores.name)
+    return made.model_copy(update={"outputs": (*made.outputs, scores), "choices": (choice,)})
+
+
+def mapless_stage(context: int = 8, *, name: str = "state.2") -> AttentionStage:
+    """A mechanism without a map."""
+    steps = Axis(length=context, start=-context)
+    return stage(name, "selective-scan", "none", 1, steps, steps)
 
 
 def write_bundle(repository: Path, spec: Spec) -> Path:
@@ -223,8 +242,8 @@ def _graph(spec: Spec, stages: tuple[AttentionStage, ...]) -> onnx.ModelProto:
         build.constant("row", np.array([-1]))
         build.add("Reshape", ["oldest", "row"], "margin")
         build.output("margin", 1)
-    for stage in stages:
-        _explain(build, spec, stage)
+    for own in stages:
+        _explain(build, spec, own)
     graph = helper.make_graph(
         build.nodes,
         spec.name,
@@ -255,10 +274,56 @@ def _burn(build: _Builder, value: str, products: int) -> str:
 
 def _explain(build: _Builder, spec: Spec, stage: AttentionStage) -> None:
     own = f"{stage.name}/"
-    if stage.kind == "softmax":
-        _softmax(build, spec, stage, own)
-    else:
-        _correlate(build, spec, stage, own)
+    match stage.form:
+        case "dense" if stage.query.in_time:
+            _softmax(build, spec, stage, own)
+        case "dense":
+            _mix(build, stage, own)
+        case "circulant":
+            _correlate(build, spec, stage, own)
+        case "sparse":
+            _route(build, stage, own)
+
+
+def _mix(build: _Builder, stage: AttentionStage, own: str) -> None:
+    """Scores are products of the channels' means, doubled for the second head."""
+    build.constant(own + "time", np.array([1]))
+    build.constant(own + "query", np.array([1, 3]))
+    build.constant(own + "key", np.array([1, 2]))
+    build.add("ReduceMean", ["history", own + "time"], own + "means", keepdims=0)
+    build.add("Unsqueeze", [own + "means", own + "query"], own + "q")
+    build.add("Unsqueeze", [own + "means", own + "key"], own + "k")
+    build.add("Mul", [own + "q", own + "k"], own + "products")
+    heads = np.array([1, 2], np.float32)[:, None, None]
+    build.add("Mul", [own + "products", build.constant(own + "heads", heads)], own + "scores")
+    build.add("Softmax", [own + "scores"], f"{stage.name}.weights", axis=-1)
+    build.output(f"{stage.name}.weights", 4)
+
+
+def _route(build: _Builder, stage: AttentionStage, own: str) -> None:
+    """Scores are the channels' mean times the number of the cluster; the last has none."""
+    build.constant(own + "channels", np.array([2]))
+    build.constant(own + "axes", np.array([1, 3]))
+    build.constant(own + "k", np.array([2]))
+    factors = np.array([[[0, 1, 2, 3]], [[3, 2, 1, 0]]], np.float32)
+    barred = np.where(np.arange(4) == 3, -np.inf, 0).astype(np.float32)
+    kept = np.array([[[1, 1]], [[1, 0]]])
+    build.constant(own + "kept", kept)
+    build.constant(own + "left", kept - 1)
+    build.constant(own + "held", kept.astype(np.float32))
+    build.add("ReduceMean", ["history", own + "channels"], own + "mean", keepdims=0)
+    build.add("Unsqueeze", [own + "mean", own + "axes"], own + "rows")
+    build.add("Mul", [own + "rows", build.constant(own + "factors", factors)], own + "products")
+    scores = f"{stage.name}.scores"
+    build.add("Add", [own + "products", build.constant(own + "barred", barred)], scores)
+    build.add("TopK", [scores, own + "k"], own + "best", own + "indices")
+    build.add("Softmax", [own + "best"], own + "shares", axis=-1)
+    build.add("Mul", [own + "shares", own + "held"], f"{stage.name}.weights")
+    build.add("Mul", [own + "indices", own + "kept"], own + "some")
+    build.add("Add", [own + "some", own + "left"], f"{stage.name}.keys")
+    build.output(f"{stage.name}.keys", 4, TensorProto.INT64)
+    build.output(f"{stage.name}.weights", 4)
+    build.output(scores, 4)
 
 
 def _softmax(build: _Builder, spec: Spec, stage: AttentionStage, own: str) -> None:

@@ -18,7 +18,7 @@ MULTIVARIATE = Spec(
     stages=(
         softmax_stage(),
         lag_stage(),
-        softmax_stage(name="decoder.0.cross", per_channel=True),
+        softmax_stage(name="decoder.0.cross", channels=2),
     ),
 )
 CALENDAR = Spec(name="calendar", with_calendar=True, stages=(lag_stage(),))

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from foretell.bundle.manifest import Axis
+from foretell.bundle.attention import Axis
 from tests.service.bundles import Spec, softmax_stage, write_bundle
 from tests.service.client import Client
 
@@ -186,7 +186,7 @@ def test_10_mb_over_the_limit(client: Client) -> None:
 
 def test_attention_at_the_end_of_the_year_9999(tmp_path_factory: pytest.TempPathFactory) -> None:
     """The last patch of an end-padded model names no time after its history."""
-    patches = Axis(length=3, start=-8, stride=4, width=8, end=0)
+    patches = Axis(of="patches", length=3, start=-8, stride=4, width=8, end=0)
     stage = softmax_stage()
     beyond = stage.model_copy(update={"query": patches, "key": patches})
     folder = tmp_path_factory.mktemp("beyond")

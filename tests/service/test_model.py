@@ -48,9 +48,10 @@ def test_forecasts_and_explains(open_model: Open, tmp_path: Path) -> None:
 
 
 def test_counts_what_the_attention_graph_returns() -> None:
-    stages = (lag_stage(), softmax_stage(), softmax_stage(name="b.0", per_channel=True))
+    stages = (lag_stage(), softmax_stage(), softmax_stage(name="b.0", channels=2))
     manifest = Manifest.model_construct(channels=("a", "b"), attention=stages)
-    assert attention_values(manifest) == 1 + 2 * 9 + 2 * 2 * 9
+    # How many lags there are is not said: as many as steps, at most.
+    assert attention_values(manifest) == 1 + 3 * 8 + 2 * 9 + 2 * 2 * 9
     assert attention_values(Manifest.model_construct(channels=("a",), attention=())) == 1
 
 
@@ -99,9 +100,17 @@ def test_a_bundle_under_another_name_is_refused(open_model: Open, tmp_path: Path
         open_model(folder.rename(folder.parent / "2"))
 
 
-def test_bfloat16_is_refused_on_a_cpu(open_model: Open, tmp_path: Path) -> None:
-    with pytest.raises(BundleError, match="in bfloat16, which onnxruntime cannot run on the CPU"):
-        open_model(write_bundle(tmp_path, Spec(changes={"precision": "bfloat16"})))
+def test_a_bundle_for_other_devices_is_refused(
+    open_model: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for_gpus = write_bundle(tmp_path, Spec(changes={"devices": ("cuda",)}))
+    for_cpus = write_bundle(tmp_path, Spec(version="2", changes={"devices": ("cpu",)}))
+    open_model(for_cpus)
+    with pytest.raises(BundleError, match=r"1: is for cuda alone: .* without a kernel on the CPU"):
+        open_model(for_gpus)
+    monkeypatch.setattr(Runtime, "on_gpu", True)
+    with pytest.raises(BundleError, match=r"2: is for cpu alone: .* without a kernel on CUDA"):
+        open_model(for_cpus)
 
 
 def test_a_bundle_of_another_onnxruntime_is_tested_again(

@@ -12,8 +12,8 @@ from pydantic_core import from_json
 from foretell.bundle.manifest import Manifest
 from foretell.service.arrays import Arrays
 from foretell.service.doors.inference.inputs import Inputs
-from foretell.service.doors.inference.metadata import attention_outputs, forecast_outputs
-from foretell.service.doors.inference.wire import InferRequest, RequestedOutput, TensorMetadata
+from foretell.service.doors.inference.metadata import forecast_outputs
+from foretell.service.doors.inference.wire import InferRequest, RequestedOutput
 from foretell.service.errors import InvalidInputError, NotSupportedError, UnreadableError
 from foretell.service.model import Model
 from foretell.service.settings import Settings
@@ -29,7 +29,7 @@ class Output:
 
     Attributes:
         name: The graph's.
-        values: How many it has of a window.
+        values: At most how many it has of a window.
         attention: Whether only the graph with attention has it.
         binary: Whether it follows the JSON.
     """
@@ -120,12 +120,16 @@ def _parse(text: memoryview) -> Any:  # noqa: ANN401 - any JSON
 
 
 def _defaults(manifest: Manifest, *, binary: bool) -> list[Output]:
-    return [_output(each, binary) for each in forecast_outputs(manifest).values()]
+    return [
+        Output(name, values, attention=False, binary=binary)
+        for name, values in _forecast_values(manifest).items()
+    ]
 
 
-def _output(tensor: TensorMetadata, binary: bool, *, attention: bool = False) -> Output:
-    # An axis of unknown length, -1, is one of a few lags.
-    return Output(tensor.name, abs(math.prod(tensor.shape)), attention, binary)
+def _forecast_values(manifest: Manifest) -> dict[str, int]:
+    return {
+        name: math.prod(tensor.shape[1:]) for name, tensor in forecast_outputs(manifest).items()
+    }
 
 
 def _requested(request: InferRequest, manifest: Manifest) -> list[Output]:
@@ -133,8 +137,10 @@ def _requested(request: InferRequest, manifest: Manifest) -> list[Output]:
     binary = request.parameters.binary_data_output
     if not request.outputs:
         return _defaults(manifest, binary=binary)
-    attention = attention_outputs(manifest)
-    known = forecast_outputs(manifest) | attention
+    attention = {
+        name: values for stage in manifest.attention for name, values in stage.sizes.items()
+    }
+    known = _forecast_values(manifest) | attention
     outputs: dict[str, Output] = {}
     for index, wanted in enumerate(request.outputs):
         place = f"outputs[{index}]"
@@ -147,10 +153,11 @@ def _requested(request: InferRequest, manifest: Manifest) -> list[Output]:
             raise InvalidInputError(f"{wanted.name} is asked for twice", param=f"{place}.name")
         _check_supported(wanted, place)
         own = wanted.parameters.binary_data
-        outputs[wanted.name] = _output(
+        outputs[wanted.name] = Output(
+            wanted.name,
             known[wanted.name],
-            binary if own is None else own,
             attention=wanted.name in attention,
+            binary=binary if own is None else own,
         )
     return list(outputs.values())
 

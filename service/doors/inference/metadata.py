@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from foretell.bundle.manifest import AttentionStage, Manifest
+from foretell.bundle.attention import ElementType
+from foretell.bundle.manifest import Manifest
 from foretell.service.doors.inference.wire import ModelMetadata, TensorMetadata
 from foretell.service.model import Model
 from foretell.service.settings import Settings
@@ -13,6 +14,7 @@ from foretell.service.tensors import FORECAST, FUTURE_CALENDAR, HISTORY, HISTORY
 PLATFORM = "onnxruntime_onnx"
 
 _FREE = -1
+_DATATYPES: dict[ElementType, str] = {"float32": "FP32", "int64": "INT64"}
 
 
 def input_shapes(manifest: Manifest) -> dict[str, tuple[int, ...]]:
@@ -33,21 +35,6 @@ def forecast_outputs(manifest: Manifest) -> dict[str, TensorMetadata]:
     return {output.name: output for output in outputs}
 
 
-def attention_outputs(manifest: Manifest) -> dict[str, TensorMetadata]:
-    """The outputs that only runs with attention have, by name."""
-    outputs: list[TensorMetadata] = []
-    for stage in manifest.attention:
-        if stage.kind == "softmax":
-            outputs.append(_tensor(stage.outputs[0], "FP32", *_weights_shape(stage, manifest)))
-        else:
-            # How many lags there are is a matter of the architecture, not of the contract.
-            lags, lag_weights, correlation = stage.outputs
-            outputs.append(_tensor(lags, "INT64", _FREE))
-            outputs.append(_tensor(lag_weights, "FP32", _FREE))
-            outputs.append(_tensor(correlation, "FP32", _FREE))
-    return {output.name: output for output in outputs}
-
-
 def describe(model: Model, versions: list[str]) -> ModelMetadata:
     """The metadata of a model.
 
@@ -56,12 +43,18 @@ def describe(model: Model, versions: list[str]) -> ModelMetadata:
         versions: Those of its name that are loaded.
     """
     manifest = model.manifest
+    # Only runs with attention have these.
+    attention = [
+        _tensor(each.name, _DATATYPES[each.type], *(size or _FREE for size in each.shape))
+        for stage in manifest.attention
+        for each in stage.outputs
+    ]
     return ModelMetadata(
         name=model.name,
         versions=versions,
         platform=PLATFORM,
         inputs=[_tensor(name, "FP32", *shape) for name, shape in input_shapes(manifest).items()],
-        outputs=[*forecast_outputs(manifest).values(), *attention_outputs(manifest).values()],
+        outputs=[*forecast_outputs(manifest).values(), *attention],
     )
 
 
@@ -88,11 +81,6 @@ def configuration(model: Model, settings: Settings) -> dict[str, Any]:
         },
         "parameters": {"provider": {"string_value": model.provider}},
     }
-
-
-def _weights_shape(stage: AttentionStage, manifest: Manifest) -> tuple[int, ...]:
-    shape = (stage.heads, stage.query.length, stage.key.length)
-    return (len(manifest.channels), *shape) if stage.per_channel else shape
 
 
 def _tensor(name: str, datatype: str, *shape: int) -> TensorMetadata:

@@ -30,7 +30,7 @@ CHECKS = [
     one("explain.onnx, forecast, natural windows", 3e-6),
     one("explain.onnx, encoder.0.self, natural windows", 7e-6),
     one("forecast.onnx, offset 10000 windows", 9e-4, 1e-3),
-    one("share with other lags, natural windows", 0.03, 0.05),
+    one("share with other choices, natural windows", 0.03, 0.05),
 ]
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.gpu.subjects import NATURAL, Case, bundle_name, save, subjects
+from bench.gpu.subjects import NATURAL, bundle_name, save, subjects
 from foretell.bundle.errors import BundleError
-from foretell.export.comparison import Reference
+from foretell.export.comparison import Case, Reference
 from foretell.export.window_set import WindowSet
 
 

@@ -2,8 +2,13 @@ import pytest
 import torch
 from torch import nn
 
-from foretell.export.rewrites.attention import TimeFirstAttention, causal_mask
-from foretell.models.layers.attention import MultiHeadAttention
+from foretell.export.rewrites.attention import (
+    TimeFirstAttention,
+    causal_mask,
+    rewrite_attention,
+)
+from foretell.export.rewrites.registry import Call
+from foretell.models.attention.softmax import MultiHeadAttention
 
 BATCH, D_MODEL, HEADS = 3, 12, 4
 
@@ -20,11 +25,11 @@ def test_equals_the_plain_layer(causal, residual, queries, keys, float64, equal)
     if causal and queries != keys:
         return
     torch.manual_seed(queries)
-    plain = MultiHeadAttention(D_MODEL, HEADS, residual=residual).eval()
+    plain = MultiHeadAttention(D_MODEL, HEADS, causal=causal, residual=residual).eval()
     rewritten = TimeFirstAttention(plain)
     tokens, source = torch.randn(BATCH, queries, D_MODEL), torch.randn(BATCH, keys, D_MODEL)
     inherited = torch.randn(BATCH, HEADS, queries, keys) if residual else None
-    expected = plain(tokens, source, causal=causal, inherited=inherited, return_weights=True)
+    expected = plain(tokens, source, inherited=inherited, explain=True)
     found = rewritten(
         time_first(tokens),
         time_first(source),
@@ -33,13 +38,29 @@ def test_equals_the_plain_layer(causal, residual, queries, keys, float64, equal)
         inherited=inherited,
     )
     equal(found.output, time_first(expected.output))
-    equal(found.weights, expected.weights)
+    equal(found.evidence.weights, expected.evidence.weights)
     if residual:
         # The key's bias is left out: the same for all keys of a query.
         difference = found.scores - expected.scores
         equal(difference.amax(dim=-1), difference.amin(dim=-1))
     else:
         assert found.scores is None
+
+
+@pytest.mark.parametrize("residual", [False, True])
+@pytest.mark.parametrize(
+    ("queries", "keys", "causal"), [(6, 6, True), (6, 6, False), (4, 9, False)]
+)
+def test_it_can_be_called_as_the_plain_layer(queries, keys, causal, residual, float64, equal):
+    plain = MultiHeadAttention(D_MODEL, HEADS, causal=causal, residual=residual).eval()
+    tokens, source = torch.randn(BATCH, queries, D_MODEL), torch.randn(BATCH, keys, D_MODEL)
+    inherited = torch.randn(BATCH, HEADS, queries, keys) if residual else None
+    expected = plain(tokens, source, inherited=inherited, explain=True)
+    form = rewrite_attention(plain, Call((tokens.shape, source.shape), itself=False))
+    found = form(tokens, source, inherited=inherited, explain=True)
+    equal(found.output, expected.output)
+    equal(found.evidence.weights, expected.evidence.weights)
+    assert (found.scores is not None) == residual
 
 
 def test_causal_mask_of_the_last_queries():
@@ -52,7 +73,7 @@ def test_causal_mask_of_the_last_queries():
 @pytest.mark.parametrize("trained", [1, 30])
 def test_after_layer_norms(causal, trained, float64, equal):
     torch.manual_seed(0)
-    plain = MultiHeadAttention(D_MODEL, HEADS).eval()
+    plain = MultiHeadAttention(D_MODEL, HEADS, causal=causal).eval()
     norms = nn.LayerNorm(D_MODEL), nn.LayerNorm(D_MODEL)
     for norm in norms:
         nn.init.uniform_(norm.weight, 0.5, 1.5)
@@ -61,11 +82,11 @@ def test_after_layer_norms(causal, trained, float64, equal):
     rewritten = TimeFirstAttention(plain, norms)
     assert rewritten.bounded == (trained == 1)
     tokens, source = (norm(torch.randn(BATCH, 6, D_MODEL)) for norm in norms)
-    expected = plain(tokens, source, causal=causal, return_weights=True)
+    expected = plain(tokens, source, explain=True)
     mask = causal_mask(6, 6) if causal else None
     found = rewritten(time_first(tokens), time_first(source), (6, 6), mask=mask)
     equal(found.output, time_first(expected.output))
-    equal(found.weights, expected.weights)
+    equal(found.evidence.weights, expected.evidence.weights)
 
 
 @pytest.mark.parametrize("residual", [False, True])

@@ -1,10 +1,15 @@
 import pytest
 import torch
 
-from foretell.export.rewrites.auto_correlation import FoldedAutoCorrelation, correlator_for
+from foretell.export.rewrites.auto_correlation import (
+    FoldedAutoCorrelation,
+    correlator_for,
+    rewrite_auto_correlation,
+)
 from foretell.export.rewrites.fourier import FourierCorrelator
 from foretell.export.rewrites.gram import GramCorrelator
-from foretell.models.layers.auto_correlation import AutoCorrelation
+from foretell.export.rewrites.registry import Call
+from foretell.models.attention.auto_correlation import AutoCorrelation
 
 # Even, odd and prime lengths, with queries shorter and longer than the keys.
 LENGTHS = [(48, 48), (24, 48), (60, 48), (49, 49), (97, 97), (97, 60), (45, 72), (144, 96)]
@@ -18,12 +23,16 @@ def layers(query: int, key: int | None, *, lags: str = "all", centre: bool = Tru
     return plain, FoldedAutoCorrelation(plain, correlator, key, centre=centre).eval()
 
 
-def check(plain, folded, tokens, source, equal):
-    expected = plain(tokens, tokens if source is None else source)
-    found, mean = folded(tokens, source)
+def same_lags(found, expected, equal):
     assert torch.equal(expected.lags, found.lags)
     equal(found.lag_weights, expected.lag_weights)
     equal(found.correlation, expected.correlation)
+
+
+def check(plain, folded, tokens, source, equal):
+    expected = plain(tokens, tokens if source is None else source, explain=True)
+    found, mean = folded(tokens, source)
+    same_lags(found.evidence, expected.evidence, equal)
     output = found.output + folded.missing_bias
     if folded.centre:
         output = output + mean @ folded.missing.T
@@ -56,6 +65,19 @@ def test_projecting_before_or_after_makes_no_difference(first, key, float64, equ
     check(plain, folded, torch.randn(2, 48, FEATURES), source, equal)
 
 
+@pytest.mark.parametrize("lags", ["all", "even"])
+@pytest.mark.parametrize(("query", "key"), [*LENGTHS, (48, None), (45, None)])
+def test_by_itself_it_is_called_as_the_plain_one(query, key, lags, float64, equal):
+    plain = AutoCorrelation(FEATURES, 3, lags=lags).eval()
+    tokens = torch.randn(3, query, FEATURES) + 1
+    source = tokens if key is None else torch.randn(3, key, FEATURES) - 1
+    call = Call((tokens.shape, source.shape), itself=key is None)
+    expected = plain(tokens, source, explain=True)
+    found = rewrite_auto_correlation(plain, call)(tokens, source, inherited=None, explain=True)
+    equal(found.output, expected.output)
+    same_lags(found.evidence, expected.evidence, equal)
+
+
 def test_the_form_depends_on_the_length_and_its_factors():
     assert isinstance(correlator_for(144, torch.float32), FourierCorrelator)
     assert isinstance(correlator_for(720, torch.float32), FourierCorrelator)
@@ -67,8 +89,10 @@ def test_the_form_depends_on_the_length_and_its_factors():
 def test_an_offset_costs_no_precision(length):
     plain, folded = layers(length, None)
     tokens = 1e4 + torch.randn(20, length, FEATURES, dtype=torch.float64)
-    expected = plain.double()(tokens, tokens).lags.sort().values
-    found = folded(tokens.float()).mixed.lags.sort().values
-    drowned = plain.float()(tokens.float(), tokens.float()).lags.sort().values
+    expected = plain.double()(tokens, tokens, explain=True).evidence.lags.sort().values
+    found = folded(tokens.float()).attended.evidence.lags.sort().values
+    drowned = (
+        plain.float()(tokens.float(), tokens.float(), explain=True).evidence.lags.sort().values
+    )
     assert (found == expected).all(dim=1).sum() >= 19
     assert (drowned == expected).all(dim=1).sum() < 10

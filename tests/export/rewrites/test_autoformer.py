@@ -3,7 +3,7 @@ import torch
 
 from foretell.export.rewrites.autoformer import JoinedDecoderStart, SeasonalNorm, SeasonalProjection
 from foretell.export.rewrites.embedding import neighbours
-from foretell.models.autoformer import DecoderStart
+from foretell.models.architectures.autoformer import DecoderStart
 from foretell.models.layers.normalization import SeasonalLayerNorm
 from tests.export.rewrites.test_autoformer_layers import CONFIGS
 

@@ -8,7 +8,7 @@ from foretell.export.rewrites.autoformer_layers import (
     TrendProjection,
 )
 from foretell.export.rewrites.decomposition import SeasonalPart
-from foretell.models.autoformer import (
+from foretell.models.architectures.autoformer import (
     AutoformerConfig,
     AutoformerDecoderLayer,
     AutoformerEncoderLayer,
@@ -18,10 +18,11 @@ from foretell.models.layers.embedding import TokenEmbedding
 from tests.checkpoints import SMALL
 
 BATCH = 3
+EVEN = {"mechanism": "autocorrelation", "lags": "even"}
 # A decoder longer than the context, a shorter one, and one without a label.
 CONFIGS = [
     AutoformerConfig(**SMALL | {"horizon": 36}, label=24, moving_average=13),
-    AutoformerConfig(**SMALL | {"context": 37}, label=16, lags="even"),
+    AutoformerConfig(**SMALL | {"context": 37}, label=16, attention=EVEN),
     AutoformerConfig(**SMALL | {"horizon": 24}, label=0, moving_average=5),
 ]
 
@@ -44,26 +45,27 @@ def test_trend_projection(config, float64, equal):
 @pytest.mark.parametrize("config", CONFIGS)
 @pytest.mark.parametrize("first", [True, False])
 def test_encoder_layer(config, first, float64, equal):
-    plain = AutoformerEncoderLayer(config).eval()
+    attention = config.build_attention("encoder.0.self")
+    plain = AutoformerEncoderLayer(attention, config).eval()
     rewritten = SeasonalEncoderLayer(plain, *parts(config, config.context), first=first)
     tokens = torch.randn(BATCH, config.context, config.d_model) + 2
-    expected = plain(tokens)
-    found = rewritten(tokens)
+    expected, found = (layer(tokens, explain=True) for layer in (plain, rewritten))
     equal(found.output, expected.output)
-    assert torch.equal(found.lags, expected.lags)
+    assert torch.equal(found.evidence.lags, expected.evidence.lags)
 
 
 @pytest.mark.parametrize("config", CONFIGS)
 @pytest.mark.parametrize("first", [True, False])
 def test_decoder_layer(config, first, float64, equal):
-    plain = AutoformerDecoderLayer(config).eval()
+    attentions = (config.build_attention(f"decoder.0.{which}") for which in ("self", "cross"))
+    plain = AutoformerDecoderLayer(*attentions, config).eval()
     rewritten = SeasonalDecoderLayer(
         plain, config, *parts(config, config.decoder_length), first=first
     )
     tokens = torch.randn(BATCH, config.decoder_length, config.d_model) + first
     tokens = tokens if first else SeasonalPart(5, config.decoder_length, torch.float64)(tokens)
     memory = torch.randn(BATCH, config.context, config.d_model)
-    expected, found = plain(tokens, memory), rewritten(tokens, memory)
+    expected, found = (layer(tokens, memory, explain=True) for layer in (plain, rewritten))
     equal(found.seasonal, expected.seasonal)
     equal(found.trend, expected.trend[:, -config.horizon :])
     assert torch.equal(found.own.lags, expected.own.lags)

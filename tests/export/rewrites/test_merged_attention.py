@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from foretell.export.rewrites.merged_attention import MergedAttention
-from foretell.models.layers.attention import MultiHeadAttention
+from foretell.models.attention.softmax import MultiHeadAttention
 
 BATCH, STEPS, D_MODEL, HEADS = 3, 6, 12, 4
 
@@ -13,14 +13,14 @@ def test_equals_the_plain_layer(residual, float64, equal):
     torch.manual_seed(0)
     first, second = (MultiHeadAttention(D_MODEL, HEADS, residual=residual).eval() for _ in range(2))
     tokens = torch.randn(BATCH, STEPS, D_MODEL)
-    before = first(tokens, tokens, return_weights=True)
-    expected = second(tokens, tokens, inherited=before.scores, return_weights=True)
+    before = first(tokens, tokens, explain=True)
+    expected = second(tokens, tokens, inherited=before.scores, explain=True)
 
     flat = tokens.flatten(0, 1)
     inherited = MergedAttention(first, STEPS, None)(flat).scores
     found = MergedAttention(second, STEPS, None)(flat, inherited=inherited)
     equal(found.output, expected.output.flatten(0, 1))
-    equal(found.weights, expected.weights)
+    equal(found.evidence.weights, expected.evidence.weights)
     assert (found.scores is None) != residual
 
 
@@ -34,10 +34,10 @@ def test_after_a_layer_norm(trained, float64, equal):
     rewritten = MergedAttention(plain, STEPS, norm)
     assert rewritten.bounded == (trained == 1)
     tokens = norm(torch.randn(BATCH, STEPS, D_MODEL))
-    expected = plain(tokens, tokens, return_weights=True)
+    expected = plain(tokens, tokens, explain=True)
     found = rewritten(tokens.flatten(0, 1))
     equal(found.output, expected.output.flatten(0, 1))
-    equal(found.weights, expected.weights)
+    equal(found.evidence.weights, expected.evidence.weights)
 
 
 def test_scores_that_nothing_bounds():

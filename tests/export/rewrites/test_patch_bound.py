@@ -5,9 +5,9 @@ import torch
 
 from foretell.export.rewrites.patch_bound import Patches, patch_score_bound
 from foretell.export.rewrites.patchtst import FlatPatchEncoder
-from foretell.models.layers.attention import MultiHeadAttention
+from foretell.models.architectures.patchtst import PatchTST, PatchTSTConfig
+from foretell.models.attention.softmax import MultiHeadAttention
 from foretell.models.layers.normalization import InstanceNorm
-from foretell.models.patchtst import PatchTST, PatchTSTConfig
 
 D_MODEL, PATCH, STRIDE, CONTEXT = 8, 6, 4, 30
 

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from foretell.export.rewrites.score_bound import score_bound
-from foretell.models.layers.attention import MultiHeadAttention
+from foretell.models.attention.softmax import MultiHeadAttention
 from foretell.models.layers.normalization import TokenBatchNorm
 
 D_MODEL = 8

@@ -1,6 +1,7 @@
 import numpy as np
 
-from foretell.models.data.scaler import fit, standardise
+from foretell.bundle.manifest import Scaler
+from foretell.models.data.scaler import fit, offset_channels, standardise
 
 
 def test_fit_is_mean_and_population_deviation() -> None:
@@ -20,3 +21,8 @@ def test_standardise() -> None:
     result = standardise(values, fit(values))
     assert result.dtype == np.float32
     assert result.tolist() == [[-1, -1], [1, 1]]
+
+
+def test_offsets_that_float32_cannot_carry() -> None:
+    scaler = Scaler(mean=(9_999.0, -10_001.0, 2e6, 0.0), std=(1.0, 1.0, 300.0, 1e-9))
+    assert offset_channels(scaler, ("a", "b", "c", "d")) == ["b"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,11 @@ from torch import Tensor
 
 from foretell.bundle.calendar import Calendar
 from foretell.bundle.frequency import Frequency
-from foretell.models.architectures import ARCHITECTURES, build
-from foretell.models.forecaster import Forecaster
-from foretell.models.importers.layouts import LAYOUTS, Layout, Source
+from foretell.models.forecaster import ARCHITECTURES, Forecaster
+from foretell.models.importers.code_base import Architecture
+from foretell.models.importers.layouts import Layout
+from foretell.models.importers.registry import CODE_BASES
+from foretell.models.importers.weights import load_weights
 
 CHANNELS = ("load", "wind", "OT")
 SIZES: dict[str, Any] = {
@@ -41,8 +44,9 @@ OFFICIAL: dict[str, Any] = {
     "residual_attention": True,
 }
 PATCHES: dict[str, Any] = {"patch": 6, "stride": 3}
+_LAGS = {"mechanism": "autocorrelation", "factor": 2}
 FIELDS = {
-    "autoformer": SIZES | SERIES | {"moving_average": 5, "factor": 2},
+    "autoformer": SIZES | SERIES | {"moving_average": 5, "attention": _LAGS},
     "transformer": SIZES | SERIES,
     "patchtst": SIZES | PATCHES,
     "official": SIZES | OFFICIAL,
@@ -74,7 +78,7 @@ def make(form: str, **changes: Any) -> Forecaster:
     """A model in eval mode whose parameters and statistics are all different."""
     torch.manual_seed(7)
     architecture = "patchtst" if form == "official" else form
-    model = build(ARCHITECTURES[architecture].model_validate(FIELDS[form] | changes))
+    model = ARCHITECTURES[architecture].model_validate(FIELDS[form] | changes).build()
     for name, tensor in model.state_dict().items():
         if name.endswith("running_var") or (name.endswith("norm.weight") and tensor.ndim == 1):
             tensor.uniform_(0.5, 1.5)
@@ -83,15 +87,18 @@ def make(form: str, **changes: Any) -> Forecaster:
     return model.eval()
 
 
-def layout(source: Source, architecture: str, **facts: Any) -> Layout:
-    """The layout with these facts."""
+def layout(source: str, architecture: str, **told: Any) -> Layout:
+    """The layout that tells these arguments."""
     return next(
         each
-        for each in LAYOUTS
-        if source in each.sources
-        and each.architecture == architecture
-        and all(each.facts[name] == value for name, value in facts.items())
+        for each in entry(source, architecture).layouts
+        if all(each.arguments[name] == value for name, value in told.items())
     )
+
+
+def entry(source: str, architecture: str) -> Architecture:
+    """What the importer knows of an architecture of a code base."""
+    return next(each for each in CODE_BASES[source].architectures if each.name == architecture)
 
 
 def publish(model: Forecaster, form: Layout) -> dict[str, Tensor]:
@@ -101,6 +108,23 @@ def publish(model: Forecaster, form: Layout) -> dict[str, Tensor]:
         key, row = form.original(name)
         state[key] = (tensor[..., None] if row.pointwise else tensor).clone()
     return state
+
+
+def filled(model: Forecaster, form: Layout, state: Mapping[str, Tensor]) -> Forecaster:
+    """Another model of the same configuration, with the weights of a checkpoint."""
+    torch.manual_seed(99)
+    other = model.config.build().eval()
+    load_weights(other, form, state)
+    return other
+
+
+def inputs(model: Forecaster) -> tuple[Tensor, ...]:
+    """Two random windows."""
+    torch.manual_seed(1)
+    history = torch.randn(2, model.config.context, model.config.channels)
+    if model.config.calendar is None:
+        return (history,)
+    return history, torch.rand(2, model.config.context, 4), torch.rand(2, model.config.horizon, 4)
 
 
 def save(folder: Path, model: Forecaster, form: Layout) -> Path:

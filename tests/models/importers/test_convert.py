@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from foretell.bundle.manifest import Scaler
-from foretell.models.autoformer import AutoformerConfig
+from foretell.models.architectures.autoformer import AutoformerConfig
+from foretell.models.architectures.patchtst import PatchTSTConfig
 from foretell.models.data.csv import read_csv
 from foretell.models.importers.convert import Imported, Request, import_checkpoint
 from foretell.models.importers.errors import ImporterError
-from foretell.models.patchtst import PatchTSTConfig
 from tests.models.importers import published
 
 SETTING = (
@@ -24,12 +24,12 @@ FORMS = ["autoformer", "transformer", "patchtst", "official"]
 def request(folder: Path, form: str = "autoformer", **changes: Any) -> Request:
     """What to ask for, with all that it takes: custom data and every argument as a flag."""
     source, architecture = ("patchtst",) * 2 if form == "official" else ("tslib", form)
-    layout = published.layout(source, architecture)  # type: ignore[arg-type]
+    layout = published.layout(source, architecture)
     arguments = published.ARGUMENTS[form] | {"split": "custom", "target": "OT", "n_heads": "2"}
     return replace(
         Request(
             file=published.save(folder, published.make(form), layout),
-            source=source,  # type: ignore[arg-type]
+            source=source,
             architecture=architecture,
             data=published.write_csv(folder),
             arguments=arguments,
@@ -80,7 +80,7 @@ def test_adopts_every_architecture(tmp_path: Path, form: str) -> None:
     assert info.test.windows == 64 - 24 - 6 + 1
 
 
-def test_tells_what_told_each_argument(tmp_path: Path) -> None:
+def test_tells_the_provenance_of_each_argument(tmp_path: Path) -> None:
     asked = without(
         request(tmp_path, setting=SETTING.format(model="Autoformer")),
         "seq_len",
@@ -90,12 +90,12 @@ def test_tells_what_told_each_argument(tmp_path: Path) -> None:
         "factor",
         "split",
     )
-    facts = import_checkpoint(asked).facts
-    assert facts["seq_len"] == (24, "setting")
-    assert facts["d_model"] == (8, "the file")
-    assert facts["moving_avg"] == (5, "--moving_avg")
-    assert facts["split"] == ("custom", "setting")
-    assert "stride" not in facts
+    found = import_checkpoint(asked).arguments
+    assert found["seq_len"] == (24, "setting")
+    assert found["d_model"] == (8, "the file")
+    assert found["moving_avg"] == (5, "--moving_avg")
+    assert found["split"] == ("custom", "setting")
+    assert "stride" not in found
 
 
 def test_asks_for_all_that_is_missing_at_once(tmp_path: Path) -> None:
@@ -103,12 +103,12 @@ def test_asks_for_all_that_is_missing_at_once(tmp_path: Path) -> None:
     asked = [line.split()[0] for line in text.splitlines()[1:-1]]
     assert asked == [
         "--seq_len",
-        "--label_len",
         "--pred_len",
         "--n_heads",
+        "--activation",
+        "--label_len",
         "--factor",
         "--moving_avg",
-        "--activation",
         "--split",
         "--target",
     ]
@@ -131,7 +131,7 @@ def test_setting_of_the_folder_the_file_lies_in(tmp_path: Path) -> None:
     folder = tmp_path / SETTING.format(model="PatchTST")
     folder.mkdir()
     imported = import_checkpoint(request(folder, "patchtst", arguments={"activation": "gelu"}))
-    assert imported.facts["seq_len"] == (24, "its folder's name")
+    assert imported.arguments["seq_len"] == (24, "its folder's name")
     assert isinstance(imported.model.config, PatchTSTConfig)
     assert imported.model.config.stride == 3
 
@@ -143,24 +143,84 @@ def test_script_with_its_defaults(tmp_path: Path) -> None:
         "--n_heads 2\n"
     )
     imported = import_checkpoint(request(tmp_path, "transformer", arguments={}, script=str(script)))
-    assert imported.facts["seq_len"] == (24, "run.sh")
-    assert imported.facts["activation"] == ("gelu", "default of the Time-Series-Library")
-    assert imported.facts["target"] == ("OT", "default of the Time-Series-Library")
+    assert imported.arguments["seq_len"] == (24, "run.sh")
+    assert imported.arguments["activation"] == ("gelu", "default of the Time-Series-Library")
+    assert imported.arguments["target"] == ("OT", "default of the Time-Series-Library")
+
+
+RUN = "python run.py --model Transformer --data custom --seq_len 24 --label_len 12 --pred_len 6"
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        f"heads=2 # small\n{RUN} --n_heads $heads\n",
+        f"heads=2; width=8\n{RUN} --n_heads ${{heads}} --d_model $width\n",
+    ],
+)
+def test_a_variable_of_a_script_makes_the_model(tmp_path: Path, script: str) -> None:
+    (tmp_path / "run.sh").write_text(script)
+    asked = request(tmp_path, "transformer", arguments={}, script=str(tmp_path / "run.sh"))
+    found = import_checkpoint(asked)
+    assert found.arguments["n_heads"] == (2, "run.sh")
+    original = published.make("transformer")
+    torch.testing.assert_close(forecast(found), forecast(found._replace(model=original)))
+
+
+@pytest.mark.parametrize("value", ["$1", "$heads", "$((1+1))", "${heads[0]}", "$(nproc)", ""])
+@pytest.mark.parametrize("defaults", [False, True])
+def test_asks_for_what_a_script_says_and_nobody_can_read(
+    tmp_path: Path, value: str, defaults: bool
+) -> None:
+    (tmp_path / "run.sh").write_text(f"heads=(2 4)\n{RUN} --n_heads {value} --d_ff 12\n")
+    asked = request(
+        tmp_path, "transformer", arguments={}, script=str(tmp_path / "run.sh"), defaults=defaults
+    )
+    lines = refused(asked).splitlines()
+    assert lines[1:-1] == [f"  --n_heads  attention heads (run.sh has {value or 'no value'})"]
+    found = import_checkpoint(replace(asked, arguments={"n_heads": "2"}))
+    assert found.arguments["n_heads"] == (2, "--n_heads")
+
+
+def test_asks_whether_all_channels_are_forecast(tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text(f"{RUN} --n_heads 2 --features $kind\n")
+    asked = request(tmp_path, "transformer", arguments={}, script=str(tmp_path / "run.sh"))
+    assert "--features  M for all channels" in refused(asked)
+
+
+def test_no_defaults_where_a_variable_may_hold_options(tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text(f'{RUN} "${{more[@]}}"\n')
+    asked = request(tmp_path, "transformer", arguments={}, script=str(tmp_path / "run.sh"))
+    assert {"--n_heads", "--activation"} <= set(refused(asked).split())
+
+
+def test_names_what_it_is_where_the_folder_does(tmp_path: Path) -> None:
+    asked = request(tmp_path, setting=SETTING.format(model="Autoformer"))
+    unnamed = replace(asked, source=None, architecture=None)
+    assert isinstance(import_checkpoint(unnamed).info.config, AutoformerConfig)
+    with pytest.raises(ImporterError, match="use --from tslib or autoformer or tfb --arch autof"):
+        import_checkpoint(replace(unnamed, setting=None))
 
 
 def test_defaults_on_request(tmp_path: Path) -> None:
     asked = without(request(tmp_path, defaults=True), "activation", "target")
-    facts = import_checkpoint(asked).facts
-    assert facts["activation"] == ("gelu", "default of the Time-Series-Library")
+    found = import_checkpoint(asked).arguments
+    assert found["activation"] == ("gelu", "default of the Time-Series-Library")
     # A flag is never overruled by a default.
-    assert facts["moving_avg"] == (5, "--moving_avg")
+    assert found["moving_avg"] == (5, "--moving_avg")
 
 
 @pytest.mark.parametrize(("source", "lags"), [("tslib", "even"), ("autoformer", "all")])
 def test_lags_are_those_of_the_code_base(tmp_path: Path, source: str, lags: str) -> None:
     imported = import_checkpoint(request(tmp_path, source=source))
     assert isinstance(imported.info.config, AutoformerConfig)
-    assert imported.info.config.lags == lags
+    (mechanism,) = imported.info.config.attention
+    assert mechanism.model_dump() == {
+        "mechanism": "autocorrelation",
+        "factor": 2,
+        "lags": lags,
+        "training_lags": "batch",
+    }
 
 
 def test_target_decides_the_order_of_custom_channels(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from foretell.models.data.errors import DataError
-from foretell.models.importers.arguments import Facts, Known
+from foretell.models.importers.arguments import Argument, Arguments
 from foretell.models.importers.data import (
     arrange,
     needs_target,
@@ -14,14 +14,14 @@ from foretell.models.importers.data import (
     split_rows,
 )
 from foretell.models.importers.errors import ImporterError
-from foretell.models.importers.sources import CODE_BASES
+from foretell.models.importers.registry import CODE_BASES
 from tests.models.importers import published
 
 TSLIB, TFB = CODE_BASES["tslib"], CODE_BASES["tfb"]
 
 
-def facts(**values: object) -> Facts:
-    return {name: Known(value, "given") for name, value in values.items()}  # type: ignore[arg-type]
+def arguments(**values: object) -> Arguments:
+    return {name: Argument(value, "given") for name, value in values.items()}
 
 
 @pytest.mark.parametrize(
@@ -40,47 +40,53 @@ def test_whether_the_target_matters(
     tmp_path: Path, values: dict[str, object], needed: bool
 ) -> None:
     table = read_table(published.write_csv(tmp_path), {}, None, None)
-    assert needs_target(table, facts(**values), TSLIB, chosen=False) == needed
-    assert not needs_target(table, facts(**values), TSLIB, chosen=True)
+    assert needs_target(table, arguments(**values), TSLIB, chosen=False) == needed
+    assert not needs_target(table, arguments(**values), TSLIB, chosen=True)
 
 
 def test_tfb_leaves_the_target_where_it_is(tmp_path: Path) -> None:
     table = read_table(published.write_csv(tmp_path), {}, None, None)
-    assert not needs_target(table, facts(enc_in=3, split="custom"), TFB, chosen=False)
+    assert not needs_target(table, arguments(enc_in=3, split="custom"), TFB, chosen=False)
 
 
 def test_custom_data_has_its_target_last(tmp_path: Path) -> None:
     table = read_table(published.write_csv(tmp_path), {}, None, None)
-    arranged = arrange(table, facts(enc_in=3, split="custom", target="load"), TSLIB, chosen=False)
+    arranged = arrange(
+        table, arguments(enc_in=3, split="custom", target="load"), TSLIB, chosen=False
+    )
     assert arranged.channels == ("wind", "OT", "load")
     np.testing.assert_array_equal(arranged.values, table.values[:, [1, 2, 0]])
 
 
 def test_a_model_of_the_target_alone(tmp_path: Path) -> None:
     path = published.write_csv(tmp_path)
-    assert read_table(path, facts(features="S", target="wind"), None, None).channels == ("wind",)
+    assert read_table(path, arguments(features="S", target="wind"), None, None).channels == (
+        "wind",
+    )
     table = read_table(path, {}, None, None)
-    arranged = arrange(table, facts(enc_in=1, split="ett_hour", target="wind"), TSLIB, chosen=False)
+    arranged = arrange(
+        table, arguments(enc_in=1, split="ett_hour", target="wind"), TSLIB, chosen=False
+    )
     assert arranged.channels == ("wind",)
     np.testing.assert_array_equal(arranged.values, table.values[:, [1]])
 
 
 def test_channels_that_were_chosen(tmp_path: Path) -> None:
     table = read_table(published.write_csv(tmp_path), {}, ("OT", "load"), None)
-    assert arrange(table, facts(enc_in=2, split="custom"), TSLIB, chosen=True) is not None
+    assert arrange(table, arguments(enc_in=2, split="custom"), TSLIB, chosen=True) is not None
     assert table.channels == ("OT", "load")
 
 
 def test_no_such_target(tmp_path: Path) -> None:
     table = read_table(published.write_csv(tmp_path), {}, None, None)
     with pytest.raises(ImporterError, match="--target x: no such channel; there are load, wind"):
-        arrange(table, facts(enc_in=3, split="custom", target="x"), TSLIB, chosen=False)
+        arrange(table, arguments(enc_in=3, split="custom", target="x"), TSLIB, chosen=False)
 
 
 def test_another_number_of_channels(tmp_path: Path) -> None:
     table = read_table(published.write_csv(tmp_path), {}, None, None)
     with pytest.raises(ImporterError, match=r"3 channels .* but the model has 7 by given"):
-        arrange(table, facts(enc_in=7, split="ett_hour"), TSLIB, chosen=False)
+        arrange(table, arguments(enc_in=7, split="ett_hour"), TSLIB, chosen=False)
 
 
 @pytest.mark.parametrize(

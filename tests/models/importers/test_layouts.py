@@ -1,16 +1,28 @@
 import pytest
 
-from foretell.models.importers.layouts import LAYOUTS, Layout
+from foretell.models.importers.layouts import Layout, Row, rows
+from foretell.models.importers.registry import CODE_BASES
 from tests.models.importers import published
 
 
 def label(layout: Layout) -> str:
-    return f"{layout.title} {dict(layout.facts)}"
+    return f"{layout.title} {dict(layout.arguments)}"
+
+
+LAYOUTS = sorted(
+    {
+        layout
+        for code in CODE_BASES.values()
+        for each in code.architectures
+        for layout in each.layouts
+    },
+    key=label,
+)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=label)
 def test_every_key_translates_there_and_back(layout: Layout) -> None:
-    numbers = {"e_layers": 11, "d_layers": 2, "enc_in": 3}
+    numbers = dict.fromkeys(layout.sizes, 11)
     names = set()
     for row in layout.rows:
         key = row.theirs.format(**numbers)
@@ -27,26 +39,6 @@ def test_every_key_translates_there_and_back(layout: Layout) -> None:
         names.add(name)
 
 
-def test_keys_of_autoformer() -> None:
-    layout = published.layout("tslib", "autoformer", embed="timeF")
-    assert layout.translate("encoder.attn_layers.1.attention.query_projection.weight") == (
-        "encoder_layers.1.attention.query.weight"
-    )
-    assert layout.translate("decoder.layers.0.projection.weight") == (
-        "decoder_layers.0.trend_projection.convolution.weight"
-    )
-    assert layout.translate("enc_embedding.position_embedding.pe") is None
-
-
-def test_keys_of_patchtst_of_its_paper() -> None:
-    layout = published.layout("patchtst", "patchtst", decomposition=1, individual=1, norm="batch")
-    assert layout.translate("model_trend.head.linears.3.bias") == "branches.1.heads.3.bias"
-    assert (
-        layout.translate("model_res.backbone.encoder.layers.0.norm_ffn.1.running_var")
-        == "branches.0.layers.0.feed_forward_norm.norm.running_var"
-    )
-
-
 @pytest.mark.parametrize("key", ["", "encoder", "encoder.attn_layers.x.conv1.weight", "fc.weight"])
 def test_unknown_key(key: str) -> None:
     layout = published.layout("tslib", "transformer")
@@ -57,3 +49,29 @@ def test_unknown_key(key: str) -> None:
 def test_unknown_name() -> None:
     with pytest.raises(KeyError):
         published.layout("tslib", "transformer").original("other.weight")
+
+
+def test_rows_of_a_table() -> None:
+    table = """
+    conv1.*      expand.*  d_ff d_model 1
+    norm.1.**    norm.**   d_model
+    scale        -
+    W_pos        positions patches d_model
+    """
+    found = rows(table, "layers.{e_layers}.", "ours.")
+    assert found[:2] == (
+        Row("layers.{e_layers}.conv1.weight", "ours.expand.weight", "d_ff d_model 1"),
+        Row("layers.{e_layers}.conv1.bias", "ours.expand.bias", "d_ff"),
+    )
+    norm = [(row.theirs.rsplit(".", 1)[1], row.shape) for row in found[2:7]]
+    assert norm == [
+        ("weight", "d_model"),
+        ("bias", "d_model"),
+        ("running_mean", "d_model"),
+        ("running_var", "d_model"),
+        ("num_batches_tracked", ""),
+    ]
+    assert found[7:] == (
+        Row("layers.{e_layers}.scale", None),
+        Row("layers.{e_layers}.W_pos", "ours.positions", "patches d_model"),
+    )

@@ -2,17 +2,17 @@ import numpy as np
 import pytest
 
 from foretell.bundle.frequency import Frequency
+from foretell.models.architectures.transformer import TransformerConfig
 from foretell.models.data.table import Table
 from foretell.models.training.config import TrainingConfig
 from foretell.models.training.errors import TrainingError
 from foretell.models.training.preparation import forecaster_config, prepare
-from foretell.models.transformer import TransformerConfig
 
 HOUR = Frequency.parse("h")
 
 
 def of(arch: str, **values: object) -> TrainingConfig:
-    return TrainingConfig.model_validate({"arch": arch, "context": 48, "horizon": 12} | values)
+    return TrainingConfig(arch=arch, context=48, horizon=12, model=values)
 
 
 def test_windows_are_standardised_by_the_training_rows(
@@ -37,7 +37,9 @@ def test_patchtst_reads_no_calendar() -> None:
     ("embedding", "encoding"), [(None, "scaled"), ("timeF", "scaled"), ("learned", "integer")]
 )
 def test_the_embedding_decides_the_calendar(embedding: str | None, encoding: str) -> None:
-    config = forecaster_config(of("transformer", embedding=embedding), 3, HOUR)
+    config = forecaster_config(
+        of("transformer", **{"embedding": embedding} if embedding else {}), 3, HOUR
+    )
     assert isinstance(config, TransformerConfig)
     assert config.calendar is not None
     assert config.calendar.encoding == encoding
@@ -53,7 +55,9 @@ def test_yearly_data_has_no_calendar() -> None:
     ("settings", "message"),
     [
         (of("patchtst", label=4), "^label: patchtst has no such setting"),
-        (of("transformer", factor=3), "^factor: transformer has no such setting"),
+        (of("dlinear", heads=2), "^heads: dlinear has no such setting"),
+        (of("autoformer", attention={"mechanism": "autocorrelation", "factor": "inf"}), "^factor"),
+        (of("patchtst", attention="oracle"), "^attention: expected one of"),
         (of("patchtst", heads=5), "^heads: 5 heads do not divide"),
         (of("patchtst", patch=49), "^patch: 49 steps are more than the context"),
         (of("autoformer", moving_average=4), "^moving_average: expected an odd number"),

@@ -10,11 +10,13 @@ REPORT = EpochReport(epoch=3, train_mse=0.25, validation_mse=0.5, best_epoch=3)
 def test_plain_lines_where_there_is_no_terminal() -> None:
     text = StringIO()
     with ConsoleProgress(Console(file=text)) as progress:
+        progress.warned("a: its offset is large")
         progress.started(epochs=5, steps_per_epoch=10, epochs_done=2)
         progress.stepped(1, 0.3)
         progress.finished_epoch(REPORT)
         progress.finished_epoch(REPORT._replace(epoch=4))
     assert text.getvalue().splitlines() == [
+        "warning: a: its offset is large",
         "going on after epoch 2 of 5",
         "epoch 3/5  train 0.2500  validation 0.5000  best so far",
         "epoch 4/5  train 0.2500  validation 0.5000",

@@ -1,10 +1,13 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from foretell.bundle.checksums import sha256
+from foretell.models import batches
+from foretell.models.architectures.patchtst import PatchTST
 from foretell.models.checkpoint import WEIGHTS, CheckpointError, load, load_info
 from foretell.models.data.errors import DataError
 from foretell.models.data.table import Table
@@ -31,6 +34,14 @@ class Counter(Progress):
 
     def finished_epoch(self, report: EpochReport) -> None:
         self.epochs.append(report.epoch)
+
+
+class Listener(Progress):
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+
+    def warned(self, message: str) -> None:
+        self.warnings.append(message)
 
 
 @pytest.fixture
@@ -74,10 +85,8 @@ def test_records_the_file(settings: TrainingConfig, table: Table, out: Path) -> 
 def test_an_interrupted_training_ends_the_same(
     settings: TrainingConfig, table: Table, out: Path, arch: str
 ) -> None:
-    changes: dict[str, object] = {"arch": arch}
-    if arch != "patchtst":
-        changes |= {"patch": None, "stride": None}
-    settings = TrainingConfig.model_validate(settings.model_dump() | changes)
+    model = settings.model if arch == "patchtst" else {"d_model": 8, "heads": 2, "d_ff": 8}
+    settings = settings.model_copy(update={"arch": arch, "model": model})
     whole = out.with_name("whole")
     train(settings, table, whole)
     interrupt(settings, table, out, epoch=3)
@@ -151,7 +160,37 @@ def test_an_existing_checkpoint_is_kept(settings: TrainingConfig, table: Table, 
 
 def test_bad_settings_write_nothing(settings: TrainingConfig, table: Table, out: Path) -> None:
     with pytest.raises(TrainingError, match="heads"):
-        train(settings.model_copy(update={"heads": 3}), table, out)
+        train(settings.model_copy(update={"model": {"heads": 3}}), table, out)
     with pytest.raises(DataError, match="hold no window"):
         train(settings.model_copy(update={"context": 200}), table, out)
     assert not out.parent.exists()
+
+
+def test_warns_of_an_offset_that_float32_cannot_carry(
+    settings: TrainingConfig, table: Table, out: Path
+) -> None:
+    listener = Listener()
+    short = settings.model_copy(update={"epochs": 1})
+    train(short, table, out, progress=listener)
+    assert listener.warnings == []
+    meter = table.values + np.array([0, 2e4 * table.values[:, 1].std()])
+    train(short, replace(table, values=meter), out, overwrite=True, progress=listener)
+    (said,) = listener.warnings
+    assert said.startswith("b: the mean is more than 10,000 times the standard deviation")
+
+
+def test_evaluates_in_batches_that_fit(
+    settings: TrainingConfig, table: Table, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    whole = PatchTST.forward
+
+    def forward(model: PatchTST, history: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
+        if not model.training:
+            sizes.append(len(history))
+        return whole(model, history, *rest)
+
+    monkeypatch.setattr(PatchTST, "forward", forward)
+    monkeypatch.setattr(batches, "LIMIT", 1)
+    train(settings.model_copy(update={"epochs": 1}), table, out)
+    assert set(sizes) == {1}

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from foretell.models.architectures import build
 from foretell.models.data.table import Table
 from foretell.models.training.config import TrainingConfig
 from foretell.models.training.errors import TrainingError
@@ -24,7 +23,7 @@ CPU = torch.device("cpu")
 def trainer_of(settings: TrainingConfig, table: Table) -> Trainer:
     prepared = prepare(settings, table)
     seed_everything(settings.seed, 0)
-    return Trainer(build(prepared.config), prepared.train, prepared.validation, settings, CPU)
+    return Trainer(prepared.config.build(), prepared.train, prepared.validation, settings, CPU)
 
 
 def weights_of(trainer: Trainer) -> torch.Tensor:

@@ -20,6 +20,8 @@ def test_attention(client: Client) -> None:
     assert forecast["mean_forecast"] == [[7.0, -10.0]] * 4
     patches, lags, cross = forecast["attention"]
     assert (patches["name"], patches["kind"]) == ("encoder.0.self", "softmax")
+    assert (patches["form"], lags["form"], cross["form"]) == ("dense", "circulant", "dense")
+    assert (lags["kind"], cross["kind"]) == ("autocorrelation", "softmax")
     assert patches["axes"] == ["head", "query", "key"]
     assert patches["shape"] == list(np.shape(patches["weights"])) == [2, 3, 3]
     np.testing.assert_allclose(np.sum(patches["weights"], axis=-1), 1, rtol=1e-5)
@@ -80,7 +82,7 @@ def test_some_heads_of_the_attention(client: Client) -> None:
     whole = client.first(body({"series": PAIRS}, model="multi", attention=True))["attention"]
     some = client.first(body({"series": PAIRS}, model="multi", attention={"heads": [1]}))
     for all_heads, one_head in zip(whole, some["attention"], strict=True):
-        if all_heads["kind"] == "softmax":
+        if all_heads["form"] == "dense":
             assert (all_heads["heads"], one_head["heads"]) == ([0, 1], [1])
             expected = np.array(all_heads["weights"])[..., [1], :, :]
             np.testing.assert_array_equal(one_head["weights"], expected)

@@ -10,7 +10,7 @@ from foretell.bundle.errors import BundleError
 from foretell.service.arrays import Arrays
 from foretell.service.engine.selftest import SelfTest
 from foretell.service.errors import ModelFailedError
-from tests.service.bundles import Spec, write_bundle
+from tests.service.bundles import Spec, cluster_stage, lag_stage, write_bundle
 
 SPEC = Spec()
 
@@ -38,8 +38,8 @@ class Repeats:
         return {"forecast": forecast * np.float32(self.factor)}
 
 
-def self_test(folder: Path, max_batch: int = 8) -> SelfTest:
-    bundle = write_bundle(folder, SPEC)
+def self_test(folder: Path, max_batch: int = 8, spec: Spec = SPEC) -> SelfTest:
+    bundle = write_bundle(folder, spec)
     return SelfTest(bundle, manifest.read(bundle), max_batch)
 
 
@@ -63,6 +63,46 @@ def test_other_forecasts_are_refused(tmp_path: Path) -> None:
         test.replay(Repeats(factor=np.nan))
     with pytest.raises(BundleError, match=r"forecasts probes as \(3, 3, 1\), not \(3, 4, 1\)"):
         test.replay(Repeats(steps=3))
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        (np.zeros((3, 2, 8, 2), np.int64), None),
+        (np.zeros((3, 2, 8, 2), np.int32), r"routing\.1\.keys is int32 .*, not int64 "),
+        (np.zeros((3, 2, 8, 3), np.int64), r"is int64 \(3, 2, 8, 3\), not int64 \(3, 2, 8, 2\)"),
+        (np.zeros((3, 2, 8), np.int64), r"keys is int64 \(3, 2, 8\), not"),
+        (np.zeros((1, 2, 8, 2), np.int64), r"keys is int64 \(1, 2, 8, 2\), not"),
+    ],
+)
+def test_attention_that_is_not_as_the_manifest_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: np.ndarray, message: str | None
+) -> None:
+    session = Repeats()
+    run = session.run
+
+    def explain(feeds: Arrays, worker: int = 0) -> Arrays:
+        return run(feeds, worker) | {"routing.1.keys": keys[: len(feeds["history"])]}
+
+    monkeypatch.setattr(session, "run", explain)
+    test = self_test(tmp_path, spec=Spec(stages=(cluster_stage(),)))
+    if message is None:
+        test.replay(session)
+        return
+    with pytest.raises(BundleError, match=rf"forecast\.onnx: .*{message}"):
+        test.replay(session)
+
+
+def test_lags_may_be_as_many_as_there_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = Repeats()
+    run = session.run
+
+    def explain(feeds: Arrays, worker: int = 0) -> Arrays:
+        lags = np.zeros((len(feeds["history"]), 5), np.int64)
+        return run(feeds, worker) | {"encoder.1.self.lags": lags}
+
+    monkeypatch.setattr(session, "run", explain)
+    self_test(tmp_path, spec=Spec(stages=(lag_stage(),))).replay(session)
 
 
 def test_a_session_that_fails_is_refused_with_its_words(

@@ -3,10 +3,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from foretell.bundle.attention import Axis, stage
 from foretell.bundle.frequency import Frequency
-from foretell.bundle.manifest import AttentionStage, Axis, Manifest
+from foretell.bundle.manifest import Manifest
 from foretell.service.errors import InvalidInputError, NotSupportedError
-from foretell.service.requests.attention import circulant, describe, duration, labels, select
+from foretell.service.requests.attention import (
+    Selection,
+    circulant,
+    describe,
+    duration,
+    labels,
+    select,
+)
 from foretell.service.requests.schemas import AttentionOptions
 from foretell.service.times.timeline import timeline_from
 from tests.service.bundles import lag_stage, softmax_stage
@@ -14,7 +22,7 @@ from tests.service.bundles import lag_stage, softmax_stage
 STAGES = (
     softmax_stage(),
     lag_stage(),
-    softmax_stage(name="decoder.0.cross", per_channel=True),
+    softmax_stage(name="decoder.0.cross", channels=2),
 )
 NAMES = [stage.name for stage in STAGES]
 MANIFEST = Manifest.model_construct(name="m", attention=STAGES)
@@ -90,9 +98,72 @@ def test_channels_in_the_order_of_the_request() -> None:
     np.testing.assert_array_equal(answer["weights"], weights.mean(axis=1))
 
 
-def test_a_model_without_attention() -> None:
-    with pytest.raises(NotSupportedError):
-        select(AttentionOptions(), Manifest.model_construct(name="m", attention=()), "a")
+@pytest.mark.parametrize("padding", [0, 1])
+def test_axes_of_channels_in_the_order_of_the_request(padding: int) -> None:
+    axis = Axis(of="channels", length=3 + padding, padding=padding)
+    size = axis.length
+    stages = (
+        stage("dense", "x", "dense", 1, axis, axis),
+        stage("sparse", "x", "sparse", 1, axis, axis, kept=2),
+    )
+    weights = np.arange(size * size, dtype=np.float32).reshape(1, size, size)
+    keys = np.array([[[0, 2], [1, -1], [2, size + 1], [-7, 0]]])[:, :size]
+    kept = np.arange(2 * size, dtype=np.float32).reshape(1, size, 2)
+    outputs = {"dense.weights": weights, "sparse.keys": keys, "sparse.weights": kept}
+    manifest = Manifest.model_construct(channels=("a", "b", "c"), attention=stages)
+    # The request has c, a, b: its column 0 is channel 2.
+    dense, sparse = describe(Selection(stages, "all"), outputs, None, manifest, [2, 0, 1])
+    order = [2, 0, 1, 3][:size]
+    names = ["c", "a", "b", None][:size]
+    assert dense["query"] == dense["key"] == sparse["query"] == sparse["key"] == names
+    np.testing.assert_array_equal(dense["weights"], weights[:, order][..., order])
+    np.testing.assert_array_equal(sparse["weights"], kept[:, order])
+    # Of every number, and of those of no key, what the column of the request is.
+    place = {0: 1, 1: 2, 2: 0}
+    expected = [[place.get(int(key), -1) for key in row] for row in keys[0]]
+    np.testing.assert_array_equal(sparse["keys"][0], np.array(expected)[order])
+    (mean,) = describe(Selection(stages[1:], "mean"), outputs, None, manifest, [2, 0, 1])
+    full = np.zeros((size, size))
+    for row, (own, amounts) in enumerate(zip(keys[0], kept[0], strict=True)):
+        for key, amount in zip(own, amounts, strict=True):
+            if 0 <= key < size:
+                full[row, key] += amount
+    np.testing.assert_array_equal(mean["weights"], full[order][:, order])
+    assert (mean["form"], mean["axes"]) == ("dense", ["query", "key"])
+
+
+def test_a_sparse_map_of_each_channel() -> None:
+    rows, keys = Axis(of="landmarks", length=2), Axis(of="clusters", length=3)
+    own = stage("s", "x", "sparse", 2, rows, keys, kept=1, channels=2)
+    manifest = Manifest.model_construct(channels=("a", "b"), attention=(own,))
+    outputs = {
+        "s.keys": np.array([[[[0], [1]], [[2], [-1]]], [[[1], [1]], [[1], [0]]]]),
+        "s.weights": np.arange(1, 9, dtype=np.float32).reshape(2, 2, 2, 1),
+    }
+    (told,) = describe(Selection((own,), (1,)), outputs, None, manifest, [1, 0])
+    assert (told["channels"], told["heads"]) == (["b", "a"], [1])
+    assert told["axes"] == ["channel", "head", "query", "kept"]
+    assert (told["query"], told["key"]) == ([0, 1], [0, 1, 2])
+    assert told["keys"].tolist() == [[[[1], [0]]], [[[2], [-1]]]]
+    assert told["weights"].tolist() == [[[[7], [8]]], [[[3], [4]]]]
+    (mean,) = describe(Selection((own,), "mean"), outputs, None, manifest, [1, 0])
+    assert (mean["channels"], mean["axes"]) == (["b", "a"], ["channel", "query", "key"])
+    # Both heads of the second channel's first row have the same key.
+    assert mean["weights"].tolist() == [[[0, 6, 0], [4, 3, 0]], [[0.5, 0, 1.5], [0, 1, 0]]]
+
+
+def test_lags_of_patches() -> None:
+    patches = Axis(of="patches", length=4, start=-8, stride=2, width=2)
+    own = stage("a", "x", "circulant", 1, patches, patches)
+    manifest = Manifest.model_construct(channels=("x",), frequency="h", attention=(own,))
+    outputs = {
+        "a.lags": np.array([3]),
+        "a.lag_weights": np.ones(1, np.float32),
+        "a.correlation": np.zeros(4, np.float32),
+    }
+    (told,) = describe(Selection((own,), "all"), outputs, None, manifest, None)
+    assert (told["lags"].tolist(), told["lag_durations"]) == ([3], ["PT6H"])
+    assert told["weights"][0].tolist() == [0, 0, 0, 1]
 
 
 @pytest.mark.parametrize(
@@ -113,10 +184,17 @@ def test_the_circulant_map() -> None:
     np.testing.assert_array_equal(both, np.eye(2))
 
 
+def test_labels_beyond_time() -> None:
+    channels = Axis(of="channels", length=3, padding=1)
+    assert labels(channels, None, ["wind", "load"]) == ["wind", "load", None]
+    assert labels(Axis(of="clusters", length=2), None, ["load"]) == [0, 1]
+    assert labels(Axis(of="landmarks", length=3, padding=1), None, ["load"]) == [0, 1, None]
+
+
 def test_labels_of_steps() -> None:
-    assert labels(Axis(length=5, start=-2, padding=1), None) == [-2, -1, 0, 1, None]
+    assert labels(Axis(length=5, start=-2, padding=1), None, ()) == [-2, -1, 0, 1, None]
     timeline = timeline_from("2024-01-01", None, Frequency.parse("D"), 3, "i")
-    assert labels(Axis(length=3, start=-1), timeline) == [
+    assert labels(Axis(length=3, start=-1), timeline, ()) == [
         "2024-01-03T00:00:00",
         "2024-01-04T00:00:00",
         "2024-01-05T00:00:00",
@@ -124,14 +202,14 @@ def test_labels_of_steps() -> None:
 
 
 def test_labels_of_patches() -> None:
-    axis = Axis(length=3, start=-8, stride=2, width=4)
-    assert labels(axis, None) == [
+    axis = Axis(of="patches", length=3, start=-8, stride=2, width=4)
+    assert labels(axis, None, ()) == [
         {"start": -8, "end": -5},
         {"start": -6, "end": -3},
         {"start": -4, "end": -1},
     ]
     timeline = timeline_from("2024-01-01T00:00Z", None, Frequency.parse("h"), 8, "i")
-    assert labels(axis, timeline)[-1] == {
+    assert labels(axis, timeline, ())[-1] == {
         "start": "2024-01-01T04:00:00+00:00",
         "end": "2024-01-01T07:00:00+00:00",
     }
@@ -149,8 +227,8 @@ def test_labels_of_patches() -> None:
 def test_labels_of_a_padded_history_end_with_it(
     patch: int, stride: int, patches: int, last: object
 ) -> None:
-    axis = Axis(length=patches, start=-8, stride=stride, width=patch, end=0)
-    assert labels(axis, None)[-1] == last
+    axis = Axis(of="patches", length=patches, start=-8, stride=stride, width=patch, end=0)
+    assert labels(axis, None, ())[-1] == last
 
 
 @pytest.mark.parametrize(
@@ -173,6 +251,13 @@ def test_durations(frequency: str, text: str | None) -> None:
 
 def test_stages_of_a_name_without_a_number_are_layer_0() -> None:
     step = Axis(length=2, start=-2)
-    stage = AttentionStage(name="only", kind="softmax", heads=1, query=step, key=step)
-    manifest = Manifest.model_construct(name="m", attention=(stage,))
-    assert select(AttentionOptions(layers=[0]), manifest, "a").stages == (stage,)
+    only = stage("only", "softmax", "dense", 1, step, step)
+    manifest = Manifest.model_construct(name="m", attention=(only,))
+    assert select(AttentionOptions(layers=[0]), manifest, "a").stages == (only,)
+
+
+@pytest.mark.parametrize("options", [{}, {"stages": ["encoder.0.self"]}, {"layers": [0]}])
+def test_a_model_without_attention(options: dict[str, list[object]]) -> None:
+    manifest = Manifest.model_construct(name="m", attention=())
+    with pytest.raises(NotSupportedError, match="m has no attention maps"):
+        select(AttentionOptions(**options), manifest, "a")

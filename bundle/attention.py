@@ -1,0 +1,271 @@
+"""What a model's attention looked at: forms of evidence that a server can show.
+
+A server knows forms and axes, never mechanisms: it serves those of tomorrow.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Positive = Annotated[int, Field(ge=1)]
+# Harmless wherever it is shown: in a line of a log, a label of a metric, a page.
+Label = Annotated[str, Field(pattern="^[A-Za-z0-9][A-Za-z0-9 ._+-]{0,63}$")]
+Form = Literal["dense", "circulant", "sparse", "none"]
+Positions = Literal["steps", "patches", "channels", "landmarks", "clusters"]
+ElementType = Literal["float32", "int64"]
+
+# What outputs of each form are called after the name of their stage, and their axes.
+_ROWS = ("channels", "heads", "query")
+_PARTS: dict[Form, dict[str, tuple[ElementType, tuple[str, ...]]]] = {
+    "dense": {"weights": ("float32", (*_ROWS, "key"))},
+    "circulant": {
+        "lags": ("int64", ("kept",)),
+        "lag_weights": ("float32", ("kept",)),
+        "correlation": ("float32", ("candidates",)),
+    },
+    "sparse": {"keys": ("int64", (*_ROWS, "kept")), "weights": ("float32", (*_ROWS, "kept"))},
+    "none": {},
+}
+
+
+class Part(BaseModel):
+    """A part of a manifest; it cannot be changed, and has no unknown fields."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Axis(Part):
+    """What the positions of an attention axis stand for.
+
+    Position `i` of `steps` or `patches` covers the steps `start + i * stride` up to, not including,
+    that plus `width`, counted from the first forecast step (0; history is negative). Steps from
+    `end` on, if given, are none: the model repeats the one before. A position that is one of
+    `steps` has a width of 1. Position `i` of `channels` is channel `i`; landmarks and clusters have
+    numbers only: these three know nothing of steps. The last `padding` positions stand for nothing:
+    zeros that the model appends, say.
+    """
+
+    of: Positions = "steps"
+    length: Positive
+    start: int = 0
+    stride: Positive = 1
+    width: Positive = 1
+    end: int | None = None
+    padding: Annotated[int, Field(ge=0)] = 0
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.padding >= self.length:
+            raise ValueError(f"padding: expected less than the length, {self.length}")
+        if self.in_time:
+            if self.of == "steps" and self.width != 1:
+                raise ValueError("width: steps have 1, patches may have more")
+            if self.end is not None and self.end <= self.start:
+                raise ValueError("end: expected to come after the start")
+        elif (self.start, self.stride, self.width, self.end) != (0, 1, 1, None):
+            raise ValueError(f"of: {self.of} have no start, stride, width and end")
+        return self
+
+    @property
+    def in_time(self) -> bool:
+        """Whether its positions are steps or patches of them."""
+        return self.of in ("steps", "patches")
+
+
+class Output(Part):
+    """An output of `explain.onnx`.
+
+    Attributes:
+        name: `<stage>.<part>`.
+        type: Of its elements.
+        shape: Without the batch axis; None where nobody wrote down how long an axis is.
+    """
+
+    name: str
+    type: ElementType
+    shape: tuple[Positive | None, ...]
+
+
+class Choice(Part):
+    """A discrete choice of a mechanism, such as the lags that it keeps: rounding may decide it.
+
+    Along the last axis of the scores those with the largest are chosen.
+
+    Attributes:
+        chosen: Name of the output with their indices, `[batch, …, kept]`.
+        scores: Name of the output that was chosen by, `[batch, …, candidates]`.
+    """
+
+    chosen: str
+    scores: str
+
+
+class AttentionStage(Part):
+    """One attention of a model and what `explain.onnx` returns of it.
+
+    The form says what the outputs are, which begin with the stage's name:
+
+    - `dense`: `weights` `[batch, heads, query, key]`.
+    - `circulant`: `lags` and `lag_weights` `[batch, k]` and `correlation` `[batch, lags]`, the same
+      for all heads and channels; the map has `lag_weights[i]` where key - query = `lags[i]` (modulo
+      the length). Both axes have steps, or patches, of one length and stride.
+    - `sparse`: `keys` and `weights` `[batch, heads, query, k]`: the map has `weights[…, i]` at key
+      `keys[…, i]`; numbers of no key, such as -1, are none.
+    - `none`: the mechanism has no map.
+
+    Where each channel attends by itself, dense and sparse ones have a channels axis after batch.
+    How many `lags` and `k` there are, None may stand for. Further outputs are what choices were
+    made by.
+
+    Attributes:
+        name: Such as `encoder.0.self`.
+        mechanism: What computes it, for the reader.
+        form: See above.
+        heads: Attention heads.
+        query: What attends.
+        key: What is attended to.
+        per_channel: Whether each channel attends by itself.
+        outputs: See above.
+        choices: Those that were made.
+    """
+
+    name: Label
+    mechanism: Label
+    form: Form
+    heads: Positive
+    query: Axis
+    key: Axis
+    per_channel: bool = False
+    outputs: tuple[Output, ...]
+    choices: tuple[Choice, ...] = ()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if len(set(self.output_names)) != len(self.outputs):
+            raise ValueError("outputs: names are not unique")
+        if not all(name.startswith(self.part("")) for name in self.output_names):
+            raise ValueError(f"outputs: expected names that begin with {self.part('')}")
+        if self.per_channel and (self.form == "circulant" or self.query.of == "channels"):
+            raise ValueError("per_channel: the map is not that of a channel")
+        if self.form == "circulant":
+            query, key = ((axis.of, axis.length, axis.stride) for axis in (self.query, self.key))
+            if query != key or not self.query.in_time:
+                raise ValueError("key: expected steps or patches, of query's length and stride")
+        self._check_parts()
+        self._check_choices()
+        return self
+
+    def _check_parts(self) -> None:
+        found = {output.name: output for output in self.outputs}
+        sizes: dict[str, int | None] = {
+            "heads": self.heads,
+            "query": self.query.length,
+            "key": self.key.length,
+        }
+        for name, (kind, axes) in _PARTS[self.form].items():
+            output = found.get(self.part(name))
+            if output is None or output.type != kind:
+                raise ValueError(f"outputs: {self.part(name)} of {kind} is missing")
+            axes = axes if self.per_channel else tuple(axis for axis in axes if axis != "channels")
+            wanted = [
+                sizes.setdefault(axis, size) for axis, size in zip(axes, output.shape, strict=False)
+            ]
+            if list(output.shape) != wanted or len(axes) != len(wanted):
+                raise ValueError(f"outputs: the shape of {output.name} is not [{', '.join(axes)}]")
+
+    def _check_choices(self) -> None:
+        found = {output.name: (output.type, output.shape) for output in self.outputs}
+        for choice in self.choices:
+            chosen, indices = found.get(choice.chosen, (None, ()))
+            scores, candidates = found.get(choice.scores, (None, ()))
+            if (chosen, scores) != ("int64", "float32"):
+                raise ValueError(f"choices: {choice.chosen} by {choice.scores} are no outputs")
+            if not indices or len(indices) != len(candidates) or indices[:-1] != candidates[:-1]:
+                raise ValueError(f"choices: {choice.chosen} and {choice.scores} differ in shape")
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """Names of the outputs, in order."""
+        return tuple(output.name for output in self.outputs)
+
+    @property
+    def evidence(self) -> tuple[str, ...]:
+        """Names of the outputs that its form has: all but those that choices were made by."""
+        return tuple(self.part(name) for name in _PARTS[self.form])
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """At most how many values each output has of a window, by name.
+
+        An axis of unknown length counts as long as the key's: what is kept is kept of the keys.
+        """
+        return {
+            output.name: math.prod(size or self.key.length for size in output.shape)
+            for output in self.outputs
+        }
+
+    def part(self, name: str) -> str:
+        """The name of an output by what it is, such as `weights`."""
+        return f"{self.name}.{name}"
+
+
+def stage(
+    name: str,
+    mechanism: str,
+    form: Form,
+    heads: int,
+    query: Axis,
+    key: Axis,
+    *,
+    kept: int | None = None,
+    candidates: int | None = None,
+    channels: int | None = None,
+) -> AttentionStage:
+    """A stage with the outputs of its form.
+
+    Args:
+        name: See `AttentionStage`, like the five after it.
+        mechanism: See above.
+        form: See above.
+        heads: See above.
+        query: See above.
+        key: See above.
+        kept: Of a circulant map, how many lags it has; of a sparse one, keys of a query.
+        candidates: Of a circulant map, how many lags there are.
+        channels: Where each attends by itself, how many there are.
+
+    Raises:
+        ValidationError: that is no stage.
+    """
+    sizes = {
+        "channels": channels,
+        "heads": heads,
+        "query": query.length,
+        "key": key.length,
+        "kept": kept,
+        "candidates": candidates,
+    }
+    lags = Choice(chosen=f"{name}.lags", scores=f"{name}.correlation")
+    return AttentionStage(
+        name=name,
+        mechanism=mechanism,
+        form=form,
+        heads=heads,
+        query=query,
+        key=key,
+        per_channel=channels is not None,
+        outputs=tuple(
+            Output(
+                name=f"{name}.{part}",
+                type=kind,
+                shape=tuple(
+                    sizes[axis] for axis in axes if axis != "channels" or channels is not None
+                ),
+            )
+            for part, (kind, axes) in _PARTS[form].items()
+        ),
+        choices=(lags,) if form == "circulant" else (),
+    )

@@ -1,0 +1,183 @@
+"""Comparing what attention looked at and what it chose, and how close its choices were."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretell.bundle.attention import AttentionStage
+from foretell.export.errors import ExportError
+from foretell.export.rules import ROUNDING, TINY
+
+Outputs = dict[str, NDArray[np.generic]]
+Errors = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+
+def headroom(stages: Sequence[AttentionStage], found: Outputs, expected: Outputs) -> Errors:
+    """How many times the margin of the last that was chosen exceeds what rounding could bridge.
+
+    Args:
+        stages: Of the model; those without choices do not count.
+        found: Outputs of the graph.
+        expected: Of torch in float64.
+
+    Returns:
+        `[batch]`, the smallest of all choices; infinite where there is none.
+
+    Raises:
+        ExportError: an output is missing, or has another shape.
+    """
+    smallest = np.full(len(expected["forecast"]), np.inf)
+    for choice in _choices(stages, found, expected):
+        # What all candidates share changes neither their order nor their weights.
+        own = choice.error - choice.error.mean(axis=-1, keepdims=True)
+        # What is not a number is as little rounding as what is too large.
+        rounding = np.fmin(_magnitude(own), ROUNDING * _magnitude(choice.exact))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            times = choice.margin(choice.exact) / (2 * rounding)
+        smallest = np.minimum(smallest, np.nan_to_num(times, posinf=np.inf).min(axis=1))
+    return smallest
+
+
+def margin_error(stages: Sequence[AttentionStage], found: Outputs, expected: Outputs) -> Errors:
+    """Error of the difference between the last candidate that is chosen and the next.
+
+    Relative to the range of the scores, as the graphs' `margin` is.
+
+    Args:
+        stages: As in `headroom`, like the two after it.
+        found: See above.
+        expected: See above.
+
+    Returns:
+        `[batch]`, the largest of all choices; 0 where there is none.
+
+    Raises:
+        ExportError: as `headroom`.
+    """
+    most = np.zeros(len(expected["forecast"]))
+    for choice in _choices(stages, found, expected):
+        error = np.abs(choice.margin(choice.error)) / np.ptp(choice.exact, axis=-1).clip(min=TINY)
+        most = np.maximum(most, error.max(axis=1))
+    return most
+
+
+def choices_differ(stages: Sequence[AttentionStage], found: Outputs, expected: Outputs) -> Mask:
+    """Whether anything else is chosen, in whatever order, `[batch]`.
+
+    Raises:
+        ExportError: as `headroom`.
+    """
+    differ = np.zeros(len(expected["forecast"]), dtype=np.bool_)
+    for stage in stages:
+        for choice in stage.choices:
+            pair = (np.sort(part, axis=-1) for part in _both(choice.chosen, found, expected))
+            differ |= np.not_equal(*pair).reshape(len(differ), -1).any(axis=1)
+    return differ
+
+
+def attention_error(stage: AttentionStage, found: Outputs, expected: Outputs) -> Errors:
+    """Largest difference of an attention weight, `[batch]`; infinite where the choices differ.
+
+    Raises:
+        ExportError: as `headroom`.
+    """
+    error = np.zeros(len(expected["forecast"]))
+    if stage.form == "dense":
+        error = _largest(np.subtract(*_both(stage.part("weights"), found, expected), dtype=float))
+    elif stage.form == "circulant":
+        error = _sparse_error(stage, "lags", "lag_weights", found, expected)
+    elif stage.form == "sparse":
+        error = _sparse_error(stage, "keys", "weights", found, expected)
+    return np.where(choices_differ([stage], found, expected), np.inf, error)
+
+
+class _Choice(NamedTuple):
+    """A choice, made in as many places of a window as it has axes in between (heads, say).
+
+    Attributes:
+        exact: `[batch, places, candidates]`, the scores.
+        error: The same shape, of the graph.
+        ends: `[batch, places, 2]`, the last candidate that is chosen and the next.
+    """
+
+    exact: Errors
+    error: Errors
+    ends: NDArray[np.int64]
+
+    def margin(self, values: Errors) -> Errors:
+        """The difference of values `[batch, places, candidates]` between both ends."""
+        ends = np.take_along_axis(values, self.ends, axis=-1)
+        difference: Errors = ends[..., 0] - ends[..., 1]
+        return difference
+
+
+def _choices(
+    stages: Sequence[AttentionStage], found: Outputs, expected: Outputs
+) -> Iterator[_Choice]:
+    """Those of all stages that leave out a candidate."""
+    for choice in (choice for stage in stages for choice in stage.choices):
+        ours, exact = (
+            part.astype(np.float64).reshape(len(part), -1, part.shape[-1])
+            for part in _both(choice.scores, found, expected)
+        )
+        kept = _both(choice.chosen, found, expected)[1].shape[-1]
+        if kept < exact.shape[-1]:
+            order = np.argsort(-exact, axis=-1, kind="stable")
+            yield _Choice(exact, ours - exact, order[..., kept - 1 : kept + 1])
+
+
+def _sparse_error(
+    stage: AttentionStage, positions: str, weights: str, found: Outputs, expected: Outputs
+) -> Errors:
+    """Largest difference of two maps that are zero where nothing is said, `[batch]`.
+
+    Args:
+        stage: The attention.
+        positions: Its output of the places that are not zero, `[batch, …, k]`; below 0 are none.
+        weights: Its output of what stands there; what stands at the same place twice adds up.
+        found: As in `headroom`.
+        expected: See above.
+    """
+    at = np.concatenate(_both(stage.part(positions), found, expected), axis=-1)
+    ours, exact = _both(stage.part(weights), found, expected)
+    signed = np.concatenate([ours.astype(np.float64), -exact.astype(np.float64)], axis=-1)
+    order = np.argsort(at, axis=-1, kind="stable")
+    at = np.take_along_axis(at, order, axis=-1)
+    signed = np.where(at < 0, 0, np.take_along_axis(signed, order, axis=-1))
+    # A new place begins where the position changes, and with every row.
+    begins = np.ones(at.shape, np.bool_)
+    begins[..., 1:] = at[..., 1:] != at[..., :-1]
+    starts = np.flatnonzero(begins)
+    windows = np.searchsorted(starts, np.arange(len(at)) * at[0].size)
+    error: Errors = np.maximum.reduceat(np.abs(np.add.reduceat(signed.ravel(), starts)), windows)
+    return error
+
+
+def _both(name: str, found: Outputs, expected: Outputs) -> tuple[NDArray[np.generic], ...]:
+    """An output of the graph and what it must be, of the same shape."""
+    for outputs, whose in ((found, "graph"), (expected, "reference")):
+        if name not in outputs:
+            raise ExportError(f"{name}: the {whose} has no such output")
+    pair = found[name], expected[name]
+    if pair[0].shape != pair[1].shape:
+        shapes = " and ".join(str(list(part.shape)) for part in pair)
+        raise ExportError(f"{name}: the shapes of the graph's and the reference's are {shapes}")
+    return pair
+
+
+def _magnitude(values: Errors) -> Errors:
+    """Largest absolute value along the last axis."""
+    most: Errors = np.abs(values).max(axis=-1)
+    return most
+
+
+def _largest(difference: Errors) -> Errors:
+    """Largest absolute value of each window, `[batch]`; the differences are lost."""
+    np.abs(difference, out=difference)
+    most: Errors = difference.reshape(len(difference), -1).max(axis=1)
+    return most

@@ -1,0 +1,75 @@
+"""Discrete choices, such as the lags that an auto-correlation keeps, and how clear they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from foretell.export.rewrites.reductions import smallest
+from foretell.export.rules import TINY
+
+
+class LagChoice(NamedTuple):
+    """The lags that were kept, and where any was left out the runner-up as well.
+
+    Attributes:
+        lags: `[batch, k]` or `[batch, k + 1]`, by descending correlation.
+        weights: The same shape, summing to 1; that of the runner-up is 0.
+        extremes: As in `Circulant`.
+    """
+
+    lags: Tensor
+    weights: Tensor
+    extremes: Tensor | None
+
+
+def choose_lags(correlation: Tensor, keep: int) -> LagChoice:
+    """Keep the largest of `correlation` `[batch, lags]`; one search finds the runner-up as well."""
+    if keep == correlation.shape[1]:
+        largest, lags = correlation.topk(keep)
+        return LagChoice(lags, largest.softmax(dim=-1), None)
+    largest, lags = correlation.topk(keep + 1)
+    # Added to the runner-up. It leaves that out without a copy of the others.
+    left_out = largest.new_tensor([0.0] * keep + [float("-inf")])
+    weights = (largest + left_out).softmax(dim=-1)
+    return LagChoice(lags, weights, torch.cat([largest, smallest(correlation)], dim=1))
+
+
+def extremes(scores: Tensor, kept: int) -> Tensor:
+    """The scores `[…, candidates]` that tell how clear a choice is.
+
+    Returns:
+        `[…, kept + 2]`: those that were kept, in descending order, the first that was not, and the
+        smallest.
+    """
+    largest = scores.topk(kept + 1, dim=-1).values
+    return torch.cat([largest, smallest(scores)], dim=-1)
+
+
+def smallest_margin(stages: Sequence[Tensor]) -> Tensor:
+    """How clear the least clear of several choices is.
+
+    The difference between the last score that was kept and the first that was not, relative to the
+    difference between the largest and the smallest of all. What is added to all of them, such as an
+    offset of the data, has no influence.
+
+    Args:
+        stages: The `extremes` of each, `[batch, k + 2]`.
+
+    Returns:
+        `[batch]`.
+    """
+    count = len(stages)
+    # A product with ones and minus ones is a few operators less than the differences by themselves.
+    differences = torch.zeros(sum(stage.shape[1] for stage in stages), 2 * count)
+    end = 0
+    for i, stage in enumerate(stages):
+        start, end = end, end + stage.shape[1]
+        differences[end - 3, i] = differences[start, count + i] = 1
+        differences[end - 2, i] = differences[end - 1, count + i] = -1
+    found = torch.cat(list(stages), dim=1) @ differences.to(stages[0])
+    gap, spread = found[:, :count], found[:, count:]
+    return smallest(gap / spread.clamp_min(TINY))[:, 0]

@@ -1,0 +1,61 @@
+"""Normalisations whose means need no cuDNN."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from typing_extensions import override
+
+from foretell.export.rewrites.reductions import mean_over_time
+from foretell.export.rewrites.registry import form_of
+from foretell.models.layers.normalization import (
+    EPSILON,
+    InstanceNorm,
+    InstanceStatistics,
+    SeasonalLayerNorm,
+)
+
+
+@form_of(SeasonalLayerNorm)
+class SeasonalNorm(nn.Module):
+    """Takes the mean over time out by a sum.
+
+    Args:
+        plain: The trained norm.
+    """
+
+    def __init__(self, plain: SeasonalLayerNorm) -> None:
+        super().__init__()
+        self.norm = plain.norm
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """`[batch, time, d_model]`, the shape stays."""
+        normed: Tensor = self.norm(tokens)
+        return normed - mean_over_time(normed)
+
+
+@form_of(InstanceNorm)
+class SummedInstanceNorm(InstanceNorm):
+    """Centre and spread of each window by sums.
+
+    Args:
+        plain: The trained normalisation.
+    """
+
+    def __init__(self, plain: InstanceNorm) -> None:
+        super().__init__(0, centre=plain.centre)
+        self.weight, self.bias = plain.weight, plain.bias
+
+    @override
+    def forward(self, history: Tensor) -> tuple[Tensor, InstanceStatistics]:
+        """As the plain one."""
+        # What rounding leaves of a constant window would be made many times as large.
+        rough = mean_over_time(history)
+        mean = rough + mean_over_time(history - rough)
+        centred = history - mean
+        spread = torch.sqrt(mean_over_time(centred * centred) + EPSILON)
+        centre = mean if self.centre == "mean" else history[:, -1:]
+        normed = (centred if self.centre == "mean" else history - centre) / spread
+        if self.weight is not None and self.bias is not None:
+            normed = normed * self.weight + self.bias
+        return normed, InstanceStatistics(centre, spread)

@@ -1,0 +1,36 @@
+"""A command whose options have headings in its help."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import click
+
+
+class Option(click.Option):
+    """An option with a heading in the help."""
+
+    def __init__(self, heading: str, name: str, **described: str) -> None:
+        super().__init__([f"--{name.replace('_', '-')}", name], **described)  # type: ignore[arg-type]
+        self.heading = heading
+
+
+class GroupedCommand(click.Command):
+    """A command with such options, which are made when they are asked for: torch takes seconds."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """All of them."""
+        if not any(isinstance(one, Option) for one in self.params):
+            self.params += import_module("foretell.commands.train_options").options()
+        return super().get_params(ctx)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write them below their headings."""
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for option in self.get_params(ctx):
+            record = option.get_help_record(ctx)
+            if record is not None:
+                groups.setdefault(getattr(option, "heading", "Options"), []).append(record)
+        for heading, records in groups.items():
+            with formatter.section(heading):
+                formatter.write_dl(records)

@@ -1,0 +1,196 @@
+"""Options of `foretell train`: the fields of the configs of training, architectures, mechanisms."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, Field, field_validator
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from foretell.bundle.frequency import Frequency
+from foretell.commands.grouped import Option
+from foretell.models.attention.mechanism import MECHANISMS, MechanismConfig
+from foretell.models.forecaster import ARCHITECTURES, ForecasterConfig
+from foretell.models.training.config import TrainingConfig
+
+_ATTENTION = "attention"
+
+
+class Arguments(TrainingConfig):
+    """What the flags and the YAML file can say."""
+
+    data: Path = Field(description="CSV file: a timestamp column and one column a channel.")
+    out: Path = Field(description="Folder of the checkpoint.")
+    timestamp_column: str | None = Field(
+        default=None, description="Name of the timestamp column; found if not given."
+    )
+    channels: tuple[str, ...] | None = Field(
+        default=None, description="Columns to forecast, separated by commas; all if not given."
+    )
+    frequency: str | None = Field(
+        default=None, description="Spacing of the rows, such as h or 15min; found if not given."
+    )
+
+    @field_validator("channels", mode="before")
+    @classmethod
+    def _split_channels(cls, channels: object) -> object:
+        return channels.split(",") if isinstance(channels, str) else channels
+
+    @field_validator("frequency")
+    @classmethod
+    def _check_frequency(cls, frequency: str | None) -> str | None:
+        return frequency and str(Frequency.parse(frequency))
+
+    def settings(self) -> TrainingConfig:
+        """Everything that is not about files and columns."""
+        names = set(TrainingConfig.model_fields)
+        return TrainingConfig.model_validate(self.model_dump(include=names))
+
+
+def arguments_of(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What `Arguments` are made of, from settings by their names as flags.
+
+    Raises:
+        ValueError: a setting is of nothing; the message begins with its name.
+    """
+    fields: dict[str, Any] = {}
+    model: dict[str, Any] = {}
+    mechanism: dict[str, Any] = {}
+    own, of_models, of_mechanisms = _own_fields(), _model_fields(), _mechanism_fields()
+    for name, value in given.items():
+        if name in own:
+            fields[name] = value
+        elif name in of_models:
+            model[name] = None if value == "none" else value
+        elif name in of_mechanisms:
+            mechanism[name] = value
+        else:
+            raise ValueError(f"{name}: unknown setting")
+    family = ARCHITECTURES.get(str(fields.get("arch")))
+    if family is not None and _ATTENTION in family.model_fields:
+        model |= _attention(family, model.get(_ATTENTION), mechanism)
+    elif mechanism and family is not None:
+        raise ValueError(f"{next(iter(mechanism))}: {fields['arch']} has no attention")
+    return fields | {"model": model}
+
+
+def _attention(
+    family: type[ForecasterConfig], given: object, settings: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The mechanism of each layer with its settings; nothing where nothing is set."""
+    if given is None and not settings:
+        return {}
+    if given is None:
+        given = [one.mechanism for one in family.model_fields[_ATTENTION].default]
+    if isinstance(given, str):
+        given = given.split(",")
+    layers = given if isinstance(given, list | tuple) else [given]
+    left, found = set(settings), []
+    for layer in layers:
+        config = MECHANISMS.get(layer) if isinstance(layer, str) else None
+        if config is None:
+            # Read with all the rest, which says what is wrong.
+            found.append(layer)
+            continue
+        own = {name: value for name, value in settings.items() if name in config.model_fields}
+        left -= own.keys()
+        found.append({"mechanism": layer, **own})
+    if left:
+        names = ", ".join(one if isinstance(one, str) else "settings" for one in layers)
+        raise ValueError(f"{min(left)}: attention by {names} has none")
+    return {_ATTENTION: found}
+
+
+def _own_fields() -> dict[str, FieldInfo]:
+    fields = {name: each for name, each in Arguments.model_fields.items() if name != "model"}
+    return dict(sorted(fields.items(), key=lambda item: not item[1].is_required()))
+
+
+def _model_fields() -> dict[str, list[tuple[str, FieldInfo]]]:
+    """The families that have a setting, and it there, by its name."""
+    found: dict[str, list[tuple[str, FieldInfo]]] = {}
+    for family, config in ARCHITECTURES.items():
+        for name, field in config.model_fields.items():
+            if name not in ForecasterConfig.model_fields:
+                found.setdefault(name, []).append((family, field))
+    return found
+
+
+def _mechanism_fields() -> dict[str, list[tuple[str, FieldInfo]]]:
+    """Likewise of mechanisms."""
+    found: dict[str, list[tuple[str, FieldInfo]]] = {}
+    for mechanism, config in MECHANISMS.items():
+        for name, field in config.model_fields.items():
+            if name not in MechanismConfig.model_fields:
+                found.setdefault(name, []).append((mechanism, field))
+    return found
+
+
+def options() -> list[Option]:
+    """One for every setting: those of training first, then of models, then of mechanisms."""
+    schema = Arguments.model_json_schema()["properties"]
+    schema["arch"]["enum"] = list(ARCHITECTURES)
+    options = [
+        Option("Training", name, metavar=_metavar(schema[name]), help=_help([field]))
+        for name, field in _own_fields().items()
+    ]
+    models = _model_fields()
+    for families in dict.fromkeys(_names(owners) for owners in models.values()):
+        for name, owners in models.items():
+            if _names(owners) == families:
+                options.append(_model_option(f"Model: {families}", name, owners, ARCHITECTURES))
+    for name, owners in _mechanism_fields().items():
+        heading = f"With --attention {_names(owners)}"
+        options.append(_model_option(heading, name, owners, MECHANISMS))
+    return options
+
+
+def _names(owners: Iterable[tuple[str, FieldInfo]]) -> str:
+    return ", ".join(owner for owner, _ in owners)
+
+
+def _model_option(
+    heading: str,
+    name: str,
+    owners: list[tuple[str, FieldInfo]],
+    classes: Mapping[str, type[BaseModel]],
+) -> Option:
+    if name == _ATTENTION:
+        metavar = f"{'|'.join(MECHANISMS)}[,…]"
+    else:
+        schemas = (classes[owner].model_json_schema()["properties"][name] for owner, _ in owners)
+        metavar = "|".join(dict.fromkeys(_metavar(schema) for schema in schemas))
+    return Option(heading, name, metavar=metavar, help=_help([field for _, field in owners]))
+
+
+def _help(fields: list[FieldInfo]) -> str:
+    described = " ".join(dict.fromkeys(field.description or "" for field in fields))
+    defaults = dict.fromkeys(_shown(field) for field in fields)
+    shown = " or ".join(default for default in defaults if default)
+    return f"{described}  [default: {shown}]" if shown else described
+
+
+def _shown(field: FieldInfo) -> str:
+    default = field.default
+    if default is PydanticUndefined or default is None:
+        return ""
+    parts = default if isinstance(default, tuple) else (default,)
+    return ",".join(
+        one.mechanism if isinstance(one, MechanismConfig) else str(one) for one in parts
+    )
+
+
+def _metavar(schema: dict[str, Any]) -> str:
+    kinds = schema.get("anyOf", [schema])
+    return "|".join(
+        "|".join(kind["enum"])
+        if "enum" in kind
+        else {"array": "a,b,…", "null": "none"}.get(
+            kind["type"], kind.get("format", kind["type"]).upper()
+        )
+        for kind in kinds
+        if kind.get("type") != "null" or any("enum" in other for other in kinds)
+    )

@@ -1,0 +1,266 @@
+"""PatchTST: patches of one channel are the tokens (Nie et al., ICLR 2023, arXiv:2211.14730).
+
+The defaults are the Time-Series-Library's form; the other fields cover the paper's own code.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+from torch.nn import functional
+from typing_extensions import override
+
+from foretell.bundle.attention import Axis
+from foretell.models.attending import AttendingConfig
+from foretell.models.attention.evidence import Evidence
+from foretell.models.attention.mechanism import Attended, Site
+from foretell.models.forecaster import ARCHITECTURES, Explained, Forecaster
+from foretell.models.layers.decomposition import SeriesDecomposition
+from foretell.models.layers.embedding import sinusoids
+from foretell.models.layers.normalization import InstanceNorm, TokenBatchNorm
+from foretell.models.layers.transformer import EncoderLayer
+
+Norm = Literal["layer", "batch"]
+
+
+@ARCHITECTURES.add
+class PatchTSTConfig(AttendingConfig):
+    """Configuration of a PatchTST.
+
+    Attributes:
+        patch: Steps of a patch.
+        stride: Steps from one patch to the next.
+        pad_end: Repeat the last value `stride` times, which adds one patch.
+        patch_bias: Whether the map from patch to token has a bias.
+        positions: `sinusoidal`, or a `learned` table.
+        norm: Inside the encoder layers.
+        final_norm: After the last layer.
+        attention_dropout: Probability, on the attention weights in training.
+        instance_norm: What is subtracted from each window (RevIN); None leaves it as it is.
+        affine: Whether RevIN has trained parameters.
+        individual: One head a channel instead of one for all.
+        head_dropout: Probability, on the forecast in training.
+        decomposition: Steps of a moving average; trend and rest get a network each. None: one.
+    """
+
+    architecture: Literal["patchtst"] = "patchtst"
+    patch: int = Field(default=16, ge=1, description="Steps of a patch.")
+    stride: int = Field(default=8, ge=1, description="Steps from one patch to the next.")
+    pad_end: bool = Field(default=True, description="Repeat the last value a stride long.")
+    patch_bias: bool = Field(default=False, description="Whether patches are mapped with a bias.")
+    positions: Literal["sinusoidal", "learned"] = Field(
+        default="sinusoidal", description="Of the patches."
+    )
+    norm: Norm = Field(default="layer", description="Norm inside the encoder layers.")
+    final_norm: Norm | None = Field(default="batch", description="Norm after the last layer.")
+    attention_dropout: float = Field(
+        default=0.0, ge=0, lt=1, description="Probability, on the attention weights in training."
+    )
+    instance_norm: Literal["mean", "last"] | None = Field(
+        default="mean", description="What is subtracted from each window (RevIN)."
+    )
+    affine: bool = Field(default=False, description="Whether RevIN has trained parameters.")
+    individual: bool = Field(
+        default=False, description="Each channel has its own map to the horizon."
+    )
+    head_dropout: float = Field(
+        default=0.0, ge=0, lt=1, description="Probability, on the forecast in training."
+    )
+    decomposition: int | None = Field(
+        default=None, ge=1, description="Steps of a moving average; a network each for it and rest."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _nest_flat(cls, fields: object) -> object:
+        """Read the checkpoints of before, which had one mechanism in two forms."""
+        if not isinstance(fields, dict) or "residual_attention" not in fields:
+            return fields
+        others = {name: value for name, value in fields.items() if name != "residual_attention"}
+        mechanism = "residual-softmax" if fields["residual_attention"] else "softmax"
+        return others | {"attention": mechanism}
+
+    @model_validator(mode="after")
+    def _check_patches(self) -> Self:
+        if self.patch > self.context:
+            raise ValueError(f"patch: {self.patch} steps are more than the context {self.context}")
+        if self.decomposition is not None and self.decomposition % 2 == 0:
+            raise ValueError(f"decomposition: expected an odd number, got {self.decomposition}")
+        if self.affine and self.instance_norm is None:
+            raise ValueError("affine: needs instance_norm")
+        if self.calendar is not None:
+            raise ValueError("calendar: PatchTST reads no calendar features")
+        return self
+
+    @override
+    def build(self) -> Forecaster:
+        return PatchTST(self)
+
+    @property
+    def branches(self) -> tuple[str, ...]:
+        """What the networks are called in front of a stage's name."""
+        return ("residual.", "trend.") if self.decomposition else ("",)
+
+    @override
+    def sites(self) -> dict[str, tuple[int, Site]]:
+        """Patches of a channel attend to each other."""
+        patches = Axis(
+            of="patches",
+            length=self.patches,
+            start=-self.context,
+            stride=self.stride,
+            width=self.patch,
+            end=0,
+        )
+        site = Site(
+            self.d_model,
+            self.heads,
+            patches,
+            patches,
+            dropout=self.attention_dropout,
+            channels=self.channels,
+        )
+        return {
+            f"{branch}encoder.{i}.self": (i, site)
+            for branch in self.branches
+            for i in range(self.encoder_layers)
+        }
+
+    @property
+    def patches(self) -> int:
+        """Tokens of a channel."""
+        return max((self.context - self.patch) // self.stride + 1 + self.pad_end, 1)
+
+
+class PatchEncoder(nn.Module):
+    """One network from history to forecast, each channel by itself.
+
+    Args:
+        config: Of the model.
+        branch: What it is called in front of a stage's name.
+    """
+
+    def __init__(self, config: PatchTSTConfig, branch: str = "") -> None:
+        super().__init__()
+        self.config = config
+        self.instance_norm = (
+            InstanceNorm(config.channels, centre=config.instance_norm, affine=config.affine)
+            if config.instance_norm
+            else None
+        )
+        self.patch_projection = nn.Linear(config.patch, config.d_model, bias=config.patch_bias)
+        if config.positions == "learned":
+            self.positions = nn.Parameter(torch.empty(config.patches, config.d_model))
+            nn.init.uniform_(self.positions, -0.02, 0.02)
+        else:
+            table = sinusoids(config.patches, config.d_model)
+            self.register_buffer("positions", table, persistent=False)
+        self.dropout = nn.Dropout(config.dropout)
+        self.layers = nn.ModuleList(
+            EncoderLayer(
+                config.build_attention(f"{branch}encoder.{i}.self"),
+                config.d_model,
+                config.d_ff,
+                activation=config.activation,
+                dropout=config.dropout,
+                norm=_norm(config.norm),
+            )
+            for i in range(config.encoder_layers)
+        )
+        self.final_norm = _norm(config.final_norm)(config.d_model)
+        heads = config.channels if config.individual else 1
+        self.heads = nn.ModuleList(
+            nn.Linear(config.d_model * config.patches, config.horizon) for _ in range(heads)
+        )
+        self.head_dropout = nn.Dropout(config.head_dropout)
+
+    def forward(
+        self, history: Tensor, *, explain: bool = False
+    ) -> tuple[Tensor, list[Evidence | None]]:
+        """Forecast from `[batch, context, channels]`.
+
+        Returns:
+            `[batch, horizon, channels]` and, if asked for, what each layer attended to, with a
+            channels axis after batch.
+        """
+        statistics = None
+        if self.instance_norm is not None:
+            history, statistics = self.instance_norm(history)
+        tokens = self.dropout(self.patch_projection(self._patches(history)) + self.positions)
+        channels = tokens.shape[1]
+        # Channels share the encoder: they join the batch.
+        tokens = tokens.flatten(0, 1)
+        attended = Attended(tokens)
+        seen: list[Evidence | None] = []
+        for layer in self.layers:
+            attended = layer(attended.output, inherited=attended.scores, explain=explain)
+            seen.append(by_channel(attended.evidence, channels))
+        tokens = self.final_norm(attended.output).unflatten(0, (-1, channels))
+        # The head reads feature by feature, each over all patches.
+        forecast = self._head(tokens.transpose(-1, -2).flatten(-2)).transpose(1, 2)
+        if self.instance_norm is not None and statistics is not None:
+            forecast = self.instance_norm.reverse(forecast, statistics)
+        return forecast, seen
+
+    def _patches(self, history: Tensor) -> Tensor:
+        """`[batch, context, channels]` to `[batch, channels, patches, patch]`."""
+        series = history.transpose(1, 2)
+        if self.config.pad_end:
+            series = functional.pad(series, (0, self.config.stride), mode="replicate")
+        return series.unfold(-1, self.config.patch, self.config.stride)
+
+    def _head(self, features: Tensor) -> Tensor:
+        """`[batch, channels, d_model * patches]` to `[batch, channels, horizon]`."""
+        if not self.config.individual:
+            return self.head_dropout(self.heads[0](features))  # type: ignore[no-any-return]
+        forecasts = [head(features[:, channel]) for channel, head in enumerate(self.heads)]
+        return self.head_dropout(torch.stack(forecasts, dim=1))  # type: ignore[no-any-return]
+
+
+def by_channel(evidence: Evidence | None, channels: int) -> Evidence | None:
+    """Evidence of `[batch * channels, …]` as one of `[batch, channels, …]`."""
+    if evidence is None:
+        return None
+    parts = (part for part in evidence if part is not None)
+    return type(evidence)(*(part.reshape(-1, channels, *part.shape[1:]) for part in parts))
+
+
+class PatchTST(Forecaster):
+    """One `PatchEncoder`, or one for the trend and one for the rest."""
+
+    def __init__(self, config: PatchTSTConfig) -> None:
+        super().__init__()
+        self.config: PatchTSTConfig = config
+        self.stages = config.describe_stages()
+        self.decomposition = (
+            SeriesDecomposition(config.decomposition) if config.decomposition else None
+        )
+        self.branches = nn.ModuleList(PatchEncoder(config, branch) for branch in config.branches)
+
+    @override
+    def run(
+        self,
+        history: Tensor,
+        history_calendar: Tensor | None,
+        future_calendar: Tensor | None,
+        *,
+        explain: bool,
+    ) -> Explained:
+        parts = self.decomposition(history) if self.decomposition is not None else (history,)
+        seen: dict[str, Evidence | None] = {}
+        forecasts = []
+        for name, branch, part in zip(self.config.branches, self.branches, parts, strict=True):
+            forecast, layers = branch(part, explain=explain)
+            forecasts.append(forecast)
+            seen |= {f"{name}encoder.{i}.self": one for i, one in enumerate(layers)}
+        total = forecasts[0] if len(forecasts) == 1 else forecasts[0] + forecasts[1]
+        return Explained.of(total, seen)
+
+
+def _norm(norm: Norm | None) -> type[nn.Module]:
+    if norm is None:
+        return nn.Identity
+    return nn.LayerNorm if norm == "layer" else TokenBatchNorm

@@ -1,0 +1,82 @@
+"""What architectures share whose layers attend between tokens."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Self
+
+from pydantic import Field, field_validator, model_validator
+from torch import nn
+from typing_extensions import override
+
+from foretell.bundle.attention import AttentionStage
+from foretell.models.attention.mechanism import Mechanism, MechanismConfig, Site
+from foretell.models.attention.softmax import Softmax
+from foretell.models.forecaster import ForecasterConfig
+from foretell.models.layers.feed_forward import Activation
+
+
+class AttendingConfig(ForecasterConfig):
+    """A forecaster with layers of attention and a feed-forward network.
+
+    Attributes:
+        d_model: Features of a token.
+        heads: Attention heads.
+        d_ff: Width of the feed-forward layers.
+        encoder_layers: Number of encoder layers.
+        dropout: Probability, in training only.
+        activation: Of the feed-forward layers.
+        attention: The mechanism of each layer, or of all.
+    """
+
+    d_model: int = Field(default=32, ge=1, description="Features of a token.")
+    heads: int = Field(default=4, ge=1, description="Attention heads; they divide d_model.")
+    d_ff: int = Field(default=64, ge=1, description="Width of the feed-forward layers.")
+    encoder_layers: int = Field(default=2, ge=1, description="Encoder layers.")
+    dropout: float = Field(
+        default=0.0, ge=0, lt=1, description="Probability of dropout; slow on a CPU."
+    )
+    activation: Activation = Field(default="gelu", description="Of the feed-forward layers.")
+    attention: tuple[Mechanism, ...] = Field(
+        default=(Softmax(),), min_length=1, description="Mechanism of each layer, or one for all."
+    )
+
+    @field_validator("attention", mode="before")
+    @classmethod
+    def _one_for_all(cls, attention: object) -> object:
+        return attention if isinstance(attention, list | tuple) else (attention,)
+
+    @property
+    @override
+    def token_width(self) -> int:
+        # Read and projected by the attention, and inside of the feed-forward network.
+        return 4 * self.d_model + self.d_ff
+
+    @abstractmethod
+    def sites(self) -> Mapping[str, tuple[int, Site]]:
+        """Where there is an attention: by the name of the stage, the layer and its place."""
+
+    @model_validator(mode="after")
+    def _check_attention(self) -> Self:
+        layers = 1 + max(layer for layer, _ in self.sites().values())
+        if len(self.attention) not in (1, layers):
+            raise ValueError(f"attention: expected one mechanism for all or {layers}, one a layer")
+        for name, (_, site) in self.sites().items():
+            self.mechanism(name).check(site)
+        return self
+
+    def mechanism(self, stage: str) -> MechanismConfig:
+        """The mechanism of a stage."""
+        layer, _ = self.sites()[stage]
+        return self.attention[layer if len(self.attention) > 1 else 0]
+
+    def build_attention(self, stage: str) -> nn.Module:
+        """The untrained attention of a stage."""
+        return self.mechanism(stage).build(self.sites()[stage][1])
+
+    def describe_stages(self) -> tuple[AttentionStage, ...]:
+        """All of them, in the order in which they run."""
+        return tuple(
+            self.mechanism(name).describe(name, site) for name, (_, site) in self.sites().items()
+        )

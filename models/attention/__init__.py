@@ -1,0 +1,1 @@
+"""Mechanisms of attention, each in a file: its config and its module (`docs/mechanisms.md`)."""

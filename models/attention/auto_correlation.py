@@ -1,0 +1,194 @@
+"""Auto-correlation: attention between lags (Wu et al., 2021, arXiv:2106.13008, section 3.2)."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional
+from typing_extensions import override
+
+from foretell.bundle.attention import AttentionStage, Form, stage
+from foretell.models.attention.evidence import Circulant
+from foretell.models.attention.mechanism import MECHANISMS, Attended, MechanismConfig, Site
+
+LagRange = Literal["all", "even"]
+Sharing = Literal["batch", "sample"]
+
+
+def lag_count(factor: float, length: int) -> int:
+    """How many lags auto-correlation keeps at a length: `int(factor * ln length)`."""
+    return int(factor * math.log(length))
+
+
+def fit_length(source: Tensor, length: int) -> Tensor:
+    """Cut `[batch, time, features]` to `length` steps, or append zeros up to it."""
+    return functional.pad(source[:, :length], (0, 0, 0, max(length - source.shape[1], 0)))
+
+
+def circulant(lags: Tensor, weights: Tensor, length: int) -> Tensor:
+    """The attention map of auto-correlation: `weights[i]` where key - query = `lags[i]`.
+
+    Args:
+        lags: `[batch, k]`.
+        weights: `[batch, k]`.
+        length: Steps of query and key.
+
+    Returns:
+        `[batch, length, length]`; each row sums to 1.
+    """
+    by_lag = weights.new_zeros(weights.shape[0], length).scatter(1, lags, weights)
+    step = torch.arange(length, device=weights.device)
+    return by_lag[:, (step[None, :] - step[:, None]) % length]
+
+
+@MECHANISMS.add
+class AutoCorrelationConfig(MechanismConfig):
+    """Steps read those at the lags where query and key correlate most.
+
+    Attributes:
+        factor: The number of lags kept is `int(factor * ln length)`.
+        lags: `all`, or `even` to leave out the last lag of an odd length as the
+            Time-Series-Library does.
+        training_lags: One choice of lags for a training `batch`, as published, or one a `sample`.
+    """
+
+    mechanism: Literal["autocorrelation"] = "autocorrelation"
+    factor: float = Field(default=3, gt=0, description="Lags kept are int(factor * ln length).")
+    lags: LagRange = Field(
+        default="all", description="Lags there are; even leaves out the last of an odd length."
+    )
+    training_lags: Sharing = Field(
+        default="batch", description="In training, one choice of lags a batch or a sample."
+    )
+
+    form: ClassVar[Form] = "circulant"
+
+    @override
+    def check(self, site: Site) -> None:
+        super().check(site)
+        if site.channels is not None:
+            raise ValueError("attention: autocorrelation cannot be within channels")
+        if (site.query.of, site.query.stride) != (site.key.of, site.key.stride) or (
+            not site.query.in_time
+        ):
+            raise ValueError("attention: autocorrelation is between steps alone")
+        kept, length = self._kept(site), site.query.length
+        available = self._available(site)
+        if not 1 <= kept <= available:
+            raise ValueError(
+                f"factor: {self.factor:g} keeps {kept} of the {available} lags at length "
+                f"{length}; expected at least 1 and no more than there are"
+            )
+
+    @override
+    def build(self, site: Site) -> nn.Module:
+        return AutoCorrelation(
+            site.d_model, self.factor, lags=self.lags, training_lags=self.training_lags
+        )
+
+    @override
+    def describe(self, name: str, site: Site) -> AttentionStage:
+        # Keys are cut or zero-padded to the length of the query.
+        length = site.query.length
+        padding = max(length - site.key.length, 0)
+        return stage(
+            name,
+            self.mechanism,
+            self.form,
+            site.heads,
+            site.query,
+            site.key.model_copy(update={"length": length, "padding": padding}),
+            kept=self._kept(site),
+            candidates=self._available(site),
+        )
+
+    def _kept(self, site: Site) -> int:
+        return lag_count(self.factor, site.query.length)
+
+    def _available(self, site: Site) -> int:
+        length = site.query.length
+        return length if self.lags == "all" else length // 2 * 2
+
+
+class AutoCorrelation(nn.Module):
+    """Mixes values at the lags where query and key correlate most.
+
+    All heads share the correlation (its mean over heads and features) and so the lags; the number
+    of heads has no influence on the result.
+
+    Args:
+        d_model: Features of a step.
+        factor: The number of lags kept is `int(factor * ln(length of the query))`.
+        lags: `all` lags of the query's length; `even` leaves out the last lag of an odd length, as
+            an inverse FFT without an explicit length does (the Time-Series-Library).
+        training_lags: In training, one choice of lags for the whole `batch`, as published, or one a
+            `sample`. In evaluation it is always one a sample: a batch never changes a forecast.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        factor: float,
+        *,
+        lags: LagRange = "all",
+        training_lags: Sharing = "batch",
+    ) -> None:
+        super().__init__()
+        self.factor = factor
+        self.lags = lags
+        self.training_lags = training_lags
+        self.query = nn.Linear(d_model, d_model)
+        self.key = nn.Linear(d_model, d_model)
+        self.value = nn.Linear(d_model, d_model)
+        self.out = nn.Linear(d_model, d_model)
+
+    def forward(
+        self,
+        tokens: Tensor,
+        source: Tensor,
+        *,
+        inherited: Tensor | None = None,  # noqa: ARG002 - of mechanisms that hand scores on
+        explain: bool = False,
+    ) -> Attended:
+        """Let `tokens` `[batch, query, d_model]` read `source` `[batch, key, d_model]`."""
+        length = tokens.shape[1]
+        query = self.query(tokens)
+        key = fit_length(self.key(source), length)
+        value = fit_length(self.value(source), length)
+        correlation = self.correlate(query, key)
+        keep = lag_count(self.factor, length)
+        if self.training and self.training_lags == "batch":
+            shared = correlation.mean(dim=0).topk(keep).indices
+            chosen = shared.expand(len(correlation), -1)
+            strongest = correlation.gather(1, chosen)
+        else:
+            strongest, chosen = correlation.topk(keep)
+        weights = strongest.softmax(dim=-1)
+        mixed = circulant(chosen, weights, length) @ value
+        evidence = Circulant(chosen, weights, correlation) if explain else None
+        return Attended(self.out(mixed), evidence)
+
+    def correlate(self, query: Tensor, key: Tensor) -> Tensor:
+        """Mean over features of the circular cross-correlation (Wiener-Khinchin theorem).
+
+        Args:
+            query: `[batch, time, d_model]`.
+            key: The same shape.
+
+        Returns:
+            `[batch, lags]`; at lag l the mean of `query[t + l] * key[t]`, summed over t.
+        """
+        length = query.shape[1]
+        # There is no FFT in half precision, which mixed precision may arrive in.
+        query, key = (
+            part.to(torch.promote_types(part.dtype, torch.float32)) for part in (query, key)
+        )
+        # The mean commutes with the inverse transform: one transform instead of d_model.
+        spectrum = torch.fft.rfft(query, dim=1) * torch.fft.rfft(key, dim=1).conj()
+        count = length if self.lags == "all" else length // 2 * 2
+        correlation: Tensor = torch.fft.irfft(spectrum.mean(dim=-1), n=count, dim=1)
+        return correlation

@@ -1,0 +1,100 @@
+"""Encoder and decoder layers with post-normalisation (arXiv:1706.03762)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from torch import Tensor, nn
+
+from foretell.models.attention.evidence import Evidence
+from foretell.models.attention.mechanism import Attended
+from foretell.models.layers.feed_forward import Activation, FeedForward
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention and feed-forward network, each with a residual and a norm after it.
+
+    Args:
+        attention: Of a mechanism.
+        d_model: Features of a token.
+        d_ff: Width of the feed-forward network.
+        activation: Of the feed-forward network.
+        dropout: Probability, after each part.
+        norm: Makes a norm of d_model features.
+    """
+
+    def __init__(
+        self,
+        attention: nn.Module,
+        d_model: int,
+        d_ff: int,
+        *,
+        activation: Activation,
+        dropout: float,
+        norm: Callable[[int], nn.Module] = nn.LayerNorm,
+    ) -> None:
+        super().__init__()
+        self.attention = attention
+        self.attention_norm = norm(d_model)
+        self.feed_forward = FeedForward(d_model, d_ff, activation=activation, dropout=dropout)
+        self.feed_forward_norm = norm(d_model)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(
+        self, tokens: Tensor, *, inherited: Tensor | None = None, explain: bool = False
+    ) -> Attended:
+        """`[batch, time, d_model]` in, the same shape and what was attended to out."""
+        attended: Attended = self.attention(tokens, tokens, inherited=inherited, explain=explain)
+        tokens = self.attention_norm(tokens + self.dropout(attended.output))
+        tokens = self.feed_forward_norm(tokens + self.feed_forward(tokens))
+        return attended._replace(output=tokens)
+
+
+class Decoded(NamedTuple):
+    """Tokens `[batch, time, d_model]` and the evidence of both attentions, if asked for."""
+
+    output: Tensor
+    own: Evidence | None
+    cross: Evidence | None
+
+
+class DecoderLayer(nn.Module):
+    """Self-attention, cross-attention and feed-forward network.
+
+    Args:
+        self_attention: Of a mechanism.
+        cross_attention: Likewise.
+        d_model: As above, like the arguments after it.
+        d_ff: See above.
+        activation: See above.
+        dropout: See above.
+    """
+
+    def __init__(
+        self,
+        self_attention: nn.Module,
+        cross_attention: nn.Module,
+        d_model: int,
+        d_ff: int,
+        *,
+        activation: Activation,
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        self.self_attention = self_attention
+        self.self_norm = nn.LayerNorm(d_model)
+        self.cross_attention = cross_attention
+        self.cross_norm = nn.LayerNorm(d_model)
+        self.feed_forward = FeedForward(d_model, d_ff, activation=activation, dropout=dropout)
+        self.feed_forward_norm = nn.LayerNorm(d_model)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, tokens: Tensor, memory: Tensor, *, explain: bool = False) -> Decoded:
+        """Attend from `[batch, time, d_model]` to itself and to `memory` `[batch, key, …]`."""
+        own: Attended = self.self_attention(tokens, tokens, explain=explain)
+        tokens = self.self_norm(tokens + self.dropout(own.output))
+        cross: Attended = self.cross_attention(tokens, memory, explain=explain)
+        tokens = self.cross_norm(tokens + self.dropout(cross.output))
+        tokens = self.feed_forward_norm(tokens + self.feed_forward(tokens))
+        return Decoded(tokens, own.evidence, cross.evidence)

@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from bench.wide import CHANNELS, MODEL, ROWS, _text, _write_data
+from foretell.commands.train_options import arguments_of
+from foretell.models.architectures.patchtst import PatchTSTConfig
+from foretell.models.data.csv import read_csv
+from foretell.models.training.config import TrainingConfig
+from foretell.models.training.preparation import prepare
+
+
+def test_every_split_of_the_data_has_windows(tmp_path: Path) -> None:
+    _write_data(tmp_path / "wide.csv", 4)
+    table = read_csv(tmp_path / "wide.csv")
+    prepared = prepare(TrainingConfig.model_validate(arguments_of(MODEL)), table)
+    assert len(table) == ROWS
+    assert min(map(len, (prepared.train, prepared.validation, prepared.test))) >= 10
+    assert isinstance(prepared.config, PatchTSTConfig)
+    assert (prepared.config.patch, prepared.config.stride, prepared.config.patches) == (16, 8, 42)
+
+
+def test_the_page_says_what_was_measured() -> None:
+    text = _text(CHANNELS, {"train": (3274.2, 100.4), "export": (3054.0, 1000.0)})
+    assert "One map of\none window has 24 million numbers; float64 for all layers takes 557" in text
+    assert "| `foretell train` | 3,274 | 100 |" in text

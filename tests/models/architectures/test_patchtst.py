@@ -1,0 +1,152 @@
+import pytest
+import torch
+from pydantic import ValidationError
+
+from foretell.models.architectures.patchtst import PatchTST, PatchTSTConfig
+from foretell.models.attention.evidence import Dense
+
+SIZES = {
+    "channels": 3,
+    "context": 24,
+    "horizon": 10,
+    "d_model": 8,
+    "heads": 2,
+    "d_ff": 16,
+    "encoder_layers": 2,
+    "patch": 6,
+    "stride": 3,
+}
+OFFICIAL = {
+    "patch_bias": True,
+    "positions": "learned",
+    "norm": "batch",
+    "final_norm": None,
+    "attention": "residual-softmax",
+}
+
+
+def make(**changes: object) -> PatchTST:
+    torch.manual_seed(0)
+    return PatchTST(PatchTSTConfig.model_validate(SIZES | changes)).eval()
+
+
+def history(batch: int = 2, channels: int = 3) -> torch.Tensor:
+    torch.manual_seed(1)
+    return torch.randn(batch, 24, channels)
+
+
+FORMS = [
+    {},
+    {"final_norm": "layer"},
+    {"final_norm": None, "norm": "batch"},
+    {"pad_end": False},
+    {"stride": 6, "patch": 24},
+    {"stride": 5, "patch": 7},
+    OFFICIAL,
+    OFFICIAL | {"affine": True, "instance_norm": "last"},
+    OFFICIAL | {"individual": True, "decomposition": 5},
+    {"instance_norm": None},
+]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_shapes_of_all_forms(form: dict[str, object]) -> None:
+    model = make(**form)
+    explained = model.explain(history())
+    assert explained.forecast.shape == (2, 10, 3)
+    assert [stage.name for stage in model.stages] == list(explained.attention)
+    for stage in model.stages:
+        found = explained.attention[stage.name]
+        assert isinstance(found, Dense)
+        assert found.weights.shape == (2, 3, 2, stage.query.length, stage.key.length)
+    torch.testing.assert_close(model(history()), explained.forecast)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_batch_never_changes_a_forecast(form: dict[str, object]) -> None:
+    model, windows = make(**form), history(4)
+    together = model(windows)
+    for i in range(4):
+        torch.testing.assert_close(model(windows[i : i + 1])[0], together[i])
+
+
+def test_channels_do_not_mix() -> None:
+    model, windows = make(), history()
+    changed = windows.clone()
+    changed[..., 1] += torch.randn(2, 24)
+    before, after = model(windows), model(changed)
+    torch.testing.assert_close(before[..., [0, 2]], after[..., [0, 2]])
+    assert not torch.allclose(before[..., 1], after[..., 1])
+
+
+def test_a_shared_head_reads_any_number_of_channels() -> None:
+    model, windows = make(), history(channels=5)
+    forecast = model(windows)
+    assert forecast.shape == (2, 10, 5)
+    torch.testing.assert_close(forecast[..., :3], model(windows[..., :3]))
+
+
+def test_individual_heads_differ() -> None:
+    model = make(individual=True)
+    same = history()[..., :1].expand(-1, -1, 3)
+    forecast = model(same)
+    assert not torch.allclose(forecast[..., 0], forecast[..., 1])
+
+
+def test_scale_and_offset_go_through_the_instance_norm() -> None:
+    model, windows = make(), history()
+    torch.testing.assert_close(
+        model(windows * 7 + 100), model(windows) * 7 + 100, atol=1e-3, rtol=1e-4
+    )
+
+
+def test_without_instance_norm_an_offset_changes_the_forecast() -> None:
+    model, windows = make(instance_norm=None), history()
+    assert not torch.allclose(model(windows + 100), model(windows) + 100, atol=1)
+
+
+@pytest.mark.parametrize(
+    ("context", "patch", "stride", "pad_end", "patches"),
+    [(24, 6, 3, True, 8), (24, 6, 3, False, 7), (336, 16, 8, True, 42), (25, 6, 4, True, 6)],
+)
+def test_patches_cover_the_context(
+    context: int, patch: int, stride: int, pad_end: bool, patches: int
+) -> None:
+    model = make(context=context, patch=patch, stride=stride, pad_end=pad_end)
+    axis = model.stages[0].query
+    assert axis.length == model.config.patches == patches
+    assert (axis.start, axis.stride, axis.width) == (-context, stride, patch)
+    tokens = model.branches[0]._patches(torch.arange(context).float()[None, :, None])
+    assert tokens.shape == (1, 1, patches, patch)
+    # Position i covers the steps from start + i * stride on; past the end the last one repeats.
+    expected = torch.arange(patch) + stride * torch.arange(patches)[:, None]
+    assert torch.equal(tokens[0, 0], expected.clamp(max=context - 1).float())
+
+
+def test_decomposition_adds_two_networks() -> None:
+    model, windows = make(decomposition=5), history()
+    assert model.decomposition is not None
+    rest, trend = model.decomposition(windows)
+    expected = model.branches[0](rest)[0] + model.branches[1](trend)[0]
+    torch.testing.assert_close(model(windows), expected)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"patch": 25}, "patch: 25 steps are more than the context"),
+        ({"heads": 3}, "heads: 3 heads do not divide"),
+        ({"decomposition": 4}, "decomposition: expected an odd number"),
+        ({"affine": True, "instance_norm": None}, "affine: needs instance_norm"),
+        ({"calendar": {"encoding": "scaled", "features": ["hour"]}}, "calendar: PatchTST reads no"),
+    ],
+)
+def test_refuses(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        make(**changes)
+
+
+@pytest.mark.parametrize(("flag", "name"), [(True, "residual-softmax"), (False, "softmax")])
+def test_checkpoints_of_before_are_read(flag: bool, name: str) -> None:
+    found = PatchTSTConfig.model_validate(make().config.model_dump() | {"residual_attention": flag})
+    assert [one.mechanism for one in found.attention] == [name]

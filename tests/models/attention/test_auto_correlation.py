@@ -1,0 +1,185 @@
+import math
+
+import pytest
+import torch
+
+from foretell.bundle.attention import Axis
+from foretell.models.attention.auto_correlation import (
+    AutoCorrelation,
+    AutoCorrelationConfig,
+    circulant,
+    fit_length,
+    lag_count,
+)
+from foretell.models.attention.evidence import Circulant
+from foretell.models.attention.mechanism import MECHANISMS, Site
+
+LENGTHS = (4, 7, 12, 13, 96, 97)
+
+
+def make(length: int = 16, **options: object) -> AutoCorrelation:
+    torch.manual_seed(length)
+    layer = AutoCorrelation(6, 2.0, **options)  # type: ignore[arg-type]
+    return layer.eval()
+
+
+def seen(layer: AutoCorrelation, tokens: torch.Tensor, source: torch.Tensor) -> Circulant:
+    evidence = layer(tokens, source, explain=True).evidence
+    assert isinstance(evidence, Circulant)
+    return evidence
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_correlation_is_the_sum_over_time(length: int) -> None:
+    layer = make(length)
+    query, key = torch.randn(2, length, 6), torch.randn(2, length, 6)
+    expected = torch.stack(
+        [(query.roll(-lag, dims=1) * key).sum(1).mean(-1) for lag in range(length)], dim=1
+    )
+    torch.testing.assert_close(layer.correlate(query, key), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_even_lags_are_those_of_an_inverse_fft_without_a_length(length: int) -> None:
+    query, key = torch.randn(2, length, 6), torch.randn(2, length, 6)
+    found = make(length, lags="even").correlate(query, key)
+    spectrum = torch.fft.rfft(query, dim=1) * torch.fft.rfft(key, dim=1).conj()
+    expected = torch.fft.irfft(spectrum, dim=1).mean(-1)
+    assert found.shape == (2, length - length % 2)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    if length % 2 == 0:
+        torch.testing.assert_close(found, make(length).correlate(query, key))
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_circulant_is_a_weighted_sum_of_rolled_values(length: int) -> None:
+    torch.manual_seed(0)
+    values = torch.randn(3, length, 5)
+    lags = torch.stack([torch.randperm(length)[:3] for _ in range(3)])
+    weights = torch.rand(3, 3).softmax(-1)
+    expected = torch.stack(
+        [
+            sum(
+                (
+                    weight * values[row].roll(-int(lag), dims=0)
+                    for lag, weight in zip(lags[row], weights[row], strict=True)
+                ),
+                start=torch.zeros(length, 5),
+            )
+            for row in range(3)
+        ]
+    )
+    attention = circulant(lags, weights, length)
+    torch.testing.assert_close(attention @ values, expected)
+    torch.testing.assert_close(attention.sum(-1), torch.ones(3, length))
+
+
+def test_finds_the_period_of_a_wave() -> None:
+    layer = AutoCorrelation(1, 1.0).eval()
+    for part in (layer.query, layer.key, layer.value, layer.out):
+        torch.nn.init.ones_(part.weight)
+        torch.nn.init.zeros_(part.bias)
+    wave = torch.sin(torch.arange(48) * 2 * math.pi / 12)[None, :, None]
+    assert set(seen(layer, wave, wave).lags[0].tolist()) <= {0, 12, 24, 36}
+    torch.testing.assert_close(layer(wave, wave).output, wave, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("length", [13, 96])
+def test_lags_come_by_descending_correlation(length: int) -> None:
+    tokens = torch.randn(2, length, 6)
+    mixed = seen(make(length), tokens, tokens)
+    strongest = mixed.correlation.sort(descending=True)
+    keep = lag_count(2.0, length)
+    assert mixed.lags.shape == (2, keep)
+    torch.testing.assert_close(mixed.correlation.gather(1, mixed.lags), strongest.values[:, :keep])
+    torch.testing.assert_close(mixed.lag_weights, strongest.values[:, :keep].softmax(-1))
+
+
+@pytest.mark.parametrize(("source", "length"), [(5, 9), (9, 5), (7, 7)])
+def test_source_is_cut_or_filled_with_zeros(source: int, length: int) -> None:
+    series = torch.randn(2, source, 3)
+    fitted = fit_length(series, length)
+    common = min(source, length)
+    assert fitted.shape == (2, length, 3)
+    assert torch.equal(fitted[:, :common], series[:, :common])
+    assert not fitted[:, common:].any()
+
+
+def test_zeros_are_appended_after_the_projection() -> None:
+    # A bias must not leak into the steps that are filled up.
+    layer = make()
+    tokens, source = torch.randn(1, 12, 6), torch.randn(1, 5, 6)
+    key, value = (fit_length(part(source), 12) for part in (layer.key, layer.value))
+    mixed = seen(layer, tokens, source)
+    torch.testing.assert_close(mixed.correlation, layer.correlate(layer.query(tokens), key))
+    attention = circulant(mixed.lags, mixed.lag_weights, 12)
+    torch.testing.assert_close(layer(tokens, source).output, layer.out(attention @ value))
+
+
+def test_a_batch_shares_lags_in_training_only() -> None:
+    layer = make()
+    tokens = torch.randn(4, 24, 6)
+    shared = seen(layer.train(), tokens, tokens)
+    assert all(torch.equal(lags, shared.lags[0]) for lags in shared.lags)
+    mean = shared.correlation.mean(0).topk(shared.lags.shape[1]).indices
+    assert torch.equal(shared.lags[0], mean)
+    torch.testing.assert_close(shared.lag_weights.sum(-1), torch.ones(4))
+    own = seen(layer.eval(), tokens, tokens)
+    assert not all(torch.equal(lags, own.lags[0]) for lags in own.lags)
+
+
+def test_training_lags_of_each_sample() -> None:
+    layer = make(training_lags="sample")
+    tokens = torch.randn(4, 24, 6)
+    own = seen(layer.train(), tokens, tokens).lags
+    assert torch.equal(own, seen(layer.eval(), tokens, tokens).lags)
+
+
+def test_evaluation_of_a_sample_does_not_depend_on_the_batch() -> None:
+    layer = make()
+    tokens = torch.randn(4, 24, 6)
+    together = layer(tokens, tokens)
+    for i in range(4):
+        alone = layer(tokens[i : i + 1], tokens[i : i + 1])
+        lags = seen(layer, tokens[i : i + 1], tokens[i : i + 1]).lags
+        assert torch.equal(lags[0], seen(layer, tokens, tokens).lags[i])
+        torch.testing.assert_close(alone.output[0], together.output[i])
+
+
+@pytest.mark.parametrize(("factor", "length", "count"), [(1, 96, 4), (3, 96, 13), (3, 97, 13)])
+def test_lag_count(factor: float, length: int, count: int) -> None:
+    assert lag_count(factor, length) == count
+
+
+def site(queries: int, keys: int, **changes: object) -> Site:
+    given = {"query": Axis(length=queries, start=-4), "key": Axis(length=keys, start=-12)}
+    return Site(**{"d_model": 8, "heads": 2} | given | changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("query", "key", "padding"), [(10, 12, 0), (24, 12, 12)])
+def test_keys_are_described_as_cut_or_padded(query: int, key: int, padding: int) -> None:
+    stage = AutoCorrelationConfig(factor=2, lags="even").describe("a", site(query, key))
+    assert (stage.mechanism, stage.form) == ("autocorrelation", "circulant")
+    assert (stage.key.length, stage.key.start, stage.key.padding) == (query, -12, padding)
+    kept = lag_count(2, query)
+    assert [output.shape for output in stage.outputs] == [(kept,), (kept,), (query,)]
+
+
+@pytest.mark.parametrize(
+    ("fields", "place", "message"),
+    [
+        ({"factor": 0.1}, {}, "factor: 0.1 keeps 0 of the 24 lags at length 24"),
+        ({"factor": 9}, {}, "factor: 9 keeps 28 of the 24 lags"),
+        ({}, {"causal": True}, "autocorrelation has no causal form"),
+        ({}, {"channels": 3}, "autocorrelation cannot be within channels"),
+        ({}, {"key": Axis(of="channels", length=24)}, "autocorrelation is between steps alone"),
+        ({}, {"key": Axis(length=24, start=-48, stride=2)}, "is between steps alone"),
+        ({}, {"heads": 3}, "heads: 3 heads do not divide d_model 8"),
+    ],
+)
+def test_where_it_cannot_be(
+    fields: dict[str, object], place: dict[str, object], message: str
+) -> None:
+    config = MECHANISMS.read({"mechanism": "autocorrelation", **fields})
+    with pytest.raises(ValueError, match=message):
+        config.check(site(24, 24, **place))

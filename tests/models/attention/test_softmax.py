@@ -1,0 +1,117 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from foretell.models.attention.softmax import MultiHeadAttention
+from tests import golden
+
+# Two tokens, two heads of two features: softmax over (1 / sqrt 2, 0) in closed form.
+TOKENS = torch.tensor([[[1.0, 0.0, 1.0, 0.0], [0.0, 1.0, 0.0, 1.0]]])
+NEAR = 1 / (1 + math.exp(-(2**-0.5)))
+
+
+def identity(d_model: int, heads: int, *, causal: bool = False) -> MultiHeadAttention:
+    layer = MultiHeadAttention(d_model, heads, causal=causal)
+    for part in (layer.query, layer.key, layer.value, layer.out):
+        torch.nn.init.eye_(part.weight)
+        torch.nn.init.zeros_(part.bias)
+    return layer
+
+
+@pytest.fixture
+def layer() -> MultiHeadAttention:
+    torch.manual_seed(0)
+    return MultiHeadAttention(12, 3)
+
+
+def test_two_tokens_by_hand() -> None:
+    attended = identity(4, 2)(TOKENS, TOKENS, explain=True)
+    assert pytest.approx(0.669762, abs=1e-6) == NEAR
+    each = torch.tensor([[NEAR, 1 - NEAR], [1 - NEAR, NEAR]])
+    torch.testing.assert_close(attended.evidence.weights, each.expand(1, 2, 2, 2))
+    expected = torch.cat([each, each], dim=1)[None]
+    torch.testing.assert_close(attended.output, expected)
+
+
+def test_two_tokens_by_hand_causal() -> None:
+    attended = identity(4, 2, causal=True)(TOKENS, TOKENS, explain=True)
+    each = torch.tensor([[1.0, 0.0], [1 - NEAR, NEAR]])
+    torch.testing.assert_close(attended.evidence.weights, each.expand(1, 2, 2, 2))
+    expected = torch.tensor([[[1.0, 0.0, 1.0, 0.0], [1 - NEAR, NEAR, 1 - NEAR, NEAR]]])
+    torch.testing.assert_close(attended.output, expected)
+
+
+def test_two_tokens_against_the_published_layer() -> None:
+    arrays = golden.case("attention_layer_toy").arrays("io")
+    tokens = torch.from_numpy(arrays["x"])
+    for causal, suffix in ((False, ""), (True, "_masked")):
+        found = identity(4, 2, causal=causal)(tokens, tokens, explain=True)
+        np.testing.assert_allclose(found.output.detach(), arrays[f"out{suffix}"], atol=1e-5)
+        np.testing.assert_allclose(
+            found.evidence.weights.detach(), arrays[f"attn{suffix}_0"], atol=1e-5
+        )
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_fused_and_plain_attention_agree(layer: MultiHeadAttention, causal: bool) -> None:
+    layer.causal = causal
+    tokens = torch.randn(2, 7, 12)
+    fused = layer(tokens, tokens)
+    plain = layer(tokens, tokens, explain=True)
+    assert fused.evidence is None
+    torch.testing.assert_close(fused.output, plain.output)
+    assert plain.evidence.weights.shape == (2, 3, 7, 7)
+    torch.testing.assert_close(plain.evidence.weights.sum(-1), torch.ones(2, 3, 7))
+
+
+def test_causal_attention_sees_no_later_token(layer: MultiHeadAttention) -> None:
+    layer.causal = True
+    tokens = torch.randn(1, 6, 12)
+    changed = tokens.clone()
+    changed[:, 4:] += 1
+    before, after = (layer(each, each).output for each in (tokens, changed))
+    torch.testing.assert_close(before[:, :4], after[:, :4])
+    assert not torch.allclose(before[:, 4:], after[:, 4:])
+
+
+def test_source_of_another_length(layer: MultiHeadAttention) -> None:
+    attended = layer(torch.randn(2, 5, 12), torch.randn(2, 9, 12), explain=True)
+    assert attended.output.shape == (2, 5, 12)
+    assert attended.evidence.weights.shape == (2, 3, 5, 9)
+
+
+def test_residual_attention_adds_inherited_scores() -> None:
+    torch.manual_seed(0)
+    layer = MultiHeadAttention(8, 2, residual=True)
+    tokens = torch.randn(1, 4, 8)
+    first = layer(tokens, tokens, explain=True)
+    inherited = torch.randn(1, 2, 4, 4)
+    second = layer(tokens, tokens, inherited=inherited, explain=True)
+    assert first.scores is not None
+    torch.testing.assert_close(second.scores, first.scores + inherited)
+    torch.testing.assert_close(second.evidence.weights, (first.scores + inherited).softmax(-1))
+
+
+def test_plain_attention_hands_on_no_scores(layer: MultiHeadAttention) -> None:
+    tokens = torch.randn(1, 4, 12)
+    assert layer(tokens, tokens, explain=True).scores is None
+
+
+def test_dropout_acts_in_training_only() -> None:
+    torch.manual_seed(0)
+    layer = MultiHeadAttention(8, 2, dropout=0.5)
+    tokens = torch.randn(1, 16, 8)
+    assert not torch.equal(layer(tokens, tokens).output, layer(tokens, tokens).output)
+    layer.eval()
+    assert torch.equal(layer(tokens, tokens).output, layer(tokens, tokens).output)
+
+
+def test_what_a_residual_layer_hands_on_is_for_another_one() -> None:
+    torch.manual_seed(0)
+    plain, tokens = MultiHeadAttention(8, 2).eval(), torch.randn(1, 4, 8)
+    inherited = torch.randn(1, 2, 4, 4)
+    for explain in (False, True):
+        found = plain(tokens, tokens, inherited=inherited, explain=explain)
+        torch.testing.assert_close(found.output, plain(tokens, tokens).output)

@@ -1,0 +1,52 @@
+from typing import Any
+
+import pytest
+import torch
+
+from foretell.models.attention.softmax import MultiHeadAttention
+from foretell.models.layers.normalization import TokenBatchNorm
+from foretell.models.layers.transformer import DecoderLayer, EncoderLayer
+
+
+def make_encoder(*, residual: bool = False, **options: Any) -> EncoderLayer:
+    torch.manual_seed(0)
+    attention = MultiHeadAttention(8, 2, residual=residual)
+    return EncoderLayer(attention, 8, 16, activation="gelu", dropout=0.1, **options).eval()
+
+
+def test_encoder_layer_is_post_norm() -> None:
+    layer = make_encoder()
+    tokens = torch.randn(2, 5, 8)
+    attended = tokens + layer.attention(tokens, tokens).output
+    middle = layer.attention_norm(attended)
+    expected = layer.feed_forward_norm(middle + layer.feed_forward(middle))
+    torch.testing.assert_close(layer(tokens).output, expected)
+
+
+@pytest.mark.parametrize("residual", [False, True])
+def test_encoder_layer_hands_on_scores_when_residual(residual: bool) -> None:
+    layer = make_encoder(residual=residual)
+    found = layer(torch.randn(2, 5, 8), explain=True)
+    assert found.evidence.weights.shape == (2, 2, 5, 5)
+    assert (found.scores is not None) == residual
+
+
+def test_encoder_layer_takes_another_norm() -> None:
+    layer = make_encoder(norm=TokenBatchNorm)
+    assert isinstance(layer.attention_norm, TokenBatchNorm)
+    assert layer(torch.randn(2, 5, 8)).output.shape == (2, 5, 8)
+
+
+def test_decoder_layer_is_causal_and_reads_all_of_the_memory() -> None:
+    torch.manual_seed(0)
+    own, cross = MultiHeadAttention(8, 2, causal=True), MultiHeadAttention(8, 2)
+    layer = DecoderLayer(own, cross, 8, 16, activation="relu", dropout=0.1).eval()
+    tokens, memory = torch.randn(1, 4, 8), torch.randn(1, 6, 8)
+    before = layer(tokens, memory, explain=True)
+    assert not before.own.weights.triu(1).any()
+    assert before.cross.weights.shape == (1, 2, 4, 6)
+    later = tokens.clone()
+    later[:, 3] += 1
+    torch.testing.assert_close(layer(later, memory).output[:, :3], before.output[:, :3])
+    memory[:, 5] += 1
+    assert not torch.allclose(layer(tokens, memory).output[:, 0], before.output[:, 0])

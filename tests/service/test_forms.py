@@ -1,0 +1,208 @@
+"""Architectures and mechanisms that nobody has heard of are served by the form of their maps."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import ipc
+
+from foretell.bundle import layout
+from foretell.service.arrow.stream import write_table
+from foretell.service.doors.forms import ARROW
+from foretell.service.requests.schemas import ForecastResponse
+from tests.service.bundles import (
+    Spec,
+    channel_stage,
+    cluster_stage,
+    lag_stage,
+    mapless_stage,
+    softmax_stage,
+    write_bundle,
+)
+from tests.service.client import Client
+
+STAGES = (channel_stage(3), cluster_stage(), mapless_stage(), lag_stage(name="lags.3"))
+SPEC = Spec(
+    name="tomorrow",
+    channels=("a", "b", "c"),
+    stages=STAGES,
+    changes={"architecture": "timemixer", "devices": ("cpu",)},
+)
+HISTORY = np.random.default_rng(0).normal(1, 0.3, (8, 3)).astype(np.float32)
+ROUTED = HISTORY.mean(axis=1)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    folder = tmp_path_factory.mktemp("tomorrow")
+    write_bundle(folder, SPEC)
+    write_bundle(folder, Spec(name="mapless", stages=(mapless_stage(),)))
+    with Client(folder) as client:
+        yield client
+
+
+def attention(client: Client, entry: dict[str, Any] | None = None, **options: Any) -> Any:
+    whole = {"series": HISTORY.tolist()} | (entry or {})
+    body = {"model": "tomorrow", "inputs": [whole], "options": {"attention": options or True}}
+    answer = client.forecast(body).json()
+    described = ForecastResponse.model_validate(answer).model_dump(exclude_unset=True)
+    told, meant = (each["outputs"][0]["content"][0]["attention"] for each in (answer, described))
+    assert [set(stage) for stage in told] == [set(stage) for stage in meant]
+    return told
+
+
+def by_channel(history: np.ndarray) -> np.ndarray:
+    """What the dense map must be."""
+    means = history.mean(axis=0)
+    exponentials = np.exp(np.multiply.outer([1, 2], np.multiply.outer(means, means)))
+    return exponentials / exponentials.sum(axis=-1, keepdims=True)
+
+
+def test_all_there_is_by_form(server: Client) -> None:
+    mixing, routing, lags = attention(server)
+    assert (mixing["kind"], mixing["form"]) == ("causal-mean", "dense")
+    assert (mixing["axes"], mixing["shape"]) == (["head", "query", "key"], [2, 3, 3])
+    assert mixing["query"] == mixing["key"] == ["a", "b", "c"]
+    np.testing.assert_allclose(mixing["weights"], by_channel(HISTORY), rtol=1e-4)
+    assert (routing["kind"], routing["form"]) == ("router", "sparse")
+    assert (routing["axes"], routing["shape"]) == (["head", "query", "kept"], [2, 8, 2])
+    assert (routing["query"], routing["key"]) == (list(range(-8, 0)), [0, 1, 2, 3])
+    assert np.shape(routing["keys"]) == np.shape(routing["weights"]) == (2, 8, 2)
+    assert routing["heads"] == [0, 1]
+    assert routing["keys"] == [[[2, 1]] * 8, [[0, -1]] * 8]
+    np.testing.assert_allclose(
+        np.array(routing["weights"])[0, :, 0], 1 / (1 + np.exp(-ROUTED)), rtol=1e-4
+    )
+    assert (lags["kind"], lags["form"], lags["shape"]) == ("autocorrelation", "circulant", [8, 8])
+
+
+def test_the_channels_of_an_axis_are_in_the_order_of_the_request(server: Client) -> None:
+    order = [2, 0, 1]
+    entry = {"series": HISTORY[:, order].tolist(), "channels": ["c", "a", "b"]}
+    (mixing,) = attention(server, entry, stages=["mixing.0"], heads=[1])
+    assert mixing["query"] == mixing["key"] == ["c", "a", "b"]
+    np.testing.assert_allclose(mixing["weights"], by_channel(HISTORY[:, order])[[1]], rtol=1e-4)
+
+
+def test_heads_of_a_sparse_map(server: Client) -> None:
+    whole = attention(server)[1]
+    (second,) = attention(server, stages=["routing.1"], heads=[1])
+    assert (second["heads"], second["shape"]) == ([1], [1, 8, 2])
+    assert second["keys"] == whole["keys"][1:]
+    (mean,) = attention(server, stages=["routing.1"], heads="mean")
+    assert (mean["form"], mean["axes"], mean["shape"]) == ("dense", ["query", "key"], [8, 4])
+    assert "keys" not in mean
+    weights = np.array(whole["weights"])
+    expected = np.zeros((8, 4))
+    expected[:, 2], expected[:, 1] = weights[0].T
+    expected[:, 0] = weights[1, :, 0]
+    np.testing.assert_allclose(mean["weights"], expected / 2, rtol=1e-5)
+
+
+def test_a_stage_without_a_map_is_answered_where_it_is_named(server: Client) -> None:
+    (state,) = attention(server, stages=["state.2"])
+    assert state == {"name": "state.2", "kind": "selective-scan", "form": "none"}
+    named = attention(server, stages=["mixing.0", "state.2"], layers=[0, 2])
+    assert [stage["name"] for stage in named] == ["mixing.0", "state.2"]
+    body = {"model": "mapless", "inputs": [{"series": [1.0] * 8}]}
+    error = server.error(body | {"options": {"attention": True}})
+    assert (error["param"], error["type"]) == ("options.attention", "not_supported")
+    assert error["message"] == "mapless has no attention maps"
+    (state,) = server.first(body | {"options": {"attention": {"stages": ["state.2"]}}})["attention"]
+    assert state["form"] == "none"
+
+
+@pytest.mark.parametrize(("heads", "values"), [("all", 64), ([0], 32), ("mean", 32)])
+def test_the_size_of_an_answer_counts_keys(server: Client, heads: object, values: int) -> None:
+    options = {"attention": {"stages": ["routing.1", "state.2"], "heads": heads}}
+    body = {"model": "tomorrow", "inputs": [{"series": HISTORY.tolist()}], "options": options}
+    with Client(server.settings.models, max_attention_values=values - 1) as small:
+        assert f"would hold {values} attention weights" in small.error(body)["message"]
+    with Client(server.settings.models, max_attention_values=values) as enough:
+        enough.first(body)
+
+
+def test_what_is_said_of_it(server: Client) -> None:
+    card = next(each for each in server.get("/models").json() if each["name"] == "tomorrow")
+    assert card["architecture"] == "timemixer"
+    assert card["attention"] == [stage.name for stage in STAGES]
+    assert 'architecture="timemixer"' in server.get("/metrics").text
+    outputs = server.get("/v2/models/tomorrow").json()["outputs"]
+    assert [(each["name"], each["datatype"], each["shape"]) for each in outputs[1:]] == [
+        ("mixing.0.weights", "FP32", [-1, 2, 3, 3]),
+        ("routing.1.keys", "INT64", [-1, 2, 8, 2]),
+        ("routing.1.weights", "FP32", [-1, 2, 8, 2]),
+        ("routing.1.scores", "FP32", [-1, 2, 8, 4]),
+        ("lags.3.lags", "INT64", [-1, -1]),
+        ("lags.3.lag_weights", "FP32", [-1, -1]),
+        ("lags.3.correlation", "FP32", [-1, -1]),
+    ]
+    described = server.get("/openapi.json").json()["components"]["schemas"]["Attention"]
+    assert described["properties"]["kind"]["type"] == "string"
+    assert described["properties"]["form"]["enum"] == ["dense", "circulant", "sparse", "none"]
+    assert described["required"] == ["name", "kind", "form"]
+
+
+def test_its_maps_as_tensors(server: Client) -> None:
+    body = {
+        "inputs": [
+            {
+                "name": "history",
+                "datatype": "FP32",
+                "shape": [1, 8, 3],
+                "data": HISTORY.ravel().tolist(),
+            }
+        ],
+        "outputs": [{"name": "routing.1.keys"}, {"name": "mixing.0.weights"}],
+    }
+    keys, weights = server.request("POST", "/v2/models/tomorrow/infer", json=body).json()["outputs"]
+    assert (keys["datatype"], keys["shape"]) == ("INT64", [1, 2, 8, 2])
+    np.testing.assert_allclose(
+        np.reshape(weights["data"], (2, 3, 3)), by_channel(HISTORY), rtol=1e-4
+    )
+
+
+def test_its_forecasts_as_a_table(server: Client) -> None:
+    hours = np.datetime64("2024-01-01", "us") + np.arange(8) * np.timedelta64(1, "h")
+    columns = {"unique_id": ["x"] * 8, "ds": hours} | dict(zip("abc", HISTORY.T, strict=True))
+    answer = server.request(
+        "POST",
+        "/forecast?model=tomorrow",
+        content=write_table(pa.table(columns)),
+        headers={"Content-Type": ARROW},
+    )
+    assert answer.status_code == 200, answer.text
+    forecast = ipc.open_stream(answer.content).read_all()
+    np.testing.assert_allclose(forecast["c"], [3 * HISTORY[-1, 2]] * 4, rtol=1e-5)
+
+
+def test_a_bundle_of_the_format_before(tmp_path: Path) -> None:
+    stages = (softmax_stage(channels=2), lag_stage())
+    folder = write_bundle(tmp_path, Spec(channels=("a", "b"), stages=stages))
+    fields = json.loads((folder / layout.MANIFEST).read_text())
+    for name in ("devices", "rewrites", "plain"):
+        del fields[name]
+    for stage in fields["attention"]:
+        stage["kind"] = stage.pop("mechanism")
+        for name in ("form", "outputs", "choices"):
+            del stage[name]
+        for axis in (stage["query"], stage["key"]):
+            del axis["of"]
+    (folder / layout.MANIFEST).write_text(json.dumps(fields | {"format": 1}))
+    with Client(tmp_path) as client:
+        body = {"inputs": [{"series": HISTORY[:, :2].tolist()}], "options": {"attention": True}}
+        patches, lags = client.first(body)["attention"]
+    assert (patches["kind"], patches["form"], patches["shape"]) == (
+        "softmax",
+        "dense",
+        [2, 2, 3, 3],
+    )
+    assert patches["key"][0] == {"start": -8, "end": -5}
+    assert (lags["kind"], lags["form"]) == ("autocorrelation", "circulant")
+    assert len(lags["lag_durations"]) == 2
