@@ -9,6 +9,7 @@ from foretell.bundle.calendar import Calendar
 from foretell.bundle.frequency import Frequency
 from foretell.models.architectures.autoformer import AutoformerConfig
 from foretell.models.architectures.dlinear import DLinearConfig
+from foretell.models.architectures.itransformer import ITransformerConfig
 from foretell.models.architectures.patchtst import PatchTSTConfig
 from foretell.models.architectures.transformer import TransformerConfig
 
@@ -92,6 +93,13 @@ DLINEARS = (
     Size("DLinear", DLinearConfig(**_SIZE)),
     Size("DLinear, individual", DLinearConfig(**_SIZE, individual=True, moving_average=5)),
 )
+ITRANSFORMERS = (
+    Size("iTransformer", ITransformerConfig(**_SMALL, calendar=_SCALED)),
+    Size(
+        "iTransformer, not normalised",
+        ITransformerConfig(**_SMALL, instance_norm=None),
+    ),
+)
 MIXED = (
     Size(
         "Transformer, mixed mechanisms",
@@ -100,4 +108,4 @@ MIXED = (
         ),
     ),
 )
-VARIANTS = (*AUTOFORMERS, *TRANSFORMERS, *PATCHTSTS, *DLINEARS, *MIXED)
+VARIANTS = (*AUTOFORMERS, *TRANSFORMERS, *PATCHTSTS, *DLINEARS, *ITRANSFORMERS, *MIXED)

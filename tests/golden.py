@@ -35,6 +35,8 @@ SOFTMAX = (
     "tslib_patchtst",
     "patchtst_official_revin",
     "patchtst_official_individual_decomp",
+    "tslib_itransformer",
+    "tslib_itransformer_nomarks",
 )
 DLINEARS = ("tslib_dlinear", "tslib_dlinear_individual")
 FORECASTERS = (*AUTOFORMERS, *SOFTMAX, *DLINEARS)

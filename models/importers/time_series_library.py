@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from foretell.bundle.calendar import Calendar, Feature
+from foretell.bundle.errors import FrequencyError
 from foretell.bundle.frequency import Frequency
 from foretell.models.importers.arguments import (
+    Argument,
     Arguments,
     Option,
     Value,
@@ -36,6 +38,7 @@ OPTIONS = {
     "revin": Option(switch, "1 if each window is normalised, else 0"),
     "subtract_last": Option(switch, "1 if it subtracts the last value, 0 if the mean"),
     "individual": Option(switch, "1 with a head per channel, else 0"),
+    "marks": Option(switch, "1 if calendar features are tokens next to the channels, else 0"),
 }
 DEFAULTS: dict[str, Value] = {
     "seq_len": 96,
@@ -190,6 +193,18 @@ def _dlinear(individual: int) -> tuple[Row, ...]:
     )
 
 
+_ITRANSFORMER_ROWS = (
+    *rows(_ENCODER, *_ENCODER_LAYER),
+    *rows(
+        """
+        enc_embedding.value_embedding.*  embedding.*     d_model seq_len
+        encoder.norm.*                   encoder_norm.*  d_model
+        projection.*                     projection.*    pred_len d_model
+        """
+    ),
+)
+
+
 def _infer_calendar(state: State, _: Mapping[str, int]) -> Values:
     """The calendar of a linear map from so many features, or that of the tables there are."""
     widths = [tensor.shape[-1] for key, tensor in state.items() if key.endswith(_LINEAR_CALENDAR)]
@@ -242,6 +257,22 @@ def _check_frequency(arguments: Arguments, *_: object) -> None:
             f"contradictions: freq {freq.value} by {freq.provenance} has {wanted} calendar "
             f"features, the file has {found}"
         )
+
+
+def _add_calendar(arguments: Arguments, *_: object) -> None:
+    """The calendar features that were tokens: no weight depends on them."""
+    if not {"marks", "embed", "freq"} <= arguments.keys() or not arguments["marks"].value:
+        return
+    embed, freq = arguments["embed"], arguments["freq"]
+    if embed.value != "timeF":
+        raise ImporterError(
+            f"embed {embed.value} by {embed.provenance}: calendar features as tokens are read for "
+            "timeF only"
+        )
+    try:
+        arguments["calendar"] = Argument(_scaled(freq.value), freq.provenance)
+    except FrequencyError as error:
+        raise ImporterError(f"freq {freq.value} by {freq.provenance}: {error}") from None
 
 
 def configure_patches(values: Values) -> dict[str, Any]:
@@ -302,6 +333,13 @@ _DLINEAR = Architecture(
     {"enc_in": "channels", "seq_len": "context", "pred_len": "horizon"}
     | {"moving_avg": "moving_average", "individual": "individual"},
 )
+_ITRANSFORMER = Architecture(
+    "itransformer",
+    (Layout("iTransformer", {}, _ITRANSFORMER_ROWS),),
+    TOKENS | {"marks": None, "embed": None, "freq": None, "calendar": "calendar"},
+    only_with={"embed": "marks", "freq": "marks"},
+    derive=_add_calendar,
+)
 
 _PATCHES: Mapping[str, Value] = {"padding_patch": "end", "revin": 1, "subtract_last": 0}
 
@@ -318,7 +356,7 @@ CODE_BASES = (
     CodeBase(
         "tslib",
         "the Time-Series-Library",
-        (_AUTOFORMER, _DLINEAR, _PATCHTST, _TRANSFORMER),
+        (_AUTOFORMER, _DLINEAR, _ITRANSFORMER, _PATCHTST, _TRANSFORMER),
         options=OPTIONS
         | {
             "task_name": Option(

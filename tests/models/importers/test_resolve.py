@@ -176,6 +176,7 @@ def test_defaults_are_of_what_the_architecture_reads() -> None:
     minutes = Calendar.for_frequency(Frequency.parse("min"), "scaled")
     found = solve(defaults=True, calendar=minutes)
     assert "freq" not in found
+    assert "marks" not in found
 
 
 def test_no_defaults_where_options_may_hide_in_a_variable() -> None:

@@ -4,6 +4,7 @@ import torch
 
 from foretell.bundle.calendar import Calendar
 from foretell.bundle.frequency import Frequency
+from foretell.models.importers.arguments import Argument, Arguments
 from foretell.models.importers.configure import required
 from foretell.models.importers.errors import ImporterError
 from foretell.models.importers.infer import infer, recognise
@@ -16,6 +17,7 @@ from tests.models.importers import published
 SIZES = {"d_model": 8, "d_ff": 12, "e_layers": 2}
 SERIES = {**SIZES, "enc_in": 3, "c_out": 3, "d_layers": 1}
 LINEAR = ("tslib_dlinear", "tslib_dlinear_individual")
+INVERTED = ("tslib_itransformer", "tslib_itransformer_nomarks")
 POSITIONS = "patch_embedding.position_embedding.pe"
 
 
@@ -131,10 +133,54 @@ def test_dlinear(name: str) -> None:
     assert asked == ["moving_avg", "individual"]
 
 
-@pytest.mark.parametrize("name", LINEAR)
+@pytest.mark.parametrize("name", INVERTED)
+def test_itransformer(name: str) -> None:
+    case = golden.case(name)
+    told = values(read_state(case.checkpoint), "tslib", "itransformer")
+    names = ("seq_len", "pred_len", "d_model", "d_ff", "e_layers")
+    assert told == {name: case.arguments[name] for name in names}
+
+
+@pytest.mark.parametrize("name", [*LINEAR, *INVERTED])
 def test_forecasts_of_the_published_code(name: str) -> None:
     case = golden.case(name)
     with torch.inference_mode():
         forecast = case.model(*case.inputs("io"))
     atol = case.tolerance["recommended_atol"]
     np.testing.assert_allclose(forecast, case.arrays("io")["out"], rtol=0, atol=atol)
+
+
+def calendar_tokens(**given: object) -> Arguments:
+    arguments = {name: Argument(value, "a.sh") for name, value in given.items()}
+    published.entry("tslib", "itransformer").derive(arguments, {}, CODE_BASES["tslib"])
+    return arguments
+
+
+@pytest.mark.parametrize(("freq", "unit"), [("h", "h"), ("t", "min"), ("15min", "min"), ("b", "B")])
+def test_calendar_features_as_tokens(freq: str, unit: str) -> None:
+    found = calendar_tokens(marks=1, embed="timeF", freq=freq)
+    assert found["calendar"] == (calendar(unit, "scaled"), "a.sh")
+
+
+def test_no_calendar_features_as_tokens() -> None:
+    assert "calendar" not in calendar_tokens(marks=0, embed="fixed", freq="h")
+    assert "calendar" not in calendar_tokens(marks=1, freq="h")
+
+
+@pytest.mark.parametrize(
+    ("embed", "freq", "message"),
+    [("fixed", "h", r"embed fixed by a\.sh: .* timeF only"), ("timeF", "x", r"freq x by a\.sh: ")],
+)
+def test_calendar_features_that_cannot_be_read(embed: str, freq: str, message: str) -> None:
+    with pytest.raises(ImporterError, match=message):
+        calendar_tokens(marks=1, embed=embed, freq=freq)
+
+
+def test_whether_calendar_features_are_tokens_is_asked_for() -> None:
+    entry, layout = (
+        published.entry("tslib", "itransformer"),
+        published.layout("tslib", "itransformer"),
+    )
+    marks = {"marks", "embed", "freq"}
+    assert marks <= set(required(entry, layout, {}))
+    assert not marks - {"marks"} & set(required(entry, layout, {"marks": Argument(0, "x")}))

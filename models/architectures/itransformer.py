@@ -1,0 +1,109 @@
+"""iTransformer: a token is the context of a channel (Liu et al., ICLR 2024, arXiv:2310.06625).
+
+As the Time-Series-Library has it: calendar features, where there are any, are further tokens.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from typing_extensions import override
+
+from foretell.bundle.attention import Axis
+from foretell.bundle.calendar import Calendar
+from foretell.bundle.frequency import Frequency
+from foretell.models.attending import AttendingConfig
+from foretell.models.attention.evidence import Evidence
+from foretell.models.attention.mechanism import Attended, Site
+from foretell.models.forecaster import ARCHITECTURES, Explained, Forecaster
+from foretell.models.layers.normalization import InstanceNorm
+from foretell.models.layers.transformer import EncoderLayer
+
+
+@ARCHITECTURES.add
+class ITransformerConfig(AttendingConfig):
+    """Configuration of an iTransformer.
+
+    Attributes:
+        instance_norm: What is subtracted from each window (RevIN); None leaves it as it is.
+    """
+
+    architecture: Literal["itransformer"] = "itransformer"
+    instance_norm: Literal["mean", "last"] | None = Field(
+        default="mean", description="What is subtracted from each window (RevIN)."
+    )
+
+    @override
+    def build(self) -> Forecaster:
+        return ITransformer(self)
+
+    @classmethod
+    @override
+    def calendar_for(cls, frequency: Frequency, settings: dict[str, object]) -> Calendar | None:
+        calendar = Calendar.for_frequency(frequency, "scaled")
+        return calendar if calendar.features else None
+
+    @override
+    def sites(self) -> dict[str, tuple[int, Site]]:
+        """Channels attend to each other, and to the calendar's tokens behind them."""
+        features = len(self.calendar.features) if self.calendar else 0
+        tokens = Axis(of="channels", length=self.channels + features, padding=features)
+        site = Site(self.d_model, self.heads, tokens, tokens, dropout=self.dropout)
+        return {f"encoder.{i}.self": (i, site) for i in range(self.encoder_layers)}
+
+
+class ITransformer(Forecaster):
+    """Every channel is a token."""
+
+    def __init__(self, config: ITransformerConfig) -> None:
+        super().__init__()
+        self.config: ITransformerConfig = config
+        self.stages = config.describe_stages()
+        self.instance_norm = (
+            InstanceNorm(config.channels, centre=config.instance_norm)
+            if config.instance_norm
+            else None
+        )
+        self.embedding = nn.Linear(config.context, config.d_model)
+        self.dropout = nn.Dropout(config.dropout)
+        self.encoder_layers = nn.ModuleList(
+            EncoderLayer(
+                config.build_attention(name),
+                config.d_model,
+                config.d_ff,
+                activation=config.activation,
+                dropout=config.dropout,
+            )
+            for name in config.sites()
+        )
+        self.encoder_norm = nn.LayerNorm(config.d_model)
+        self.projection = nn.Linear(config.d_model, config.horizon)
+
+    @override
+    def run(
+        self,
+        history: Tensor,
+        history_calendar: Tensor | None,
+        future_calendar: Tensor | None,
+        *,
+        explain: bool,
+    ) -> Explained:
+        channels = history.shape[2]
+        statistics = None
+        if self.instance_norm is not None:
+            history, statistics = self.instance_norm(history)
+        if self.config.calendar is not None and history_calendar is not None:
+            history = torch.cat([history, history_calendar], dim=2)
+        attended = Attended(self.dropout(self.embedding(history.transpose(1, 2))))
+        seen: dict[str, Evidence | None] = {}
+        for stage, layer in zip(self.stages, self.encoder_layers, strict=True):
+            attended = layer(attended.output, inherited=attended.scores, explain=explain)
+            seen[stage.name] = attended.evidence
+        tokens = self.encoder_norm(attended.output)[:, :channels]
+        forecast = self.projection(tokens).transpose(1, 2)
+        if self.instance_norm is not None and statistics is not None:
+            forecast = self.instance_norm.reverse(forecast, statistics)
+        return Explained.of(forecast, seen)

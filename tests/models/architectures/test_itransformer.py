@@ -1,0 +1,79 @@
+import pytest
+import torch
+from pydantic import ValidationError
+
+from foretell.bundle.calendar import Calendar
+from foretell.bundle.frequency import Frequency
+from foretell.models.architectures.itransformer import ITransformer, ITransformerConfig
+from foretell.models.attention.evidence import Dense
+
+HOURLY = Calendar.for_frequency(Frequency.parse("h"), "scaled")
+SIZES = {
+    "channels": 3,
+    "context": 24,
+    "horizon": 10,
+    "d_model": 8,
+    "heads": 2,
+    "d_ff": 16,
+    "encoder_layers": 2,
+    "calendar": HOURLY,
+}
+
+
+def make(**changes: object) -> ITransformer:
+    torch.manual_seed(0)
+    return ITransformer(ITransformerConfig.model_validate(SIZES | changes)).eval()
+
+
+def batch(size: int = 2) -> tuple[torch.Tensor, torch.Tensor]:
+    torch.manual_seed(1)
+    return torch.randn(size, 24, 3), torch.rand(size, 24, 4)
+
+
+@pytest.mark.parametrize("calendar", [HOURLY, None])
+def test_channels_attend_to_channels_and_to_the_calendar(calendar: Calendar | None) -> None:
+    model, (history, times) = make(calendar=calendar), batch()
+    explained = model.explain(history, times if calendar else None)
+    assert explained.forecast.shape == (2, 10, 3)
+    assert list(explained.attention) == [stage.name for stage in model.stages]
+    tokens = 3 + (4 if calendar else 0)
+    for stage in model.stages:
+        assert (stage.query, stage.key) == (stage.key, stage.query)
+        assert (stage.key.of, stage.key.length) == ("channels", tokens)
+        assert stage.key.padding == tokens - 3
+        seen = explained.attention[stage.name]
+        assert isinstance(seen, Dense)
+        assert seen.weights.shape == (2, 2, tokens, tokens)
+    torch.testing.assert_close(model(history, times if calendar else None), explained.forecast)
+
+
+def test_the_calendar_counts() -> None:
+    model, (history, times) = make(), batch()
+    assert not torch.allclose(model(history, times), model(history, times + 1))
+
+
+def test_batch_never_changes_a_forecast() -> None:
+    model, parts = make(), batch(5)
+    together = model(*parts)
+    for i in range(5):
+        alone = model(*(part[i : i + 1] for part in parts))
+        torch.testing.assert_close(alone[0], together[i], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("centre", ["mean", "last"])
+def test_level_and_scale_of_a_window_go_through(centre: str) -> None:
+    model, (history, times) = make(instance_norm=centre), batch()
+    moved = model(history * 3 + 50, times)
+    torch.testing.assert_close(moved, model(history, times) * 3 + 50, atol=1e-3, rtol=0)
+    plain = make(instance_norm=None)
+    assert not torch.allclose(plain(history + 5, times), plain(history, times) + 5, atol=0.1)
+
+
+def test_yearly_data_has_no_calendar() -> None:
+    assert ITransformerConfig.calendar_for(Frequency.parse("h"), {}) == HOURLY
+    assert ITransformerConfig.calendar_for(Frequency.parse("YS"), {}) is None
+
+
+def test_what_is_between_steps_is_refused() -> None:
+    with pytest.raises(ValidationError, match="autocorrelation is between steps alone"):
+        make(attention="autocorrelation")
