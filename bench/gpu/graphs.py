@@ -27,6 +27,7 @@ from bench.variants import VARIANTS
 from foretell.bundle import layout
 from foretell.bundle.manifest import Precision, Scaler
 from foretell.export.adversarial import adversarial
+from foretell.export.errors import ExportError
 from foretell.export.graphs import trace
 from foretell.export.precision import reduce_precision
 from foretell.export.rewrites import inference_form
@@ -51,8 +52,8 @@ Each graph is opened as a server opens it, without cuDNN, cuFFT and nvrtc: no no
 arithmetic on shapes, every size of batch up to {largest} windows is captured and replayed, and no
 call disturbs a capture. Then the graph that onnxruntime has made of it for CUDA is run on the CPU
 and compared with torch in float64 by the rules of the export; the table has the largest relative
-error of a forecast. In half precision every result is rounded. What fails is named in the place of
-its error.
+error of a forecast. In half precision every result is rounded; models without a part that it is for
+have no error there. What fails is named in the place of its error.
 
 {rows}"""
 
@@ -67,6 +68,7 @@ class Finding:
         operators: That its graphs are made of.
         captured: By kind of graph, whether every size of batch replays.
         error: Largest of a forecast of the optimised graphs.
+        left_out: Why there are no graphs, if so.
         faults: What is wrong.
     """
 
@@ -75,6 +77,7 @@ class Finding:
     operators: set[str] = field(default_factory=set)
     captured: dict[str, bool] = field(default_factory=dict)
     error: float = 0.0
+    left_out: str = ""
     faults: list[str] = field(default_factory=list)
 
 
@@ -84,8 +87,15 @@ def check(machine: Machine, size: Size, precisions: Iterable[Precision]) -> list
         findings = []
         for precision in precisions:
             folder = Path(name) / precision
-            graphs = write_graphs(size, precision, folder)
-            findings.append(_check(machine, Finding(size, precision), folder, graphs))
+            found = Finding(size, precision)
+            try:
+                graphs = write_graphs(size, precision, folder)
+            except ExportError as error:
+                # It has no part that the precision is for.
+                found.left_out = str(error)
+            else:
+                _check(machine, found, folder, graphs)
+            findings.append(found)
         return findings
 
 
@@ -99,7 +109,7 @@ def write_graphs(size: Size, precision: Precision, folder: Path) -> list[Path]:
     return [folder / file for file in KINDS.values()]
 
 
-def _check(machine: Machine, found: Finding, folder: Path, graphs: Sequence[Path]) -> Finding:
+def _check(machine: Machine, found: Finding, folder: Path, graphs: Sequence[Path]) -> None:
     log = folder / "log"
     found.operators = {node.op_type for graph in graphs for node in onnx.load(graph).graph.node}
     for line in machine.run("bench.stand_in.graphs", *graphs, log=log).splitlines():
@@ -114,7 +124,6 @@ def _check(machine: Machine, found: Finding, folder: Path, graphs: Sequence[Path
         found.faults.append(f"{len(broken)} calls were forbidden during a capture")
     if not found.faults:
         _compare(machine, found, folder / "optimised", graphs)
-    return found
 
 
 def _compare(machine: Machine, found: Finding, folder: Path, graphs: Sequence[Path]) -> None:
@@ -167,7 +176,8 @@ def main() -> None:
         print(size.name, flush=True)
         found = check(stand_in, size, PRECISIONS[:1] if quick else PRECISIONS)
         for each in found:
-            print(f"  {each.precision}: {'; '.join(each.faults) or 'passed'}", flush=True)
+            said = each.left_out or "; ".join(each.faults) or "passed"
+            print(f"  {each.precision}: {said}", flush=True)
         findings += found
     text = report(findings)
     print(text) if quick else write_part("graphs", text, PAGE)
@@ -179,7 +189,9 @@ def report(findings: Sequence[Finding]) -> str:
     precisions = list(dict.fromkeys(found.precision for found in findings))
     errors: dict[str, dict[Precision, str]] = {}
     for found in findings:
-        shown = f"**{'; '.join(found.faults)}**" if found.faults else f"{found.error:.1e}"
+        shown = "" if found.left_out else f"{found.error:.1e}"
+        if found.faults:
+            shown = f"**{'; '.join(found.faults)}**"
         errors.setdefault(found.size.name, {})[found.precision] = shown
     rows = [(name, *(by[one] for one in precisions)) for name, by in errors.items()]
     bounds = ("*allowed*", *(f"*{RULES[one].forecast:.1e}*" for one in precisions))

@@ -16,7 +16,15 @@ from onnx import TensorProto, helper, numpy_helper
 from bench.gpu.graphs import Finding, check
 from bench.sizes import Size
 from bench.stand_in.machine import Machine
-from bench.variants import AUTOFORMERS, PATCHTSTS, TRANSFORMERS, VARIANTS
+from bench.variants import (
+    AUTOFORMERS,
+    DLINEARS,
+    ITRANSFORMERS,
+    MIXED,
+    PATCHTSTS,
+    TRANSFORMERS,
+    VARIANTS,
+)
 from foretell.export.operators import CUDA_KERNELS
 from foretell.models.forecaster import ARCHITECTURES
 
@@ -44,11 +52,19 @@ def test_every_architecture_and_operator_is_looked_at(look: Callable[[Size], Fin
 
 @pytest.mark.parametrize("precision", ["float16", "bfloat16"])
 @pytest.mark.parametrize(
-    "size", [AUTOFORMERS[0], TRANSFORMERS[0], PATCHTSTS[1]], ids=lambda size: size.name
+    "size",
+    [AUTOFORMERS[0], TRANSFORMERS[0], PATCHTSTS[1], ITRANSFORMERS[0], MIXED[0]],
+    ids=lambda size: size.name,
 )
 def test_in_half_precision(stand_in: Machine, size: Size, precision: str) -> None:
     (found,) = check(stand_in, size, [precision])  # type: ignore[list-item]
-    assert found.faults == []
+    assert (found.faults, found.left_out) == ([], "")
+
+
+def test_what_half_precision_is_not_for_is_left_out(stand_in: Machine) -> None:
+    (found,) = check(stand_in, DLINEARS[0], ["float16"])
+    assert found.left_out == "precision: the model has no part that float16 is for"
+    assert (found.operators, found.faults) == (set(), [])
 
 
 def graph(path: Path, *nodes: onnx.NodeProto, **constants: np.ndarray) -> Path:
