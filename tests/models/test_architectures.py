@@ -1,8 +1,10 @@
 from typing import Literal
 
 import pytest
+import torch
 from pydantic import TypeAdapter, ValidationError
 
+from foretell.models.attention.softmax import MultiHeadAttention
 from foretell.models.forecaster import ARCHITECTURES, AnyConfig, ForecasterConfig
 from foretell.models.registry import Registry
 
@@ -25,6 +27,33 @@ def test_refuses_the_config_of_no_architecture(name: object) -> None:
         ADAPTER.validate_python({"architecture": name, **SIZES})
 
 
+RESIDUAL = ["residual-softmax", "residual-softmax", "softmax"]
+
+
+@pytest.mark.parametrize(
+    ("name", "attention"),
+    [
+        ("autoformer", RESIDUAL),
+        ("itransformer", RESIDUAL[:2]),
+        ("patchtst", RESIDUAL[:2]),
+        ("transformer", RESIDUAL),
+    ],
+)
+def test_what_a_layer_hands_on_reaches_the_next(name: str, attention: list[str]) -> None:
+    fields = {"architecture": name, "attention": attention, **SIZES}
+    model = ARCHITECTURES.read(fields).build().eval()
+    given: list[torch.Tensor | None] = []
+    for module in model.modules():
+        if isinstance(module, MultiHeadAttention) and module.residual:
+            module.register_forward_pre_hook(
+                lambda _, __, options: given.append(options["inherited"]), with_kwargs=True
+            )
+    model(torch.randn(1, 24, 2))
+    first, second = given
+    assert first is None
+    assert second is not None
+
+
 def test_names_are_unique() -> None:
     class Other(ForecasterConfig):
         architecture: Literal["patchtst"] = "patchtst"
@@ -40,5 +69,6 @@ def test_every_file_of_the_folder_is_found() -> None:
     # They add themselves to the one registry, whoever imports them.
     assert len(found) == 0
     assert {"autoformer", "patchtst", "transformer"} <= set(ARCHITECTURES)
+    assert list(ARCHITECTURES) == sorted(ARCHITECTURES)
     with pytest.raises(KeyError):
         ARCHITECTURES["oracle"]

@@ -77,3 +77,14 @@ def test_yearly_data_has_no_calendar() -> None:
 def test_what_is_between_steps_is_refused() -> None:
     with pytest.raises(ValidationError, match="autocorrelation is between steps alone"):
         make(attention="autocorrelation")
+
+
+def test_a_forecast_is_of_the_token_of_its_channel() -> None:
+    model, (history, times) = make(), batch()
+    for layer in model.encoder_layers:
+        torch.nn.init.zeros_(layer.attention.out.weight)
+    # Now no channel reads another.
+    before = model(history, times)
+    history[:, 5:, 1] += torch.arange(19)
+    moved = (model(history, times) - before).abs().amax(dim=(0, 1)) > 0
+    assert moved.tolist() == [False, True, False]

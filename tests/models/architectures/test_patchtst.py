@@ -59,6 +59,8 @@ def test_shapes_of_all_forms(form: dict[str, object]) -> None:
         found = explained.attention[stage.name]
         assert isinstance(found, Dense)
         assert found.weights.shape == (2, 3, 2, stage.query.length, stage.key.length)
+        (output,) = stage.outputs
+        assert (stage.per_channel, output.shape) == (True, found.weights.shape[1:])
     torch.testing.assert_close(model(history()), explained.forecast)
 
 
