@@ -96,7 +96,7 @@ class Choice(Part):
 
     Attributes:
         chosen: Name of the output with their indices, `[batch, …, kept]`.
-        scores: Name of the output that was chosen by, `[batch, …, candidates]`.
+        scores: Name of the output that was chosen by, `[batch, …, candidates]`, all finite.
     """
 
     chosen: str

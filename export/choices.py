@@ -125,6 +125,8 @@ def _choices(
             part.astype(np.float64).reshape(len(part), -1, part.shape[-1])
             for part in _both(choice.scores, found, expected)
         )
+        if not np.isfinite(exact).all():
+            raise ExportError(f"{choice.scores}: a choice is by finite scores")
         kept = _both(choice.chosen, found, expected)[1].shape[-1]
         if kept < exact.shape[-1]:
             order = np.argsort(-exact, axis=-1, kind="stable")

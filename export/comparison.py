@@ -27,7 +27,7 @@ from foretell.export.choices import (
     margin_error,
 )
 from foretell.export.errors import ExportError
-from foretell.export.rules import LEAST_COMPARED, RULES
+from foretell.export.rules import LEAST_COMPARED, LEAST_KINDS, RULES
 from foretell.export.window_set import Floats, WindowSet
 
 # Windows of a batch; the largest is less where no more fit.
@@ -207,7 +207,7 @@ class Comparison:
                     excluded=sum(check.excluded for check in forecasts),
                     max_error=idle,
                     median_error=idle,
-                    tolerance=1 - LEAST_COMPARED,
+                    tolerance=1 - LEAST_KINDS,
                 )
             )
         return checks
@@ -278,9 +278,12 @@ class Comparison:
         found, exact = self._explain(case.windows), case.exact.outputs
         rounded = case.rounded or case.exact
         differ = choices_differ(self._stages, found, exact)
-        compared = self._compared(headroom(self._stages, found, exact), differ)
         # Where torch chooses otherwise itself, its error says nothing of rounding.
-        usual = compared & ~choices_differ(self._stages, rounded.outputs, exact)
+        steady = ~choices_differ(self._stages, rounded.outputs, exact)
+        compared = self._compared(headroom(self._stages, found, exact), differ)
+        usual = compared & steady
+        if self.rules.other_choices is None:
+            compared = usual
         own = self._error(rounded.forecast, case.exact)
         error = self._error(self._graph.forecast(*case.windows.inputs), case.exact)
         return _Far(compared, differ, error, np.where(usual, own, 0))

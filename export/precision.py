@@ -35,10 +35,13 @@ class Reduced(nn.Module):
         """As the module, with float32 tensors in and out."""
         given = pytree.tree_map_only(Tensor, self._reduce, (arguments, options))
         found = self.module(*given[0], **given[1])
-        return pytree.tree_map_only(Tensor, Tensor.float, found)
+        return pytree.tree_map_only(Tensor, self._restore, found)
 
     def _reduce(self, tensor: Tensor) -> Tensor:
-        return tensor.to(self.dtype)
+        return tensor.to(self.dtype) if tensor.is_floating_point() else tensor
+
+    def _restore(self, tensor: Tensor) -> Tensor:
+        return tensor.float() if tensor.is_floating_point() else tensor
 
 
 def reduce_precision(form: Forecaster, precision: Precision) -> None:

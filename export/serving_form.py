@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from foretell.bundle.attention import AttentionStage
 from foretell.bundle.manifest import Scaler
-from foretell.export.rewrites.choices import extremes, smallest_margin
+from foretell.export.rewrites.choices import extremes, smallest_margin, smallest_of_many
+from foretell.export.rewrites.reductions import smallest
 from foretell.models.attention.evidence import Evidence
 from foretell.models.forecaster import Forecaster
 
@@ -117,7 +118,8 @@ def _margin(
     history: Tensor, stages: Iterable[AttentionStage], attention: Mapping[str, Evidence]
 ) -> Tensor:
     """The smallest margin of all choices, `[batch]`; 1 where none leaves anything out."""
-    rows: list[Tensor] = []
+    flat: list[Tensor] = []
+    margins: list[Tensor] = []
     for stage in stages:
         for choice in stage.choices:
             scores = _part(stage, attention, choice.scores)
@@ -127,5 +129,12 @@ def _margin(
             found: Tensor | None = getattr(attention[stage.name], "extremes", None)
             if found is None:
                 found = extremes(scores, kept)
-            rows += [found] if found.ndim == 2 else found.flatten(1, -2).unbind(1)
-    return smallest_margin(rows) if rows else torch.ones_like(history[:, 0, 0])
+            if found.ndim == 2:
+                flat.append(found)
+            else:
+                margins.append(smallest_of_many(found))
+    if flat:
+        margins.append(smallest_margin(flat))
+    if not margins:
+        return torch.ones_like(history[:, 0, 0])
+    return margins[0] if len(margins) == 1 else smallest(torch.stack(margins, dim=1))[:, 0]

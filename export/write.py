@@ -122,7 +122,11 @@ def verify_bundle(bundle: Path, checkpoint: Path, data: Path | None = None) -> V
     """
     manifest = read(bundle)
     loaded = load(checkpoint)
-    if loaded.info.config != ARCHITECTURES.read(manifest.config):
+    try:
+        config = ARCHITECTURES.read(manifest.config)
+    except ValueError as error:
+        raise ExportError(f"{bundle}: its configuration cannot be read: {error}") from None
+    if loaded.info.config != config:
         raise ExportError(f"{checkpoint}: its configuration is not that of {bundle}")
     table = _table(loaded, data)
     return _verify(loaded, table, bundle, manifest.precision, seed=0).verification

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pkgutil
-import sys
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Any, TypeVar, cast
@@ -69,7 +68,6 @@ class Registry(Mapping[str, type[C]]):
 
     def _all(self) -> dict[str, type[C]]:
         for module in pkgutil.iter_modules(import_module(self._package).__path__):
-            name = f"{self._package}.{module.name}"
-            if name not in sys.modules:
-                import_module(name)
-        return self._classes
+            # One that another thread is still importing is waited for.
+            import_module(f"{self._package}.{module.name}")
+        return dict(self._classes)

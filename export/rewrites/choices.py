@@ -73,3 +73,9 @@ def smallest_margin(stages: Sequence[Tensor]) -> Tensor:
     found = torch.cat(list(stages), dim=1) @ differences.to(stages[0])
     gap, spread = found[:, :count], found[:, count:]
     return smallest(gap / spread.clamp_min(TINY))[:, 0]
+
+
+def smallest_of_many(found: Tensor) -> Tensor:
+    """The same of a choice made in many places of a window, `extremes` `[batch, …, k + 2]`."""
+    gap, spread = found[..., -3] - found[..., -2], found[..., 0] - found[..., -1]
+    return smallest((gap / spread.clamp_min(TINY)).flatten(1))[:, 0]

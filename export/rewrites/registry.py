@@ -91,13 +91,16 @@ def rewritten(model: Forecaster, inputs: tuple[Tensor, ...]) -> Forecaster:
 
 
 def _observe(model: Forecaster, inputs: tuple[Tensor, ...]) -> dict[nn.Module, Call]:
-    """How each module is called, the first time."""
+    """How each module is called that is always called so."""
+    several: set[nn.Module] = set()
     calls: dict[nn.Module, Call] = {model: Call(tuple(one.shape for one in inputs), False)}
 
     def note(module: nn.Module, given: tuple[object, ...]) -> None:
         tensors = [one for one in given if isinstance(one, Tensor)]
         itself = len(tensors) > 1 and tensors[0] is tensors[1]
-        calls.setdefault(module, Call(tuple(one.shape for one in tensors), itself))
+        call = Call(tuple(one.shape for one in tensors), itself)
+        if calls.setdefault(module, call) != call:
+            several.add(module)
 
     hooks: list[RemovableHandle] = [
         module.register_forward_pre_hook(note) for module in model.modules()
@@ -106,4 +109,4 @@ def _observe(model: Forecaster, inputs: tuple[Tensor, ...]) -> dict[nn.Module, C
         model.explain(*inputs)
     for hook in hooks:
         hook.remove()
-    return calls
+    return {module: call for module, call in calls.items() if module not in several}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel, Field, field_validator
 from pydantic.fields import FieldInfo
@@ -63,12 +63,16 @@ def arguments_of(given: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in given.items():
         if name in own:
             fields[name] = value
-        elif name in of_models:
-            model[name] = None if value == "none" else value
-        elif name in of_mechanisms:
-            mechanism[name] = value
-        else:
+            continue
+        owners = of_models.get(name) or of_mechanisms.get(name)
+        if owners is None:
             raise ValueError(f"{name}: unknown setting")
+        nothing = value is None or value == "none"
+        if nothing and not any(_may_be_none(field) for _, field in owners):
+            # Nothing is said of it then.
+            continue
+        target = model if name in of_models else mechanism
+        target[name] = None if nothing else value
     family = ARCHITECTURES.get(str(fields.get("arch")))
     if family is not None and _ATTENTION in family.model_fields:
         model |= _attention(family, model.get(_ATTENTION), mechanism)
@@ -86,7 +90,7 @@ def _attention(
     if given is None:
         given = [one.mechanism for one in family.model_fields[_ATTENTION].default]
     if isinstance(given, str):
-        given = given.split(",")
+        given = [name.strip() for name in given.split(",")]
     layers = given if isinstance(given, list | tuple) else [given]
     left, found = set(settings), []
     for layer in layers:
@@ -102,6 +106,10 @@ def _attention(
         names = ", ".join(one if isinstance(one, str) else "settings" for one in layers)
         raise ValueError(f"{min(left)}: attention by {names} has none")
     return {_ATTENTION: found}
+
+
+def _may_be_none(field: FieldInfo) -> bool:
+    return type(None) in get_args(field.annotation)
 
 
 def _own_fields() -> dict[str, FieldInfo]:
@@ -186,10 +194,10 @@ def _shown(field: FieldInfo) -> str:
 def _metavar(schema: dict[str, Any]) -> str:
     kinds = schema.get("anyOf", [schema])
     return "|".join(
-        "|".join(kind["enum"])
+        "|".join(str(one) for one in kind["enum"] if one is not None)
         if "enum" in kind
         else {"array": "a,b,…", "null": "none"}.get(
-            kind["type"], kind.get("format", kind["type"]).upper()
+            kind.get("type", ""), kind.get("format", kind.get("type", "value")).upper()
         )
         for kind in kinds
         if kind.get("type") != "null" or any("enum" in other for other in kinds)

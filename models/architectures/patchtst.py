@@ -224,8 +224,12 @@ def by_channel(evidence: Evidence | None, channels: int) -> Evidence | None:
     """Evidence of `[batch * channels, …]` as one of `[batch, channels, …]`."""
     if evidence is None:
         return None
-    parts = (part for part in evidence if part is not None)
-    return type(evidence)(*(part.reshape(-1, channels, *part.shape[1:]) for part in parts))
+    parts = {
+        name: part.reshape(-1, channels, *part.shape[1:])
+        for name, part in evidence._asdict().items()
+        if part is not None
+    }
+    return type(evidence)(**parts)
 
 
 class PatchTST(Forecaster):

@@ -78,7 +78,11 @@ def train(
 
     machine = {"device": device.type, "precision": trainer.precision}
     partial = PartialRun(
-        out, settings.model_dump(mode="json") | machine | {"data": table.fingerprint()}
+        out,
+        settings.model_dump(mode="json")
+        | machine
+        # However its settings were written.
+        | {"model": prepared.config.model_dump(mode="json"), "data": table.fingerprint()},
     )
     if restart:
         partial.remove()

@@ -215,3 +215,10 @@ def test_a_map_of_another_shape_is_not_stretched():
     maps = [outputs(EXACT) | {"s.weights": np.ones((1, heads, LAGS, LAGS))} for heads in (1, 2)]
     with pytest.raises(ExportError, match=r"s\.weights: .* \[1, 1, 6, 6\] and \[1, 2, 6, 6\]"):
         attention_error(DENSE, *maps)
+
+
+def test_scores_that_are_not_finite_cannot_be_chosen_by():
+    scores = np.zeros((1, 2, LAGS, 4))
+    scores[..., 1] = -np.inf
+    with pytest.raises(ExportError, match=r"n\.scores: a choice is by finite scores"):
+        headroom([BUCKETS], bucketed(scores), bucketed(scores))

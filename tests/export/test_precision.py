@@ -9,6 +9,7 @@ from foretell.export.rewrites.attention import TimeFirstAttention
 from foretell.export.rewrites.merged_attention import MergedAttention
 from foretell.models.architectures.dlinear import DLinearConfig
 from foretell.models.architectures.patchtst import PatchTSTConfig
+from foretell.models.attention.evidence import Sparse
 from foretell.models.layers.feed_forward import FeedForward
 from tests.checkpoints import CONFIGS, SMALL, randomised
 from tests.export.rewrites.test_inference_form import inputs
@@ -107,3 +108,14 @@ def test_a_history_far_from_the_data_does_not_overflow():
     history, *calendars = (part.float() for part in inputs(config))
     with torch.inference_mode():
         assert reduced(config, "float16")(history + 10_000, *calendars).isfinite().all()
+
+
+def test_indices_stay_whole_numbers():
+    class Chooses(nn.Module):
+        def forward(self, tokens: torch.Tensor, keys: torch.Tensor) -> Sparse:
+            return Sparse(keys, tokens)
+
+    keys = torch.tensor([4097])
+    found = Reduced(Chooses(), torch.float16)(torch.ones(1), keys)
+    assert torch.equal(found.keys, keys)
+    assert found.weights.dtype == torch.float32

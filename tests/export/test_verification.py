@@ -223,7 +223,7 @@ def test_adversarial_windows(bundles, checkpoints, name):
         chose = name == "autoformer" and kind.name not in lost
         assert (f"choices, {kind.name} windows" in found) == chose
     share = found["share of adversarial kinds that were not compared"]
-    assert (share.max_error, share.tolerance) == (len(lost) / len(kinds), 0.5)
+    assert (share.max_error, share.tolerance) == (len(lost) / len(kinds), 0.75)
 
 
 def test_other_lags_on_adversarial_windows_fail(bundles, checkpoints):
@@ -238,8 +238,8 @@ def test_other_lags_on_adversarial_windows_fail(bundles, checkpoints):
     assert not lags.passed
 
 
-@pytest.mark.parametrize(("ties", "passed"), [(1, True), (2, False)])
-def test_half_of_the_adversarial_kinds_must_be_compared(bundles, checkpoints, ties, passed):
+@pytest.mark.parametrize(("ties", "passed"), [(3, True), (4, False)])
+def test_a_quarter_of_the_adversarial_kinds_must_be_compared(bundles, checkpoints, ties, passed):
     loaded = load(checkpoints["autoformer"])
     scaler = loaded.info.scaler
     windows = synthetic(loaded.info, 8, seed=1)

@@ -1,3 +1,4 @@
+import json
 import shutil
 
 import numpy as np
@@ -239,6 +240,18 @@ def test_another_accuracy_than_the_checkpoints_is_an_error(checkpoints, tmp_path
     with pytest.raises(ExportError, match=f"the graph's {kind.upper()} on the test split is"):
         write.export_checkpoint(tmp_path / "wrong", tmp_path / "repository")
     assert not (tmp_path / "repository").exists()
+
+
+def test_a_bundle_of_an_architecture_that_is_not_there_is_no_checkpoints(
+    bundles, checkpoints, tmp_path
+):
+    """It is served all the same."""
+    bundle = shutil.copytree(bundles["patchtst"], tmp_path / "bundle")
+    manifest = json.loads((bundle / layout.MANIFEST).read_text())
+    manifest["config"]["architecture"] = "tomorrow"
+    (bundle / layout.MANIFEST).write_text(json.dumps(manifest))
+    with pytest.raises(ExportError, match=r"cannot be read: expected one of .*'tomorrow'"):
+        write.verify_bundle(bundle, checkpoints["patchtst"])
 
 
 def test_verify_bundle(bundles, checkpoints):

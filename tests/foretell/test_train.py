@@ -2,14 +2,16 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from pydantic import BaseModel
 
 from foretell.bundle.frequency import Frequency
 from foretell.commands.train import command
-from foretell.commands.train_options import Arguments, arguments_of
+from foretell.commands.train_options import Arguments, _metavar, arguments_of
 from foretell.models.checkpoint import load_info
 from foretell.models.forecaster import ARCHITECTURES
 
@@ -183,7 +185,7 @@ def test_every_setting_has_a_flag_with_help(monkeypatch: pytest.MonkeyPatch) -> 
         ({}, None),
         ({"attention": "residual-softmax"}, [{"mechanism": "residual-softmax"}]),
         (
-            {"attention": "softmax,autocorrelation", "factor": "2"},
+            {"attention": "softmax, autocorrelation", "factor": "2"},
             [{"mechanism": "softmax"}, {"mechanism": "autocorrelation", "factor": "2"}],
         ),
         ({"attention": {"mechanism": "softmax"}}, [{"mechanism": "softmax"}]),
@@ -198,11 +200,25 @@ def test_attention_is_given_for_all_layers_or_for_each(
 
 
 def test_settings_of_the_usual_mechanism_need_no_name() -> None:
-    found = arguments_of({"arch": "autoformer", "factor": "2", "final_norm": "none"})
-    assert found["model"] == {
-        "attention": [{"mechanism": "autocorrelation", "factor": "2"}],
-        "final_norm": None,
-    }
+    found = arguments_of({"arch": "autoformer", "factor": "2"})
+    assert found["model"] == {"attention": [{"mechanism": "autocorrelation", "factor": "2"}]}
+
+
+def test_nothing_is_a_value_where_it_can_be_one() -> None:
+    given = {"arch": "patchtst", "final_norm": "none", "instance_norm": None, "activation": None}
+    found = arguments_of({**given, "label": "none", "factor": None})
+    assert found["model"] == {"final_norm": None, "instance_norm": None}
+
+
+def test_settings_of_any_type_have_a_flag() -> None:
+    class Odd(BaseModel):
+        order: Literal[1, 2] = 1
+        either: Literal["a", None] = None
+        nested: Arguments | None = None
+        anything: Any = None
+
+    schema = Odd.model_json_schema()["properties"]
+    assert [_metavar(schema[name]) for name in Odd.model_fields] == ["1|2", "a", "VALUE", "VALUE"]
 
 
 def test_help_imports_no_torch() -> None:

@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from typing import Literal
 
 import pytest
@@ -7,6 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 from foretell.models.attention.softmax import MultiHeadAttention
 from foretell.models.forecaster import ARCHITECTURES, AnyConfig, ForecasterConfig
 from foretell.models.registry import Registry
+from tests.service.process import ROOT
 
 SIZES = {"channels": 2, "context": 24, "horizon": 4}
 ADAPTER: TypeAdapter[ForecasterConfig] = TypeAdapter(AnyConfig)
@@ -60,6 +63,17 @@ def test_names_are_unique() -> None:
 
     with pytest.raises(ValueError, match="architecture: there are two of the name 'patchtst'"):
         ARCHITECTURES.add(Other)
+
+
+def test_threads_that_ask_at_once_all_know_every_name() -> None:
+    code = (
+        "from concurrent.futures import ThreadPoolExecutor\n"
+        "from foretell.models.forecaster import ARCHITECTURES\n"
+        "with ThreadPoolExecutor(6) as threads:\n"
+        "    seen = list(threads.map(lambda _: tuple(ARCHITECTURES), range(6)))\n"
+        "assert len(set(seen)) == 1 and len(seen[0]) > 3, seen\n"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 
 def test_every_file_of_the_folder_is_found() -> None:

@@ -82,3 +82,17 @@ def test_a_second_form_of_a_type_is_refused():
 
         @rewrites(MultiHeadAttention)
         def again(plain: nn.Module, _: Call) -> None: ...
+
+
+def test_a_module_that_is_called_in_two_ways_stays_as_it_is():
+    model = randomised(CONFIGS["transformer"])
+    # Its decoder reads other steps than its encoder.
+    model.encoder_layers[0].attention = model.decoder_layers[0].cross_attention
+    model.encoder_layers[0].attention.__class__ = MultiHeadAttention
+    model.decoder_layers[0].self_attention.__class__ = Halved
+    form = inference_form(model)
+    given = inputs(model.config)
+    given = tuple(part.float() for part in given)
+    with torch.inference_mode():
+        torch.testing.assert_close(form(*given), model(*given))
+    assert "MultiHeadAttention" in composition(model, form)[1]

@@ -54,6 +54,17 @@ def interrupt(settings: TrainingConfig, table: Table, out: Path, epoch: int) -> 
         train(settings, table, out, progress=Interruption(epoch))
 
 
+def test_settings_may_be_written_otherwise_when_it_goes_on(
+    settings: TrainingConfig, table: Table, out: Path
+) -> None:
+    interrupt(settings, table, out, epoch=2)
+    texts = {name: str(value) for name, value in settings.model.items()}
+    same = settings.model_copy(update={"model": texts | {"attention": "softmax"}})
+    counter = Counter()
+    train(same, table, out, progress=counter)
+    assert counter.epochs == [2, 3, 4]
+
+
 def test_writes_a_checkpoint(settings: TrainingConfig, table: Table, out: Path) -> None:
     trained = train(settings, table, out)
     loaded = load(out)
