@@ -281,12 +281,11 @@ class Comparison:
         # Where torch chooses otherwise itself, its error says nothing of rounding.
         steady = ~choices_differ(self._stages, rounded.outputs, exact)
         compared = self._compared(headroom(self._stages, found, exact), differ)
-        usual = compared & steady
         if self.rules.other_choices is None:
-            compared = usual
+            compared &= steady
         own = self._error(rounded.forecast, case.exact)
         error = self._error(self._graph.forecast(*case.windows.inputs), case.exact)
-        return _Far(compared, differ, error, np.where(usual, own, 0))
+        return _Far(compared, differ, error, np.where(compared & steady, own, 0))
 
     def _compared(self, conditioning: Errors, differ: Mask) -> Mask:
         """Which windows are compared, `[batch]`."""

@@ -69,16 +69,7 @@ class ServingForm(nn.Module):
 
     def example_inputs(self, batch: int) -> tuple[Tensor, ...]:
         """Inputs of the right shapes, all zero."""
-        config = self.model.config
-        history = torch.zeros(batch, config.context, config.channels)
-        if config.calendar is None:
-            return (history,)
-        features = len(config.calendar.features)
-        return (
-            history,
-            torch.zeros(batch, config.context, features),
-            torch.zeros(batch, config.horizon, features),
-        )
+        return self.model.example_inputs(batch)
 
     def forward(
         self,

@@ -62,21 +62,25 @@ class AttendingConfig(ForecasterConfig):
         layers = 1 + max(layer for layer, _ in self.sites().values())
         if len(self.attention) not in (1, layers):
             raise ValueError(f"attention: expected one mechanism for all or {layers}, one a layer")
-        for name, (_, site) in self.sites().items():
-            self.mechanism(name).check(site)
+        for mechanism, site in self._placed().values():
+            mechanism.check(site)
         return self
-
-    def mechanism(self, stage: str) -> MechanismConfig:
-        """The mechanism of a stage."""
-        layer, _ = self.sites()[stage]
-        return self.attention[layer if len(self.attention) > 1 else 0]
 
     def build_attention(self, stage: str) -> nn.Module:
         """The untrained attention of a stage."""
-        return self.mechanism(stage).build(self.sites()[stage][1])
+        mechanism, site = self._placed()[stage]
+        return mechanism.build(site)
 
     def describe_stages(self) -> tuple[AttentionStage, ...]:
         """All of them, in the order in which they run."""
         return tuple(
-            self.mechanism(name).describe(name, site) for name, (_, site) in self.sites().items()
+            mechanism.describe(name, site) for name, (mechanism, site) in self._placed().items()
         )
+
+    def _placed(self) -> dict[str, tuple[MechanismConfig, Site]]:
+        """The mechanism of each stage, and its place."""
+        one = len(self.attention) == 1
+        return {
+            name: (self.attention[0 if one else layer], site)
+            for name, (layer, site) in self.sites().items()
+        }

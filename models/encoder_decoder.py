@@ -14,6 +14,7 @@ from foretell.bundle.calendar import Calendar, Encoding
 from foretell.bundle.frequency import Frequency
 from foretell.models.attending import AttendingConfig
 from foretell.models.attention.mechanism import Site
+from foretell.models.forecaster import calendar_of
 from foretell.models.layers.embedding import CalendarKind, SeriesEmbedding
 
 
@@ -59,9 +60,7 @@ class EncoderDecoderConfig(AttendingConfig):
     @override
     def calendar_for(cls, frequency: Frequency, settings: dict[str, object]) -> Calendar | None:
         embedding = settings.get("embedding", cls.model_fields["embedding"].default)
-        calendar = Calendar.for_frequency(frequency, _encoding(embedding))
-        # The timestamps of yearly data tell a model nothing.
-        return calendar if calendar.features else None
+        return calendar_of(frequency, _encoding(embedding))
 
     def decoder_calendar(
         self, history_calendar: Tensor | None, future_calendar: Tensor | None

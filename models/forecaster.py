@@ -6,12 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Annotated, NamedTuple
 
+import torch
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializeAsAny
 from torch import Tensor, nn
 from typing_extensions import override
 
 from foretell.bundle.attention import AttentionStage
-from foretell.bundle.calendar import Calendar
+from foretell.bundle.calendar import Calendar, Encoding
 from foretell.bundle.frequency import Frequency
 from foretell.models.attention.evidence import Evidence
 from foretell.models.registry import Registry
@@ -72,6 +73,12 @@ class ForecasterConfig(BaseModel):
         return None
 
 
+def calendar_of(frequency: Frequency, encoding: Encoding) -> Calendar | None:
+    """The calendar features of a frequency; the timestamps of yearly data tell a model nothing."""
+    calendar = Calendar.for_frequency(frequency, encoding)
+    return calendar if calendar.features else None
+
+
 class Forecaster(nn.Module, ABC):
     """A model from standardised history to standardised forecast.
 
@@ -93,6 +100,18 @@ class Forecaster(nn.Module, ABC):
         explain: bool,
     ) -> Explained:
         """Forecast, and find out what was attended to if asked; arguments as in `explain`."""
+
+    def example_inputs(self, batch: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, ...]:
+        """Arguments of the right shapes, all zero: those that a model of its config reads."""
+        config = self.config
+        history = torch.zeros(batch, config.context, config.channels, dtype=dtype)
+        if config.calendar is None:
+            return (history,)
+        features = len(config.calendar.features)
+        return history, *(
+            torch.zeros(batch, steps, features, dtype=dtype)
+            for steps in (config.context, config.horizon)
+        )
 
     def explain(
         self,

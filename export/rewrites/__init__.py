@@ -17,9 +17,6 @@ import copy
 import pkgutil
 from importlib import import_module
 
-import torch
-from torch import Tensor
-
 from foretell.export.rewrites.registry import rewritten
 from foretell.models.forecaster import Forecaster
 
@@ -28,7 +25,8 @@ def inference_form(model: Forecaster) -> Forecaster:
     """Derive the form that is served from a copy of a model; the model itself is not touched."""
     for module in pkgutil.iter_modules(__path__):
         import_module(f"{__name__}.{module.name}")
-    form = rewritten(copy.deepcopy(model).eval(), _example(model))
+    dtype = next(model.parameters()).dtype
+    form = rewritten(copy.deepcopy(model).eval(), model.example_inputs(2, dtype))
     return form.eval()
 
 
@@ -42,15 +40,3 @@ def _parts(model: Forecaster) -> set[str]:
     """Classes of the parts of a model, torch's own apart."""
     parts = {type(part) for part in model.modules() if part is not model}
     return {part.__name__ for part in parts if not part.__module__.startswith("torch.")}
-
-
-def _example(model: Forecaster) -> tuple[Tensor, ...]:
-    config = model.config
-    dtype = next(model.parameters()).dtype
-    history = torch.zeros(2, config.context, config.channels, dtype=dtype)
-    if config.calendar is None:
-        return (history,)
-    features = len(config.calendar.features)
-    return history, *(
-        torch.zeros(2, steps, features, dtype=dtype) for steps in (config.context, config.horizon)
-    )

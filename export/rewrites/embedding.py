@@ -15,6 +15,12 @@ def neighbours(length: int) -> Tensor:
     return torch.stack([step - 1, step, step + 1], dim=1).remainder(length).flatten()
 
 
+def join(series: Tensor, places: Tensor) -> Tensor:
+    """Each step of `[batch, time, …]` with its `neighbours`, `[batch, time, 3 * channels]`."""
+    shape = (-1, series.shape[1], 3 * series.shape[2])
+    return series.index_select(1, places).reshape(shape)
+
+
 class NeighbourEmbedding(nn.Module):
     """Maps each step joined with its neighbours and its calendar features.
 
@@ -75,9 +81,7 @@ class ServedEmbedding(nn.Module):
 
     def forward(self, series: Tensor, calendar: Tensor | None) -> Tensor:
         """Embed `[batch, time, channels]` and `[batch, time, features]` to `[…, d_model]`."""
-        shape = (-1, series.shape[1], 3 * series.shape[2])
-        joined = series.index_select(1, self.neighbours).reshape(shape)
-        tokens: Tensor = self.embedding(joined, calendar)
+        tokens: Tensor = self.embedding(join(series, self.neighbours), calendar)
         return tokens if self.positions is None else tokens + self.positions
 
 

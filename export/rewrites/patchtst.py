@@ -16,7 +16,6 @@ from foretell.export.rewrites.registry import Call, all_of, rewrites
 from foretell.export.rewrites.transformer_layers import FlatEncoderLayer, origins
 from foretell.models.architectures.patchtst import PatchEncoder, by_channel
 from foretell.models.attention.evidence import Evidence
-from foretell.models.attention.mechanism import Attended
 from foretell.models.attention.softmax import MultiHeadAttention
 from foretell.models.layers.normalization import (
     EPSILON,
@@ -24,7 +23,7 @@ from foretell.models.layers.normalization import (
     InstanceStatistics,
     TokenBatchNorm,
 )
-from foretell.models.layers.transformer import EncoderLayer
+from foretell.models.layers.transformer import EncoderLayer, encode
 
 
 @rewrites(PatchEncoder)
@@ -191,15 +190,12 @@ class FlatPatchEncoder(nn.Module):
             series, statistics = self.instance_norm(history)
         else:
             series = history.transpose(0, 1).flatten(1)
-        attended = Attended(self._tokens(series))
-        seen: list[Evidence | None] = []
-        for layer in self.layers:
-            attended = layer(attended.output, inherited=attended.scores, explain=explain)
-            seen.append(by_channel(attended.evidence, self.config.channels))
-        forecast = self.head(self._by_window(attended.output))
+        tokens, seen = encode(self.layers, self._tokens(series), explain=explain)
+        forecast = self.head(self._by_window(tokens))
         if self.instance_norm is not None and statistics is not None:
             forecast = self.instance_norm.reverse(forecast, statistics)
-        return forecast.transpose(1, 2), seen
+        channels = self.config.channels
+        return forecast.transpose(1, 2), [by_channel(evidence, channels) for evidence in seen]
 
     def _patches(self, norm: InstanceNorm | None, positions: Tensor) -> Patches | None:
         """What the first layer's tokens are, if the norm bounds them."""

@@ -7,7 +7,7 @@ from typing import cast
 
 from torch import Tensor, nn
 
-from foretell.export.rewrites.embedding import NeighbourEmbedding, neighbours
+from foretell.export.rewrites.embedding import NeighbourEmbedding, join, neighbours
 from foretell.export.rewrites.registry import Call, all_of, rewrites
 from foretell.export.rewrites.transformer_layers import (
     FlatEncoderLayer,
@@ -76,8 +76,7 @@ class TimeFirstEmbedding(nn.Module):
 
     def forward(self, series: Tensor, calendar: Tensor | None) -> Tensor:
         """Embed `[batch, time, channels]` and `[batch, time, features]`."""
-        width = 3 * series.shape[2]
-        joined = series.index_select(1, self.neighbours).reshape(-1, series.shape[1], width)
+        joined = join(series, self.neighbours)
         by_step = None if calendar is None else calendar.transpose(0, 1)
         tokens: Tensor = self.embedding(joined.transpose(0, 1), by_step)
         return (tokens + self.positions).flatten(0, 1)

@@ -117,24 +117,24 @@ def _own_fields() -> dict[str, FieldInfo]:
     return dict(sorted(fields.items(), key=lambda item: not item[1].is_required()))
 
 
-def _model_fields() -> dict[str, list[tuple[str, FieldInfo]]]:
-    """The families that have a setting, and it there, by its name."""
+def _fields_of(
+    classes: Mapping[str, type[BaseModel]], base: type[BaseModel]
+) -> dict[str, list[tuple[str, FieldInfo]]]:
+    """By name of a setting: whose it is, and it there; without what all of them have."""
     found: dict[str, list[tuple[str, FieldInfo]]] = {}
-    for family, config in ARCHITECTURES.items():
+    for owner, config in classes.items():
         for name, field in config.model_fields.items():
-            if name not in ForecasterConfig.model_fields:
-                found.setdefault(name, []).append((family, field))
+            if name not in base.model_fields:
+                found.setdefault(name, []).append((owner, field))
     return found
+
+
+def _model_fields() -> dict[str, list[tuple[str, FieldInfo]]]:
+    return _fields_of(ARCHITECTURES, ForecasterConfig)
 
 
 def _mechanism_fields() -> dict[str, list[tuple[str, FieldInfo]]]:
-    """Likewise of mechanisms."""
-    found: dict[str, list[tuple[str, FieldInfo]]] = {}
-    for mechanism, config in MECHANISMS.items():
-        for name, field in config.model_fields.items():
-            if name not in MechanismConfig.model_fields:
-                found.setdefault(name, []).append((mechanism, field))
-    return found
+    return _fields_of(MECHANISMS, MechanismConfig)
 
 
 def options() -> list[Option]:

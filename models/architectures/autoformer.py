@@ -15,10 +15,11 @@ from foretell.models.attention.evidence import Evidence
 from foretell.models.attention.mechanism import Attended, Mechanism
 from foretell.models.encoder_decoder import EncoderDecoderConfig
 from foretell.models.forecaster import ARCHITECTURES, Explained, Forecaster
-from foretell.models.layers.decomposition import SeriesDecomposition
+from foretell.models.layers.decomposition import SeriesDecomposition, check_kernel
 from foretell.models.layers.embedding import TokenEmbedding
 from foretell.models.layers.feed_forward import FeedForward
 from foretell.models.layers.normalization import SeasonalLayerNorm
+from foretell.models.layers.transformer import encode
 
 # Where auto-correlation was the only mechanism, its settings lay among the others.
 _FLAT = ("factor", "lags", "training_lags")
@@ -54,8 +55,7 @@ class AutoformerConfig(EncoderDecoderConfig):
 
     @model_validator(mode="after")
     def _check_kernel(self) -> Self:
-        if self.moving_average % 2 == 0:
-            raise ValueError(f"moving_average: expected an odd number, got {self.moving_average}")
+        check_kernel("moving_average", self.moving_average)
         return self
 
     @override
@@ -187,12 +187,10 @@ class Autoformer(Forecaster):
         *,
         explain: bool,
     ) -> Explained:
-        seen: dict[str, Evidence | None] = {}
-        attended = Attended(self.encoder_embedding(history, history_calendar))
-        for i, layer in enumerate(self.encoder_layers):
-            attended = layer(attended.output, inherited=attended.scores, explain=explain)
-            seen[f"encoder.{i}.self"] = attended.evidence
-        memory = self.encoder_norm(attended.output)
+        tokens = self.encoder_embedding(history, history_calendar)
+        tokens, layers = encode(self.encoder_layers, tokens, explain=explain)
+        seen = {f"encoder.{i}.self": one for i, one in enumerate(layers)}
+        memory = self.encoder_norm(tokens)
 
         calendar = self.config.decoder_calendar(history_calendar, future_calendar)
         seasonal, trend = self.decoder_start(history)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from foretell.models.forecaster import ARCHITECTURES, Explained, Forecaster, ForecasterConfig
-from foretell.models.layers.decomposition import SeriesDecomposition
+from foretell.models.layers.decomposition import SeriesDecomposition, check_kernel
 
 
 @ARCHITECTURES.add
@@ -34,8 +34,7 @@ class DLinearConfig(ForecasterConfig):
 
     @model_validator(mode="after")
     def _check_kernel(self) -> Self:
-        if self.moving_average % 2 == 0:
-            raise ValueError(f"moving_average: expected an odd number, got {self.moving_average}")
+        check_kernel("moving_average", self.moving_average)
         if self.calendar is not None:
             raise ValueError("calendar: DLinear reads no calendar features")
         return self

@@ -16,11 +16,10 @@ from foretell.bundle.attention import Axis
 from foretell.bundle.calendar import Calendar
 from foretell.bundle.frequency import Frequency
 from foretell.models.attending import AttendingConfig
-from foretell.models.attention.evidence import Evidence
-from foretell.models.attention.mechanism import Attended, Site
-from foretell.models.forecaster import ARCHITECTURES, Explained, Forecaster
+from foretell.models.attention.mechanism import Site
+from foretell.models.forecaster import ARCHITECTURES, Explained, Forecaster, calendar_of
 from foretell.models.layers.normalization import InstanceNorm
-from foretell.models.layers.transformer import EncoderLayer
+from foretell.models.layers.transformer import EncoderLayer, encode
 
 
 @ARCHITECTURES.add
@@ -43,8 +42,7 @@ class ITransformerConfig(AttendingConfig):
     @classmethod
     @override
     def calendar_for(cls, frequency: Frequency, settings: dict[str, object]) -> Calendar | None:
-        calendar = Calendar.for_frequency(frequency, "scaled")
-        return calendar if calendar.features else None
+        return calendar_of(frequency, "scaled")
 
     @override
     def sites(self) -> dict[str, tuple[int, Site]]:
@@ -97,13 +95,10 @@ class ITransformer(Forecaster):
             history, statistics = self.instance_norm(history)
         if self.config.calendar is not None and history_calendar is not None:
             history = torch.cat([history, history_calendar], dim=2)
-        attended = Attended(self.dropout(self.embedding(history.transpose(1, 2))))
-        seen: dict[str, Evidence | None] = {}
-        for stage, layer in zip(self.stages, self.encoder_layers, strict=True):
-            attended = layer(attended.output, inherited=attended.scores, explain=explain)
-            seen[stage.name] = attended.evidence
-        tokens = self.encoder_norm(attended.output)[:, :channels]
-        forecast = self.projection(tokens).transpose(1, 2)
+        tokens = self.dropout(self.embedding(history.transpose(1, 2)))
+        tokens, seen = encode(self.encoder_layers, tokens, explain=explain)
+        forecast = self.projection(self.encoder_norm(tokens)[:, :channels]).transpose(1, 2)
         if self.instance_norm is not None and statistics is not None:
             forecast = self.instance_norm.reverse(forecast, statistics)
-        return Explained.of(forecast, seen)
+        names = (stage.name for stage in self.stages)
+        return Explained.of(forecast, dict(zip(names, seen, strict=True)))

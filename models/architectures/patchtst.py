@@ -16,12 +16,12 @@ from typing_extensions import override
 from foretell.bundle.attention import Axis
 from foretell.models.attending import AttendingConfig
 from foretell.models.attention.evidence import Evidence
-from foretell.models.attention.mechanism import Attended, Site
+from foretell.models.attention.mechanism import Site
 from foretell.models.forecaster import ARCHITECTURES, Explained, Forecaster
-from foretell.models.layers.decomposition import SeriesDecomposition
+from foretell.models.layers.decomposition import SeriesDecomposition, check_kernel
 from foretell.models.layers.embedding import sinusoids
 from foretell.models.layers.normalization import InstanceNorm, TokenBatchNorm
-from foretell.models.layers.transformer import EncoderLayer
+from foretell.models.layers.transformer import EncoderLayer, encode
 
 Norm = Literal["layer", "batch"]
 
@@ -87,8 +87,8 @@ class PatchTSTConfig(AttendingConfig):
     def _check_patches(self) -> Self:
         if self.patch > self.context:
             raise ValueError(f"patch: {self.patch} steps are more than the context {self.context}")
-        if self.decomposition is not None and self.decomposition % 2 == 0:
-            raise ValueError(f"decomposition: expected an odd number, got {self.decomposition}")
+        if self.decomposition is not None:
+            check_kernel("decomposition", self.decomposition)
         if self.affine and self.instance_norm is None:
             raise ValueError("affine: needs instance_norm")
         if self.calendar is not None:
@@ -193,17 +193,13 @@ class PatchEncoder(nn.Module):
         channels = tokens.shape[1]
         # Channels share the encoder: they join the batch.
         tokens = tokens.flatten(0, 1)
-        attended = Attended(tokens)
-        seen: list[Evidence | None] = []
-        for layer in self.layers:
-            attended = layer(attended.output, inherited=attended.scores, explain=explain)
-            seen.append(by_channel(attended.evidence, channels))
-        tokens = self.final_norm(attended.output).unflatten(0, (-1, channels))
+        tokens, seen = encode(self.layers, tokens, explain=explain)
+        tokens = self.final_norm(tokens).unflatten(0, (-1, channels))
         # The head reads feature by feature, each over all patches.
         forecast = self._head(tokens.transpose(-1, -2).flatten(-2)).transpose(1, 2)
         if self.instance_norm is not None and statistics is not None:
             forecast = self.instance_norm.reverse(forecast, statistics)
-        return forecast, seen
+        return forecast, [by_channel(evidence, channels) for evidence in seen]
 
     def _patches(self, history: Tensor) -> Tensor:
         """`[batch, context, channels]` to `[batch, channels, patches, patch]`."""

@@ -12,11 +12,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 from typing_extensions import override
 
-from foretell.models.attention.evidence import Evidence
-from foretell.models.attention.mechanism import Attended
 from foretell.models.encoder_decoder import EncoderDecoderConfig
 from foretell.models.forecaster import ARCHITECTURES, Explained, Forecaster
-from foretell.models.layers.transformer import Decoded, DecoderLayer, EncoderLayer
+from foretell.models.layers.transformer import Decoded, DecoderLayer, EncoderLayer, encode
 
 
 @ARCHITECTURES.add
@@ -73,12 +71,10 @@ class Transformer(Forecaster):
         *,
         explain: bool,
     ) -> Explained:
-        seen: dict[str, Evidence | None] = {}
-        attended = Attended(self.encoder_embedding(history, history_calendar))
-        for i, layer in enumerate(self.encoder_layers):
-            attended = layer(attended.output, inherited=attended.scores, explain=explain)
-            seen[f"encoder.{i}.self"] = attended.evidence
-        memory = self.encoder_norm(attended.output)
+        tokens = self.encoder_embedding(history, history_calendar)
+        tokens, layers = encode(self.encoder_layers, tokens, explain=explain)
+        seen = {f"encoder.{i}.self": one for i, one in enumerate(layers)}
+        memory = self.encoder_norm(tokens)
 
         # The horizon is unknown: the decoder sees zeros there.
         known = history[:, self.config.context - self.config.label :]

@@ -6,6 +6,16 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 
+def check_kernel(name: str, steps: int) -> None:
+    """Refuse a moving average that has no centre.
+
+    Raises:
+        ValueError: the number of steps is even; the message begins with the setting's name.
+    """
+    if steps % 2 == 0:
+        raise ValueError(f"{name}: expected an odd number, got {steps}")
+
+
 class MovingAverage(nn.Module):
     """Centred moving average over time; the first and last value are repeated at the ends.
 

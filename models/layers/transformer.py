@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from torch import Tensor, nn
@@ -49,6 +49,27 @@ class EncoderLayer(nn.Module):
         tokens = self.attention_norm(tokens + self.dropout(attended.output))
         tokens = self.feed_forward_norm(tokens + self.feed_forward(tokens))
         return attended._replace(output=tokens)
+
+
+def encode(
+    layers: Iterable[nn.Module], tokens: Tensor, *, explain: bool
+) -> tuple[Tensor, list[Evidence | None]]:
+    """Run encoder layers, each on what the one before it gives and hands on.
+
+    Args:
+        layers: Called as `EncoderLayer` is.
+        tokens: `[batch, time, d_model]`, or as the layers lay them out.
+        explain: Whether evidence is asked for.
+
+    Returns:
+        Tokens of the same shape, and the evidence of each layer.
+    """
+    attended = Attended(tokens)
+    seen: list[Evidence | None] = []
+    for layer in layers:
+        attended = layer(attended.output, inherited=attended.scores, explain=explain)
+        seen.append(attended.evidence)
+    return attended.output, seen
 
 
 class Decoded(NamedTuple):
