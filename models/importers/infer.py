@@ -95,35 +95,23 @@ def _options(fitting: list[Recognised]) -> str:
 def infer(state: Mapping[str, Tensor], architecture: Architecture, layout: Layout) -> Inferred:
     """Read off what the keys and shapes tell.
 
-    Each size counts as often as it occurs: one wrong tensor does not change it.
+    Each size counts as often as it occurs, so that one wrong tensor does not change it; of layers
+    and heads there are as many as different numbers in keys.
     """
-    votes = _count_sizes(state, layout)
+    votes: defaultdict[str, Counter[int]] = defaultdict(Counter)
+    numbers: defaultdict[str, set[int]] = defaultdict(set)
+    for key, tensor in state.items():
+        row, found = layout.find(key) or (None, {})
+        for name, number in found.items():
+            numbers[name].add(number)
+        names = row.shape.split() if row is not None else []
+        if len(names) == tensor.ndim:
+            for name, length in zip(names, tensor.shape, strict=True):
+                votes[name][length] += 1
     # Input and output nearly always have the same channels: that decides a draw.
     votes["enc_in"].update(votes["c_out"].keys())
     sizes = {name: counter.most_common(1)[0][0] for name, counter in votes.items() if counter}
-    sizes |= _count_layers(state, layout)
+    sizes |= {name: len(different) for name, different in numbers.items()}
     told = {name: size for name, size in sizes.items() if name in OPTIONS}
     values = {**told, **layout.arguments, **architecture.infer(state, sizes)}
     return Inferred({name: Argument(value, "the file") for name, value in values.items()}, sizes)
-
-
-def _count_sizes(state: Mapping[str, Tensor], layout: Layout) -> defaultdict[str, Counter[int]]:
-    """How often each size is of which length."""
-    votes: defaultdict[str, Counter[int]] = defaultdict(Counter)
-    for key, tensor in state.items():
-        match = layout.find(key)
-        names = match.row.shape.split() if match is not None else []
-        if len(names) == tensor.ndim:
-            for name, length in zip(names, tensor.shape, strict=True):
-                if not name.isdigit():
-                    votes[name][length] += 1
-    return votes
-
-
-def _count_layers(state: Mapping[str, Tensor], layout: Layout) -> dict[str, int]:
-    """How many different numbers there are in the place of each placeholder."""
-    numbers: defaultdict[str, set[int]] = defaultdict(set)
-    for match in filter(None, map(layout.find, state)):
-        for name, number in match.numbers.items():
-            numbers[name].add(number)
-    return {name: len(different) for name, different in numbers.items()}

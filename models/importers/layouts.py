@@ -34,13 +34,6 @@ class Row(NamedTuple):
         return self.shape.endswith(" 1")
 
 
-class Match(NamedTuple):
-    """A row, and the numbers in a key that it fits."""
-
-    row: Row
-    numbers: dict[str, int]
-
-
 @dataclass(frozen=True, eq=False)
 class Layout:
     """The keys of an architecture in one form.
@@ -55,36 +48,30 @@ class Layout:
     arguments: Mapping[str, Value]
     rows: tuple[Row, ...]
 
-    def find(self, key: str) -> Match | None:
-        """The row of a published key."""
+    def find(self, key: str) -> tuple[Row, dict[str, int]] | None:
+        """The row of a published key, and the numbers of layers and heads in the key."""
         for pattern, row in self._theirs:
-            found = pattern.fullmatch(key)
-            if found is not None:
-                return Match(row, {name: int(text) for name, text in found.groupdict().items()})
+            if found := pattern.fullmatch(key):
+                return row, {name: int(text) for name, text in found.groupdict().items()}
         return None
 
-    def translate(self, key: str) -> str | None:
-        """Our name of a published key; None when it is unknown or carries nothing."""
-        match = self.find(key)
-        if match is None or match.row.ours is None:
-            return None
-        return match.row.ours.format(**match.numbers)
+    def ignores(self, key: str) -> bool:
+        """Whether a published key is one that carries nothing."""
+        found = self.find(key)
+        return found is not None and found[0].ours is None
 
     def original(self, name: str) -> tuple[str, Row]:
         """The published key of one of our names."""
         for pattern, row in self._ours:
-            found = pattern.fullmatch(name)
-            if found is not None:
+            if found := pattern.fullmatch(name):
                 return row.theirs.format(**found.groupdict()), row
         raise KeyError(name)
 
     @cached_property
     def sizes(self) -> frozenset[str]:
         """The names of all that shapes and numbers tell."""
-        texts = " ".join(
-            f"{row.shape} {' '.join(re.findall(_NUMBER, row.theirs))}" for row in self.rows
-        )
-        return frozenset(texts.split())
+        numbers = (name for row in self.rows for name in re.findall(_NUMBER, row.theirs))
+        return frozenset(numbers).union(*(row.shape.split() for row in self.rows))
 
     @cached_property
     def _theirs(self) -> list[tuple[re.Pattern[str], Row]]:

@@ -1,3 +1,5 @@
+import re
+
 import pytest
 
 from foretell.models.importers.layouts import Layout, Row, rows
@@ -20,30 +22,30 @@ LAYOUTS = sorted(
 )
 
 
+def placeholders(template: str) -> list[str]:
+    return re.findall(r"\{(\w+)\}", template)
+
+
 @pytest.mark.parametrize("layout", LAYOUTS, ids=label)
 def test_every_key_translates_there_and_back(layout: Layout) -> None:
     numbers = dict.fromkeys(layout.sizes, 11)
     names = set()
     for row in layout.rows:
         key = row.theirs.format(**numbers)
-        match = layout.find(key)
-        assert match is not None
-        assert match.row is row
-        name = layout.translate(key)
-        if row.ours is None:
-            assert name is None
-            continue
-        assert name is not None
-        assert layout.original(name) == (key, row)
-        assert name not in names
-        names.add(name)
+        assert layout.find(key) == (row, dict.fromkeys(placeholders(row.theirs), 11))
+        assert layout.ignores(key) == (row.ours is None)
+        if row.ours is not None:
+            name = row.ours.format(**numbers)
+            assert layout.original(name) == (key, row)
+            assert name not in names
+            names.add(name)
 
 
 @pytest.mark.parametrize("key", ["", "encoder", "encoder.attn_layers.x.conv1.weight", "fc.weight"])
 def test_unknown_key(key: str) -> None:
     layout = published.layout("tslib", "transformer")
     assert layout.find(key) is None
-    assert layout.translate(key) is None
+    assert not layout.ignores(key)
 
 
 def test_unknown_name() -> None:
