@@ -8,7 +8,6 @@ import torch
 from torch import nn
 
 from foretell.bundle.calendar import Calendar
-from foretell.bundle.checksums import sha256
 from foretell.bundle.frequency import Frequency
 from foretell.models.architectures.autoformer import AutoformerConfig
 from foretell.models.architectures.patchtst import PatchTSTConfig
@@ -70,13 +69,7 @@ def checkpoint_of(config: ForecasterConfig, data: Path | Table | None, folder: P
             table, splits.test, config.context, config.horizon, fitted, config.calendar
         )
         test = against_baselines(model, windows, table.frequency, windows_that_fit(model))
-        source = DataSource(
-            path=table.path,
-            sha256=sha256(table.path),
-            timestamp_column=table.timestamp_column,
-            rows=len(table),
-            splits=splits,
-        )
+        source = DataSource.of(table, splits)
     info = CheckpointInfo.model_validate(
         {
             "config": config,

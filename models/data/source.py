@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -32,6 +33,19 @@ class DataSource(BaseModel):
     timestamp_column: str | None
     rows: int = Field(ge=1)
     splits: Splits
+
+    @classmethod
+    def of(cls, table: Table, splits: Splits) -> Self | None:
+        """The file of a table; None if it was not read from one."""
+        if table.path is None:
+            return None
+        return cls(
+            path=table.path.resolve(),
+            sha256=sha256(table.path),
+            timestamp_column=table.timestamp_column,
+            rows=len(table),
+            splits=splits,
+        )
 
     def read(
         self, channels: tuple[str, ...], frequency: Frequency, copy: Path | None = None

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from foretell.bundle.checksums import sha256
 from foretell.bundle.errors import FrequencyError
 from foretell.bundle.frequency import Frequency
 from foretell.bundle.manifest import Scaler
@@ -18,7 +17,7 @@ from foretell.models.data.source import DataSource
 from foretell.models.data.table import Table
 from foretell.models.data.windows import Windows
 from foretell.models.evaluation import against_baselines
-from foretell.models.forecaster import Forecaster, ForecasterConfig
+from foretell.models.forecaster import Forecaster
 from foretell.models.importers.arguments import Argument, Arguments
 from foretell.models.importers.code_base import CodeBase
 from foretell.models.importers.configure import configure, relevant, required, values_of
@@ -77,14 +76,6 @@ class Imported(NamedTuple):
     arguments: Arguments
 
 
-class _Series(NamedTuple):
-    """What the model's channels are called and how far apart its steps are, with the data."""
-
-    channels: tuple[str, ...]
-    frequency: Frequency
-    table: Table | None
-
-
 def import_checkpoint(request: Request) -> Imported:
     """Adopt a checkpoint; with data, measure it on all windows of its test split.
 
@@ -113,31 +104,17 @@ def import_checkpoint(request: Request) -> Imported:
         defaults=request.defaults,
     )
     arguments = resolved.arguments
-    needed = required(architecture, layout, arguments)
-    needed += [name for name in ("features",) if name in resolved.unread]
-    series = _read_series(request, code, needed, resolved)
-    config = configure(architecture, arguments)
-    model = config.build()
+    needed = [
+        *required(architecture, layout, arguments),
+        *({"features"} & resolved.unread.keys()),
+    ]
+    table = _read_data(request, code, needed, resolved)
+    model = configure(architecture, arguments).build()
     load_weights(model, layout, architecture.prepare(state, values_of(arguments)))
     model.eval()
-    if request.scaler is not None and len(request.scaler.mean) != config.channels:
-        raise ImporterError(
-            f"--mean and --std have {len(request.scaler.mean)} numbers, the model has "
-            f"{config.channels} channels"
-        )
-    info = _describe(config, series, request.scaler, arguments)
-    if series.table is not None and info.data is not None:
-        windows = Windows(
-            series.table,
-            info.data.splits.test,
-            config.context,
-            config.horizon,
-            info.scaler,
-            config.calendar,
-        )
-        test = against_baselines(model, windows, series.frequency, windows_that_fit(model))
-        info = info.model_copy(update={"test": test})
-    return Imported(info, model, relevant(architecture, arguments))
+    return Imported(
+        _describe(request, model, table, arguments), model, relevant(architecture, arguments)
+    )
 
 
 def _setting(request: Request) -> Arguments:
@@ -159,67 +136,69 @@ def _named_model(setting: Arguments, script: Sequence[Run]) -> str | None:
     return names.pop() if len(names) == 1 else None
 
 
-def _read_series(
+def _read_data(
     request: Request, code: CodeBase, needed: list[str], resolved: Resolved
-) -> _Series:
-    """Read the data, ask for all that is still unknown, and bring the channels in order."""
+) -> Table | None:
+    """Read the data, if there is any, and ask for all that is still unknown."""
     frequency = None
     if request.frequency is not None:
         try:
             frequency = Frequency.parse(request.frequency)
         except FrequencyError as error:
             raise ImporterError(f"--frequency: {error}") from None
-    arguments, chosen = resolved.arguments, request.channels is not None
-    if request.data is None:
+    arguments, channels = resolved.arguments, request.channels
+    if request.data is not None:
+        chosen = channels is not None
+        table = read_table(request.data, arguments, channels, frequency)
+        needed = [*needed, "split"]
+        if needs_target(table, arguments, code, chosen=chosen):
+            needed.append("target")
+        else:
+            arguments.pop("target", None)
         require(needed, resolved, code)
-        if request.channels is None or frequency is None or request.scaler is None:
-            raise ImporterError(
-                "without --data, its channels' names, spacing and scale have to come from "
-                "--channels, --frequency, --mean and --std"
-            )
-        count = arguments.setdefault("enc_in", Argument(len(request.channels), "--channels"))
-        if count.value != len(request.channels):
-            raise ImporterError(
-                f"--channels: expected {count.value} names, got {len(request.channels)}"
-            )
-        if len(set(request.channels)) != len(request.channels):
-            raise ImporterError("--channels: a name occurs twice")
-        return _Series(request.channels, frequency, None)
-    table = read_table(request.data, arguments, request.channels, frequency)
-    needed = [*needed, "split"]
-    if needs_target(table, arguments, code, chosen=chosen):
-        needed.append("target")
-    else:
-        arguments.pop("target", None)
+        table = arrange(table, arguments, code, chosen=chosen)
+        arguments.setdefault("enc_in", Argument(len(table.channels), request.data.name))
+        return table
     require(needed, resolved, code)
-    table = arrange(table, arguments, code, chosen=chosen)
-    arguments.setdefault("enc_in", Argument(len(table.channels), request.data.name))
-    return _Series(table.channels, table.frequency, table)
+    if channels is None or frequency is None or request.scaler is None:
+        raise ImporterError(
+            "without --data, its channels' names, spacing and scale have to come from "
+            "--channels, --frequency, --mean and --std"
+        )
+    count = arguments.setdefault("enc_in", Argument(len(channels), "--channels")).value
+    if count != len(channels):
+        raise ImporterError(f"--channels: expected {count} names, got {len(channels)}")
+    if len(set(channels)) != len(channels):
+        raise ImporterError("--channels: a name occurs twice")
+    return None
 
 
 def _describe(
-    config: ForecasterConfig, series: _Series, scaler: Scaler | None, arguments: Arguments
+    request: Request, model: Forecaster, table: Table | None, arguments: Arguments
 ) -> CheckpointInfo:
-    source = None
-    table = series.table
-    if table is not None and table.path is not None:
+    """All there is to know about the model; with data, its accuracy too."""
+    config, scaler, source, test = model.config, request.scaler, None, None
+    if scaler is not None and len(scaler.mean) != config.channels:
+        raise ImporterError(
+            f"--mean and --std have {len(scaler.mean)} numbers, the model has "
+            f"{config.channels} channels"
+        )
+    if table is not None:
         splits = split_rows(str(arguments["split"].value), len(table), config.context)
         splits.check(len(table), config.context, config.horizon)
-        source = DataSource(
-            path=table.path.resolve(),
-            sha256=sha256(table.path),
-            timestamp_column=table.timestamp_column,
-            rows=len(table),
-            splits=splits,
+        source = DataSource.of(table, splits)
+        scaler = scaler or fit(table.values[slice(*splits.train)])
+        windows = Windows(
+            table, splits.test, config.context, config.horizon, scaler, config.calendar
         )
-        if scaler is None:
-            scaler = fit(table.values[slice(*splits.train)])
+        test = against_baselines(model, windows, table.frequency, windows_that_fit(model))
     return CheckpointInfo.model_validate(
         {
             "config": config,
-            "channels": series.channels,
-            "frequency": str(series.frequency),
+            "channels": request.channels if table is None else table.channels,
+            "frequency": request.frequency if table is None else str(table.frequency),
             "scaler": scaler,
             "data": source,
+            "test": test,
         }
     )

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import torch
 
-from foretell.bundle.checksums import sha256
 from foretell.models.batches import windows_that_fit
 from foretell.models.checkpoint import (
     Checkpoint,
@@ -18,7 +17,6 @@ from foretell.models.checkpoint import (
 )
 from foretell.models.data.scaler import LARGEST_OFFSET, offset_channels
 from foretell.models.data.source import DataSource
-from foretell.models.data.splits import Splits
 from foretell.models.data.table import Table
 from foretell.models.evaluation import against_baselines
 from foretell.models.training.config import TrainingConfig
@@ -71,7 +69,7 @@ def train(
             "deviation. A served model reads float32, which loses what such a channel does; take "
             "the offset out of the data"
         )
-    source = _source(table, prepared.splits)
+    source = DataSource.of(table, prepared.splits)
     seed_everything(settings.seed, 0)
     model = prepared.config.build()
     trainer = Trainer(model, prepared.train, prepared.validation, settings, device)
@@ -115,19 +113,6 @@ def train(
     save(out, model.to("cpu"), info, overwrite=overwrite)
     partial.remove()
     return Checkpoint(info, model)
-
-
-def _source(table: Table, splits: Splits) -> DataSource | None:
-    if table.path is None:
-        return None
-    path = table.path.resolve()
-    return DataSource(
-        path=path,
-        sha256=sha256(path),
-        timestamp_column=table.timestamp_column,
-        rows=len(table),
-        splits=splits,
-    )
 
 
 def _record(settings: TrainingConfig, trainer: Trainer) -> TrainingRecord:
