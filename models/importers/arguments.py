@@ -84,3 +84,11 @@ COMMON: Mapping[str, Option] = {
     "data": Option(str, "the kind of data set", asked=False),
     "model": Option(str, "the model", asked=False),
 }
+# What the loader of each kind of data set takes for training, validation and test.
+SPLITS: Mapping[str, str] = {
+    "ETTh1": "ett_hour",
+    "ETTh2": "ett_hour",
+    "ETTm1": "ett_minute",
+    "ETTm2": "ett_minute",
+    "custom": "custom",
+}

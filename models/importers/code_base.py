@@ -59,7 +59,6 @@ class CodeBase:
         architectures: Those that are read.
         options: Those of its own options that matter here.
         defaults: Values of options that a command line leaves out.
-        splits: The split of each kind of data set.
         aliases: Its names of options that have another name here.
         constants: Arguments that its code does not read but fixes.
         fix: Likewise, where they depend on others.
@@ -73,7 +72,6 @@ class CodeBase:
     architectures: tuple[Architecture, ...]
     options: Mapping[str, Option]
     defaults: Mapping[str, Value]
-    splits: Mapping[str, str]
     aliases: Mapping[str, str] = field(default_factory=dict)
     constants: Mapping[str, Value] = field(default_factory=dict)
     fix: Callable[[Values], Mapping[str, Value]] = lambda _: {}

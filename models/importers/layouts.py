@@ -98,8 +98,7 @@ def rows(table: str, theirs: str = "", ours: str = "") -> tuple[Row, ...]:
         ours: What every name of ours begins with.
     """
     found: list[Row] = []
-    for line in table.strip().splitlines():
-        key, name, *shape = line.split()
+    for key, name, *shape in filter(None, map(str.split, table.splitlines())):
         stem, _, stars = key.partition("*")
         parts = ["weight", "bias"] if key != stem else [""]
         parts += ["running_mean", "running_var", "num_batches_tracked"] if stars else []

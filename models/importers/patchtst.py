@@ -15,14 +15,11 @@ from foretell.models.importers.time_series_library import (
     DEFAULTS,
     OPTIONS,
     SETTING,
-    SPLITS,
     TOKENS,
     configure_patches,
 )
 
 _SCALE = "sdp_attn.scale"
-
-
 _BRANCH = """
 backbone.W_pos    positions           patches d_model
 backbone.W_P.*    patch_projection.*  d_model patch_len
@@ -63,7 +60,7 @@ def _layout(norm: str, decomposition: int, individual: int, affine: int) -> Layo
         layer = f"branches.{i}.layers.{{e_layers}}."
         found += rows(table, f"{branch}.", f"branches.{i}.")
         found += rows(
-            _LAYER.rstrip() + _NORMS[norm], f"{branch}.backbone.encoder.layers.{{e_layers}}.", layer
+            _LAYER + _NORMS[norm], f"{branch}.backbone.encoder.layers.{{e_layers}}.", layer
         )
     told: dict[str, Value] = {
         "norm": norm,
@@ -156,7 +153,6 @@ CODE_BASES = (
             "individual": 0,
             "kernel_size": 25,
         },
-        splits=SPLITS,
         setting=SETTING,
     ),
 )

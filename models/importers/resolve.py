@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from foretell.models.importers.arguments import COMMON, Argument, Arguments
+from foretell.models.importers.arguments import COMMON, SPLITS, Argument, Arguments
 from foretell.models.importers.code_base import Architecture, CodeBase
 from foretell.models.importers.configure import values_of
 from foretell.models.importers.errors import ImporterError
@@ -72,9 +72,8 @@ def resolve(
         arguments = _with(left, f"default of {code.title}") | arguments
     _check_task(arguments, architecture)
     data = arguments.get("data")
-    if data is not None and data.value in code.splits:
-        split = Argument(code.splits[data.value], data.provenance)
-        arguments.setdefault("split", split)
+    if data is not None and data.value in SPLITS:
+        arguments.setdefault("split", Argument(SPLITS[data.value], data.provenance))
     architecture.derive(arguments, inferred.sizes, code)
     return Resolved(
         arguments, {name: text for name, text in run.unread.items() if name not in arguments}

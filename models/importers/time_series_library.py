@@ -51,8 +51,6 @@ DEFAULTS: dict[str, Value] = {
     "moving_avg": 25,
     "activation": "gelu",
 }
-SPLITS = {"ETTh1": "ett_hour", "ETTh2": "ett_hour", "custom": "custom"}
-SPLITS |= {"ETTm1": "ett_minute", "ETTm2": "ett_minute"}
 # The Time-Series-Library puts the task in front, and since 2024 has `expand` and `dc`; other forks
 # leave out `dt`.
 SETTING = re.compile(
@@ -76,13 +74,13 @@ TOKENS: dict[str, str | None] = {
 _SERIES = {**TOKENS, "label_len": "label", "d_layers": "decoder_layers", "embed": "embedding"}
 _ENCODER_LAYER = ("encoder.attn_layers.{e_layers}.", "encoder_layers.{e_layers}.")
 _DECODER_LAYER = ("decoder.layers.{d_layers}.", "decoder_layers.{d_layers}.")
-# The tables of calendar features, each with its feature and number of rows.
-_TABLES: Mapping[str, tuple[Feature, int]] = {
-    "month": ("month", 13),
-    "day": ("day_of_month", 32),
-    "weekday": ("day_of_week", 7),
-    "hour": ("hour", 24),
-    "minute": ("quarter_hour", 4),
+# The tables of calendar features, each with its feature.
+_TABLES: Mapping[str, Feature] = {
+    "month": "month",
+    "day": "day_of_month",
+    "weekday": "day_of_week",
+    "hour": "hour",
+    "minute": "quarter_hour",
 }
 _LINEAR_CALENDAR = ".temporal_embedding.embed.weight"
 _POSITIONS = "position_embedding.pe"
@@ -96,16 +94,22 @@ def _attention(name: str) -> str:
     )
 
 
+# That of Autoformer has no bias.
 _FEED_FORWARD = """
 conv1.*  feed_forward.expand.*    d_ff d_model 1
 conv2.*  feed_forward.contract.*  d_model d_ff 1
 """
-_ENCODER = f"""{_attention("attention")}{_FEED_FORWARD}
+_ENCODER = f"""
+{_attention("attention")}
+{_FEED_FORWARD}
 norm1.*  attention_norm.*     d_model
 norm2.*  feed_forward_norm.*  d_model
-""".replace("\n\n", "\n")
-_DECODER = f"""{_attention("self_attention")}
-{_attention("cross_attention")}{_FEED_FORWARD}"""
+"""
+_DECODER = f"""
+{_attention("self_attention")}
+{_attention("cross_attention")}
+{_FEED_FORWARD}
+"""
 
 
 def _embeddings(embed: str) -> tuple[Row, ...]:
@@ -114,8 +118,8 @@ def _embeddings(embed: str) -> tuple[Row, ...]:
         middle = ".emb" if embed == "fixed" else ""
         calendar = "\n".join(
             f"temporal_embedding.{table}_embed{middle}.weight "
-            f"calendar.tables.{feature}.weight {size} d_model"
-            for table, (feature, size) in _TABLES.items()
+            f"calendar.tables.{feature}.weight rows d_model"
+            for table, feature in _TABLES.items()
         )
     table = f"""
     value_embedding.tokenConv.weight  value.convolution.weight  d_model enc_in 3
@@ -129,14 +133,11 @@ def _embeddings(embed: str) -> tuple[Row, ...]:
 
 
 def _autoformer(embed: str) -> tuple[Row, ...]:
-    def without_bias(table: str) -> str:
-        return table.replace(_FEED_FORWARD, _FEED_FORWARD.replace("*", "weight"))
-
     trend = "projection.weight  trend_projection.convolution.weight  c_out d_model 3"
     return (
         *_embeddings(embed),
-        *rows(_attention("attention") + without_bias(_FEED_FORWARD), *_ENCODER_LAYER),
-        *rows(without_bias(_DECODER) + trend, *_DECODER_LAYER),
+        *rows(f"{_attention('attention')}\n{_FEED_FORWARD}", *_ENCODER_LAYER),
+        *rows(_DECODER + trend, *_DECODER_LAYER),
         *rows(
             """
             encoder.norm.layernorm.*  encoder_norm.norm.*  d_model
@@ -156,7 +157,7 @@ def _transformer(embed: str) -> tuple[Row, ...]:
     return (
         *_embeddings(embed),
         *rows(_ENCODER, *_ENCODER_LAYER),
-        *rows(_DECODER.rstrip() + norms, *_DECODER_LAYER),
+        *rows(_DECODER + norms, *_DECODER_LAYER),
         *rows(
             """
             encoder.norm.*        encoder_norm.*  d_model
@@ -216,7 +217,7 @@ def _infer_calendar(state: State, _: Mapping[str, int]) -> Values:
         raise ImporterError(f"it reads {max(widths)} calendar features; expected 1 to 6")
     features = tuple(
         feature
-        for table, (feature, _) in _TABLES.items()
+        for table, feature in _TABLES.items()
         if any(f".temporal_embedding.{table}_embed." in key for key in state)
     )
     return {"calendar": Calendar(encoding="integer", features=features)} if features else {}
@@ -368,7 +369,6 @@ CODE_BASES = (
         defaults=DEFAULTS,
         constants={"lags": "even", **_PATCHES},
         usual={"stride": 8},
-        splits=SPLITS,
         setting=SETTING,
     ),
     CodeBase(
@@ -378,7 +378,6 @@ CODE_BASES = (
         options=OPTIONS,
         defaults=DEFAULTS,
         constants={"lags": "all"},
-        splits=SPLITS,
         setting=SETTING,
     ),
     CodeBase(
@@ -390,7 +389,6 @@ CODE_BASES = (
         defaults={"n_heads": 8, "factor": 1.0, "moving_avg": 25, "activation": "gelu", "stride": 8},
         constants={"lags": "even", **_PATCHES},
         fix=_halve_label,
-        splits=SPLITS,
         target_last=False,
     ),
 )
