@@ -18,17 +18,7 @@ from foretell.models.layers.feed_forward import Activation
 
 
 class AttendingConfig(ForecasterConfig):
-    """A forecaster with layers of attention and a feed-forward network.
-
-    Attributes:
-        d_model: Features of a token.
-        heads: Attention heads.
-        d_ff: Width of the feed-forward layers.
-        encoder_layers: Number of encoder layers.
-        dropout: Probability, in training only.
-        activation: Of the feed-forward layers.
-        attention: The mechanism of each layer, or of all.
-    """
+    """A forecaster with layers of attention and a feed-forward network."""
 
     d_model: int = Field(default=32, ge=1, description="Features of a token.")
     heads: int = Field(default=4, ge=1, description="Attention heads; they divide d_model.")

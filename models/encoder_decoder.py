@@ -23,13 +23,7 @@ def _half(known: dict[str, int]) -> int:
 
 
 class EncoderDecoderConfig(AttendingConfig):
-    """A forecaster whose decoder reads the last `label` steps again and then the horizon.
-
-    Attributes:
-        label: Steps of history the decoder starts with.
-        decoder_layers: Number of decoder layers.
-        embedding: How calendar features are embedded; `timeF` reads scaled ones.
-    """
+    """A forecaster whose decoder reads the last `label` steps again and then the horizon."""
 
     label: int = Field(
         default_factory=_half,

@@ -33,6 +33,8 @@ class Explained(NamedTuple):
 class ForecasterConfig(BaseModel):
     """What every architecture needs to know; it fixes both state_dict and forward.
 
+    What the fields of a family are is their `description`, the help of their flags.
+
     Attributes:
         architecture: The family; each family's config narrows it.
         channels: Series forecast together.

@@ -27,11 +27,7 @@ _FLAT = ("factor", "lags", "training_lags")
 
 @ARCHITECTURES.add
 class AutoformerConfig(EncoderDecoderConfig):
-    """Configuration of an Autoformer.
-
-    Attributes:
-        moving_average: Steps of the moving average, odd.
-    """
+    """Configuration of an Autoformer."""
 
     architecture: Literal["autoformer"] = "autoformer"
     attention: tuple[Mechanism, ...] = Field(

@@ -19,12 +19,7 @@ from foretell.models.layers.decomposition import SeriesDecomposition, check_kern
 
 @ARCHITECTURES.add
 class DLinearConfig(ForecasterConfig):
-    """Configuration of a DLinear.
-
-    Attributes:
-        moving_average: Steps of the moving average, odd.
-        individual: Whether each channel has maps of its own.
-    """
+    """Configuration of a DLinear."""
 
     architecture: Literal["dlinear"] = "dlinear"
     moving_average: int = Field(default=25, ge=1, description="Steps of the moving average, odd.")

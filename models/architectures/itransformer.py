@@ -24,15 +24,11 @@ from foretell.models.layers.transformer import EncoderLayer, encode
 
 @ARCHITECTURES.add
 class ITransformerConfig(AttendingConfig):
-    """Configuration of an iTransformer.
-
-    Attributes:
-        instance_norm: What is subtracted from each window (RevIN); None leaves it as it is.
-    """
+    """Configuration of an iTransformer."""
 
     architecture: Literal["itransformer"] = "itransformer"
     instance_norm: Literal["mean", "last"] | None = Field(
-        default="mean", description="What is subtracted from each window (RevIN)."
+        default="mean", description="Subtracted from each window (RevIN); none leaves it as it is."
     )
 
     @override

@@ -28,28 +28,14 @@ Norm = Literal["layer", "batch"]
 
 @ARCHITECTURES.add
 class PatchTSTConfig(AttendingConfig):
-    """Configuration of a PatchTST.
-
-    Attributes:
-        patch: Steps of a patch.
-        stride: Steps from one patch to the next.
-        pad_end: Repeat the last value `stride` times, which adds one patch.
-        patch_bias: Whether the map from patch to token has a bias.
-        positions: `sinusoidal`, or a `learned` table.
-        norm: Inside the encoder layers.
-        final_norm: After the last layer.
-        attention_dropout: Probability, on the attention weights in training.
-        instance_norm: What is subtracted from each window (RevIN); None leaves it as it is.
-        affine: Whether RevIN has trained parameters.
-        individual: One head a channel instead of one for all.
-        head_dropout: Probability, on the forecast in training.
-        decomposition: Steps of a moving average; trend and rest get a network each. None: one.
-    """
+    """Configuration of a PatchTST."""
 
     architecture: Literal["patchtst"] = "patchtst"
     patch: int = Field(default=16, ge=1, description="Steps of a patch.")
     stride: int = Field(default=8, ge=1, description="Steps from one patch to the next.")
-    pad_end: bool = Field(default=True, description="Repeat the last value a stride long.")
+    pad_end: bool = Field(
+        default=True, description="Repeat the last value a stride long: one patch more."
+    )
     patch_bias: bool = Field(default=False, description="Whether patches are mapped with a bias.")
     positions: Literal["sinusoidal", "learned"] = Field(
         default="sinusoidal", description="Of the patches."
@@ -60,7 +46,7 @@ class PatchTSTConfig(AttendingConfig):
         default=0.0, ge=0, lt=1, description="Probability, on the attention weights in training."
     )
     instance_norm: Literal["mean", "last"] | None = Field(
-        default="mean", description="What is subtracted from each window (RevIN)."
+        default="mean", description="Subtracted from each window (RevIN); none leaves it as it is."
     )
     affine: bool = Field(default=False, description="Whether RevIN has trained parameters.")
     individual: bool = Field(

@@ -47,14 +47,7 @@ def circulant(lags: Tensor, weights: Tensor, length: int) -> Tensor:
 
 @MECHANISMS.add
 class AutoCorrelationConfig(MechanismConfig):
-    """Steps read those at the lags where query and key correlate most.
-
-    Attributes:
-        factor: The number of lags kept is `int(factor * ln length)`.
-        lags: `all`, or `even` to leave out the last lag of an odd length as the
-            Time-Series-Library does.
-        training_lags: One choice of lags for a training `batch`, as published, or one a `sample`.
-    """
+    """Steps read those at the lags where query and key correlate most."""
 
     mechanism: Literal["autocorrelation"] = "autocorrelation"
     factor: float = Field(default=3, gt=0, description="Lags kept are int(factor * ln length).")
