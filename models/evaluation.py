@@ -63,19 +63,17 @@ def against_baselines(
         frequency: Its season is the seasonal baseline's.
         batch_size: Windows a call (`foretell.models.batches`).
     """
-    season = season_of(frequency, windows.context)
+    horizon, season = windows.horizon, season_of(frequency, windows.context)
+
+    def measure(predict: Predictor) -> Accuracy:
+        return evaluate(predict, windows, batch_size)
+
     return TestResult(
         windows=len(windows),
-        model=evaluate(predict, windows, batch_size),
-        last_value=evaluate(
-            lambda history, *_: last_value(history, windows.horizon), windows, batch_size
-        ),
+        model=measure(predict),
+        last_value=measure(lambda history, *_: last_value(history, horizon)),
         seasonal_naive=None
         if season is None
-        else evaluate(
-            lambda history, *_: seasonal_naive(history, windows.horizon, season),
-            windows,
-            batch_size,
-        ),
+        else measure(lambda history, *_: seasonal_naive(history, horizon, season)),
         season=season,
     )

@@ -10,7 +10,6 @@ from foretell.models.batches import windows_that_fit
 from foretell.models.checkpoint import (
     Checkpoint,
     CheckpointInfo,
-    TrainingRecord,
     check_free,
     library_versions,
     save,
@@ -107,23 +106,18 @@ def train(
             "scaler": prepared.scaler,
             "data": source,
             "test": test,
-            "training": _record(settings, trainer),
+            "training": {
+                "seed": settings.seed,
+                "epochs": trainer.epoch,
+                "best_epoch": trainer.best.epoch,
+                "validation_mse": trainer.best.mse,
+                "learning_rate": settings.learning_rate,
+                "batch_size": settings.batch_size,
+                "libraries": library_versions(),
+                **machine,
+            },
         }
     )
     save(out, model.to("cpu"), info, overwrite=overwrite)
     partial.remove()
     return Checkpoint(info, model)
-
-
-def _record(settings: TrainingConfig, trainer: Trainer) -> TrainingRecord:
-    return TrainingRecord(
-        seed=settings.seed,
-        epochs=trainer.epoch,
-        best_epoch=trainer.best.epoch,
-        validation_mse=trainer.best.mse,
-        learning_rate=settings.learning_rate,
-        batch_size=settings.batch_size,
-        precision=trainer.precision,
-        device=trainer.device.type,
-        libraries=library_versions(),
-    )
