@@ -18,6 +18,20 @@ from foretell.models.attention.evidence import Evidence
 from foretell.models.registry import Registry
 
 
+class Inputs(NamedTuple):
+    """What a model reads.
+
+    Attributes:
+        history: `[batch, context, channels]`, standardised.
+        history_calendar: `[batch, context, features]`, for models with a calendar.
+        future_calendar: `[batch, horizon, features]`, likewise.
+    """
+
+    history: Tensor
+    history_calendar: Tensor | None = None
+    future_calendar: Tensor | None = None
+
+
 class Explained(NamedTuple):
     """A forecast and what each attention stage looked at, by stage name; empty if nobody asked."""
 
@@ -93,15 +107,8 @@ class Forecaster(nn.Module, ABC):
     stages: tuple[AttentionStage, ...] = ()
 
     @abstractmethod
-    def run(
-        self,
-        history: Tensor,
-        history_calendar: Tensor | None,
-        future_calendar: Tensor | None,
-        *,
-        explain: bool,
-    ) -> Explained:
-        """Forecast, and find out what was attended to if asked; arguments as in `explain`."""
+    def run(self, inputs: Inputs, *, explain: bool) -> Explained:
+        """Forecast, and find out what was attended to if asked."""
 
     def example_inputs(self, batch: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, ...]:
         """Arguments of the right shapes, all zero: those that a model of its config reads."""
@@ -121,17 +128,13 @@ class Forecaster(nn.Module, ABC):
         history_calendar: Tensor | None = None,
         future_calendar: Tensor | None = None,
     ) -> Explained:
-        """Forecast, and return what each stage of `stages` attended to.
-
-        Args:
-            history: `[batch, context, channels]`, standardised.
-            history_calendar: `[batch, context, features]`, for models with a calendar.
-            future_calendar: `[batch, horizon, features]`, likewise.
+        """Forecast, and return what each stage of `stages` attended to; arguments as in `Inputs`.
 
         Returns:
             The forecast `[batch, horizon, channels]`, standardised, and the evidence by stage.
         """
-        return self.run(history, history_calendar, future_calendar, explain=True)
+        inputs = Inputs(history, history_calendar, future_calendar)
+        return self.run(inputs, explain=True)
 
     @override
     def forward(
@@ -140,8 +143,9 @@ class Forecaster(nn.Module, ABC):
         history_calendar: Tensor | None = None,
         future_calendar: Tensor | None = None,
     ) -> Tensor:
-        """Forecast `[batch, horizon, channels]`; arguments as in `explain`."""
-        return self.run(history, history_calendar, future_calendar, explain=False).forecast
+        """Forecast `[batch, horizon, channels]`; arguments as in `Inputs`."""
+        inputs = Inputs(history, history_calendar, future_calendar)
+        return self.run(inputs, explain=False).forecast
 
 
 ARCHITECTURES: Registry[ForecasterConfig] = Registry(

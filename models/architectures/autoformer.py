@@ -14,7 +14,7 @@ from foretell.models.attention.auto_correlation import AutoCorrelationConfig
 from foretell.models.attention.evidence import Evidence
 from foretell.models.attention.mechanism import Attended, Mechanism
 from foretell.models.encoder_decoder import EncoderDecoderConfig
-from foretell.models.forecaster import ARCHITECTURES, Explained, Forecaster
+from foretell.models.forecaster import ARCHITECTURES, Explained, Forecaster, Inputs
 from foretell.models.layers.decomposition import SeriesDecomposition, check_kernel
 from foretell.models.layers.embedding import TokenEmbedding
 from foretell.models.layers.feed_forward import FeedForward
@@ -175,14 +175,8 @@ class Autoformer(Forecaster):
         self.projection = nn.Linear(config.d_model, config.channels)
 
     @override
-    def run(
-        self,
-        history: Tensor,
-        history_calendar: Tensor | None,
-        future_calendar: Tensor | None,
-        *,
-        explain: bool,
-    ) -> Explained:
+    def run(self, inputs: Inputs, *, explain: bool) -> Explained:
+        history, history_calendar, future_calendar = inputs
         tokens = self.encoder_embedding(history, history_calendar)
         tokens, layers = encode(self.encoder_layers, tokens, explain=explain)
         seen = {f"encoder.{i}.self": one for i, one in enumerate(layers)}

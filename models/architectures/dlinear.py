@@ -13,7 +13,13 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from typing_extensions import override
 
-from foretell.models.forecaster import ARCHITECTURES, Explained, Forecaster, ForecasterConfig
+from foretell.models.forecaster import (
+    ARCHITECTURES,
+    Explained,
+    Forecaster,
+    ForecasterConfig,
+    Inputs,
+)
 from foretell.models.layers.decomposition import SeriesDecomposition, check_kernel
 
 
@@ -50,15 +56,8 @@ class DLinear(Forecaster):
         self.trend = self._maps()
 
     @override
-    def run(
-        self,
-        history: Tensor,
-        history_calendar: Tensor | None,
-        future_calendar: Tensor | None,
-        *,
-        explain: bool,
-    ) -> Explained:
-        seasonal, trend = self.decomposition(history)
+    def run(self, inputs: Inputs, *, explain: bool) -> Explained:
+        seasonal, trend = self.decomposition(inputs.history)
         forecast = self._map(self.seasonal, seasonal) + self._map(self.trend, trend)
         return Explained(forecast.transpose(1, 2), {})
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 import torch
 from pydantic import Field
-from torch import Tensor, nn
+from torch import nn
 from typing_extensions import override
 
 from foretell.bundle.attention import Axis
@@ -17,7 +17,7 @@ from foretell.bundle.calendar import Calendar
 from foretell.bundle.frequency import Frequency
 from foretell.models.attending import AttendingConfig
 from foretell.models.attention.mechanism import Site
-from foretell.models.forecaster import ARCHITECTURES, Explained, Forecaster, calendar_of
+from foretell.models.forecaster import ARCHITECTURES, Explained, Forecaster, Inputs, calendar_of
 from foretell.models.layers.normalization import InstanceNorm
 from foretell.models.layers.transformer import EncoderLayer, encode
 
@@ -77,20 +77,14 @@ class ITransformer(Forecaster):
         self.projection = nn.Linear(config.d_model, config.horizon)
 
     @override
-    def run(
-        self,
-        history: Tensor,
-        history_calendar: Tensor | None,
-        future_calendar: Tensor | None,
-        *,
-        explain: bool,
-    ) -> Explained:
+    def run(self, inputs: Inputs, *, explain: bool) -> Explained:
+        history, calendar, _ = inputs
         channels = history.shape[2]
         statistics = None
         if self.instance_norm is not None:
             history, statistics = self.instance_norm(history)
-        if self.config.calendar is not None and history_calendar is not None:
-            history = torch.cat([history, history_calendar], dim=2)
+        if self.config.calendar is not None and calendar is not None:
+            history = torch.cat([history, calendar], dim=2)
         tokens = self.dropout(self.embedding(history.transpose(1, 2)))
         tokens, seen = encode(self.encoder_layers, tokens, explain=explain)
         forecast = self.projection(self.encoder_norm(tokens)[:, :channels]).transpose(1, 2)

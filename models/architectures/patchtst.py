@@ -17,7 +17,7 @@ from foretell.bundle.attention import Axis
 from foretell.models.attending import AttendingConfig
 from foretell.models.attention.evidence import Evidence
 from foretell.models.attention.mechanism import Site
-from foretell.models.forecaster import ARCHITECTURES, Explained, Forecaster
+from foretell.models.forecaster import ARCHITECTURES, Explained, Forecaster, Inputs
 from foretell.models.layers.decomposition import SeriesDecomposition, check_kernel
 from foretell.models.layers.embedding import sinusoids
 from foretell.models.layers.normalization import InstanceNorm, TokenBatchNorm
@@ -227,14 +227,8 @@ class PatchTST(Forecaster):
         self.branches = nn.ModuleList(PatchEncoder(config, branch) for branch in config.branches)
 
     @override
-    def run(
-        self,
-        history: Tensor,
-        history_calendar: Tensor | None,
-        future_calendar: Tensor | None,
-        *,
-        explain: bool,
-    ) -> Explained:
+    def run(self, inputs: Inputs, *, explain: bool) -> Explained:
+        history = inputs.history
         parts = self.decomposition(history) if self.decomposition is not None else (history,)
         seen: dict[str, Evidence | None] = {}
         forecasts = []

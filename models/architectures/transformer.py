@@ -13,7 +13,7 @@ from torch.nn import functional
 from typing_extensions import override
 
 from foretell.models.encoder_decoder import EncoderDecoderConfig
-from foretell.models.forecaster import ARCHITECTURES, Explained, Forecaster
+from foretell.models.forecaster import ARCHITECTURES, Explained, Forecaster, Inputs
 from foretell.models.layers.transformer import Decoded, DecoderLayer, EncoderLayer, encode
 
 
@@ -63,14 +63,8 @@ class Transformer(Forecaster):
         self.projection = nn.Linear(config.d_model, config.channels)
 
     @override
-    def run(
-        self,
-        history: Tensor,
-        history_calendar: Tensor | None,
-        future_calendar: Tensor | None,
-        *,
-        explain: bool,
-    ) -> Explained:
+    def run(self, inputs: Inputs, *, explain: bool) -> Explained:
+        history, history_calendar, future_calendar = inputs
         tokens = self.encoder_embedding(history, history_calendar)
         tokens, layers = encode(self.encoder_layers, tokens, explain=explain)
         seen = {f"encoder.{i}.self": one for i, one in enumerate(layers)}
