@@ -133,8 +133,7 @@ class Forecaster(nn.Module, ABC):
         Returns:
             The forecast `[batch, horizon, channels]`, standardised, and the evidence by stage.
         """
-        inputs = Inputs(history, history_calendar, future_calendar)
-        return self.run(inputs, explain=True)
+        return self.run(Inputs(history, history_calendar, future_calendar), explain=True)
 
     @override
     def forward(

@@ -13,7 +13,7 @@ from foretell.export.rewrites.fourier import FourierCorrelator, best_divisor, mu
 from foretell.export.rewrites.gram import GramCorrelator
 from foretell.export.rewrites.reductions import mean_over_time
 from foretell.export.rewrites.registry import Call, rewrites
-from foretell.models.attention.auto_correlation import AutoCorrelation, lag_count
+from foretell.models.attention.auto_correlation import AutoCorrelation
 from foretell.models.attention.evidence import Circulant
 from foretell.models.attention.mechanism import Attended
 
@@ -84,10 +84,10 @@ class FoldedAutoCorrelation(nn.Module):
         dtype = plain.query.weight.dtype
         self.correlator = correlator
         self.centre = centre
-        self.keep = lag_count(plain.factor, length)
+        self.keep = plain.config.kept(length)
         self.known = min(source_length or length, length)
         self.padded = self.known < length
-        dropped = plain.lags == "even" and length % 2 == 1
+        dropped = plain.config.available(length) < length
         # An inverse FFT one lag short is the full correlation times a constant matrix.
         self.register_buffer("shorten", _shorten(length).to(dtype) if dropped else None)
         # What a product summed over all known steps is in the correlation.

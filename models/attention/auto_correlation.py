@@ -15,14 +15,6 @@ from foretell.bundle.attention import AttentionStage, Form, stage
 from foretell.models.attention.evidence import Circulant
 from foretell.models.attention.mechanism import MECHANISMS, Attended, MechanismConfig, Site
 
-LagRange = Literal["all", "even"]
-Sharing = Literal["batch", "sample"]
-
-
-def lag_count(factor: float, length: int) -> int:
-    """How many lags auto-correlation keeps at a length: `int(factor * ln length)`."""
-    return int(factor * math.log(length))
-
 
 def fit_length(source: Tensor, length: int) -> Tensor:
     """Cut `[batch, time, features]` to `length` steps, or append zeros up to it."""
@@ -51,10 +43,10 @@ class AutoCorrelationConfig(MechanismConfig):
 
     mechanism: Literal["autocorrelation"] = "autocorrelation"
     factor: float = Field(default=3, gt=0, description="Lags kept are int(factor * ln length).")
-    lags: LagRange = Field(
+    lags: Literal["all", "even"] = Field(
         default="all", description="Lags there are; even leaves out the last of an odd length."
     )
-    training_lags: Sharing = Field(
+    training_lags: Literal["batch", "sample"] = Field(
         default="batch", description="In training, one choice of lags a batch or a sample."
     )
 
@@ -69,8 +61,8 @@ class AutoCorrelationConfig(MechanismConfig):
             not site.query.in_time
         ):
             raise ValueError("attention: autocorrelation is between steps alone")
-        kept, length = self._kept(site), site.query.length
-        available = self._available(site)
+        length = site.query.length
+        kept, available = self.kept(length), self.available(length)
         if not 1 <= kept <= available:
             raise ValueError(
                 f"factor: {self.factor:g} keeps {kept} of the {available} lags at length "
@@ -79,9 +71,7 @@ class AutoCorrelationConfig(MechanismConfig):
 
     @override
     def build(self, site: Site) -> nn.Module:
-        return AutoCorrelation(
-            site.d_model, self.factor, lags=self.lags, training_lags=self.training_lags
-        )
+        return AutoCorrelation(site.d_model, self)
 
     @override
     def describe(self, name: str, site: Site) -> AttentionStage:
@@ -95,15 +85,19 @@ class AutoCorrelationConfig(MechanismConfig):
             site.heads,
             site.query,
             site.key.model_copy(update={"length": length, "padding": padding}),
-            kept=self._kept(site),
-            candidates=self._available(site),
+            kept=self.kept(length),
+            candidates=self.available(length),
         )
 
-    def _kept(self, site: Site) -> int:
-        return lag_count(self.factor, site.query.length)
+    def kept(self, length: int) -> int:
+        """How many lags are kept at a length."""
+        return int(self.factor * math.log(length))
 
-    def _available(self, site: Site) -> int:
-        length = site.query.length
+    def available(self, length: int) -> int:
+        """How many lags there are at a length.
+
+        An inverse FFT that is not told the length leaves out the last lag of an odd one.
+        """
         return length if self.lags == "all" else length // 2 * 2
 
 
@@ -115,25 +109,13 @@ class AutoCorrelation(nn.Module):
 
     Args:
         d_model: Features of a step.
-        factor: The number of lags kept is `int(factor * ln(length of the query))`.
-        lags: `all` lags of the query's length; `even` leaves out the last lag of an odd length, as
-            an inverse FFT without an explicit length does (the Time-Series-Library).
-        training_lags: In training, one choice of lags for the whole `batch`, as published, or one a
-            `sample`. In evaluation it is always one a sample: a batch never changes a forecast.
+        config: Of the mechanism. In evaluation one choice of lags is made a sample, whatever it
+            says of training: a batch never changes a forecast.
     """
 
-    def __init__(
-        self,
-        d_model: int,
-        factor: float,
-        *,
-        lags: LagRange = "all",
-        training_lags: Sharing = "batch",
-    ) -> None:
+    def __init__(self, d_model: int, config: AutoCorrelationConfig) -> None:
         super().__init__()
-        self.factor = factor
-        self.lags = lags
-        self.training_lags = training_lags
+        self.config = config
         self.query = nn.Linear(d_model, d_model)
         self.key = nn.Linear(d_model, d_model)
         self.value = nn.Linear(d_model, d_model)
@@ -153,8 +135,8 @@ class AutoCorrelation(nn.Module):
         key = fit_length(self.key(source), length)
         value = fit_length(self.value(source), length)
         correlation = self.correlate(query, key)
-        keep = lag_count(self.factor, length)
-        if self.training and self.training_lags == "batch":
+        keep = self.config.kept(length)
+        if self.training and self.config.training_lags == "batch":
             shared = correlation.mean(dim=0).topk(keep).indices
             chosen = shared.expand(len(correlation), -1)
             strongest = correlation.gather(1, chosen)
@@ -182,6 +164,6 @@ class AutoCorrelation(nn.Module):
         )
         # The mean commutes with the inverse transform: one transform instead of d_model.
         spectrum = torch.fft.rfft(query, dim=1) * torch.fft.rfft(key, dim=1).conj()
-        count = length if self.lags == "all" else length // 2 * 2
-        correlation: Tensor = torch.fft.irfft(spectrum.mean(dim=-1), n=count, dim=1)
+        lags = self.config.available(length)
+        correlation: Tensor = torch.fft.irfft(spectrum.mean(dim=-1), n=lags, dim=1)
         return correlation

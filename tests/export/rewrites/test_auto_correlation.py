@@ -9,7 +9,7 @@ from foretell.export.rewrites.auto_correlation import (
 from foretell.export.rewrites.fourier import FourierCorrelator
 from foretell.export.rewrites.gram import GramCorrelator
 from foretell.export.rewrites.registry import Call
-from foretell.models.attention.auto_correlation import AutoCorrelation
+from foretell.models.attention.auto_correlation import AutoCorrelation, AutoCorrelationConfig
 
 # Even, odd and prime lengths, with queries shorter and longer than the keys.
 LENGTHS = [(48, 48), (24, 48), (60, 48), (49, 49), (97, 97), (97, 60), (45, 72), (144, 96)]
@@ -18,7 +18,7 @@ FEATURES = 12
 
 def layers(query: int, key: int | None, *, lags: str = "all", centre: bool = True):
     torch.manual_seed(query)
-    plain = AutoCorrelation(FEATURES, 3, lags=lags).eval()
+    plain = AutoCorrelation(FEATURES, AutoCorrelationConfig(lags=lags)).eval()
     correlator = correlator_for(query, plain.query.weight.dtype)
     return plain, FoldedAutoCorrelation(plain, correlator, key, centre=centre).eval()
 
@@ -68,7 +68,7 @@ def test_projecting_before_or_after_makes_no_difference(first, key, float64, equ
 @pytest.mark.parametrize("lags", ["all", "even"])
 @pytest.mark.parametrize(("query", "key"), [*LENGTHS, (48, None), (45, None)])
 def test_by_itself_it_is_called_as_the_plain_one(query, key, lags, float64, equal):
-    plain = AutoCorrelation(FEATURES, 3, lags=lags).eval()
+    plain = AutoCorrelation(FEATURES, AutoCorrelationConfig(lags=lags)).eval()
     tokens = torch.randn(3, query, FEATURES) + 1
     source = tokens if key is None else torch.randn(3, key, FEATURES) - 1
     call = Call((tokens.shape, source.shape), itself=key is None)

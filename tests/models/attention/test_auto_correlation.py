@@ -9,7 +9,6 @@ from foretell.models.attention.auto_correlation import (
     AutoCorrelationConfig,
     circulant,
     fit_length,
-    lag_count,
 )
 from foretell.models.attention.evidence import Circulant
 from foretell.models.attention.mechanism import MECHANISMS, Site
@@ -19,7 +18,7 @@ LENGTHS = (4, 7, 12, 13, 96, 97)
 
 def make(length: int = 16, **options: object) -> AutoCorrelation:
     torch.manual_seed(length)
-    layer = AutoCorrelation(6, 2.0, **options)  # type: ignore[arg-type]
+    layer = AutoCorrelation(6, AutoCorrelationConfig(factor=2, **options))  # type: ignore[arg-type]
     return layer.eval()
 
 
@@ -75,7 +74,7 @@ def test_circulant_is_a_weighted_sum_of_rolled_values(length: int) -> None:
 
 
 def test_finds_the_period_of_a_wave() -> None:
-    layer = AutoCorrelation(1, 1.0).eval()
+    layer = AutoCorrelation(1, AutoCorrelationConfig(factor=1)).eval()
     for part in (layer.query, layer.key, layer.value, layer.out):
         torch.nn.init.ones_(part.weight)
         torch.nn.init.zeros_(part.bias)
@@ -89,7 +88,7 @@ def test_lags_come_by_descending_correlation(length: int) -> None:
     tokens = torch.randn(2, length, 6)
     mixed = seen(make(length), tokens, tokens)
     strongest = mixed.correlation.sort(descending=True)
-    keep = lag_count(2.0, length)
+    keep = AutoCorrelationConfig(factor=2).kept(length)
     assert mixed.lags.shape == (2, keep)
     torch.testing.assert_close(mixed.correlation.gather(1, mixed.lags), strongest.values[:, :keep])
     torch.testing.assert_close(mixed.lag_weights, strongest.values[:, :keep].softmax(-1))
@@ -148,7 +147,7 @@ def test_evaluation_of_a_sample_does_not_depend_on_the_batch() -> None:
 
 @pytest.mark.parametrize(("factor", "length", "count"), [(1, 96, 4), (3, 96, 13), (3, 97, 13)])
 def test_lag_count(factor: float, length: int, count: int) -> None:
-    assert lag_count(factor, length) == count
+    assert AutoCorrelationConfig(factor=factor).kept(length) == count
 
 
 def site(queries: int, keys: int, **changes: object) -> Site:
@@ -161,7 +160,7 @@ def test_keys_are_described_as_cut_or_padded(query: int, key: int, padding: int)
     stage = AutoCorrelationConfig(factor=2, lags="even").describe("a", site(query, key))
     assert (stage.mechanism, stage.form) == ("autocorrelation", "circulant")
     assert (stage.key.length, stage.key.start, stage.key.padding) == (query, -12, padding)
-    kept = lag_count(2, query)
+    kept = AutoCorrelationConfig(factor=2).kept(query)
     assert [output.shape for output in stage.outputs] == [(kept,), (kept,), (query,)]
 
 
