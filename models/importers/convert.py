@@ -104,10 +104,7 @@ def import_checkpoint(request: Request) -> Imported:
         defaults=request.defaults,
     )
     arguments = resolved.arguments
-    needed = [
-        *required(architecture, layout, arguments),
-        *({"features"} & resolved.unread.keys()),
-    ]
+    needed = [*required(architecture, layout, arguments), *({"features"} & resolved.unread.keys())]
     table = _read_data(request, code, needed, resolved)
     model = configure(architecture, arguments).build()
     load_weights(model, layout, architecture.prepare(state, values_of(arguments)))
