@@ -88,8 +88,8 @@ _UNITS = {"s": "s", "t": "min", "h": "h", "d": "D", "b": "B", "w": "W", "m": "M"
 
 
 def _attention(name: str) -> str:
-    return "\n".join(
-        f"{name}.{part}_projection.* {name}.{part}.* d_model d_model"
+    return "".join(
+        f"{name}.{part}_projection.* {name}.{part}.* d_model d_model\n"
         for part in ("query", "key", "value", "out")
     )
 
@@ -99,17 +99,11 @@ _FEED_FORWARD = """
 conv1.*  feed_forward.expand.*    d_ff d_model 1
 conv2.*  feed_forward.contract.*  d_model d_ff 1
 """
-_ENCODER = f"""
-{_attention("attention")}
-{_FEED_FORWARD}
+_ENCODER_NORMS = """
 norm1.*  attention_norm.*     d_model
 norm2.*  feed_forward_norm.*  d_model
 """
-_DECODER = f"""
-{_attention("self_attention")}
-{_attention("cross_attention")}
-{_FEED_FORWARD}
-"""
+_ENCODER = _attention("attention") + _FEED_FORWARD + _ENCODER_NORMS
 
 
 def _embeddings(embed: str) -> tuple[Row, ...]:
@@ -132,40 +126,38 @@ def _embeddings(embed: str) -> tuple[Row, ...]:
     )
 
 
-def _autoformer(embed: str) -> tuple[Row, ...]:
-    trend = "projection.weight  trend_projection.convolution.weight  c_out d_model 3"
+def _encoder_decoder(embed: str, encoder: str, decoder: str, norms: str) -> tuple[Row, ...]:
+    """What Autoformer and Transformer share, and further rows of their layers and at the end."""
+    attentions = _attention("self_attention") + _attention("cross_attention")
     return (
         *_embeddings(embed),
-        *rows(f"{_attention('attention')}\n{_FEED_FORWARD}", *_ENCODER_LAYER),
-        *rows(_DECODER + trend, *_DECODER_LAYER),
-        *rows(
-            """
-            encoder.norm.layernorm.*  encoder_norm.norm.*  d_model
-            decoder.norm.layernorm.*  decoder_norm.norm.*  d_model
-            decoder.projection.*      projection.*         c_out d_model
-            """
-        ),
+        *rows(_attention("attention") + _FEED_FORWARD + encoder, *_ENCODER_LAYER),
+        *rows(attentions + _FEED_FORWARD + decoder, *_DECODER_LAYER),
+        *rows(norms),
+        *rows("decoder.projection.*  projection.*  c_out d_model"),
     )
 
 
-def _transformer(embed: str) -> tuple[Row, ...]:
+def _autoformer(embed: str) -> tuple[Row, ...]:
+    trend = "projection.weight  trend_projection.convolution.weight  c_out d_model 3"
     norms = """
+    encoder.norm.layernorm.*  encoder_norm.norm.*  d_model
+    decoder.norm.layernorm.*  decoder_norm.norm.*  d_model
+    """
+    return _encoder_decoder(embed, "", trend, norms)
+
+
+def _transformer(embed: str) -> tuple[Row, ...]:
+    decoder = """
     norm1.*  self_norm.*          d_model
     norm2.*  cross_norm.*         d_model
     norm3.*  feed_forward_norm.*  d_model
     """
-    return (
-        *_embeddings(embed),
-        *rows(_ENCODER, *_ENCODER_LAYER),
-        *rows(_DECODER + norms, *_DECODER_LAYER),
-        *rows(
-            """
-            encoder.norm.*        encoder_norm.*  d_model
-            decoder.norm.*        decoder_norm.*  d_model
-            decoder.projection.*  projection.*    c_out d_model
-            """
-        ),
-    )
+    norms = """
+    encoder.norm.*  encoder_norm.*  d_model
+    decoder.norm.*  decoder_norm.*  d_model
+    """
+    return _encoder_decoder(embed, _ENCODER_NORMS, decoder, norms)
 
 
 def _patchtst(final_norm: str) -> tuple[Row, ...]:
