@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 import torch
@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from foretell.bundle.attention import AttentionStage
 from foretell.bundle.manifest import Scaler
-from foretell.export.rewrites.choices import extremes, smallest_margin, smallest_of_many
-from foretell.export.rewrites.reductions import smallest
+from foretell.export.rewrites.choices import extremes, smallest_margin
 from foretell.models.attention.evidence import Evidence
 from foretell.models.forecaster import Forecaster
 
@@ -40,18 +39,17 @@ class ServingForm(nn.Module):
         self.model = model
         self.kind = kind
         self.has_margin = any(stage.choices for stage in model.stages)
-        # Repeated for each step: onnxruntime broadcasts long rows faster than short ones.
-        for part, steps in (
-            ("history", model.config.context),
-            ("forecast", model.config.horizon),
-        ):
-            for name, values in (("mean", scaler.mean), ("std", scaler.std)):
-                row = torch.tensor(values, dtype=torch.float32)
-                self.register_buffer(f"{part}_{name}", row.repeat(steps, 1))
-        self.history_mean: Tensor
-        self.history_std: Tensor
-        self.forecast_mean: Tensor
-        self.forecast_std: Tensor
+
+        def rows(values: Sequence[float], steps: int) -> Tensor:
+            """Repeated for each step: onnxruntime broadcasts long rows faster than short ones."""
+            return nn.Buffer(torch.tensor(values, dtype=torch.float32).repeat(steps, 1))
+
+        context, horizon = model.config.context, model.config.horizon
+        self.history_mean, self.history_std = rows(scaler.mean, context), rows(scaler.std, context)
+        self.forecast_mean, self.forecast_std = (
+            rows(scaler.mean, horizon),
+            rows(scaler.std, horizon),
+        )
 
     @property
     def input_names(self) -> tuple[str, ...]:
@@ -109,23 +107,12 @@ def _margin(
     history: Tensor, stages: Iterable[AttentionStage], attention: Mapping[str, Evidence]
 ) -> Tensor:
     """The smallest margin of all choices, `[batch]`; 1 where none leaves anything out."""
-    flat: list[Tensor] = []
-    margins: list[Tensor] = []
+    found = []
     for stage in stages:
         for choice in stage.choices:
             scores = _part(stage, attention, choice.scores)
             kept = _part(stage, attention, choice.chosen).shape[-1]
-            if kept == scores.shape[-1]:
-                continue
-            found: Tensor | None = getattr(attention[stage.name], "extremes", None)
-            if found is None:
-                found = extremes(scores, kept)
-            if found.ndim == 2:
-                flat.append(found)
-            else:
-                margins.append(smallest_of_many(found))
-    if flat:
-        margins.append(smallest_margin(flat))
-    if not margins:
-        return torch.ones_like(history[:, 0, 0])
-    return margins[0] if len(margins) == 1 else smallest(torch.stack(margins, dim=1))[:, 0]
+            if kept < scores.shape[-1]:
+                known: Tensor | None = getattr(attention[stage.name], "extremes", None)
+                found.append(extremes(scores, kept) if known is None else known)
+    return smallest_margin(found) if found else torch.ones_like(history[:, 0, 0])

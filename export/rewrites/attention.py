@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from foretell.export.rewrites.registry import Call, rewrites
-from foretell.export.rewrites.score_bound import Origin, is_bounded
+from foretell.export.rewrites.score_bound import is_bounded
 from foretell.models.attention.evidence import Dense
 from foretell.models.attention.mechanism import Attended
 from foretell.models.attention.softmax import MultiHeadAttention
@@ -31,7 +33,8 @@ class TimeFirstAttention(nn.Module):
 
     Args:
         plain: The trained layer.
-        origins: What tokens and source come out of; None where that bounds nothing.
+        steps: Number of queries and of keys.
+        origin: What tokens and source come out of, as far as that bounds them.
         embedded: Whether the tokens are as they were embedded.
 
     Attributes:
@@ -42,79 +45,78 @@ class TimeFirstAttention(nn.Module):
     def __init__(
         self,
         plain: MultiHeadAttention,
-        origins: tuple[Origin, Origin] = (None, None),
+        steps: tuple[int, int],
+        origin: nn.Module | None = None,
         *,
         embedded: bool = False,
     ) -> None:
         super().__init__()
         self.reducible = not embedded
-        self.bounded = is_bounded(plain, *origins)
+        self.bounded = is_bounded(plain, origin)
         self.heads = plain.heads
         self.residual = plain.residual
+        self.steps = steps
+        self.mask = nn.Buffer(causal_mask(*steps)) if plain.causal else None
         features = plain.query.in_features
         scale = (features // plain.heads) ** -0.5
         dtype = plain.query.weight.dtype
         out = plain.out.weight.detach().double()
-        constants = {
-            "query": plain.query.weight.detach().double() * scale,
-            "query_bias": plain.query.bias.detach().double() * scale,
-            "key": plain.key.weight.detach(),
-            "value": plain.value.weight.detach(),
-            "out": out,
-            "out_bias": plain.out.bias.detach().double() + out @ plain.value.bias.detach().double(),
-            "repeat": torch.eye(plain.heads).repeat_interleave(features // plain.heads, dim=1),
-        }
-        for name, constant in constants.items():
-            self.register_buffer(name, constant.to(dtype))
-        self.query: Tensor
-        self.query_bias: Tensor
-        self.key: Tensor
-        self.value: Tensor
-        self.out: Tensor
-        self.out_bias: Tensor
-        self.repeat: Tensor
+        value_bias = plain.value.bias.detach().double()
+
+        def constant(values: Tensor) -> Tensor:
+            return nn.Buffer(values.to(dtype))
+
+        self.query = constant(plain.query.weight.detach().double() * scale)
+        self.query_bias = constant(plain.query.bias.detach().double() * scale)
+        self.key = constant(plain.key.weight.detach())
+        self.value = constant(plain.value.weight.detach())
+        self.out = constant(out)
+        self.out_bias = constant(plain.out.bias.detach().double() + out @ value_bias)
+        # A product with zeros and ones repeats a number for the features of each head.
+        self.repeat = constant(torch.eye(plain.heads).repeat_interleave(features // plain.heads, 1))
 
     def forward(
         self,
         tokens: Tensor,
         source: Tensor,
-        steps: tuple[int, int],
         *,
-        mask: Tensor | None = None,
         inherited: Tensor | None = None,
+        explain: bool = False,
+        last: int | None = None,
     ) -> Attended:
         """Let each token attend to the source.
 
         Args:
             tokens: `[query * batch, d_model]`.
             source: `[key * batch, d_model]`.
-            steps: Number of queries and of keys.
-            mask: `[query, key]`, added to the scores.
             inherited: `[batch, heads, query, key]`, scores of the layer before.
+            explain: Return the map as well.
+            last: How many of the last queries the tokens are, if not all.
 
         Returns:
             Output `[query * batch, d_model]`, the map and, if the layer hands them on, scores.
         """
+        queries, keys = last or self.steps[0], self.steps[1]
         query = functional.linear(tokens, self.query, self.query_bias)
         key = functional.linear(source, self.key)
         value = functional.linear(source, self.value)
         split = (-1, self.heads, query.shape[1] // self.heads)
-        scores = query.reshape(steps[0], *split).permute(1, 2, 0, 3) @ key.reshape(
-            steps[1], *split
+        scores = query.reshape(queries, *split).permute(1, 2, 0, 3) @ key.reshape(
+            keys, *split
         ).permute(1, 2, 3, 0)
         if self.residual and inherited is not None:
             scores = scores + inherited
-        masked = scores if mask is None else scores + mask
+        masked = scores if self.mask is None else scores + self.mask[-queries:]
         weights = masked.exp() if self.bounded else masked.softmax(dim=-1)
-        mixed = weights @ value.reshape(steps[1], *split).permute(1, 2, 0, 3)
+        mixed = weights @ value.reshape(keys, *split).permute(1, 2, 0, 3)
         merged = mixed.permute(2, 0, 1, 3).reshape(-1, query.shape[1])
         if self.bounded:
             share = 1 / weights.sum(dim=-1, keepdim=True)
-            # A product with zeros and ones repeats it for the features of each head.
             merged = merged * (share.permute(2, 0, 1, 3).reshape(-1, self.heads) @ self.repeat)
             weights = weights * share
         output = functional.linear(merged, self.out, self.out_bias)
-        return Attended(output, Dense(weights), scores if self.residual else None)
+        evidence = Dense(weights) if explain else None
+        return Attended(output, evidence, scores if self.residual else None)
 
 
 class ServedAttention(nn.Module):
@@ -129,18 +131,13 @@ class ServedAttention(nn.Module):
 
     def __init__(self, plain: MultiHeadAttention, steps: tuple[int, int]) -> None:
         super().__init__()
-        self.attention = TimeFirstAttention(plain, embedded=True)
-        self.steps = steps
-        self.register_buffer("mask", causal_mask(*steps) if plain.causal else None)
-        self.mask: Tensor | None
+        self.attention = TimeFirstAttention(plain, steps, embedded=True)
 
-    def forward(
-        self, tokens: Tensor, source: Tensor, *, inherited: Tensor | None = None, **_: object
-    ) -> Attended:
+    def forward(self, tokens: Tensor, source: Tensor, **options: Any) -> Attended:  # noqa: ANN401
         """Let tokens `[batch, query, d_model]` attend to `[batch, key, d_model]`."""
         flat = (part.transpose(0, 1).flatten(0, 1) for part in (tokens, source))
-        found: Attended = self.attention(*flat, self.steps, mask=self.mask, inherited=inherited)
-        output = found.output.reshape(self.steps[0], -1, found.output.shape[1])
+        found: Attended = self.attention(*flat, **options)
+        output = found.output.reshape(tokens.shape[1], -1, found.output.shape[1])
         return found._replace(output=output.transpose(0, 1))
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor, nn
 
@@ -32,21 +30,8 @@ def correlator_for(length: int, dtype: torch.dtype) -> Correlator:
     return FourierCorrelator(length, coarse, dtype)
 
 
-class FoldedMixed(NamedTuple):
-    """What a layer returns: `tokens + plain(tokens, source).output` and its lags.
-
-    Attributes:
-        attended: Its output less what is constant over time: `mean @ missing.T + missing_bias`,
-            with the layer's buffers.
-        mean: `[batch, 1, d_model]`, of the tokens.
-    """
-
-    attended: Attended
-    mean: Tensor
-
-
-class FoldedAutoCorrelation(nn.Module):
-    """An auto-correlation and the residual around it.
+class ServedAutoCorrelation(nn.Module):
+    """An auto-correlation, called as the plain one is; it tells its lags whether asked or not.
 
     What it replaces, and why it is equal:
 
@@ -57,8 +42,7 @@ class FoldedAutoCorrelation(nn.Module):
     - Value and output projection become one: the lags are the same for all features.
     - The tokens' mean over time is taken out first. That shifts all lags equally as well, but in
       float32 a large offset would drown the differences between lags. As the lags' weights sum to
-      1, what mean and biases add to the mixture is constant over time, and is left to the caller:
-      a seasonal part has no use for it.
+      1, mean and biases add to the mixture what is constant over time.
     - All shifts are added to the correlation that is reported.
 
     Args:
@@ -66,6 +50,11 @@ class FoldedAutoCorrelation(nn.Module):
         correlator: Of the tokens' length; layers of the same length share it.
         source_length: Steps of the source, or None where the tokens read themselves.
         centre: Whether to take out the mean. A seasonal part hardly has one.
+        constant: Whether the output has its part that is constant over time. A seasonal part has no
+            use for it.
+
+    Attributes:
+        bias: `[d_model]`, the constant part, but for what the mean adds to it.
     """
 
     # Keys, and what is mixed by lags, decide which lags are kept.
@@ -77,19 +66,22 @@ class FoldedAutoCorrelation(nn.Module):
         correlator: Correlator,
         source_length: int | None = None,
         *,
-        centre: bool,
+        centre: bool = True,
+        constant: bool = True,
     ) -> None:
         super().__init__()
         length, features = correlator.length, plain.query.in_features
         dtype = plain.query.weight.dtype
         self.correlator = correlator
+        self.itself = source_length is None
         self.centre = centre
+        self.constant = constant
         self.keep = plain.config.kept(length)
         self.known = min(source_length or length, length)
         self.padded = self.known < length
         dropped = plain.config.available(length) < length
         # An inverse FFT one lag short is the full correlation times a constant matrix.
-        self.register_buffer("shorten", _shorten(length).to(dtype) if dropped else None)
+        self.shorten = nn.Buffer(_shorten(length).to(dtype)) if dropped else None
         # What a product summed over all known steps is in the correlation.
         self.gain = self.known * (length / (length - 1) if dropped else 1.0)
 
@@ -98,41 +90,31 @@ class FoldedAutoCorrelation(nn.Module):
             for layer in (plain.query, plain.key, plain.value, plain.out)
         )
         mixing, mixing_bias = out[0] @ value[0], out[0] @ value[1]
-        identity = torch.eye(features, dtype=torch.float64)
         key_bias = query[0].T @ key[1] / features
         # Only a series has steps on which a bias can be missing.
         biases = (key_bias, mixing_bias) if self.padded else (None, None)
         self.key = _linear(query[0].T @ key[0] / features, biases[0], dtype)
         self.value = _linear(mixing, biases[1], dtype)
-        constants = {
-            "key_bias": key_bias,
-            "query_bias": key[0].T @ query[1] / features,
-            "both_biases": query[1] @ key[1] / features,
-            "missing": identity + mixing if source_length is None else identity,
-            "missing_bias": out[1] if self.padded else out[1] + mixing_bias,
-        }
-        for name, constant in constants.items():
-            self.register_buffer(name, constant.to(dtype))
-        self.shorten: Tensor | None
-        self.key_bias: Tensor
-        self.query_bias: Tensor
-        self.both_biases: Tensor
-        self.missing: Tensor
-        self.missing_bias: Tensor
+        self.key_bias = nn.Buffer(key_bias.to(dtype))
+        self.query_bias = nn.Buffer((key[0].T @ query[1] / features).to(dtype))
+        self.both_biases = nn.Buffer((query[1] @ key[1] / features).to(dtype))
+        # An offset of the data would overflow in half precision, which `value` may have.
+        self.of_mean = nn.Buffer(mixing.T.to(dtype)) if centre and self.itself else None
+        self.bias = nn.Buffer((out[1] if self.padded else out[1] + mixing_bias).to(dtype))
 
-        shared = 0 if source_length is None else correlator.effort(self.known)
+        shared = 0 if self.itself else correlator.effort(self.known)
         first = 2 * (self.known * features + correlator.effort(self.known))
         last = 2 * correlator.rows(self.known) * features + shared
         self.project_first = self.padded or first < last
 
-    def forward(self, tokens: Tensor, source: Tensor | None = None) -> FoldedMixed:
-        """Let `tokens` `[batch, query, d_model]` read `source`, or themselves."""
+    def forward(self, tokens: Tensor, source: Tensor, **_: object) -> Attended:
+        """Let `tokens` `[batch, query, d_model]` read `source`, which may be the tokens."""
         represent = self.correlator.represent
         mean = mean_over_time(tokens)
         if self.centre:
             tokens = tokens - mean
+        read = tokens if self.itself else source
         query = represent(tokens)
-        read = tokens if source is None else source
         if self.project_first:
             # In two dimensions a bias is part of the product.
             flat = read.flatten(0, 1)
@@ -140,7 +122,7 @@ class FoldedAutoCorrelation(nn.Module):
                 represent(layer(flat).reshape(read.shape)) for layer in (self.key, self.value)
             )
         else:
-            known = query if source is None else represent(source)
+            known = query if self.itself else represent(read)
             key, value = self.key(known), self.value(known)
 
         correlation = self.correlator.correlate(query, key)
@@ -149,15 +131,18 @@ class FoldedAutoCorrelation(nn.Module):
         if self.shorten is not None:
             correlation = correlation @ self.shorten
         lags, weights, extremes = choose_lags(correlation, self.keep)
-        mixed = self.correlator.mix(unweighted.scatter(1, lags, weights), value)
+        output = self.correlator.mix(unweighted.scatter(1, lags, weights), value)
+        if self.constant:
+            output = output + (
+                self.bias if self.of_mean is None else mean @ self.of_mean + self.bias
+            )
         correlation = correlation + self._shift(mean, source)
         kept = lags[:, : self.keep], weights[:, : self.keep]
-        evidence = Circulant(*kept, correlation, extremes)
-        return FoldedMixed(Attended(tokens + mixed, evidence), mean)
+        return Attended(output, Circulant(*kept, correlation, extremes))
 
-    def _shift(self, mean: Tensor, source: Tensor | None) -> Tensor:
+    def _shift(self, mean: Tensor, source: Tensor) -> Tensor:
         """What mean and biases add to every lag of the correlation, `[batch, 1]`."""
-        read = mean if source is None else mean_over_time(source[:, : self.known])
+        read = mean if self.itself else mean_over_time(source[:, : self.known])
         shift = self.both_biases + read @ self.query_bias
         if not self.padded:
             shift = shift + mean @ self.key_bias
@@ -166,33 +151,11 @@ class FoldedAutoCorrelation(nn.Module):
         return shift * self.gain
 
 
-class ServedAutoCorrelation(nn.Module):
-    """An auto-correlation by itself, called as the plain one is.
-
-    Args:
-        folded: With the residual around it, which is taken off again.
-    """
-
-    def __init__(self, folded: FoldedAutoCorrelation, *, itself: bool) -> None:
-        super().__init__()
-        self.folded = folded
-        self.itself = itself
-
-    def forward(self, tokens: Tensor, source: Tensor, **_: object) -> Attended:
-        """`[batch, query, d_model]`, and its lags whether asked for or not."""
-        found: FoldedMixed = self.folded(tokens, None if self.itself else source)
-        constant = found.mean @ self.folded.missing.T + self.folded.missing_bias
-        attended = found.attended
-        return attended._replace(output=attended.output + constant - tokens)
-
-
 @rewrites(AutoCorrelation)
 def rewrite_auto_correlation(plain: AutoCorrelation, call: Call) -> nn.Module:
     """Correlate without a Fourier transform operator."""
     length, known = call.shapes[0][1], None if call.itself else call.shapes[1][1]
-    correlator = correlator_for(length, plain.query.weight.dtype)
-    folded = FoldedAutoCorrelation(plain, correlator, known, centre=True)
-    return ServedAutoCorrelation(folded, itself=call.itself)
+    return ServedAutoCorrelation(plain, correlator_for(length, plain.query.weight.dtype), known)
 
 
 def _linear(weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> nn.Linear:

@@ -8,20 +8,19 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from foretell.export.rewrites.auto_correlation import correlator_for
-from foretell.export.rewrites.autoformer_layers import SeasonalDecoderLayer, SeasonalEncoderLayer
-from foretell.export.rewrites.decomposition import SeasonalPart, average_matrix
+from foretell.export.rewrites.auto_correlation import ServedAutoCorrelation, correlator_for
+from foretell.export.rewrites.decomposition import ServedDecomposition, average_matrix
 from foretell.export.rewrites.embedding import NeighbourEmbedding, ServedEmbedding, neighbours
 from foretell.export.rewrites.normalization import SeasonalNorm
 from foretell.export.rewrites.reductions import mean_over_time
-from foretell.export.rewrites.registry import Call, all_of, rewrites
+from foretell.export.rewrites.registry import Call, all_of, replace, rewrites
 from foretell.models.architectures.autoformer import (
     Autoformer,
     AutoformerConfig,
     AutoformerDecoderLayer,
-    AutoformerEncoderLayer,
 )
 from foretell.models.attention.auto_correlation import AutoCorrelation
+from foretell.models.layers.embedding import TokenEmbedding
 
 
 @rewrites(Autoformer)
@@ -35,31 +34,58 @@ def rewrite_autoformer(model: Autoformer, _: Call) -> nn.Module | None:
     ):
         return None
     config, dtype = model.config, model.projection.weight.dtype
-    lengths = {config.context, config.decoder_length}
-    correlators = {length: correlator_for(length, dtype) for length in lengths}
-    seasonal = {length: SeasonalPart(config.moving_average, length, dtype) for length in lengths}
-    encoder_layers = cast("Iterable[AutoformerEncoderLayer]", model.encoder_layers)
-    decoder_layers = cast("Iterable[AutoformerDecoderLayer]", model.decoder_layers)
     context, length = config.context, config.decoder_length
-    parts: dict[str, nn.Module] = {
-        "encoder_embedding": ServedEmbedding(model.encoder_embedding, context),
-        "encoder_layers": nn.ModuleList(
-            SeasonalEncoderLayer(layer, correlators[context], seasonal[context], first=i == 0)
-            for i, layer in enumerate(encoder_layers)
-        ),
-        "encoder_norm": SeasonalNorm(model.encoder_norm),
-        "decoder_start": JoinedDecoderStart(config, dtype),
-        "decoder_embedding": NeighbourEmbedding(model.decoder_embedding),
-        "decoder_layers": nn.ModuleList(
-            SeasonalDecoderLayer(layer, config, correlators[length], seasonal[length], first=i == 0)
-            for i, layer in enumerate(decoder_layers)
-        ),
-        # Its mean over time is left to the projection.
-        "decoder_norm": model.decoder_norm.norm,
-        "projection": SeasonalProjection(model.projection, config),
+    correlators = {steps: correlator_for(steps, dtype) for steps in (context, length)}
+    # The decoder's trends are averaged by its projection.
+    seasonal = {
+        steps: ServedDecomposition(config.moving_average, steps, dtype, averaged=False)
+        for steps in (context, length)
     }
-    for name, part in parts.items():
-        model.register_module(name, part)
+    for i, layer in enumerate(model.encoder_layers):
+        plain = cast("AutoCorrelation", layer.attention)
+        replace(
+            layer,
+            attention=ServedAutoCorrelation(
+                plain, correlators[context], centre=i == 0, constant=False
+            ),
+            attention_decomposition=seasonal[context],
+            feed_forward_decomposition=seasonal[context],
+        )
+    for i, layer in enumerate(cast("Iterable[AutoformerDecoderLayer]", model.decoder_layers)):
+        # What comes from the embedding has a mean, which is part of the trend.
+        own = ServedAutoCorrelation(
+            cast("AutoCorrelation", layer.self_attention),
+            correlators[length],
+            centre=i == 0,
+            constant=i == 0,
+        )
+        cross = ServedAutoCorrelation(
+            cast("AutoCorrelation", layer.cross_attention),
+            correlators[length],
+            context,
+            centre=False,
+            constant=False,
+        )
+        left_out = cross.bias if own.constant else own.bias + cross.bias
+        replace(
+            layer,
+            self_attention=own,
+            self_decomposition=seasonal[length],
+            cross_attention=cross,
+            cross_decomposition=seasonal[length],
+            feed_forward_decomposition=seasonal[length],
+            trend_projection=TrendProjection(layer.trend_projection, config, left_out),
+        )
+    replace(
+        model,
+        encoder_embedding=ServedEmbedding(model.encoder_embedding, context),
+        encoder_norm=SeasonalNorm(model.encoder_norm),
+        decoder_start=JoinedDecoderStart(config, dtype),
+        decoder_embedding=NeighbourEmbedding(model.decoder_embedding),
+        # Its mean over time is left to the projection.
+        decoder_norm=model.decoder_norm.norm,
+        projection=SeasonalProjection(model.projection, config),
+    )
     return model
 
 
@@ -86,8 +112,7 @@ class JoinedDecoderStart(nn.Module):
         # Earlier steps of the history have no influence.
         self.first = min(max(known - config.moving_average // 2, 0), context - 1)
         joined = start[neighbours(self.length), self.first :].T.contiguous()
-        self.register_buffer("start", joined.to(dtype))
-        self.start: Tensor
+        self.start = nn.Buffer(joined.to(dtype))
 
     def forward(self, history: Tensor) -> tuple[Tensor, Tensor]:
         """`[batch, context, channels]` to `[batch, length, 3 * channels]` and `[batch, 1, …]`."""
@@ -112,10 +137,42 @@ class SeasonalProjection(nn.Module):
         self.weight, self.bias = plain.weight, plain.bias
         length = config.decoder_length
         seasonal = torch.eye(length)[:, -config.horizon :] - 1 / length
-        self.register_buffer("seasonal", seasonal.to(plain.weight.dtype))
-        self.seasonal: Tensor
+        self.seasonal = nn.Buffer(seasonal.to(plain.weight.dtype))
 
     def forward(self, tokens: Tensor) -> Tensor:
         """`[batch, time, d_model]` to `[batch, horizon, channels]`."""
         projected = self.weight @ tokens.transpose(1, 2)
         return (projected @ self.seasonal).transpose(1, 2) + self.bias
+
+
+class TrendProjection(nn.Module):
+    """Takes the trend out of tokens and projects it, for the steps of the horizon only.
+
+    Equal because moving average and convolution are both linear, one in time, the other in
+    features and time: features first leaves few channels, and the rest is one constant matrix in
+    time. It comes second in the product, where onnxruntime packs a constant once. The label's steps
+    are no part of the forecast, and the moving average of a sum is the sum of the moving averages.
+
+    Args:
+        plain: The trained projection.
+        config: Of the model.
+        left_out: `[d_model]`, a constant that the tokens lack; it is its own moving average.
+    """
+
+    def __init__(self, plain: TokenEmbedding, config: AutoformerConfig, left_out: Tensor) -> None:
+        super().__init__()
+        length, channels = config.decoder_length, config.channels
+        self.shape = (-1, channels, 3 * length)
+        weight = plain.convolution.weight.detach()
+        # To channels with their neighbours.
+        self.weight = nn.Buffer(weight.transpose(1, 2).flatten(0, 1).contiguous())
+        average = average_matrix(config.moving_average, length)
+        # A neighbour's trend is a row of the average before or after.
+        rows = average[neighbours(length)].reshape(length, 3 * length)
+        self.average = nn.Buffer(rows[-config.horizon :].T.contiguous().to(weight.dtype))
+        self.bias = nn.Buffer(weight.sum(dim=2) @ left_out)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Series `[batch, time, d_model]` to trends `[batch, horizon, channels]`."""
+        projected = (self.weight @ tokens.transpose(1, 2)).reshape(self.shape)
+        return (projected @ self.average).transpose(1, 2) + self.bias

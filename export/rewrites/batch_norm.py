@@ -27,10 +27,8 @@ class AffineNorm(nn.Module):
             raise ValueError("a batch norm without running statistics is no constant map")
         scale = norm.weight.detach().double() / torch.sqrt(norm.running_var.double() + norm.eps)
         shift = norm.bias.detach().double() - norm.running_mean.double() * scale
-        self.register_buffer("scale", scale.to(norm.weight.dtype))
-        self.register_buffer("shift", shift.to(norm.weight.dtype))
-        self.scale: Tensor
-        self.shift: Tensor
+        self.scale = nn.Buffer(scale.to(norm.weight.dtype))
+        self.shift = nn.Buffer(shift.to(norm.weight.dtype))
 
     def forward(self, tokens: Tensor) -> Tensor:
         """`[batch, time, d_model]`, the shape stays."""

@@ -49,7 +49,7 @@ def extremes(scores: Tensor, kept: int) -> Tensor:
     return torch.cat([largest, smallest(scores)], dim=-1)
 
 
-def smallest_margin(stages: Sequence[Tensor]) -> Tensor:
+def smallest_margin(choices: Sequence[Tensor]) -> Tensor:
     """How clear the least clear of several choices is.
 
     The difference between the last score that was kept and the first that was not, relative to the
@@ -57,25 +57,19 @@ def smallest_margin(stages: Sequence[Tensor]) -> Tensor:
     offset of the data, has no influence.
 
     Args:
-        stages: The `extremes` of each, `[batch, k + 2]`.
+        choices: The `extremes` of each, `[batch, …, k + 2]`.
 
     Returns:
         `[batch]`.
     """
-    count = len(stages)
-    # A product with ones and minus ones is a few operators less than the differences by themselves.
-    differences = torch.zeros(sum(stage.shape[1] for stage in stages), 2 * count)
-    end = 0
-    for i, stage in enumerate(stages):
-        start, end = end, end + stage.shape[1]
-        differences[end - 3, i] = differences[start, count + i] = 1
-        differences[end - 2, i] = differences[end - 1, count + i] = -1
-    found = torch.cat(list(stages), dim=1) @ differences.to(stages[0])
-    gap, spread = found[:, :count], found[:, count:]
-    return smallest(gap / spread.clamp_min(TINY))[:, 0]
+    found = [(one @ _differences(one.shape[-1]).to(one)).flatten(1) for one in choices]
+    both = torch.cat(found, dim=1)
+    return smallest(both[:, 0::2] / both[:, 1::2].clamp_min(TINY))[:, 0]
 
 
-def smallest_of_many(found: Tensor) -> Tensor:
-    """The same of a choice made in many places of a window, `extremes` `[batch, …, k + 2]`."""
-    gap, spread = found[..., -3] - found[..., -2], found[..., 0] - found[..., -1]
-    return smallest((gap / spread.clamp_min(TINY)).flatten(1))[:, 0]
+def _differences(count: int) -> Tensor:
+    """`[count, 2]`: a product with it is fewer operators than the differences by themselves."""
+    differences = torch.zeros(count, 2)
+    differences[-3, 0] = differences[0, 1] = 1
+    differences[-2, 0] = differences[-1, 1] = -1
+    return differences

@@ -19,8 +19,8 @@ def average_matrix(kernel: int, length: int) -> Tensor:
     return average
 
 
-class SeasonalPart(nn.Module):
-    """Subtracts the moving average.
+class ServedDecomposition(nn.Module):
+    """Splits a series into its seasonal part and its moving average.
 
     Equal because that is linear in the series, also where the ends are repeated. Short series are
     multiplied by one constant matrix. In long ones each block of steps is multiplied, with the
@@ -31,34 +31,40 @@ class SeasonalPart(nn.Module):
         kernel: Steps of the moving average, odd.
         length: Steps of the series.
         dtype: Of the matrix.
+        averaged: Whether the second result is the moving average. Else it is the series itself, of
+            which a linear map may make both at once.
     """
 
-    def __init__(self, kernel: int, length: int, dtype: torch.dtype) -> None:
+    def __init__(
+        self, kernel: int, length: int, dtype: torch.dtype, *, averaged: bool = True
+    ) -> None:
         super().__init__()
+        self.averaged = averaged
         half = kernel // 2
         block = _block(length, max(_SMALLEST_BLOCK, 2 * half))
         width = block + 2 * half
         self.length = length
         self.width = width
         self.blocks = -(-length // block)
+        windows = None
         if 2 * width >= length:
             matrix = torch.eye(length, dtype=torch.float64) - average_matrix(kernel, length)
-            windows = None
         else:
-            inner = slice(half, half + block)
             around = torch.eye(width, dtype=torch.float64) - average_matrix(kernel, width)
-            matrix = around[inner]
+            matrix = around[half : half + block]
             starts = block * torch.arange(self.blocks)
             steps = starts[:, None] + torch.arange(-half, block + half)
             # The ends are repeated.
-            windows = steps.clamp(0, length - 1).flatten()
-        self.register_buffer("matrix", matrix.to(dtype))
-        self.register_buffer("windows", windows)
-        self.matrix: Tensor
-        self.windows: Tensor | None
+            windows = nn.Buffer(steps.clamp(0, length - 1).flatten())
+        self.windows = windows
+        self.matrix = nn.Buffer(matrix.to(dtype))
 
-    def forward(self, series: Tensor) -> Tensor:
-        """`[batch, time, channels]`, the shape stays."""
+    def forward(self, series: Tensor) -> tuple[Tensor, Tensor]:
+        """`[batch, time, channels]` to two of the same shape."""
+        seasonal = self._seasonal(series)
+        return seasonal, series - seasonal if self.averaged else series
+
+    def _seasonal(self, series: Tensor) -> Tensor:
         if self.windows is None:
             return self.matrix @ series
         features = series.shape[2]
@@ -68,28 +74,11 @@ class SeasonalPart(nn.Module):
         return seasonal[:, : self.length] if seasonal.shape[1] > self.length else seasonal
 
 
-class SeasonalSplit(nn.Module):
-    """The seasonal part of a series and what is left of it without that.
-
-    Args:
-        seasonal: Of the series' length.
-    """
-
-    def __init__(self, seasonal: SeasonalPart) -> None:
-        super().__init__()
-        self.seasonal = seasonal
-
-    def forward(self, series: Tensor) -> tuple[Tensor, Tensor]:
-        """`[batch, time, channels]` to two of the same shape."""
-        part: Tensor = self.seasonal(series)
-        return part, series - part
-
-
 @rewrites(SeriesDecomposition)
 def rewrite_decomposition(plain: SeriesDecomposition, call: Call) -> nn.Module:
     """Decompose by products."""
     (shape,) = call.shapes
-    return SeasonalSplit(SeasonalPart(plain.average.kernel, shape[1], torch.get_default_dtype()))
+    return ServedDecomposition(plain.average.kernel, shape[1], torch.get_default_dtype())
 
 
 def _block(length: int, smallest: int) -> int:

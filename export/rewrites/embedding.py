@@ -15,12 +15,6 @@ def neighbours(length: int) -> Tensor:
     return torch.stack([step - 1, step, step + 1], dim=1).remainder(length).flatten()
 
 
-def join(series: Tensor, places: Tensor) -> Tensor:
-    """Each step of `[batch, time, …]` with its `neighbours`, `[batch, time, 3 * channels]`."""
-    shape = (-1, series.shape[1], 3 * series.shape[2])
-    return series.index_select(1, places).reshape(shape)
-
-
 class NeighbourEmbedding(nn.Module):
     """Maps each step joined with its neighbours and its calendar features.
 
@@ -39,11 +33,10 @@ class NeighbourEmbedding(nn.Module):
         linear = plain.calendar.linear if plain.calendar is not None else None
         if linear is not None:
             weight = torch.cat([weight, linear.weight.detach().T])
-        self.register_buffer("weight", weight)
+        self.weight = nn.Buffer(weight)
         # Rows of a table stay what they are.
         self.calendar = plain.calendar
         self.joined = linear is not None
-        self.weight: Tensor
 
     def forward(self, joined: Tensor, calendar: Tensor | None) -> Tensor:
         """Embed steps with their neighbours.
@@ -69,20 +62,31 @@ class ServedEmbedding(nn.Module):
     Args:
         plain: The trained embedding.
         length: Steps of the series.
+        time_first: Whether tokens are `[time * batch, d_model]`.
     """
 
-    def __init__(self, plain: SeriesEmbedding, length: int) -> None:
+    def __init__(self, plain: SeriesEmbedding, length: int, *, time_first: bool = False) -> None:
         super().__init__()
         self.embedding = NeighbourEmbedding(plain)
-        self.register_buffer("neighbours", neighbours(length))
-        self.register_buffer("positions", plain.positions)
-        self.neighbours: Tensor
-        self.positions: Tensor | None
+        self.neighbours = nn.Buffer(neighbours(length))
+        self.time_first = time_first
+        positions = plain.positions
+        if time_first and positions is not None:
+            positions = positions[:, None]
+        self.positions = None if positions is None else nn.Buffer(positions)
 
     def forward(self, series: Tensor, calendar: Tensor | None) -> Tensor:
         """Embed `[batch, time, channels]` and `[batch, time, features]` to `[…, d_model]`."""
-        tokens: Tensor = self.embedding(join(series, self.neighbours), calendar)
-        return tokens if self.positions is None else tokens + self.positions
+        # Each step with its neighbours.
+        shape = (-1, series.shape[1], 3 * series.shape[2])
+        joined = series.index_select(1, self.neighbours).reshape(shape)
+        if self.time_first:
+            joined = joined.transpose(0, 1)
+            calendar = None if calendar is None else calendar.transpose(0, 1)
+        tokens: Tensor = self.embedding(joined, calendar)
+        if self.positions is not None:
+            tokens = tokens + self.positions
+        return tokens.flatten(0, 1) if self.time_first else tokens
 
 
 @rewrites(SeriesEmbedding)

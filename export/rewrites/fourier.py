@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 from typing_extensions import override
 
@@ -50,12 +50,9 @@ class FourierCorrelator(Correlator):
         if coarse % 2 == 0:
             share[-1] = 1 / coarse
         back = forth * share[:, None, None]
-        self.register_buffer("forth", forth.flatten(0, 1).to(dtype))
-        self.register_buffer("back", back.flatten(0, 1).T.contiguous().to(dtype))
-        self.register_buffer("phases", _phases(self.fine, turns).to(dtype))
-        self.forth: Tensor
-        self.back: Tensor
-        self.phases: Tensor
+        self.forth = nn.Buffer(forth.flatten(0, 1).to(dtype))
+        self.back = nn.Buffer(back.flatten(0, 1).T.contiguous().to(dtype))
+        self.phases = nn.Buffer(_phases(self.fine, turns).to(dtype))
 
     @override
     def rows(self, steps: int) -> int:

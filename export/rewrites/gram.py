@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 from typing_extensions import override
 
@@ -29,8 +29,7 @@ class GramCorrelator(Correlator):
     def __init__(self, length: int, dtype: torch.dtype) -> None:
         super().__init__(length)
         step = torch.arange(length + 1)
-        self.register_buffer("ahead", (step[:length, None] + step < length).to(dtype))
-        self.ahead: Tensor
+        self.ahead = nn.Buffer((step[:length, None] + step < length).to(dtype))
 
     @override
     def rows(self, steps: int) -> int:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from foretell.export.rewrites.score_bound import Origin, is_bounded
+from foretell.export.rewrites.score_bound import is_bounded
 from foretell.models.attention.evidence import Dense
 from foretell.models.attention.mechanism import Attended
 from foretell.models.attention.softmax import MultiHeadAttention
@@ -39,7 +39,7 @@ class MergedAttention(nn.Module):
     Args:
         plain: The trained layer.
         steps: Of a window.
-        origin: What the tokens come out of; None where that bounds nothing.
+        origin: What the tokens come out of, as far as that bounds them.
         embedded: Whether they are as they were embedded.
 
     Attributes:
@@ -48,14 +48,19 @@ class MergedAttention(nn.Module):
     """
 
     def __init__(
-        self, plain: MultiHeadAttention, steps: int, origin: Origin, *, embedded: bool = False
+        self,
+        plain: MultiHeadAttention,
+        steps: int,
+        origin: nn.Module | None = None,
+        *,
+        embedded: bool = False,
     ) -> None:
         super().__init__()
         self.reducible = not embedded
         self.steps = steps
         self.heads = plain.heads
         self.residual = plain.residual
-        self.bounded = is_bounded(plain, origin, origin)
+        self.bounded = is_bounded(plain, origin)
         features = plain.query.in_features
         query, key, value = (
             layer.weight.detach().double().reshape(plain.heads, -1, features)
@@ -65,30 +70,34 @@ class MergedAttention(nn.Module):
         scale = query.shape[1] ** -0.5
         out = plain.out.weight.detach().double()
         mixing = out.T.reshape(plain.heads, -1, features)
-        constants = {
-            # To the features of each head.
-            "query": (key.transpose(1, 2) @ query).flatten(0, 1) * scale,
-            "query_bias": (bias @ key).flatten() * scale,
-            # From them.
-            "out": (value.transpose(1, 2) @ mixing).flatten(0, 1).T,
-            "out_bias": plain.out.bias.detach().double() + out @ plain.value.bias.detach().double(),
-            "repeat": torch.eye(plain.heads).repeat_interleave(features, dim=1),
-        }
+        value_bias = plain.value.bias.detach().double()
         dtype = plain.query.weight.dtype
-        for name, constant in constants.items():
-            self.register_buffer(name, constant.to(dtype).contiguous())
-        self.query: Tensor
-        self.query_bias: Tensor
-        self.out: Tensor
-        self.out_bias: Tensor
-        self.repeat: Tensor
 
-    def forward(self, tokens: Tensor, *, inherited: Tensor | None = None) -> Attended:
+        def constant(values: Tensor) -> Tensor:
+            return nn.Buffer(values.to(dtype).contiguous())
+
+        # To the features of each head.
+        self.query = constant((key.transpose(1, 2) @ query).flatten(0, 1) * scale)
+        self.query_bias = constant((bias @ key).flatten() * scale)
+        # From them.
+        self.out = constant((value.transpose(1, 2) @ mixing).flatten(0, 1).T)
+        self.out_bias = constant(plain.out.bias.detach().double() + out @ value_bias)
+        self.repeat = constant(torch.eye(plain.heads).repeat_interleave(features, dim=1))
+
+    def forward(
+        self,
+        tokens: Tensor,
+        _: Tensor,
+        *,
+        inherited: Tensor | None = None,
+        explain: bool = False,
+    ) -> Attended:
         """Let each token attend to those of its window.
 
         Args:
-            tokens: `[batch * time, d_model]`.
+            tokens: `[batch * time, d_model]`, which are the source as well.
             inherited: Scores of the layer before.
+            explain: Return the map as well.
 
         Returns:
             Output `[batch * time, d_model]`, the map `[batch, heads, time, time]` and, if the layer
@@ -108,4 +117,5 @@ class MergedAttention(nn.Module):
             weights = weights * share
         by_head = weights.reshape(-1, steps, self.heads, steps).transpose(1, 2)
         output = functional.linear(mixed, self.out, self.out_bias)
-        return Attended(output, Dense(by_head), scores if self.residual else None)
+        evidence = Dense(by_head) if explain else None
+        return Attended(output, evidence, scores if self.residual else None)

@@ -8,12 +8,12 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from foretell.export.rewrites.attention import TimeFirstAttention
 from foretell.export.rewrites.batch_norm import AffineNorm
-from foretell.export.rewrites.merged_attention import is_narrow
-from foretell.export.rewrites.patch_bound import Patches
+from foretell.export.rewrites.merged_attention import MergedAttention, is_narrow
 from foretell.export.rewrites.reductions import mean_over_time
 from foretell.export.rewrites.registry import Call, all_of, rewrites
-from foretell.export.rewrites.transformer_layers import FlatEncoderLayer, origins
+from foretell.export.rewrites.transformer_layers import flatten_layer
 from foretell.models.architectures.patchtst import PatchEncoder, by_channel
 from foretell.models.attention.evidence import Evidence
 from foretell.models.attention.softmax import MultiHeadAttention
@@ -115,10 +115,7 @@ class FoldedHead(nn.Module):
         weight, bias = torch.stack(weights), torch.stack(biases)[:, None]
         if not config.individual:
             weight, bias = weight[0], bias[0, 0]
-        self.register_buffer("weight", weight.to(dtype))
-        self.register_buffer("bias", bias.to(dtype))
-        self.weight: Tensor
-        self.bias: Tensor
+        self.weight, self.bias = nn.Buffer(weight.to(dtype)), nn.Buffer(bias.to(dtype))
 
     def forward(self, tokens: Tensor) -> Tensor:
         """`[batch * channels, patches, d_model]` to `[batch, channels, horizon]`."""
@@ -142,7 +139,7 @@ class FlatPatchEncoder(nn.Module):
     axis of the patches is the first.
 
     Args:
-        plain: The trained encoder.
+        plain: The trained encoder; its layers are changed.
     """
 
     def __init__(self, plain: PatchEncoder) -> None:
@@ -155,31 +152,20 @@ class FlatPatchEncoder(nn.Module):
         starts = config.stride * torch.arange(config.patches)
         steps = starts[:, None] + torch.arange(config.patch)
         # Padding repeats the last step.
-        self.register_buffer("steps", steps.clamp(max=config.context - 1).flatten())
+        self.steps = nn.Buffer(steps.clamp(max=config.context - 1).flatten())
         projection = plain.patch_projection
-        self.register_buffer("projection", projection.weight.detach().T.contiguous())
+        self.projection = nn.Buffer(projection.weight.detach().T.contiguous())
         positions = plain.positions.detach()
         if projection.bias is not None:
             positions = positions + projection.bias.detach()
-        self.register_buffer(
-            "positions", positions.flatten() if self.merged else positions[:, None]
-        )
-        layers = list(cast("Iterable[EncoderLayer]", plain.layers))
-        read = origins(layers, self._patches(norm, positions))
-        self.layers = nn.ModuleList(
-            FlatEncoderLayer(
-                layer,
-                config.patches,
-                origin,
-                embedded=i == 0 and norm is None,
-                merged=self.merged,
-            )
-            for i, (layer, origin) in enumerate(zip(layers, read, strict=True))
-        )
+        self.positions = nn.Buffer(positions.flatten() if self.merged else positions[:, None])
+        self.layers = plain.layers
+        origin: nn.Module | None = None
+        for i, layer in enumerate(cast("Iterable[EncoderLayer]", plain.layers)):
+            embedded = i == 0 and norm is None
+            flatten_layer(layer, self._attention(layer.attention, origin, embedded=embedded))
+            origin = layer.feed_forward_norm
         self.head = FoldedHead(plain)
-        self.steps: Tensor
-        self.projection: Tensor
-        self.positions: Tensor
 
     def forward(
         self, history: Tensor, *, explain: bool = False
@@ -197,12 +183,13 @@ class FlatPatchEncoder(nn.Module):
         channels = self.config.channels
         return forecast.transpose(1, 2), [by_channel(evidence, channels) for evidence in seen]
 
-    def _patches(self, norm: InstanceNorm | None, positions: Tensor) -> Patches | None:
-        """What the first layer's tokens are, if the norm bounds them."""
-        if norm is None or norm.weight is not None or norm.centre != "mean":
-            return None
-        steps = self.steps.reshape(self.config.patches, -1)
-        return Patches(self.projection.T, positions, steps, self.config.context)
+    def _attention(
+        self, plain: nn.Module, origin: nn.Module | None, *, embedded: bool
+    ) -> nn.Module:
+        attention, patches = cast("MultiHeadAttention", plain), self.config.patches
+        if self.merged:
+            return MergedAttention(attention, patches, origin, embedded=embedded)
+        return TimeFirstAttention(attention, (patches, patches), origin, embedded=embedded)
 
     def _tokens(self, series: Tensor) -> Tensor:
         """`[time, batch * channels]` to tokens."""

@@ -68,6 +68,12 @@ def all_of(layers: Iterable[nn.Module], names: str, kind: type[nn.Module]) -> bo
     return all(type(getattr(layer, name)) is kind for layer in layers for name in names.split())
 
 
+def replace(module: nn.Module, **parts: nn.Module) -> None:
+    """Put faster parts in the place of a module's own; its forward stays."""
+    for name, part in parts.items():
+        module.register_module(name, part)
+
+
 def rewritten(model: Forecaster, inputs: tuple[Tensor, ...]) -> Forecaster:
     """Put faster forms in the place of modules.
 

@@ -1,4 +1,4 @@
-"""How large the scores of an attention can get."""
+"""How large the scores of an attention between normed tokens can get."""
 
 from __future__ import annotations
 
@@ -7,58 +7,39 @@ import math
 import torch
 from torch import Tensor, nn
 
-from foretell.export.rewrites.patch_bound import Patches, patch_score_bound
 from foretell.models.attention.softmax import MultiHeadAttention
-
-# What tokens come out of, as far as that bounds them.
-Origin = nn.Module | Patches | None
 
 # Exponentials of scores up to it, and their sums, stay far from the limits of float32: there is
 # room for the rounding of scores.
-LARGEST_SCORE = 60
+_LARGEST_SCORE = 60
 
 
-def is_bounded(plain: MultiHeadAttention, tokens: Origin, source: Origin) -> bool:
+def is_bounded(plain: MultiHeadAttention, origin: nn.Module | None) -> bool:
     """Whether a softmax of its scores needs no care of large ones.
 
     Args:
         plain: The trained layer.
-        tokens: What its tokens come out of; None where that bounds nothing.
-        source: Likewise of its source.
+        origin: What its tokens come out of, which are its source as well; only a layer norm bounds
+            them.
     """
     # What is inherited is not bounded.
-    if tokens is None or source is None or plain.residual:
+    if plain.residual or not isinstance(origin, nn.LayerNorm):
         return False
-    return score_bound(plain, tokens, source) <= LARGEST_SCORE
+    return score_bound(plain, origin) <= _LARGEST_SCORE
 
 
-def score_bound(
-    plain: MultiHeadAttention, tokens: nn.Module | Patches, source: nn.Module | Patches
-) -> float:
-    """A bound of the scores' size that holds for every input.
+def score_bound(plain: MultiHeadAttention, norm: nn.LayerNorm) -> float:
+    """A bound of the scores' size that holds for every input, without the key's bias.
 
-    That of patches is `patch_score_bound`. What a layer norm puts out lies in a ball: before its
-    weight and bias it has a mean of 0 and at most a length of `sqrt(d_model)`. A score is bilinear
-    in two such vectors, so the norms of its matrices bound it. (In float32 too, but for tokens so
-    far from zero that a norm cannot tell them apart: they have no forecast.)
-
-    Args:
-        plain: The trained layer.
-        tokens: What its tokens come out of.
-        source: What its source comes out of.
-
-    Returns:
-        The bound on scores without the key's bias; infinity where that is neither a layer norm nor
-        patches of the same series.
+    What a layer norm puts out lies in a ball: before its weight and bias it has a mean of 0 and at
+    most a length of `sqrt(d_model)`. A score is bilinear in two such vectors, so the norms of its
+    matrices bound it. (In float32 too, but for tokens so far from zero that a norm cannot tell them
+    apart: they have no forecast.)
     """
-    if isinstance(tokens, Patches) and tokens is source:
-        return patch_score_bound(plain, tokens)
-    if not (isinstance(tokens, nn.LayerNorm) and isinstance(source, nn.LayerNorm)):
-        return math.inf
-    query, query_level = _of_normed(plain.query.weight, tokens)
-    key, key_level = _of_normed(plain.key.weight, source)
-    query_level = query_level + plain.query.bias.detach().double()
     features = plain.query.in_features
+    query, query_level = _of_normed(plain.query.weight, norm)
+    key, key_level = _of_normed(plain.key.weight, norm)
+    query_level = query_level + plain.query.bias.detach().double()
     queries, keys = (part.reshape(plain.heads, -1, features) for part in (query, key))
     query_levels, key_levels = (part.reshape(plain.heads, -1) for part in (query_level, key_level))
 

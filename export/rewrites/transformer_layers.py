@@ -2,72 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import cast
 
 from torch import Tensor, nn
 
-from foretell.export.rewrites.attention import TimeFirstAttention, causal_mask
+from foretell.export.rewrites.attention import TimeFirstAttention
 from foretell.export.rewrites.batch_norm import AffineNorm
-from foretell.export.rewrites.merged_attention import MergedAttention
-from foretell.export.rewrites.score_bound import Origin
+from foretell.export.rewrites.registry import replace
 from foretell.models.attention.mechanism import Attended
 from foretell.models.attention.softmax import MultiHeadAttention
 from foretell.models.layers.normalization import TokenBatchNorm
 from foretell.models.layers.transformer import Decoded, DecoderLayer, EncoderLayer
 
 
-def origins(layers: Sequence[EncoderLayer | DecoderLayer], first: Origin = None) -> list[Origin]:
-    """What the tokens of each layer come out of: the norm of the layer before it.
+def flatten_layer(layer: EncoderLayer, attention: nn.Module) -> None:
+    """Let an encoder layer take `[time * batch, d_model]`, or whatever its attention takes.
 
-    Args:
-        layers: One after the other.
-        first: What the first one's tokens come out of; None where that bounds nothing.
+    All else in it looks at each token by itself, batch norms apart.
     """
-    return [first, *(layer.feed_forward_norm for layer in layers[:-1])]
-
-
-class FlatEncoderLayer(nn.Module):
-    """An encoder layer on `[time * batch, d_model]`, or with merged heads `[batch * time, …]`.
-
-    Args:
-        plain: The trained layer.
-        steps: Of the tokens.
-        origin: What the tokens come out of; None where that bounds nothing.
-        embedded: Whether they are as they were embedded.
-        merged: Whether the heads are.
-    """
-
-    def __init__(
-        self,
-        plain: EncoderLayer,
-        steps: int,
-        origin: Origin,
-        *,
-        embedded: bool,
-        merged: bool = False,
-    ) -> None:
-        super().__init__()
-        attention = cast("MultiHeadAttention", plain.attention)
-        self.attention = (
-            MergedAttention(attention, steps, origin, embedded=embedded)
-            if merged
-            else TimeFirstAttention(attention, (origin, origin), embedded=embedded)
-        )
-        self.steps = None if merged else (steps, steps)
-        self.attention_norm = _flat(plain.attention_norm)
-        self.feed_forward = plain.feed_forward
-        self.feed_forward_norm = _flat(plain.feed_forward_norm)
-
-    def forward(
-        self, tokens: Tensor, *, inherited: Tensor | None = None, explain: bool = False
-    ) -> Attended:
-        """Tokens in, the same shape and the attention out."""
-        given = (tokens, tokens, self.steps) if self.steps else (tokens,)
-        attended: Attended = self.attention(*given, inherited=inherited)
-        tokens = self.attention_norm(tokens + attended.output)
-        tokens = self.feed_forward_norm(tokens + self.feed_forward(tokens))
-        return Attended(tokens, attended.evidence if explain else None, attended.scores)
+    norms = {name: getattr(layer, name) for name in ("attention_norm", "feed_forward_norm")}
+    flat = {name: AffineNorm(n) for name, n in norms.items() if isinstance(n, TokenBatchNorm)}
+    replace(layer, attention=attention, **flat)
 
 
 class TimeFirstDecoderLayer(nn.Module):
@@ -77,41 +32,29 @@ class TimeFirstDecoderLayer(nn.Module):
     nobody reads are not computed, unless their attention is asked for.
 
     Args:
-        plain: The trained layer.
+        plain: The trained layer, with softmax attention.
         steps: Of the tokens.
         source_steps: Of the memory.
         wanted: How many of the last steps go on.
-        origin: What the tokens come out of; None where that bounds nothing.
-        source_origin: What the memory comes out of.
         embedded: Whether the tokens are as they were embedded.
     """
 
     def __init__(
-        self,
-        plain: DecoderLayer,
-        steps: int,
-        source_steps: int,
-        wanted: int,
-        origin: Origin,
-        source_origin: Origin,
-        *,
-        embedded: bool,
+        self, plain: DecoderLayer, steps: int, source_steps: int, wanted: int, *, embedded: bool
     ) -> None:
         super().__init__()
         self.steps = steps
-        self.source_steps = source_steps
         self.wanted = wanted
-        own = cast("MultiHeadAttention", plain.self_attention)
-        cross = cast("MultiHeadAttention", plain.cross_attention)
-        self.self_attention = TimeFirstAttention(own, (origin, origin), embedded=embedded)
+        own, cross = (
+            cast("MultiHeadAttention", part)
+            for part in (plain.self_attention, plain.cross_attention)
+        )
+        self.self_attention = TimeFirstAttention(own, (steps, steps), embedded=embedded)
         self.self_norm = plain.self_norm
-        read = plain.self_norm, source_origin
-        self.cross_attention = TimeFirstAttention(cross, read)
+        self.cross_attention = TimeFirstAttention(cross, (steps, source_steps))
         self.cross_norm = plain.cross_norm
         self.feed_forward = plain.feed_forward
         self.feed_forward_norm = plain.feed_forward_norm
-        self.register_buffer("mask", causal_mask(steps, steps))
-        self.mask: Tensor
 
     def forward(self, tokens: Tensor, memory: Tensor, *, explain: bool = False) -> Decoded:
         """Decode.
@@ -126,14 +69,12 @@ class TimeFirstDecoderLayer(nn.Module):
         """
         last = self.steps if explain else self.wanted
         found = _last(tokens, self.steps, last)
-        mask = self.mask[-last:]
-        own: Attended = self.self_attention(found, tokens, (last, self.steps), mask=mask)
+        own: Attended = self.self_attention(found, tokens, explain=explain, last=last)
         found = self.self_norm(found + own.output)
-        cross: Attended = self.cross_attention(found, memory, (last, self.source_steps))
+        cross: Attended = self.cross_attention(found, memory, explain=explain, last=last)
         found = self.cross_norm(found + cross.output)
         found = self.feed_forward_norm(found + self.feed_forward(found))
-        found = _last(found, last, self.wanted)
-        return Decoded(found, *((own.evidence, cross.evidence) if explain else (None, None)))
+        return Decoded(_last(found, last, self.wanted), own.evidence, cross.evidence)
 
 
 def _last(tokens: Tensor, steps: int, count: int) -> Tensor:
@@ -141,8 +82,3 @@ def _last(tokens: Tensor, steps: int, count: int) -> Tensor:
     if count == steps:
         return tokens
     return tokens.reshape(steps, -1, tokens.shape[1])[-count:].flatten(0, 1)
-
-
-def _flat(norm: nn.Module) -> nn.Module:
-    """The norm for tokens in two dimensions."""
-    return AffineNorm(norm) if isinstance(norm, TokenBatchNorm) else norm

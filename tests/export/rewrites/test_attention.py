@@ -9,6 +9,7 @@ from foretell.export.rewrites.attention import (
 )
 from foretell.export.rewrites.registry import Call
 from foretell.models.attention.softmax import MultiHeadAttention
+from foretell.models.layers.normalization import TokenBatchNorm
 
 BATCH, D_MODEL, HEADS = 3, 12, 4
 
@@ -26,16 +27,15 @@ def test_equals_the_plain_layer(causal, residual, queries, keys, float64, equal)
         return
     torch.manual_seed(queries)
     plain = MultiHeadAttention(D_MODEL, HEADS, causal=causal, residual=residual).eval()
-    rewritten = TimeFirstAttention(plain)
+    rewritten = TimeFirstAttention(plain, (queries, keys))
     tokens, source = torch.randn(BATCH, queries, D_MODEL), torch.randn(BATCH, keys, D_MODEL)
     inherited = torch.randn(BATCH, HEADS, queries, keys) if residual else None
     expected = plain(tokens, source, inherited=inherited, explain=True)
     found = rewritten(
         time_first(tokens),
         time_first(source),
-        (queries, keys),
-        mask=causal_mask(queries, keys) if causal else None,
         inherited=inherited,
+        explain=True,
     )
     equal(found.output, time_first(expected.output))
     equal(found.evidence.weights, expected.evidence.weights)
@@ -71,28 +71,37 @@ def test_causal_mask_of_the_last_queries():
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("trained", [1, 30])
-def test_after_layer_norms(causal, trained, float64, equal):
+def test_after_a_layer_norm(causal, trained, float64, equal):
     torch.manual_seed(0)
     plain = MultiHeadAttention(D_MODEL, HEADS, causal=causal).eval()
-    norms = nn.LayerNorm(D_MODEL), nn.LayerNorm(D_MODEL)
-    for norm in norms:
-        nn.init.uniform_(norm.weight, 0.5, 1.5)
-        nn.init.normal_(norm.bias)
+    norm = nn.LayerNorm(D_MODEL)
+    nn.init.uniform_(norm.weight, 0.5, 1.5)
+    nn.init.normal_(norm.bias)
     plain.query.weight.data *= trained
-    rewritten = TimeFirstAttention(plain, norms)
+    rewritten = TimeFirstAttention(plain, (6, 6), norm)
     assert rewritten.bounded == (trained == 1)
-    tokens, source = (norm(torch.randn(BATCH, 6, D_MODEL)) for norm in norms)
-    expected = plain(tokens, source, explain=True)
-    mask = causal_mask(6, 6) if causal else None
-    found = rewritten(time_first(tokens), time_first(source), (6, 6), mask=mask)
+    tokens = norm(torch.randn(BATCH, 6, D_MODEL))
+    expected = plain(tokens, tokens, explain=True)
+    found = rewritten(time_first(tokens), time_first(tokens), explain=True)
     equal(found.output, time_first(expected.output))
     equal(found.evidence.weights, expected.evidence.weights)
+
+
+@pytest.mark.parametrize("last", [1, 4])
+def test_the_last_queries_alone(last, float64, equal):
+    plain = MultiHeadAttention(D_MODEL, HEADS, causal=True).eval()
+    tokens = torch.randn(BATCH, 6, D_MODEL)
+    expected = plain(tokens, tokens).output[:, -last:]
+    found = TimeFirstAttention(plain, (6, 6))(
+        time_first(tokens[:, -last:]), time_first(tokens), last=last
+    )
+    equal(found.output, time_first(expected))
+    assert found.evidence is None
 
 
 @pytest.mark.parametrize("residual", [False, True])
 def test_scores_that_nothing_bounds(residual):
     plain = MultiHeadAttention(D_MODEL, HEADS, residual=residual)
-    norm = nn.LayerNorm(D_MODEL)
-    assert TimeFirstAttention(plain, (norm, norm)).bounded != residual
-    assert not TimeFirstAttention(plain).bounded
-    assert not TimeFirstAttention(plain, (norm, nn.Identity())).bounded
+    assert TimeFirstAttention(plain, (6, 6), nn.LayerNorm(D_MODEL)).bounded != residual
+    assert not TimeFirstAttention(plain, (6, 6)).bounded
+    assert not TimeFirstAttention(plain, (6, 6), TokenBatchNorm(D_MODEL)).bounded

@@ -2,12 +2,7 @@ import pytest
 import torch
 
 from foretell.export.rewrites import inference_form
-from foretell.export.rewrites.choices import (
-    choose_lags,
-    extremes,
-    smallest_margin,
-    smallest_of_many,
-)
+from foretell.export.rewrites.choices import choose_lags, extremes, smallest_margin
 from foretell.models.architectures.autoformer import AutoformerConfig
 from tests.checkpoints import SMALL, randomised
 from tests.export.rewrites.test_inference_form import inputs
@@ -62,6 +57,6 @@ def test_an_offset_of_the_data_has_no_influence_on_the_margin(float64):
 
 def test_the_margin_of_a_choice_in_many_places_is_the_smallest():
     scores = torch.randn(5, 3, 4, 8)
-    found = smallest_of_many(extremes(scores, 2))
+    found = smallest_margin([extremes(scores, 2)])
     rows = [extremes(row, 2) for row in scores.flatten(1, 2).unbind(1)]
     torch.testing.assert_close(found, smallest_margin(rows))

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from foretell.export.rewrites.decomposition import SeasonalPart, average_matrix
+from foretell.export.rewrites.decomposition import ServedDecomposition, average_matrix
 from foretell.models.layers.decomposition import MovingAverage, SeriesDecomposition
 
 # Short ones as one matrix, long ones in blocks, with and without a rest.
@@ -12,13 +12,19 @@ LENGTHS = (5, 26, 96, 97, 144, 211, 720)
 @pytest.mark.parametrize("length", LENGTHS)
 def test_equals_the_decomposition(kernel, length, float64, equal):
     series = torch.randn(2, length, 5)
-    found = SeasonalPart(kernel, length, torch.float64)(series)
-    equal(found, SeriesDecomposition(kernel)(series)[0])
+    plain = SeriesDecomposition(kernel)(series)
+    for found, expected in zip(
+        ServedDecomposition(kernel, length, torch.float64)(series), plain, strict=True
+    ):
+        equal(found, expected)
+    seasonal, itself = ServedDecomposition(kernel, length, torch.float64, averaged=False)(series)
+    equal(seasonal, plain[0])
+    assert itself is series
 
 
 def test_long_series_are_multiplied_in_blocks():
-    dense = SeasonalPart(25, 96, torch.float32)
-    blocks = SeasonalPart(25, 720, torch.float32)
+    dense = ServedDecomposition(25, 96, torch.float32)
+    blocks = ServedDecomposition(25, 720, torch.float32)
     assert dense.matrix.shape == (96, 96)
     assert blocks.matrix.shape == (24, 48)
 

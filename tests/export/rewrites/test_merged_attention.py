@@ -17,8 +17,8 @@ def test_equals_the_plain_layer(residual, float64, equal):
     expected = second(tokens, tokens, inherited=before.scores, explain=True)
 
     flat = tokens.flatten(0, 1)
-    inherited = MergedAttention(first, STEPS, None)(flat).scores
-    found = MergedAttention(second, STEPS, None)(flat, inherited=inherited)
+    inherited = MergedAttention(first, STEPS)(flat, flat).scores
+    found = MergedAttention(second, STEPS)(flat, flat, inherited=inherited, explain=True)
     equal(found.output, expected.output.flatten(0, 1))
     equal(found.evidence.weights, expected.evidence.weights)
     assert (found.scores is None) != residual
@@ -35,7 +35,8 @@ def test_after_a_layer_norm(trained, float64, equal):
     assert rewritten.bounded == (trained == 1)
     tokens = norm(torch.randn(BATCH, STEPS, D_MODEL))
     expected = plain(tokens, tokens, explain=True)
-    found = rewritten(tokens.flatten(0, 1))
+    flat = tokens.flatten(0, 1)
+    found = rewritten(flat, flat, explain=True)
     equal(found.output, expected.output.flatten(0, 1))
     equal(found.evidence.weights, expected.evidence.weights)
 
@@ -44,4 +45,4 @@ def test_scores_that_nothing_bounds():
     norm = nn.LayerNorm(D_MODEL)
     plain = MultiHeadAttention(D_MODEL, HEADS, residual=True)
     assert not MergedAttention(plain, STEPS, norm).bounded
-    assert not MergedAttention(MultiHeadAttention(D_MODEL, HEADS), STEPS, None).bounded
+    assert not MergedAttention(MultiHeadAttention(D_MODEL, HEADS), STEPS).bounded

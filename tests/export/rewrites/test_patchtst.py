@@ -2,10 +2,8 @@ import pytest
 import torch
 from torch import nn
 
-from foretell.export.rewrites.decomposition import SeasonalPart, SeasonalSplit
 from foretell.export.rewrites.patchtst import FlatPatchEncoder, FoldedHead
 from foretell.models.architectures.patchtst import PatchEncoder, PatchTSTConfig
-from foretell.models.layers.decomposition import SeriesDecomposition
 from tests.checkpoints import SMALL
 
 BATCH = 4
@@ -45,17 +43,11 @@ def test_folded_head(variant, float64, equal):
 def test_patch_encoder(variant, float64, equal):
     plain = encoder(variant)
     history = torch.randn(BATCH, plain.config.context, plain.config.channels)
-    assert FlatPatchEncoder(plain).merged == ("heads" not in variant)
     expected, maps = plain(history, explain=True)
-    found, found_maps = FlatPatchEncoder(plain)(history, explain=True)
+    rewritten = FlatPatchEncoder(plain)
+    assert rewritten.merged == ("heads" not in variant)
+    found, found_maps = rewritten(history, explain=True)
     equal(found, expected)
-    assert set(FlatPatchEncoder(plain)(history)[1]) == {None}
+    assert set(rewritten(history)[1]) == {None}
     for seen, wanted in zip(found_maps, maps, strict=True):
         equal(seen.weights, wanted.weights)
-
-
-def test_seasonal_split(float64, equal):
-    series = torch.randn(2, 30, 3)
-    split = SeasonalSplit(SeasonalPart(9, 30, torch.float64))
-    for found, expected in zip(split(series), SeriesDecomposition(9)(series), strict=True):
-        equal(found, expected)

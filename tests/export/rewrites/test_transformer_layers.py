@@ -2,7 +2,9 @@ import pytest
 import torch
 from torch import nn
 
-from foretell.export.rewrites.transformer_layers import FlatEncoderLayer, TimeFirstDecoderLayer
+from foretell.export.rewrites.attention import TimeFirstAttention
+from foretell.export.rewrites.merged_attention import MergedAttention
+from foretell.export.rewrites.transformer_layers import TimeFirstDecoderLayer, flatten_layer
 from foretell.models.attention.softmax import MultiHeadAttention
 from foretell.models.layers.normalization import TokenBatchNorm
 from foretell.models.layers.transformer import DecoderLayer, EncoderLayer
@@ -29,13 +31,14 @@ def test_encoder_layer(norm, residual, float64, equal):
     tokens = torch.randn(BATCH, STEPS, D_MODEL)
     inherited = torch.randn(BATCH, HEADS, STEPS, STEPS) if residual else None
     expected = plain(tokens, inherited=inherited, explain=True)
-    rewritten = FlatEncoderLayer(plain, STEPS, None, embedded=True)
-    found = rewritten(time_first(tokens), inherited=inherited, explain=True)
+    alone = plain(tokens).output
+    flatten_layer(plain, TimeFirstAttention(attention, (STEPS, STEPS)))
+    found = plain(time_first(tokens), inherited=inherited, explain=True)
     equal(found.output, time_first(expected.output))
     equal(found.evidence.weights, expected.evidence.weights)
-    assert rewritten(time_first(tokens), inherited=inherited).evidence is None
-    merged = FlatEncoderLayer(plain, STEPS, None, embedded=True, merged=True)
-    equal(merged(tokens.flatten(0, 1)).output, plain(tokens).output.flatten(0, 1))
+    assert plain(time_first(tokens), inherited=inherited).evidence is None
+    flatten_layer(plain, MergedAttention(attention, STEPS))
+    equal(plain(tokens.flatten(0, 1)).output, alone.flatten(0, 1))
 
 
 @pytest.mark.parametrize("wanted", [STEPS, 3])
@@ -43,9 +46,7 @@ def test_decoder_layer(wanted, float64, equal):
     plain = decoder_layer(activation="relu")
     tokens, memory = torch.randn(BATCH, STEPS, D_MODEL), torch.randn(BATCH, SOURCE, D_MODEL)
     expected = plain(tokens, memory, explain=True)
-    rewritten = TimeFirstDecoderLayer(
-        plain, STEPS, SOURCE, wanted, None, nn.Identity(), embedded=True
-    )
+    rewritten = TimeFirstDecoderLayer(plain, STEPS, SOURCE, wanted, embedded=True)
     given = time_first(tokens), time_first(memory)
     found = rewritten(*given, explain=True)
     output = time_first(expected.output[:, -wanted:])
@@ -55,23 +56,3 @@ def test_decoder_layer(wanted, float64, equal):
     found = rewritten(*given)
     equal(found.output, output)
     assert found[1:] == (None, None)
-
-
-def test_layers_after_a_norm(float64, equal):
-    norm = nn.LayerNorm(D_MODEL)
-    tokens = norm(torch.randn(BATCH, STEPS, D_MODEL))
-    memory = norm(torch.randn(BATCH, SOURCE, D_MODEL))
-    attention = MultiHeadAttention(D_MODEL, HEADS)
-    encoder = EncoderLayer(attention, D_MODEL, 20, activation="gelu", dropout=0.1).eval()
-    rewritten = FlatEncoderLayer(encoder, STEPS, norm, embedded=False)
-    assert rewritten.attention.bounded
-    equal(rewritten(time_first(tokens)).output, time_first(encoder(tokens).output))
-    decoder = decoder_layer(activation="gelu")
-    changed = TimeFirstDecoderLayer(decoder, STEPS, SOURCE, 3, norm, norm, embedded=False)
-    assert changed.self_attention.bounded
-    assert changed.cross_attention.bounded
-    expected = decoder(tokens, memory, explain=True)
-    found = changed(time_first(tokens), time_first(memory), explain=True)
-    equal(found.output, time_first(expected.output[:, -3:]))
-    equal(found.own.weights, expected.own.weights)
-    equal(found.cross.weights, expected.cross.weights)
