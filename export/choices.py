@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,13 +31,13 @@ def headroom(stages: Sequence[AttentionStage], found: Outputs, expected: Outputs
         ExportError: an output is missing, or has another shape.
     """
     smallest = np.full(len(expected["forecast"]), np.inf)
-    for choice in _choices(stages, found, expected):
+    for exact, error, ends in _choices(stages, found, expected):
         # What all candidates share changes neither their order nor their weights.
-        own = choice.error - choice.error.mean(axis=-1, keepdims=True)
+        own = error - error.mean(axis=-1, keepdims=True)
         # What is not a number is as little rounding as what is too large.
-        rounding = np.fmin(_magnitude(own), ROUNDING * _magnitude(choice.exact))
+        rounding = np.fmin(np.abs(own).max(axis=-1), ROUNDING * np.abs(exact).max(axis=-1))
         with np.errstate(divide="ignore", invalid="ignore"):
-            times = choice.margin(choice.exact) / (2 * rounding)
+            times = _margin(exact, ends) / (2 * rounding)
         smallest = np.minimum(smallest, np.nan_to_num(times, posinf=np.inf).min(axis=1))
     return smallest
 
@@ -60,9 +59,9 @@ def margin_error(stages: Sequence[AttentionStage], found: Outputs, expected: Out
         ExportError: as `headroom`.
     """
     most = np.zeros(len(expected["forecast"]))
-    for choice in _choices(stages, found, expected):
-        error = np.abs(choice.margin(choice.error)) / np.ptp(choice.exact, axis=-1).clip(min=TINY)
-        most = np.maximum(most, error.max(axis=1))
+    for exact, error, ends in _choices(stages, found, expected):
+        relative = np.abs(_margin(error, ends)) / np.ptp(exact, axis=-1).clip(min=TINY)
+        most = np.maximum(most, relative.max(axis=1))
     return most
 
 
@@ -88,7 +87,9 @@ def attention_error(stage: AttentionStage, found: Outputs, expected: Outputs) ->
     """
     error = np.zeros(len(expected["forecast"]))
     if stage.form == "dense":
-        error = _largest(np.subtract(*_both(stage.part("weights"), found, expected), dtype=float))
+        difference = np.subtract(*_both(stage.part("weights"), found, expected), dtype=np.float64)
+        # In place: a map may be larger than all else.
+        error = np.abs(difference, out=difference).reshape(len(error), -1).max(axis=1)
     elif stage.form == "circulant":
         error = _sparse_error(stage, "lags", "lag_weights", found, expected)
     elif stage.form == "sparse":
@@ -96,30 +97,17 @@ def attention_error(stage: AttentionStage, found: Outputs, expected: Outputs) ->
     return np.where(choices_differ([stage], found, expected), np.inf, error)
 
 
-class _Choice(NamedTuple):
-    """A choice, made in as many places of a window as it has axes in between (heads, say).
-
-    Attributes:
-        exact: `[batch, places, candidates]`, the scores.
-        error: The same shape, of the graph.
-        ends: `[batch, places, 2]`, the last candidate that is chosen and the next.
-    """
-
-    exact: Errors
-    error: Errors
-    ends: NDArray[np.int64]
-
-    def margin(self, values: Errors) -> Errors:
-        """The difference of values `[batch, places, candidates]` between both ends."""
-        ends = np.take_along_axis(values, self.ends, axis=-1)
-        difference: Errors = ends[..., 0] - ends[..., 1]
-        return difference
-
-
 def _choices(
     stages: Sequence[AttentionStage], found: Outputs, expected: Outputs
-) -> Iterator[_Choice]:
-    """Those of all stages that leave out a candidate."""
+) -> Iterator[tuple[Errors, Errors, NDArray[np.int64]]]:
+    """Those of all stages that leave out a candidate.
+
+    A choice is made in as many places of a window as it has axes in between (heads, say).
+
+    Yields:
+        The scores and the error that the graph's have, `[batch, places, candidates]` each; and
+        `[batch, places, 2]`, the last candidate that is chosen and the next.
+    """
     for choice in (choice for stage in stages for choice in stage.choices):
         ours, exact = (
             part.astype(np.float64).reshape(len(part), -1, part.shape[-1])
@@ -130,7 +118,14 @@ def _choices(
         kept = _both(choice.chosen, found, expected)[1].shape[-1]
         if kept < exact.shape[-1]:
             order = np.argsort(-exact, axis=-1, kind="stable")
-            yield _Choice(exact, ours - exact, order[..., kept - 1 : kept + 1])
+            yield exact, ours - exact, order[..., kept - 1 : kept + 1]
+
+
+def _margin(values: Errors, ends: NDArray[np.int64]) -> Errors:
+    """The difference of values `[batch, places, candidates]` between both ends."""
+    first, second = np.moveaxis(np.take_along_axis(values, ends, axis=-1), -1, 0)
+    difference: Errors = first - second
+    return difference
 
 
 def _sparse_error(
@@ -170,16 +165,3 @@ def _both(name: str, found: Outputs, expected: Outputs) -> tuple[NDArray[np.gene
         shapes = " and ".join(str(list(part.shape)) for part in pair)
         raise ExportError(f"{name}: the shapes of the graph's and the reference's are {shapes}")
     return pair
-
-
-def _magnitude(values: Errors) -> Errors:
-    """Largest absolute value along the last axis."""
-    most: Errors = np.abs(values).max(axis=-1)
-    return most
-
-
-def _largest(difference: Errors) -> Errors:
-    """Largest absolute value of each window, `[batch]`; the differences are lost."""
-    np.abs(difference, out=difference)
-    most: Errors = difference.reshape(len(difference), -1).max(axis=1)
-    return most

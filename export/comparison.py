@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,9 +89,6 @@ class Runner(Protocol):
     def run(self, inputs: Sequence[Floats | None]) -> Outputs:
         """Run a batch: history and, if the graph has them, both calendars; outputs by name."""
 
-    def forecast(self, *inputs: Floats | None) -> Floats:
-        """The forecast `[batch, horizon, channels]` alone."""
-
 
 @dataclass(frozen=True)
 class Natural:
@@ -140,8 +137,9 @@ class Comparison:
         self._stages = stages
         # A stage without a map that chooses nothing has nothing to compare.
         self._shown = [stage for stage in stages if stage.form != "none" or stage.choices]
-        self._choices = [choice for stage in stages for choice in stage.choices]
-        self._kept = ("forecast", *(choice.chosen for choice in self._choices))
+        choices = [choice for stage in stages for choice in stage.choices]
+        self._chooses = bool(choices)
+        self._kept = ("forecast", *(choice.chosen for choice in choices))
         self._scale = np.array(scaler.std)
         self._graph = graph
         self._explain_graph = explain_graph
@@ -160,27 +158,36 @@ class Comparison:
         """
         # `map` lets go of a case before it asks for the next.
         looks = list(map(self._look, cases))
-        told = zip(*(look for look, _ in looks), strict=True)
-        seen = _Look(*map(np.concatenate, told))
         exact = Reference(_joined([kept for _, kept in looks]))
-        compared = self._compared(seen.headroom, seen.differ)
+        clear, differ, margin, error, *attention = map(
+            np.concatenate, zip(*(errors for errors, _ in looks), strict=True)
+        )
+        name, allowed = f"{windows.name} windows", self.rules.forecast
+        compared = self._compared(clear, differ)
         if self.rules.other_choices is None and compared.mean() < LEAST_COMPARED:
             raise ExportError(
-                f"{(~compared).sum()} of {len(windows)} {windows.name} windows are "
-                "ill-conditioned, more than half: rounding decides what the attention chooses, "
-                "such as the lags of an auto-correlation"
+                f"{(~compared).sum()} of {len(windows)} {name} are ill-conditioned, more than "
+                "half: rounding decides what the attention chooses, such as the lags of an "
+                "auto-correlation"
             )
-        what = f"{EXPLAIN_GRAPH}, forecast, {windows.name} windows"
         forecasts = [
             *self._forecasts(windows, exact, compared),
-            _check(what, seen.error, compared, self.rules.forecast),
+            _check(f"{EXPLAIN_GRAPH}, forecast, {name}", error, compared, allowed),
         ]
+        checks = forecasts + [
+            _check(f"{EXPLAIN_GRAPH}, {stage.name}, {name}", weight, compared, self.rules.attention)
+            for stage, weight in zip(self._shown, attention, strict=True)
+        ]
+        if self._chooses and self.rules.other_choices is not None:
+            what = f"share with other choices, {name}"
+            share = float(differ.mean())
+            checks.append(_share(what, share, self.rules.other_choices, windows=len(windows)))
         return Natural(
-            checks=[*forecasts, *self._attention(windows.name, seen, compared)],
+            checks=checks,
             forecast=exact.forecast,
-            conditioning=np.where(compared, seen.headroom, -1),
+            conditioning=np.where(compared, clear, -1),
             largest_error=max(check.max_error for check in forecasts),
-            margin_error=float(seen.margin[compared].max(initial=0)) if self._choices else None,
+            margin_error=float(margin[compared].max(initial=0)) if self._chooses else None,
         )
 
     def adversarial(self, kinds: Iterable[tuple[str, Iterable[Case]]]) -> list[Check]:
@@ -196,34 +203,36 @@ class Comparison:
             ExportError: a forecast is not finite, or an output is missing.
         """
         found = [self._adversarial(name, cases) for name, cases in kinds]
-        forecasts = [checks[0] for checks in found]
         checks = [check for checks in found for check in checks]
-        if forecasts:
-            idle = float(np.mean([check.windows == 0 for check in forecasts]))
+        if found:
+            forecasts = [forecast for forecast, *_ in found]
             checks.append(
-                Check(
-                    name="share of adversarial kinds that were not compared",
+                _share(
+                    "share of adversarial kinds that were not compared",
+                    float(np.mean([check.windows == 0 for check in forecasts])),
+                    1 - LEAST_KINDS,
                     windows=sum(check.windows for check in forecasts),
                     excluded=sum(check.excluded for check in forecasts),
-                    max_error=idle,
-                    median_error=idle,
-                    tolerance=1 - LEAST_KINDS,
                 )
             )
         return checks
 
-    def _look(self, case: Case) -> tuple[_Look, Outputs]:
-        """What there is to say of natural windows, and what of the reference is still needed."""
+    def _look(self, case: Case) -> tuple[list[NDArray[Any]], Outputs]:
+        """What there is to say of natural windows, and what of the reference is still needed.
+
+        Returns:
+            By window the headroom of its choices, whether they differ, the errors of margin and
+            forecast, and that of each stage that is shown.
+        """
         found, exact = self._explain(case.windows), case.exact.outputs
-        weights = [attention_error(stage, found, exact) for stage in self._shown]
-        look = _Look(
+        errors = [
             headroom(self._stages, found, exact),
             choices_differ(self._stages, found, exact),
             margin_error(self._stages, found, exact),
-            self._error(found["forecast"], case.exact),
-            np.array(weights).T.reshape(len(case.windows), len(weights)),
-        )
-        return look, {name: exact[name] for name in self._kept}
+            self._error(found, case.exact),
+            *(attention_error(stage, found, exact) for stage in self._shown),
+        ]
+        return errors, {name: exact[name] for name in self._kept}
 
     def _forecasts(self, windows: WindowSet, exact: Reference, compared: Mask) -> list[Check]:
         """Forecasts in batches of every size, and alone against among others."""
@@ -231,50 +240,40 @@ class Comparison:
         sizes = sorted({*SMALL, max(*SMALL, self._largest)})
         forecasts, counted, checks = {}, dict.fromkeys(sizes, compared), []
         for size in sizes:
-            parts = [self._graph.forecast(*part.inputs) for part in windows.batches(size)]
-            forecasts[size] = np.concatenate(parts)
-            if self._choices and self.rules.other_choices is not None and size != self._largest:
+            parts = windows.batches(size)
+            forecasts[size] = _joined([self._graph.run(part.inputs) for part in parts])
+            if self._chooses and self.rules.other_choices is not None and size != self._largest:
                 # The last digit, and with it the choice, may depend on the size of the batch.
-                chosen = self._kept_of(windows, size)
+                runs = (self._explain(part) for part in windows.batches(size))
+                chosen = _joined([{name: run[name] for name in self._kept} for run in runs])
                 counted[size] = ~choices_differ(self._stages, chosen, exact.outputs)
             error = self._error(forecasts[size], exact)
             what = f"{FORECAST_GRAPH}, batch {size}, {name}"
             checks.append(_check(what, error, counted[size], allowed))
         alone, among = sizes[0], sizes[-1]
-        error = relative_error(forecasts[among], forecasts[alone], self._scale)
+        error = self._error(forecasts[among], Reference(forecasts[alone]))
         what = f"{FORECAST_GRAPH}, alone against among {among}, {name}"
         return [*checks, _check(what, error, counted[alone] & counted[among], allowed)]
 
-    def _attention(self, windows: str, seen: _Look, compared: Mask) -> list[Check]:
-        """The attention of every stage, and how many windows choose the same where not all must."""
-        name, share = f"{windows} windows", float(seen.differ.mean())
-        checks = [
-            _check(f"{EXPLAIN_GRAPH}, {stage.name}, {name}", error, compared, self.rules.attention)
-            for stage, error in zip(self._shown, seen.attention.T, strict=True)
-        ]
-        if self._choices and self.rules.other_choices is not None:
-            checks.append(
-                Check(
-                    name=f"share with other choices, {name}",
-                    windows=len(compared),
-                    max_error=share,
-                    median_error=share,
-                    tolerance=self.rules.other_choices,
-                )
-            )
-        return checks
-
     def _adversarial(self, kind: str, cases: Iterable[Case]) -> list[Check]:
         """The forecast, and in float32 the choices."""
-        seen = _Far(*map(np.concatenate, zip(*map(self._look_far, cases), strict=True)))
-        rules, compared = self.rules, seen.compared
-        name, allowed = f"{kind} windows", max(rules.forecast, rules.slack * float(seen.own.max()))
-        checks = [_check(f"{FORECAST_GRAPH}, {name}", seen.error, compared, allowed)]
-        if rules.other_choices is None and self._choices and compared.any():
-            checks.append(_check(f"choices, {name}", seen.differ.astype(float), compared, 0.0))
+        compared, differ, error, own = map(
+            np.concatenate, zip(*map(self._look_far, cases), strict=True)
+        )
+        name, rules = f"{kind} windows", self.rules
+        allowed = max(rules.forecast, rules.slack * float(own.max()))
+        checks = [_check(f"{FORECAST_GRAPH}, {name}", error, compared, allowed)]
+        if rules.other_choices is None and self._chooses and compared.any():
+            checks.append(_check(f"choices, {name}", differ.astype(float), compared, 0.0))
         return checks
 
-    def _look_far(self, case: Case) -> _Far:
+    def _look_far(self, case: Case) -> tuple[NDArray[Any], ...]:
+        """What there is to say of adversarial windows.
+
+        Returns:
+            By window whether it is compared, whether its choices differ, the error of its forecast,
+            and that of torch's float32: 0 where it says nothing.
+        """
         found, exact = self._explain(case.windows), case.exact.outputs
         rounded = case.rounded or case.exact
         differ = choices_differ(self._stages, found, exact)
@@ -283,9 +282,9 @@ class Comparison:
         compared = self._compared(headroom(self._stages, found, exact), differ)
         if self.rules.other_choices is None:
             compared &= steady
-        own = self._error(rounded.forecast, case.exact)
-        error = self._error(self._graph.forecast(*case.windows.inputs), case.exact)
-        return _Far(compared, differ, error, np.where(compared & steady, own, 0))
+        own = self._error(rounded.outputs, case.exact)
+        error = self._error(self._graph.run(case.windows.inputs), case.exact)
+        return compared, differ, error, np.where(compared & steady, own, 0)
 
     def _compared(self, conditioning: Errors, differ: Mask) -> Mask:
         """Which windows are compared, `[batch]`."""
@@ -306,48 +305,10 @@ class Comparison:
             )
         return found
 
-    def _kept_of(self, windows: WindowSet, size: int) -> Outputs:
-        """Forecast and choices of the explain graph in batches of a size."""
-        runs = (self._explain(part) for part in windows.batches(size))
-        parts = [{name: found[name] for name in self._kept} for found in runs]
-        return _joined(parts)
-
-    def _error(self, forecast: NDArray[np.generic], exact: Reference) -> Errors:
-        return relative_error(forecast.astype(np.float64), exact.forecast, self._scale)
-
-
-class _Look(NamedTuple):
-    """Of every natural window.
-
-    Attributes:
-        headroom: `[batch]`, that of its choices.
-        differ: `[batch]`, whether it has other choices.
-        margin: `[batch]`, the error of its margin.
-        error: `[batch]`, that of the explain graph's forecast.
-        attention: `[batch, stages]`, that of a weight.
-    """
-
-    headroom: Errors
-    differ: Mask
-    margin: Errors
-    error: Errors
-    attention: Errors
-
-
-class _Far(NamedTuple):
-    """Of every adversarial window, `[batch]` each.
-
-    Attributes:
-        compared: Whether it is.
-        differ: Whether it has other choices.
-        error: That of the forecast.
-        own: That of torch's float32; 0 where it says nothing.
-    """
-
-    compared: Mask
-    differ: Mask
-    error: Errors
-    own: Errors
+    def _error(self, found: Outputs, exact: Reference) -> Errors:
+        """Of the forecast, `[batch]`."""
+        forecast = found["forecast"].astype(np.float64)
+        return relative_error(forecast, exact.forecast, self._scale)
 
 
 def _joined(parts: Sequence[Outputs]) -> Outputs:
@@ -364,5 +325,17 @@ def _check(name: str, errors: Errors, compared: Mask, tolerance: float) -> Check
         excluded=int((~compared).sum()),
         max_error=float(counted.max()),
         median_error=float(np.median(counted)),
+        tolerance=tolerance,
+    )
+
+
+def _share(name: str, share: float, tolerance: float, *, windows: int, excluded: int = 0) -> Check:
+    """A check of how many are so, not of an error."""
+    return Check(
+        name=name,
+        windows=windows,
+        excluded=excluded,
+        max_error=share,
+        median_error=share,
         tolerance=tolerance,
     )

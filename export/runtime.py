@@ -64,6 +64,4 @@ class Graph:
 
     def forecast(self, *inputs: Floats | None) -> Floats:
         """The forecast `[batch, horizon, channels]` alone."""
-        feeds = dict(zip(self._inputs, inputs, strict=False))
-        result: Floats = self._session.run(["forecast"], feeds)[0]
-        return result
+        return self.run(inputs)["forecast"].astype(np.float32, copy=False)

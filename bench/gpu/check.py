@@ -62,10 +62,6 @@ class _Runner:
     def run(self, inputs: Sequence[Floats | None]) -> Outputs:
         return self._session.run(feeds(inputs), self._worker)
 
-    def forecast(self, *inputs: Floats | None) -> Floats:
-        found: Floats = self.run(inputs)[FORECAST]
-        return found
-
 
 def feeds(inputs: Sequence[Floats | None]) -> Arrays:
     """Inputs by name; those that a model has."""
