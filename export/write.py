@@ -19,7 +19,6 @@ from foretell.bundle import calibration, layout
 from foretell.bundle.checksums import sha256
 from foretell.bundle.frequency import Frequency
 from foretell.bundle.manifest import (
-    CalibrationReport,
     Manifest,
     Precision,
     TestResult,
@@ -204,8 +203,10 @@ def _write(
         )
         raise ExportError(f"the graphs do not equal the model, nothing is written: {failed}")
     _write_probes(folder / layout.PROBES, verified)
-    batch = windows_that_fit(model)
-    calibrated = _calibrate(info, table, folder, roll, batch)
+    graph, batch = Graph(folder / layout.FORECAST_GRAPH), windows_that_fit(model)
+    calibrated = calibrate(graph, info, table, roll, batch) if table is not None else None
+    if calibrated is not None:
+        calibration.write(folder, calibrated[0])
 
     manifest = Manifest(
         name=name,
@@ -226,8 +227,8 @@ def _write(
         scaler=scaler,
         attention=model.stages,
         margin_bound=verified.margin_bound,
-        test=_test_result(info, table, folder, RULES[precision].accuracy, batch),
-        calibration=calibrated,
+        test=_test_result(info, table, graph, RULES[precision].accuracy, batch),
+        calibration=calibrated[1] if calibrated is not None else None,
         verification=verification,
         probe_tolerance=max(_PROBE_TOLERANCE, _PROBE_SLACK * verified.largest_error),
         opset=OPSET,
@@ -257,46 +258,27 @@ def _write_probes(path: Path, verified: Verified) -> None:
         "future_calendar": probes.future_calendar,
         "forecast": verified.forecast[:_PROBES].astype(np.float32),
     }
-    present = {key: array for key, array in arrays.items() if array is not None}
-    np.savez(path, allow_pickle=False, **present)
-
-
-def _calibrate(
-    info: CheckpointInfo, table: Table | None, folder: Path, roll: int, batch: int
-) -> CalibrationReport | None:
-    """Store the offsets of the quantiles, if there is data to calibrate them on."""
-    if table is None:
-        return None
-    found = calibrate(Graph(folder / layout.FORECAST_GRAPH), info, table, roll, batch)
-    if found is None:
-        return None
-    offsets, report = found
-    calibration.write(folder, offsets)
-    return report
+    np.savez(path, allow_pickle=False, **{k: a for k, a in arrays.items() if a is not None})
 
 
 def _test_result(
-    info: CheckpointInfo, table: Table | None, folder: Path, tolerance: float, batch: int
+    info: CheckpointInfo, table: Table | None, graph: Graph, tolerance: float, batch: int
 ) -> TestResult | None:
     """The checkpoint's test result, repeated through the graph on the same windows."""
     if info.test is None or info.data is None or table is None:
         return info.test
-    graph = Graph(folder / layout.FORECAST_GRAPH)
 
     def predict(*inputs: torch.Tensor | None) -> NDArray[np.float32]:
         return graph.forecast(*(None if part is None else part.numpy() for part in inputs))
 
     std = torch.tensor(info.scaler.std, dtype=torch.float64)
     accuracy = evaluate(predict, windows_of(info, table), batch, std)
-    expected = info.test.model
-    for kind, found, wanted in (
-        ("MSE", accuracy.mse, expected.mse),
-        ("MAE", accuracy.mae, expected.mae),
-    ):
+    for kind in ("mse", "mae"):
+        found, wanted = getattr(accuracy, kind), getattr(info.test.model, kind)
         # A comparison that NaN fails.
         if not abs(found - wanted) <= tolerance * wanted:
             raise ExportError(
-                f"the graph's {kind} on the test split is {found:.6g}, the checkpoint's "
+                f"the graph's {kind.upper()} on the test split is {found:.6g}, the checkpoint's "
                 f"{wanted:.6g}; nothing is written"
             )
     return info.test.model_copy(update={"onnx": accuracy})
