@@ -3,8 +3,9 @@ import torch
 
 from foretell.bundle.calendar import Calendar
 from foretell.bundle.frequency import Frequency
-from foretell.export.rewrites.embedding import NeighbourEmbedding, neighbours
+from foretell.export.rewrites.embedding import NeighbourEmbedding, ServedEmbedding, neighbours
 from foretell.models.layers.embedding import SeriesEmbedding
+from tests.export.rewrites.test_attention import time_first
 
 STEPS, CHANNELS, D_MODEL = 17, 5, 8
 HOUR = Frequency.parse("h")
@@ -31,3 +32,22 @@ def test_equals_the_embedding(kind, float64, equal):
 def test_neighbours_are_circular():
     assert neighbours(3).tolist() == [2, 0, 1, 0, 1, 2, 1, 2, 0]
     assert neighbours(1).tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("positions", [True, False])
+@pytest.mark.parametrize("calendar", [Calendar.for_frequency(HOUR, "scaled"), None])
+def test_called_as_the_plain_one_or_with_the_time_first(calendar, positions, float64, equal):
+    plain = SeriesEmbedding(
+        CHANNELS,
+        D_MODEL,
+        STEPS,
+        calendar=calendar,
+        kind="timeF",
+        positions=positions,
+        dropout=0.1,
+    ).eval()
+    series, features = torch.randn(3, STEPS, CHANNELS), torch.rand(3, STEPS, 4)
+    given = (series, features if calendar else None)
+    expected = plain.double()(*given)
+    equal(ServedEmbedding(plain, STEPS)(*given), expected)
+    equal(ServedEmbedding(plain, STEPS, time_first=True)(*given), time_first(expected))
