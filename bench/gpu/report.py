@@ -78,7 +78,7 @@ class Report:
 
 def render(report: Report) -> str:
     """The part of docs/gpu.md, or as much of it as there is."""
-    head = ("bundle", "result", "replay against plain run", "error", "allowed", "other lags")
+    head = ("bundle", "result", "replay against plain run", "error", "allowed", "other choices")
     said = [f"Not measured: {reason}." for reason in report.skipped]
     said += [f"**Wrong**: {fault}" for fault in report.faults]
     return _TEXT.format(

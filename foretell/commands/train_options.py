@@ -151,6 +151,8 @@ def options() -> list[Option]:
             if _names(owners) == families:
                 options.append(_model_option(f"Model: {families}", name, owners, ARCHITECTURES))
     for name, owners in _mechanism_fields().items():
+        if name in models or name in Arguments.model_fields:
+            raise ValueError(f"{name}: a setting of {_names(owners)}, and of what is trained")
         heading = f"With --attention {_names(owners)}"
         options.append(_model_option(heading, name, owners, MECHANISMS))
     return options

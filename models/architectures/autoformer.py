@@ -45,6 +45,9 @@ class AutoformerConfig(EncoderDecoderConfig):
         """Read the checkpoints of before."""
         if not isinstance(fields, dict) or not fields.keys() & set(_FLAT):
             return fields
+        if "attention" in fields:
+            # Refused below, as what are no fields.
+            return fields
         flat = {name: fields[name] for name in _FLAT if name in fields}
         others = {name: value for name, value in fields.items() if name not in _FLAT}
         return others | {"attention": {"mechanism": "autocorrelation", **flat}}

@@ -65,6 +65,9 @@ class PatchTSTConfig(AttendingConfig):
         """Read the checkpoints of before, which had one mechanism in two forms."""
         if not isinstance(fields, dict) or "residual_attention" not in fields:
             return fields
+        if "attention" in fields:
+            # Refused below, as what is no field.
+            return fields
         others = {name: value for name, value in fields.items() if name != "residual_attention"}
         mechanism = "residual-softmax" if fields["residual_attention"] else "softmax"
         return others | {"attention": mechanism}

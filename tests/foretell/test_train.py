@@ -7,11 +7,13 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
-from pydantic import BaseModel
+from pydantic import BaseModel, create_model
 
 from foretell.bundle.frequency import Frequency
 from foretell.commands.train import command
-from foretell.commands.train_options import Arguments, _metavar, arguments_of
+from foretell.commands.train_options import Arguments, _metavar, arguments_of, options
+from foretell.models.attention.mechanism import MECHANISMS
+from foretell.models.attention.softmax import Softmax
 from foretell.models.checkpoint import load_info
 from foretell.models.forecaster import ARCHITECTURES
 
@@ -224,3 +226,13 @@ def test_settings_of_any_type_have_a_flag() -> None:
 def test_help_imports_no_torch() -> None:
     code = "import sys, foretell.commands.train; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("name", ["patch", "epochs"])
+def test_a_mechanism_has_no_setting_of_the_same_name(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    config = create_model("Taken", __base__=Softmax, **{name: (int, 1)})
+    monkeypatch.setattr(MECHANISMS, "_all", lambda: {"taken": config})
+    with pytest.raises(ValueError, match=f"{name}: a setting of taken, and of what is trained"):
+        options()

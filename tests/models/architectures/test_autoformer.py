@@ -108,6 +108,7 @@ def test_every_parameter_but_the_norms_biases_learns() -> None:
         ({"moving_average": 4}, "moving_average: expected an odd number, got 4"),
         (mechanism(factor=0.1), "factor: 0.1 keeps 0 of the 24 lags"),
         (mechanism(factor=9), "factor: 9 keeps 28 of the 24 lags"),
+        ({"factor": 2.0}, "factor"),
         ({"heads": 3}, "heads: 3 heads do not divide"),
     ],
 )

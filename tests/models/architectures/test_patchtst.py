@@ -150,5 +150,12 @@ def test_refuses(changes: dict[str, object], message: str) -> None:
 
 @pytest.mark.parametrize(("flag", "name"), [(True, "residual-softmax"), (False, "softmax")])
 def test_checkpoints_of_before_are_read(flag: bool, name: str) -> None:
-    found = PatchTSTConfig.model_validate(make().config.model_dump() | {"residual_attention": flag})
+    fields = make().config.model_dump(exclude={"attention"})
+    found = PatchTSTConfig.model_validate(fields | {"residual_attention": flag})
     assert [one.mechanism for one in found.attention] == [name]
+
+
+def test_refuses_the_old_field_next_to_the_new_one() -> None:
+    fields = make().config.model_dump() | {"residual_attention": True}
+    with pytest.raises(ValidationError, match="residual_attention"):
+        PatchTSTConfig.model_validate(fields)
