@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from bench.sizes import Size
@@ -12,6 +13,7 @@ from foretell.models.architectures.dlinear import DLinearConfig
 from foretell.models.architectures.itransformer import ITransformerConfig
 from foretell.models.architectures.patchtst import PatchTSTConfig
 from foretell.models.architectures.transformer import TransformerConfig
+from foretell.models.attention.mechanism import MECHANISMS
 
 _HOUR = Frequency.parse("h")
 _SCALED = Calendar.for_frequency(_HOUR, "scaled")
@@ -108,4 +110,22 @@ MIXED = (
         ),
     ),
 )
-VARIANTS = (*AUTOFORMERS, *TRANSFORMERS, *PATCHTSTS, *DLINEARS, *ITRANSFORMERS, *MIXED)
+
+
+def _medleys() -> Iterator[Size]:
+    """Transformers whose layers have all mechanisms, some a model, and a decoder of causal ones."""
+    names = [name for name, config in MECHANISMS.items() if not config.made_of_others]
+    sizes = _SMALL | _HALF
+    for start in range(0, len(names), 6):
+        some = names[start : start + 6]
+        own: dict[str, Any] = {"encoder_layers": len(some), "attention": (*some, "softmax")}
+        yield Size(f"Transformer, {', '.join(some)}", TransformerConfig(**sizes | own))
+    causal = [name for name in names if MECHANISMS[name].has_causal]
+    causal = [name for name in causal if not MECHANISMS[name].hands_on]
+    stages = [stage for name in causal for stage in (name, "softmax")]
+    own = {"decoder_layers": len(causal), "encoder_layers": 1, "attention": ("softmax", *stages)}
+    yield Size("Transformer, causal mechanisms", TransformerConfig(**sizes | own))
+
+
+MEDLEYS = tuple(_medleys())
+VARIANTS = (*AUTOFORMERS, *TRANSFORMERS, *PATCHTSTS, *DLINEARS, *ITRANSFORMERS, *MIXED, *MEDLEYS)

@@ -223,6 +223,7 @@ def stage(
     kept: int | None = None,
     candidates: int | None = None,
     channels: int | None = None,
+    choice: tuple[tuple[int, ...], tuple[int, ...]] | None = None,
 ) -> AttentionStage:
     """A stage with the outputs of its form.
 
@@ -236,6 +237,8 @@ def stage(
         kept: Of a circulant map, how many lags it has; of a sparse one, keys of a query.
         candidates: Of a circulant map, how many lags there are.
         channels: Where each attends by itself, how many there are.
+        choice: Shapes of further outputs, without batch and channels: `chosen`, indices of what was
+            chosen, and the `scores` it was chosen by.
 
     Raises:
         ValidationError: that is no stage.
@@ -248,7 +251,23 @@ def stage(
         "kept": kept,
         "candidates": candidates,
     }
-    lags = Choice(chosen=f"{name}.lags", scores=f"{name}.correlation")
+    outputs = [
+        Output(
+            name=f"{name}.{part}",
+            type=kind,
+            shape=tuple(sizes[axis] for axis in axes if axis != "channels" or channels is not None),
+        )
+        for part, (kind, axes) in _PARTS[form].items()
+    ]
+    choices = []
+    if form == "circulant":
+        choices.append(Choice(chosen=f"{name}.lags", scores=f"{name}.correlation"))
+    if choice is not None:
+        rows = () if channels is None else (channels,)
+        chosen, scores = (rows + shape for shape in choice)
+        choices.append(Choice(chosen=f"{name}.chosen", scores=f"{name}.scores"))
+        outputs.append(Output(name=f"{name}.chosen", type="int64", shape=chosen))
+        outputs.append(Output(name=f"{name}.scores", type="float32", shape=scores))
     return AttentionStage(
         name=name,
         mechanism=mechanism,
@@ -257,15 +276,6 @@ def stage(
         query=query,
         key=key,
         per_channel=channels is not None,
-        outputs=tuple(
-            Output(
-                name=f"{name}.{part}",
-                type=kind,
-                shape=tuple(
-                    sizes[axis] for axis in axes if axis != "channels" or channels is not None
-                ),
-            )
-            for part, (kind, axes) in _PARTS[form].items()
-        ),
-        choices=(lags,) if form == "circulant" else (),
+        outputs=tuple(outputs),
+        choices=tuple(choices),
     )

@@ -29,7 +29,9 @@ class AttendingConfig(ForecasterConfig):
     )
     activation: Activation = Field(default="gelu", description="Of the feed-forward layers.")
     attention: tuple[Mechanism, ...] = Field(
-        default=(Softmax(),), min_length=1, description="Mechanism of each layer, or one for all."
+        default=(Softmax(),),
+        min_length=1,
+        description="One mechanism for all, or one a layer or stage (docs/mechanisms.md).",
     )
 
     @field_validator("attention", mode="before")
@@ -49,12 +51,20 @@ class AttendingConfig(ForecasterConfig):
 
     @model_validator(mode="after")
     def _check_attention(self) -> Self:
-        layers = 1 + max(layer for layer, _ in self.sites().values())
-        if len(self.attention) not in (1, layers):
-            raise ValueError(f"attention: expected one mechanism for all or {layers}, one a layer")
-        for mechanism, site in self._placed().values():
-            mechanism.check(site)
+        stages, layers = len(self.sites()), self._layers()
+        if len(self.attention) not in (1, layers, stages):
+            each = f"{layers}, one a layer" + (f", or {stages}" if stages > layers else "")
+            names = ", ".join(self.sites())
+            raise ValueError(f"attention: expected one mechanism for all or {each}: {names}")
+        for name, (mechanism, site) in self._placed().items():
+            try:
+                mechanism.check(site)
+            except ValueError as error:
+                raise ValueError(f"{error} (at {name})") from None
         return self
+
+    def _layers(self) -> int:
+        return 1 + max(layer for layer, _ in self.sites().values())
 
     def build_attention(self, stage: str) -> nn.Module:
         """The untrained attention of a stage."""
@@ -64,13 +74,15 @@ class AttendingConfig(ForecasterConfig):
     def describe_stages(self) -> tuple[AttentionStage, ...]:
         """All of them, in the order in which they run."""
         return tuple(
-            mechanism.describe(name, site) for name, (mechanism, site) in self._placed().items()
+            stage
+            for name, (mechanism, site) in self._placed().items()
+            for stage in mechanism.describe(name, site)
         )
 
     def _placed(self) -> dict[str, tuple[MechanismConfig, Site]]:
         """The mechanism of each stage, and its place."""
-        one = len(self.attention) == 1
+        count, layers = len(self.attention), self._layers()
         return {
-            name: (self.attention[0 if one else layer], site)
-            for name, (layer, site) in self.sites().items()
+            name: (self.attention[0 if count == 1 else layer if count == layers else i], site)
+            for i, (name, (layer, site)) in enumerate(self.sites().items())
         }

@@ -14,7 +14,7 @@ from typing_extensions import override
 from foretell.bundle.attention import AttentionStage
 from foretell.bundle.calendar import Calendar, Encoding
 from foretell.bundle.frequency import Frequency
-from foretell.models.attention.evidence import Evidence
+from foretell.models.attention.evidence import Evidence, Parts, Single
 from foretell.models.registry import Registry
 
 
@@ -36,12 +36,18 @@ class Explained(NamedTuple):
     """A forecast and what each attention stage looked at, by stage name; empty if nobody asked."""
 
     forecast: Tensor
-    attention: dict[str, Evidence]
+    attention: dict[str, Single]
 
     @classmethod
     def of(cls, forecast: Tensor, seen: Mapping[str, Evidence | None]) -> Explained:
-        """A forecast with the evidence that there is."""
-        return cls(forecast, {name: one for name, one in seen.items() if one is not None})
+        """A forecast with the evidence that there is, by the names of stages."""
+        found: dict[str, Single | None] = {}
+        for name, one in seen.items():
+            if isinstance(one, Parts):
+                found |= {f"{name}.{part}": each for part, each in one.by_name.items()}
+            else:
+                found[name] = one
+        return cls(forecast, {name: one for name, one in found.items() if one is not None})
 
 
 class ForecasterConfig(BaseModel):

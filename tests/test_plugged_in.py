@@ -16,7 +16,9 @@ NAMES = {*ARCHITECTURES, *MECHANISMS}
 # By convention one file a plug, whose classes nobody else asks for.
 FOLDERS = ("foretell.models.architectures.", "foretell.models.attention.")
 # What all mechanisms have in common lies next to them.
-COMMON = {"foretell.models.attention.evidence", "foretell.models.attention.mechanism"}
+COMMON = {
+    f"foretell.models.attention.{name}" for name in ("evidence", "heads", "mechanism", "notation")
+}
 
 # Where classes are imported, and so may be told apart.
 CLASSES_IN = (

@@ -57,7 +57,7 @@ class TimeFirstAttention(nn.Module):
         self.residual = plain.residual
         self.steps = steps
         self.mask = nn.Buffer(causal_mask(*steps)) if plain.causal else None
-        features = plain.query.in_features
+        features = plain.query.out_features
         scale = (features // plain.heads) ** -0.5
         dtype = plain.query.weight.dtype
         out = plain.out.weight.detach().double()

@@ -71,6 +71,8 @@ class ServedAutoCorrelation(nn.Module):
     ) -> None:
         super().__init__()
         length, features = correlator.length, plain.query.in_features
+        # Of which the correlation is the mean.
+        projected = plain.query.out_features
         dtype = plain.query.weight.dtype
         self.correlator = correlator
         self.itself = source_length is None
@@ -90,14 +92,14 @@ class ServedAutoCorrelation(nn.Module):
             for layer in (plain.query, plain.key, plain.value, plain.out)
         )
         mixing, mixing_bias = out[0] @ value[0], out[0] @ value[1]
-        key_bias = query[0].T @ key[1] / features
+        key_bias = query[0].T @ key[1] / projected
         # Only a series has steps on which a bias can be missing.
         biases = (key_bias, mixing_bias) if self.padded else (None, None)
-        self.key = _linear(query[0].T @ key[0] / features, biases[0], dtype)
+        self.key = _linear(query[0].T @ key[0] / projected, biases[0], dtype)
         self.value = _linear(mixing, biases[1], dtype)
         self.key_bias = nn.Buffer(key_bias.to(dtype))
-        self.query_bias = nn.Buffer((key[0].T @ query[1] / features).to(dtype))
-        self.both_biases = nn.Buffer((query[1] @ key[1] / features).to(dtype))
+        self.query_bias = nn.Buffer((key[0].T @ query[1] / projected).to(dtype))
+        self.both_biases = nn.Buffer((query[1] @ key[1] / projected).to(dtype))
         # An offset of the data would overflow in half precision, which `value` may have.
         self.of_mean = nn.Buffer(mixing.T.to(dtype)) if centre and self.itself else None
         self.bias = nn.Buffer((out[1] if self.padded else out[1] + mixing_bias).to(dtype))

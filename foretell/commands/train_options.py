@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import copy
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
@@ -13,6 +14,7 @@ from pydantic_core import PydanticUndefined
 from foretell.bundle.frequency import Frequency
 from foretell.commands.grouped import Option
 from foretell.models.attention.mechanism import MECHANISMS, MechanismConfig
+from foretell.models.attention.notation import read_notation
 from foretell.models.forecaster import ARCHITECTURES, ForecasterConfig
 from foretell.models.training.config import TrainingConfig
 
@@ -89,23 +91,34 @@ def _attention(
         return {}
     if given is None:
         given = [one.mechanism for one in family.model_fields[_ATTENTION].default]
-    if isinstance(given, str):
-        given = [name.strip() for name in given.split(",")]
-    layers = given if isinstance(given, list | tuple) else [given]
-    left, found = set(settings), []
-    for layer in layers:
-        config = MECHANISMS.get(layer) if isinstance(layer, str) else None
-        if config is None:
-            # Read with all the rest, which says what is wrong.
-            found.append(layer)
-            continue
-        own = {name: value for name, value in settings.items() if name in config.model_fields}
-        left -= own.keys()
-        found.append({"mechanism": layer, **own})
+    if isinstance(given, str) or not isinstance(given, Iterable) or isinstance(given, Mapping):
+        given = [given]
+    found = [
+        layer
+        for one in given
+        for layer in (read_notation(one) if isinstance(one, str) else [copy.deepcopy(one)])
+    ]
+    mechanisms, left = list(_named(found)), set(settings)
+    for fields in mechanisms:
+        config = MECHANISMS.get(fields["mechanism"])
+        own = settings.keys() & config.model_fields.keys() if config else set()
+        left -= own
+        fields |= {name: settings[name] for name in own - fields.keys()}
     if left:
-        names = ", ".join(one if isinstance(one, str) else "settings" for one in layers)
+        names = ", ".join(fields["mechanism"] for fields in mechanisms)
         raise ValueError(f"{min(left)}: attention by {names} has none")
     return {_ATTENTION: found}
+
+
+def _named(fields: object) -> Iterator[dict[str, Any]]:
+    """The fields of each mechanism, and of those that it is made of."""
+    if isinstance(fields, dict):
+        if isinstance(fields.get("mechanism"), str):
+            yield fields
+        fields = list(fields.values())
+    if isinstance(fields, list | tuple):
+        for each in fields:
+            yield from _named(each)
 
 
 def _may_be_none(field: FieldInfo) -> bool:
@@ -134,7 +147,8 @@ def _model_fields() -> dict[str, list[tuple[str, FieldInfo]]]:
 
 
 def _mechanism_fields() -> dict[str, list[tuple[str, FieldInfo]]]:
-    return _fields_of(MECHANISMS, MechanismConfig)
+    single = {name: one for name, one in MECHANISMS.items() if not one.made_of_others}
+    return _fields_of(single, MechanismConfig)
 
 
 def options() -> list[Option]:
@@ -169,7 +183,8 @@ def _model_option(
     classes: Mapping[str, type[BaseModel]],
 ) -> Option:
     if name == _ATTENTION:
-        metavar = f"{'|'.join(MECHANISMS)}[,…]"
+        names = (name for name, config in MECHANISMS.items() if not config.made_of_others)
+        metavar = f"{'|'.join(names)}[,…]"
     else:
         schemas = (classes[owner].model_json_schema()["properties"][name] for owner, _ in owners)
         metavar = "|".join(dict.fromkeys(_metavar(schema) for schema in schemas))

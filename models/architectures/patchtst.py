@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from foretell.bundle.attention import Axis
 from foretell.models.attending import AttendingConfig
-from foretell.models.attention.evidence import Evidence
+from foretell.models.attention.evidence import Evidence, each
 from foretell.models.attention.mechanism import Site
 from foretell.models.forecaster import ARCHITECTURES, Explained, Forecaster, Inputs
 from foretell.models.layers.decomposition import SeriesDecomposition, check_kernel
@@ -209,12 +209,7 @@ def by_channel(evidence: Evidence | None, channels: int) -> Evidence | None:
     """Evidence of `[batch * channels, …]` as one of `[batch, channels, …]`."""
     if evidence is None:
         return None
-    parts = {
-        name: part.reshape(-1, channels, *part.shape[1:])
-        for name, part in evidence._asdict().items()
-        if part is not None
-    }
-    return type(evidence)(**parts)
+    return each(evidence, lambda part: part.reshape(-1, channels, *part.shape[1:]))
 
 
 class PatchTST(Forecaster):

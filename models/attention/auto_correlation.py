@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from typing_extensions import override
 
-from foretell.bundle.attention import AttentionStage, Form, stage
+from foretell.bundle.attention import AttentionStage, Form
 from foretell.models.attention.evidence import Circulant
 from foretell.models.attention.mechanism import MECHANISMS, Attended, MechanismConfig, Site
 
@@ -71,23 +71,16 @@ class AutoCorrelationConfig(MechanismConfig):
 
     @override
     def build(self, site: Site) -> nn.Module:
-        return AutoCorrelation(site.d_model, self)
+        return AutoCorrelation(site.d_model, self, width=site.width)
 
     @override
-    def describe(self, name: str, site: Site) -> AttentionStage:
+    def describe(self, name: str, site: Site) -> tuple[AttentionStage, ...]:
         # Keys are cut or zero-padded to the length of the query.
         length = site.query.length
         padding = max(length - site.key.length, 0)
-        return stage(
-            name,
-            self.mechanism,
-            self.form,
-            site.heads,
-            site.query,
-            site.key.model_copy(update={"length": length, "padding": padding}),
-            kept=self.kept(length),
-            candidates=self.available(length),
-        )
+        key = site.key.model_copy(update={"length": length, "padding": padding})
+        sizes = {"kept": self.kept(length), "candidates": self.available(length)}
+        return (self.stage(name, site._replace(key=key), **sizes),)
 
     def kept(self, length: int) -> int:
         """How many lags are kept at a length."""
@@ -111,15 +104,19 @@ class AutoCorrelation(nn.Module):
         d_model: Features of a step.
         config: Of the mechanism. In evaluation one choice of lags is made a sample, whatever it
             says of training: a batch never changes a forecast.
+        width: Features of the values; d_model if not given.
     """
 
-    def __init__(self, d_model: int, config: AutoCorrelationConfig) -> None:
+    def __init__(
+        self, d_model: int, config: AutoCorrelationConfig, *, width: int | None = None
+    ) -> None:
         super().__init__()
+        width = width or d_model
         self.config = config
-        self.query = nn.Linear(d_model, d_model)
-        self.key = nn.Linear(d_model, d_model)
-        self.value = nn.Linear(d_model, d_model)
-        self.out = nn.Linear(d_model, d_model)
+        self.query = nn.Linear(d_model, width)
+        self.key = nn.Linear(d_model, width)
+        self.value = nn.Linear(d_model, width)
+        self.out = nn.Linear(width, d_model)
 
     def forward(
         self,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
 
 from torch import Tensor
 
@@ -13,9 +14,13 @@ class Dense(NamedTuple):
     Attributes:
         weights: `[batch, heads, query, key]`, or `[batch, channels, heads, query, key]` where each
             channel attends by itself.
+        chosen: Where the mechanism chooses, indices of what it chose, `[batch, …, kept]` int64.
+        scores: What it chose by, `[batch, …, candidates]`.
     """
 
     weights: Tensor
+    chosen: Tensor | None = None
+    scores: Tensor | None = None
 
 
 class Circulant(NamedTuple):
@@ -42,10 +47,39 @@ class Sparse(NamedTuple):
     Attributes:
         keys: `[batch, heads, query, k]` int64, or with channels as above; -1 where there is none.
         weights: The same shape.
+        chosen: As of `Dense`, like `scores`.
+        scores: See there.
     """
 
     keys: Tensor
     weights: Tensor
+    chosen: Tensor | None = None
+    scores: Tensor | None = None
 
 
-Evidence = Dense | Circulant | Sparse
+Single = Dense | Circulant | Sparse
+
+
+class Parts(NamedTuple):
+    """Of a mechanism made of several.
+
+    Attributes:
+        by_name: Of each; its stage is called so after a dot behind the name of the whole.
+    """
+
+    by_name: dict[str, Single | None]
+
+
+Evidence = Single | Parts
+
+
+E = TypeVar("E", bound=Evidence)
+
+
+def each(evidence: E, change: Callable[[Tensor], Tensor]) -> E:
+    """The same with all tensors changed, such as to other axes."""
+    if isinstance(evidence, Parts):
+        parts = {name: one and each(one, change) for name, one in evidence.by_name.items()}
+        return type(evidence)(parts)
+    tensors = {name: one for name, one in evidence._asdict().items() if one is not None}
+    return type(evidence)(**{name: change(one) for name, one in tensors.items()})

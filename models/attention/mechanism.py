@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Annotated, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, SerializeAsAny
 from torch import Tensor, nn
@@ -39,6 +39,7 @@ class Site(NamedTuple):
         chained: Whether what an attention hands on reaches the next.
         dropout: Probability of dropping an attention weight in training.
         channels: Where each attends by itself, how many there are.
+        width: Features of all heads together; d_model if None.
     """
 
     d_model: int
@@ -49,6 +50,18 @@ class Site(NamedTuple):
     chained: bool = True
     dropout: float = 0.0
     channels: int | None = None
+    width: int | None = None
+
+    @property
+    def layout(self) -> dict[str, Any]:
+        """What a `foretell.models.attention.heads.HeadedAttention` here is made with."""
+        return {
+            "d_model": self.d_model,
+            "heads": self.heads,
+            "width": self.width,
+            "causal": self.causal,
+            "dropout": self.dropout,
+        }
 
 
 class MechanismConfig(BaseModel):
@@ -68,6 +81,10 @@ class MechanismConfig(BaseModel):
 
     form: ClassVar[Form]
     has_causal: ClassVar[bool] = False
+    # Whether the next layer is handed scores.
+    hands_on: ClassVar[bool] = False
+    # Whether its fields are mechanisms, which have their settings, and no settings themselves.
+    made_of_others: ClassVar[bool] = False
 
     @abstractmethod
     def build(self, site: Site) -> nn.Module:
@@ -79,13 +96,19 @@ class MechanismConfig(BaseModel):
         Raises:
             ValueError: the message names the setting.
         """
+        if self.hands_on and not site.chained:
+            raise ValueError(f"attention: {self.mechanism} is for whole layers of an encoder")
         if site.causal and not self.has_causal:
             raise ValueError(f"attention: {self.mechanism} has no causal form, which is needed")
-        if site.d_model % site.heads:
+        if (site.width or site.d_model) % site.heads:
             raise ValueError(f"heads: {site.heads} heads do not divide d_model {site.d_model}")
 
-    def describe(self, name: str, site: Site) -> AttentionStage:
-        """What its evidence is in a bundle."""
+    def describe(self, name: str, site: Site) -> tuple[AttentionStage, ...]:
+        """What its evidence is in a bundle: a stage, or several whose names begin with this."""
+        return (self.stage(name, site),)
+
+    def stage(self, name: str, site: Site, **sizes: Any) -> AttentionStage:  # noqa: ANN401
+        """A stage of its form at a place; `sizes` as of `foretell.bundle.attention.stage`."""
         return stage(
             name,
             self.mechanism,
@@ -94,6 +117,7 @@ class MechanismConfig(BaseModel):
             site.query,
             site.key,
             channels=site.channels,
+            **sizes,
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from foretell.bundle.attention import Form
 from foretell.models.attention.evidence import Dense
+from foretell.models.attention.heads import HeadedAttention
 from foretell.models.attention.mechanism import MECHANISMS, Attended, MechanismConfig, Site
 
 
@@ -24,9 +25,7 @@ class Softmax(MechanismConfig):
 
     @override
     def build(self, site: Site) -> nn.Module:
-        return MultiHeadAttention(
-            site.d_model, site.heads, dropout=site.dropout, causal=site.causal
-        )
+        return MultiHeadAttention(**site.layout)
 
 
 @MECHANISMS.add
@@ -36,29 +35,22 @@ class ResidualSoftmax(MechanismConfig):
     mechanism: Literal["residual-softmax"] = "residual-softmax"
     form: ClassVar[Form] = "dense"
     has_causal: ClassVar[bool] = True
-
-    @override
-    def check(self, site: Site) -> None:
-        super().check(site)
-        if not site.chained:
-            raise ValueError("attention: residual-softmax is for layers of an encoder alone")
+    hands_on: ClassVar[bool] = True
 
     @override
     def build(self, site: Site) -> nn.Module:
-        return MultiHeadAttention(
-            site.d_model, site.heads, dropout=site.dropout, causal=site.causal, residual=True
-        )
+        return MultiHeadAttention(**site.layout, residual=True)
 
 
-class MultiHeadAttention(nn.Module):
+class MultiHeadAttention(HeadedAttention):
     """Scaled dot-product attention over `heads` slices of the features.
 
     Args:
         d_model: Features of a token.
-        heads: Number of heads; it divides d_model.
-        dropout: Probability of dropping an attention weight in training.
-        causal: Forbid attention to later positions.
-        residual: Add the scores inherited from the layer before, and hand the sum on.
+        heads: Number of heads.
+        residual: Add the scores inherited from the layer before, `[batch, heads, query, key]`, and
+            hand the sum on.
+        layout: See `HeadedAttention`.
     """
 
     def __init__(
@@ -66,46 +58,28 @@ class MultiHeadAttention(nn.Module):
         d_model: int,
         heads: int,
         *,
-        dropout: float = 0.0,
-        causal: bool = False,
         residual: bool = False,
+        **layout: Any,  # noqa: ANN401 - what the base takes
     ) -> None:
-        super().__init__()
-        self.heads = heads
-        self.causal = causal
+        super().__init__(d_model, heads, **layout)
         self.residual = residual
-        self.dropout = dropout
-        self.query = nn.Linear(d_model, d_model)
-        self.key = nn.Linear(d_model, d_model)
-        self.value = nn.Linear(d_model, d_model)
-        self.out = nn.Linear(d_model, d_model)
 
-    def forward(
+    @override
+    def mix(
         self,
-        tokens: Tensor,
-        source: Tensor,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
         *,
-        inherited: Tensor | None = None,
-        explain: bool = False,
+        inherited: Tensor | None,
+        explain: bool,
     ) -> Attended:
-        """Let each token attend to the source.
-
-        Args:
-            tokens: `[batch, query, d_model]`.
-            source: `[batch, key, d_model]`.
-            inherited: `[batch, heads, query, key]`, scores of the layer before; read by a residual
-                attention alone.
-            explain: Return the attention weights as well.
-        """
-        query = self._split(self.query(tokens))
-        key = self._split(self.key(source))
-        value = self._split(self.value(source))
         dropout = self.dropout if self.training else 0.0
         if not (explain or self.residual):
             mixed = functional.scaled_dot_product_attention(
                 query, key, value, dropout_p=dropout, is_causal=self.causal
             )
-            return Attended(self._merge(mixed))
+            return Attended(mixed)
         scores = query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5
         if self.residual and inherited is not None:
             scores = scores + inherited
@@ -116,12 +90,4 @@ class MultiHeadAttention(nn.Module):
         weights = masked.softmax(dim=-1)
         mixed = functional.dropout(weights, dropout) @ value
         handed_on = scores if self.residual else None
-        return Attended(self._merge(mixed), Dense(weights) if explain else None, handed_on)
-
-    def _split(self, features: Tensor) -> Tensor:
-        """`[batch, time, d_model]` to `[batch, heads, time, d_model / heads]`."""
-        return features.reshape(*features.shape[:-1], self.heads, -1).transpose(1, 2)
-
-    def _merge(self, heads: Tensor) -> Tensor:
-        merged: Tensor = self.out(heads.transpose(1, 2).flatten(-2))
-        return merged
+        return Attended(mixed, Dense(weights) if explain else None, handed_on)

@@ -29,7 +29,7 @@ def test_the_table_is_of_those_there_are() -> None:
         rows_below(PAGE, "| name |"), MECHANISMS.values(), strict=True
     ):
         assert name == f"`{config.model_fields['mechanism'].default}`"
-        assert form == f"`{config.form}`"
+        assert form == ("of each" if config.made_of_others else f"`{config.form}`")
         assert causal == ("yes" if config.has_causal else "no")
         own = config.model_fields.keys() - MechanismConfig.model_fields.keys()
         assert settings == ", ".join(f"`{each}`" for each in config.model_fields if each in own)

@@ -92,9 +92,12 @@ def test_a_mechanism_for_each_layer() -> None:
 @pytest.mark.parametrize(
     ("attention", "message"),
     [
-        (["softmax"] * 2, "attention: expected one mechanism for all or 3, one a layer"),
+        (
+            ["softmax"] * 2,
+            "expected one mechanism for all or 3, one a layer, or 4: encoder.0.self, ",
+        ),
         ("autocorrelation", "autocorrelation has no causal form"),
-        ("residual-softmax", "residual-softmax is for layers of an encoder alone"),
+        ("residual-softmax", "residual-softmax is for whole layers of an encoder"),
         ("oracle", "expected one of autocorrelation, .*, got 'oracle'"),
         ([], "attention"),
         ({"mechanism": "softmax", "factor": 2}, "factor"),

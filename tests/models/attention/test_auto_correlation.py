@@ -157,7 +157,7 @@ def site(queries: int, keys: int, **changes: object) -> Site:
 
 @pytest.mark.parametrize(("query", "key", "padding"), [(10, 12, 0), (24, 12, 12)])
 def test_keys_are_described_as_cut_or_padded(query: int, key: int, padding: int) -> None:
-    stage = AutoCorrelationConfig(factor=2, lags="even").describe("a", site(query, key))
+    (stage,) = AutoCorrelationConfig(factor=2, lags="even").describe("a", site(query, key))
     assert (stage.mechanism, stage.form) == ("autocorrelation", "circulant")
     assert (stage.key.length, stage.key.start, stage.key.padding) == (query, -12, padding)
     kept = AutoCorrelationConfig(factor=2).kept(query)

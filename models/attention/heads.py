@@ -1,0 +1,96 @@
+"""What mechanisms share whose heads mix values by themselves."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from torch import Tensor, nn
+
+from foretell.models.attention.mechanism import Attended
+
+
+class HeadedAttention(nn.Module, ABC):
+    """Projects tokens to queries and a source to keys and values, and the mixture of heads back.
+
+    Args:
+        d_model: Features of a token.
+        heads: Number of heads; it divides the width.
+        width: Features of all heads together; d_model if not given.
+        causal: Forbid attention to later positions.
+        dropout: Probability of dropping an attention weight in training.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        heads: int,
+        *,
+        width: int | None = None,
+        causal: bool = False,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        width = width or d_model
+        self.heads = heads
+        self.causal = causal
+        self.dropout = dropout
+        self.query = nn.Linear(d_model, width)
+        self.key = nn.Linear(d_model, width)
+        self.value = nn.Linear(d_model, width)
+        self.out = nn.Linear(width, d_model)
+
+    def forward(
+        self,
+        tokens: Tensor,
+        source: Tensor,
+        *,
+        inherited: Tensor | None = None,
+        explain: bool = False,
+    ) -> Attended:
+        """Let each token attend to the source.
+
+        Args:
+            tokens: `[batch, query, d_model]`.
+            source: `[batch, key, d_model]`.
+            inherited: What the layer before handed on.
+            explain: Return what was attended to as well.
+        """
+        query = self.split(self.query(tokens))
+        key, value = self.split(self.key(source)), self.split(self.value(source))
+        mixed = self.mix(query, key, value, inherited=inherited, explain=explain)
+        return mixed._replace(output=self.merge(mixed.output))
+
+    @abstractmethod
+    def mix(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        inherited: Tensor | None,
+        explain: bool,
+    ) -> Attended:
+        """Mix values `[batch, heads, key, features]`.
+
+        Args:
+            query: `[batch, heads, query, features]`.
+            key: `[batch, heads, key, features]`.
+            value: The same shape.
+            inherited: As in `forward`, like `explain`.
+            explain: See there.
+
+        Returns:
+            Output `[batch, heads, query, features]`, and the rest as it is returned.
+        """
+
+    # Lengths are numbers and the batch is what remains: a graph needs no arithmetic of shapes.
+    def split(self, features: Tensor) -> Tensor:
+        """`[batch, time, heads * features]` to `[batch, heads, time, features]`."""
+        time, width = features.shape[1:]
+        return features.reshape(-1, time, self.heads, width // self.heads).transpose(1, 2)
+
+    def merge(self, mixed: Tensor) -> Tensor:
+        """`[batch, heads, time, features]` to `[batch, time, d_model]`."""
+        heads, time, features = mixed.shape[1:]
+        merged: Tensor = self.out(mixed.transpose(1, 2).reshape(-1, time, heads * features))
+        return merged

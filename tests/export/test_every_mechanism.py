@@ -1,0 +1,76 @@
+"""Every mechanism through the graphs: equal to torch in float64, alone and in batches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+import torch
+
+from foretell.bundle import layout
+from foretell.bundle.manifest import Scaler
+from foretell.export.graphs import trace
+from foretell.export.operators import without_kernel
+from foretell.export.rewrites import inference_form
+from foretell.export.serving_form import GraphKind, ServingForm
+from foretell.export.verification import verify
+from foretell.export.window_set import WindowSet
+from foretell.models.attention.mechanism import MECHANISMS, Site
+from foretell.models.forecaster import ARCHITECTURES
+from tests.models.attention.places import default
+
+SCALER = Scaler(mean=(0.5, -1.0), std=(2.0, 0.5))
+SIZES: dict[str, Any] = {"channels": 2, "context": 24, "horizon": 6, "d_model": 8, "heads": 2}
+OWN: dict[str, dict[str, Any]] = {
+    "transformer": {"label": 8},
+    "patchtst": {"patch": 8, "stride": 4},
+}
+KINDS: dict[GraphKind, str] = {"forecast": layout.FORECAST_GRAPH, "explain": layout.EXPLAIN_GRAPH}
+# Whose operators have no kernel on CUDA, and why, is in docs/mechanisms.md.
+CPU_ALONE: set[str] = set()
+
+
+def attention_of(architecture: str, name: str) -> list[object]:
+    """The mechanism wherever it may be, and softmax elsewhere."""
+    fields = {"architecture": architecture, **SIZES, **OWN[architecture]}
+    sites = ARCHITECTURES.read({**fields, "encoder_layers": 1}).sites().values()
+    by_layer: dict[int, list[Site]] = {}
+    for layer, site in sites:
+        by_layer.setdefault(layer, []).append(site)
+    return [
+        default(name if all(_allowed(name, each) for each in places) else "softmax")
+        for places in by_layer.values()
+    ]
+
+
+def _allowed(name: str, site: Site) -> bool:
+    try:
+        default(name).check(site)
+    except ValueError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("architecture", OWN)
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_the_graphs_are_right(tmp_path: Path, name: str, architecture: str) -> None:
+    attention = attention_of(architecture, name)
+    if default("softmax") in attention[:1] and name != "softmax":
+        pytest.skip(f"{name} cannot be in a {architecture}")
+    fields = {"architecture": architecture, "encoder_layers": 1, "attention": attention}
+    torch.manual_seed(0)
+    model = ARCHITECTURES.read({**fields, **SIZES, **OWN[architecture]}).build().eval()
+    form = inference_form(model)
+    for kind, file in KINDS.items():
+        graph = trace(ServingForm(form, SCALER, kind))
+        assert bool(without_kernel(graph)) == (name in CPU_ALONE), without_kernel(graph)
+        onnx.save(graph, tmp_path / file)
+    torch.manual_seed(2)
+    history = torch.randn(64, SIZES["context"], SIZES["channels"]).numpy()
+    verified = verify(model, SCALER, tmp_path, WindowSet("natural", history, None, None))
+    checks = {check.name: check for check in verified.verification.checks}
+    assert verified.verification.passed, checks
+    assert {"batch 1", "batch 3", "batch 64"} <= {name.split(", ")[1] for name in checks}
+    assert verified.largest_error <= 1e-5

@@ -1,0 +1,84 @@
+import pytest
+import torch
+from pydantic import ValidationError
+
+from foretell.models.attention.mechanism import MECHANISMS
+from foretell.models.attention.softmax import MultiHeadAttention
+from foretell.models.forecaster import ARCHITECTURES
+from tests.models.attention.places import PLACES
+
+SITE = PLACES["encoder"]._replace(heads=4, d_model=8)
+
+
+def mixture(**groups: int) -> dict[str, object]:
+    return {
+        "mechanism": "mixture",
+        "groups": [{"heads": n, "attention": name} for name, n in groups.items()],
+    }
+
+
+def test_groups_of_one_mechanism_are_that_mechanism() -> None:
+    """Heads are independent: a layer of four is the sum of one and three of its heads."""
+    torch.manual_seed(0)
+    whole = MultiHeadAttention(8, 4).eval()
+    config = MECHANISMS.read(
+        {"mechanism": "mixture", "groups": [{"heads": n, "attention": "softmax"} for n in (1, 3)]}
+    )
+    mixed = config.build(SITE).eval()
+    for group, rows in zip(mixed.groups.values(), (slice(2), slice(2, 8)), strict=True):
+        for name in ("query", "key", "value"):
+            ours, theirs = getattr(group, name), getattr(whole, name)
+            ours.weight.data, ours.bias.data = theirs.weight[rows], theirs.bias[rows]
+        group.out.weight.data, group.out.bias.data = whole.out.weight[:, rows], whole.out.bias / 2
+    tokens = torch.randn(2, 24, 8)
+    found, expected = (each(tokens, tokens, explain=True) for each in (mixed, whole))
+    torch.testing.assert_close(found.output, expected.output)
+    maps = [one.weights for one in found.evidence.by_name.values()]
+    torch.testing.assert_close(torch.cat(maps, dim=1), expected.evidence.weights)
+
+
+def test_each_group_is_a_stage() -> None:
+    stages = MECHANISMS.read(mixture(softmax=1, autocorrelation=3)).describe("a", SITE)
+    assert [(stage.name, stage.mechanism, stage.heads) for stage in stages] == [
+        ("a.0", "softmax", 1),
+        ("a.1", "autocorrelation", 3),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("attention", "message"),
+    [
+        (mixture(softmax=1, autocorrelation=2), "the mixture has 3 heads, the layer 4 .at enc"),
+        (mixture(softmax=4), "at least 2 items"),
+        (mixture(softmax=2, **{"residual-softmax": 2}), "residual-softmax is for whole layers"),
+        (mixture(softmax=2, autocorrelation=2), "no causal form.* .at decoder.0.self"),
+    ],
+)
+def test_what_cannot_be_mixed(attention: object, message: str) -> None:
+    sizes = {"channels": 2, "context": 24, "horizon": 4, "heads": 4}
+    with pytest.raises(ValidationError, match=message):
+        ARCHITECTURES.read({"architecture": "transformer", "attention": attention, **sizes})
+
+
+def test_a_model_shows_what_each_group_looked_at() -> None:
+    attention = [mixture(softmax=1, autocorrelation=3), "softmax", "softmax"]
+    sizes = {"channels": 2, "context": 24, "horizon": 4, "heads": 4}
+    model = ARCHITECTURES.read({"architecture": "transformer", "attention": attention, **sizes})
+    found = model.build().eval().explain(torch.randn(3, 24, 2)).attention
+    assert list(found) == [
+        "encoder.0.self.0",
+        "encoder.0.self.1",
+        "encoder.1.self",
+        "decoder.0.self",
+        "decoder.0.cross",
+    ]
+    assert found["encoder.0.self.0"].weights.shape == (3, 1, 24, 24)
+
+
+def test_channels_get_an_axis_in_every_group() -> None:
+    sizes = {"channels": 2, "context": 24, "horizon": 4, "heads": 4, "patch": 8, "stride": 4}
+    groups = [{"heads": n, "attention": "softmax"} for n in (1, 3)]
+    attention = {"mechanism": "mixture", "groups": groups}
+    fields = {"architecture": "patchtst", "attention": attention, **sizes}
+    found = ARCHITECTURES.read(fields).build().eval().explain(torch.randn(3, 24, 2)).attention
+    assert found["encoder.0.self.1"].weights.shape == (3, 2, 3, 6, 6)
