@@ -10,6 +10,10 @@ RUNTIME ?= $(if $(wildcard /proc/driver/nvidia/version),gpu,cpu)
 OTHER := $(if $(filter gpu,$(RUNTIME)),onnxruntime,onnxruntime-gpu)
 SERVE := $(VENV)/.serve-$(RUNTIME)
 TEST := $(VENV)/.test-$(RUNTIME)
+PUBLISHED := aft-pytorch linear-attention-transformer linformer local-attention performer-pytorch \
+	reformer-pytorch rotary-embedding-torch routing-transformer sinkhorn-transformer \
+	axial_positional_embedding CoLT5-attention einops einx frozendict hyper-connections loguru \
+	mixture-of-experts product_key_memory
 
 .PHONY: serve test lint types demo help bench bench-bulk bench-door bench-precision bench-server \
 	bench-endurance bench-wide gpu-check gpu-graphs gpu-overhead gpu-subjects clean
@@ -104,6 +108,8 @@ $(TEST): $(SERVE)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[$(RUNTIME),demo,dev]'
 # KServe's classes check our answers; its own requirements conflict with ours.
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-deps kserve
+# Published implementations of attention, which ours give the same numbers as.
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-deps $(PUBLISHED)
 	touch $@
 
 ## forget the environment, the demo and what was installed to compare
