@@ -15,8 +15,8 @@ PUBLISHED := aft-pytorch linear-attention-transformer linformer local-attention 
 	axial_positional_embedding CoLT5-attention einops einx frozendict hyper-connections loguru \
 	mixture-of-experts product_key_memory
 
-.PHONY: serve test lint types demo help bench bench-bulk bench-door bench-precision bench-server \
-	bench-endurance bench-wide gpu-check gpu-graphs gpu-overhead gpu-subjects clean
+.PHONY: serve test lint types demo help bench bench-attention bench-bulk bench-door bench-precision \
+	bench-server bench-endurance bench-wide gpu-check gpu-graphs gpu-overhead gpu-subjects clean
 .DELETE_ON_ERROR:
 
 ## from nothing to a server with three demo models, on PORT
@@ -88,6 +88,11 @@ bench-precision: $(TEST)
 ## measure the memory of a model of 862 channels; most of an hour
 bench-wide: $(TEST)
 	$(BIN)/python -m bench.wide
+
+# DATA is ETTh1.csv of the ETT data sets.
+## compare the mechanisms of attention on DATA; hours, goes on where it was interrupted
+bench-attention: $(TEST)
+	$(BIN)/python -m bench.attention --data $(DATA)
 
 ## measure the server next to others, which it installs in .bench/; needs wrk
 bench-server: $(TEST)

@@ -1,0 +1,184 @@
+"""Compare the mechanisms of attention: `make bench-attention DATA=ETTh1.csv`, hours, resumable.
+
+Trains each in a Transformer and a PatchTST, times and weighs its graphs, and writes its part of
+docs/attention.md with two charts. What was measured is in `.bench/attention/`; a run that is given
+again goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from statistics import mean
+
+import torch
+
+from bench.attention import charts
+from bench.attention.results import Results
+from bench.attention.speed import LENGTHS, at_length, trained_length
+from bench.attention.subjects import ARCHITECTURE_NAMES, CONTEXTS, HORIZON, names, settings
+from bench.attention.training import Budget, trained
+from bench.page import machine, table, write_part
+from foretell.demo_data import write_csv
+from foretell.models.data.csv import read_csv
+
+ROOT = Path(__file__).parent.parent.parent
+FOLDER = ROOT / ".bench" / "attention"
+DOCS = ROOT / "docs"
+PAGE = DOCS / "attention.md"
+BUBBLES, LINES = "attention-errors.svg", "attention-lengths.svg"
+DEMO = "demo"
+_HEAD = ("mechanism", "architecture", "MSE", "MAE", "MSE, demo's data", "faithful", "ms", "MiB")
+_TEXT = """\
+`make bench-attention DATA=…/ETTh1.csv` wrote this part. {machine}
+
+Each model: {horizon} steps from {contexts}, 32 features, 4 heads, two encoder layers, {epochs}
+epochs at most. MSE and MAE are those of the test split of {data}, standardised, the mean of
+{seeds} (the range of seeds behind ±); the demo's data is one year of hourly weather, one seed.
+*Faithful*: a tenth of the steps of the history is erased, those that the first stage of attention
+gives the largest weights; how many times as much that changes the forecast as erasing as many by
+lot. *ms* and *MiB*: one window in onnxruntime on the CPU, one thread of a server, and what loading
+the graph and running it adds to a process.
+
+{rows}
+![error by speed; area is memory]({bubbles})
+
+## By length
+
+A Transformer of one encoder layer, 64 features and 4 heads: milliseconds of one window, and in
+brackets how many times as long as softmax, measured in turns with it.
+
+{lengths}
+![time by length]({lines})
+"""
+
+
+def run(data: Path, seeds: Sequence[int], epochs: int, results: Results) -> None:
+    """Measure what is not there yet."""
+    ett = read_csv(data)
+    demo_file = FOLDER / "demo.csv"
+    if not demo_file.exists():
+        write_csv(demo_file)
+    demo = read_csv(demo_file)
+    published, thirds = Budget(epochs, "ett-hourly"), Budget(epochs, (0.7, 0.1, 0.2))
+    rounds = [(data.stem, ett, published, seed) for seed in seeds]
+    rounds.insert(1, (DEMO, demo, thirds, seeds[0]))
+    with tempfile.TemporaryDirectory() as name:
+        out = Path(name) / "checkpoint"
+        for where, series, budget, seed in rounds:
+            for architecture, mechanism in _models():
+                key = f"train {where} {architecture} {mechanism} {seed} {epochs}"
+                results.measure(
+                    key, partial(trained, series, architecture, mechanism, seed, budget, out)
+                )
+
+
+def measure_costs(results: Results) -> None:
+    """Time and memory of every graph that is not measured yet."""
+    for architecture, mechanism in _models():
+        key = f"cost {architecture} {mechanism}"
+        results.measure(key, partial(trained_length, architecture, mechanism))
+    for mechanism in names():
+        for length in LENGTHS:
+            results.measure(f"length {mechanism} {length}", partial(at_length, mechanism, length))
+
+
+def write(results: Results, data: str, seeds: Sequence[int], epochs: int) -> None:
+    """Write the page's part and its charts."""
+    found = results.records
+    rows, panels = [], {architecture: [] for architecture in ARCHITECTURE_NAMES}
+    for architecture, mechanism in _models():
+        runs = [found[f"train {data} {architecture} {mechanism} {s} {epochs}"] for s in seeds]
+        demo = found[f"train {DEMO} {architecture} {mechanism} {seeds[0]} {epochs}"]
+        cost = found[f"cost {architecture} {mechanism}"]
+        error = mean(run["mse"] for run in runs)
+        faithful = [run["faithful"] for run in runs if "faithful" in run]
+        rows.append(
+            (
+                f"`{mechanism}`",
+                architecture,
+                _spread(run["mse"] for run in runs),
+                _spread(run["mae"] for run in runs),
+                f"{demo['mse']:.3f}",
+                f"{mean(faithful):.1f}" if faithful else "",
+                f"{cost['ms']:.2f}",
+                f"{cost['mib']:.0f}",
+            )
+        )
+        bubble = charts.Bubble(mechanism, 1e3 / cost["ms"], error, cost["mib"])
+        panels[architecture].append(bubble)
+    lines = {
+        mechanism: {length: found[f"length {mechanism} {length}"] for length in LENGTHS}
+        for mechanism in names()
+    }
+    charts.error_by_speed(panels, DOCS / BUBBLES)
+    charts.time_by_length(
+        {name: {n: each["ms"] for n, each in points.items()} for name, points in lines.items()},
+        DOCS / LINES,
+    )
+    text = _TEXT.format(
+        machine=machine("torch", "onnxruntime"),
+        horizon=HORIZON,
+        contexts=" and ".join(f"{CONTEXTS[name]} ({name})" for name in ARCHITECTURE_NAMES),
+        epochs=epochs,
+        data=data,
+        seeds="one seed" if len(seeds) == 1 else f"{len(seeds)} seeds",
+        rows=table(_HEAD, rows),
+        bubbles=BUBBLES,
+        lines=LINES,
+        lengths=table(
+            ("mechanism", *map(str, LENGTHS), f"MiB at {LENGTHS[-1]}"),
+            (
+                (
+                    f"`{name}`",
+                    *(f"{each['ms']:.1f} ({each['times']:.2f})" for each in points.values()),
+                    f"{points[LENGTHS[-1]]['mib']:.0f} ({points[LENGTHS[-1]]['of_memory']:.2f})",
+                )
+                for name, points in lines.items()
+            ),
+        ),
+    )
+    write_part("attention", text, PAGE)
+
+
+def _models() -> Iterable[tuple[str, str]]:
+    """Architecture and mechanism of each that can be."""
+    for mechanism in names():
+        for architecture in ARCHITECTURE_NAMES:
+            try:
+                settings(architecture, mechanism, channels=1, context=96, horizon=HORIZON)
+            except ValueError:
+                continue
+            yield architecture, mechanism
+
+
+def _spread(values: Iterable[float]) -> str:
+    found = list(values)
+    spread = (max(found) - min(found)) / 2
+    return f"{mean(found):.3f}" + (f" ± {spread:.3f}" if len(found) > 1 else "")
+
+
+def main() -> None:
+    """Measure, and write the page."""
+    parser = argparse.ArgumentParser(prog="python -m bench.attention", description=__doc__)
+    parser.add_argument("--data", type=Path, required=True, help="ETTh1.csv")
+    parser.add_argument("--seeds", type=int, default=3, help="trainings of each on it")
+    parser.add_argument("--epochs", type=int, default=5, help="of each training, at most")
+    parser.add_argument("--only", choices=["train", "cost", "page"], help="one of the parts")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    results = Results(FOLDER / "results.jsonl")
+    seeds = range(given.seeds)
+    if given.only in (None, "train"):
+        run(given.data, seeds, given.epochs, results)
+    if given.only in (None, "cost"):
+        measure_costs(results)
+    if given.only in (None, "page"):
+        write(Results(results.path), given.data.stem, seeds, given.epochs)
+
+
+if __name__ == "__main__":
+    main()

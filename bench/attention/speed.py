@@ -1,0 +1,68 @@
+"""What a forecast costs in onnxruntime, at the length that was trained and at longer ones."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import torch
+
+from bench.attention.results import Record
+from bench.attention.subjects import CONTEXTS, HORIZON, REFERENCE, SIZES, settings
+from bench.memory import peak_memory
+from bench.timing import interleaved_medians
+from foretell.bundle.manifest import Scaler
+from foretell.export.graphs import trace
+from foretell.export.rewrites import inference_form
+from foretell.export.serving_form import ServingForm
+from foretell.models.forecaster import ARCHITECTURES
+from foretell.service.engine.runtime import Runtime
+
+CHANNELS = 7
+LENGTHS = (96, 336, 720, 1440, 4096)
+# One layer: at these lengths it is the attention that costs.
+_LONG: dict[str, Any] = {"d_model": 64, "heads": 4, "d_ff": 128, "encoder_layers": 1, "label": 48}
+_SECONDS = 4.0
+
+
+def trained_length(architecture: str, name: str) -> Record:
+    """Of a model of the trained size."""
+    return _measure(
+        {"context": CONTEXTS[architecture], "horizon": HORIZON, **SIZES}, architecture, name
+    )
+
+
+def at_length(name: str, context: int) -> Record:
+    """Of a Transformer with one encoder layer and so many steps of context."""
+    return _measure({"context": context, "horizon": HORIZON, **_LONG}, "transformer", name)
+
+
+def _measure(sizes: dict[str, Any], architecture: str, name: str) -> Record:
+    """Median milliseconds of one window, the reference's taken in turns with it, and peak MiB."""
+    with tempfile.TemporaryDirectory() as folder:
+        graphs = {}
+        for each in dict.fromkeys((name, REFERENCE)):
+            graphs[each] = Path(folder) / f"{len(graphs)}.onnx"
+            fields = settings(architecture, each, channels=CHANNELS, **sizes)
+            torch.manual_seed(0)
+            form = inference_form(ARCHITECTURES.read(fields).build().eval())
+            scaler = Scaler(mean=(0.0,) * CHANNELS, std=(1.0,) * CHANNELS)
+            onnx.save(trace(ServingForm(form, scaler, "forecast")), graphs[each])
+        runtime = Runtime("cpu")
+        sessions = {each: runtime.open(path) for each, path in graphs.items()}
+        random = np.random.default_rng(0)
+        window = random.normal(size=(1, sizes["context"], CHANNELS)).astype(np.float32)
+        calls = {
+            each: lambda session=session: session.run({"history": window})
+            for each, session in sessions.items()
+        }
+        seconds = interleaved_medians(calls, _SECONDS)
+        return {
+            "ms": 1e3 * seconds[name],
+            "times": seconds[name] / seconds[REFERENCE],
+            "mib": peak_memory(1, graphs[name]),
+            "of_memory": peak_memory(1, graphs[name]) / peak_memory(1, graphs[REFERENCE]),
+        }
