@@ -71,6 +71,14 @@ TRANSFORMERS = (
     ),
     Size("Transformer, learned calendar", TransformerConfig(**_SMALL, **_embedded("learned"))),
     Size("Transformer, fixed calendar", TransformerConfig(**_SMALL, **_embedded("fixed"))),
+    Size(
+        "Transformer, memory of the same height",
+        TransformerConfig(**_SMALL, **_HALF, memory="same", decoder_layers=3),
+    ),
+    Size(
+        "Transformer, autoregressive",
+        TransformerConfig(**_SMALL, **_HALF, decoding="autoregressive", chunk=5, decoder_layers=2),
+    ),
 )
 PATCHTSTS = (
     Size("PatchTST", PatchTSTConfig(**_SMALL)),

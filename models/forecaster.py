@@ -141,6 +141,25 @@ class Forecaster(nn.Module, ABC):
         """
         return self.run(Inputs(history, history_calendar, future_calendar), explain=True)
 
+    def learn(
+        self,
+        inputs: Inputs,
+        target: Tensor,  # noqa: ARG002 - for those that are told what they should have said
+        progress: float,  # noqa: ARG002 - likewise
+    ) -> tuple[Tensor, Tensor]:
+        """Forecast in training.
+
+        Args:
+            inputs: As in `run`.
+            target: `[batch, horizon, channels]`, what is to be forecast.
+            progress: How much of the training is done, from 0 to 1.
+
+        Returns:
+            The forecast, and what is added to its loss.
+        """
+        forecast = self(*inputs)
+        return forecast, forecast.new_zeros(())
+
     @override
     def forward(
         self,

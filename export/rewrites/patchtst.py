@@ -176,12 +176,12 @@ class FlatPatchEncoder(nn.Module):
             series, statistics = self.instance_norm(history)
         else:
             series = history.transpose(0, 1).flatten(1)
-        tokens, seen = encode(self.layers, self._tokens(series), explain=explain)
-        forecast = self.head(self._by_window(tokens))
+        layers = encode(self.layers, self._tokens(series), explain=explain)
+        forecast = self.head(self._by_window(layers[-1].output))
         if self.instance_norm is not None and statistics is not None:
             forecast = self.instance_norm.reverse(forecast, statistics)
         channels = self.config.channels
-        return forecast.transpose(1, 2), [by_channel(evidence, channels) for evidence in seen]
+        return forecast.transpose(1, 2), [by_channel(layer.evidence, channels) for layer in layers]
 
     def _attention(
         self, plain: nn.Module, origin: nn.Module | None, *, embedded: bool

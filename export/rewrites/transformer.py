@@ -13,17 +13,21 @@ from foretell.export.rewrites.registry import Call, all_of, replace, rewrites
 from foretell.export.rewrites.transformer_layers import TimeFirstDecoderLayer, flatten_layer
 from foretell.models.architectures.transformer import Transformer
 from foretell.models.attention.softmax import MultiHeadAttention
+from foretell.models.layers.embedding import SeriesEmbedding
 from foretell.models.layers.transformer import DecoderLayer, EncoderLayer
 
 
 @rewrites(Transformer)
 def rewrite_transformer(model: Transformer, _: Call) -> nn.Module | None:
     """Let time be the first axis, and the last decoder layer do the horizon's steps only."""
+    config = model.config
     if not all_of(model.encoder_layers, "attention", MultiHeadAttention) or not all_of(
         model.decoder_layers, "self_attention cross_attention", MultiHeadAttention
     ):
         return None
-    config = model.config
+    embedding = model.decoder_embedding
+    if not isinstance(embedding, SeriesEmbedding) or config.memory != "last":
+        return None
     context, length = config.context, config.decoder_length
     for i, layer in enumerate(cast("Iterable[EncoderLayer]", model.encoder_layers)):
         attention = cast("MultiHeadAttention", layer.attention)
@@ -35,7 +39,7 @@ def rewrite_transformer(model: Transformer, _: Call) -> nn.Module | None:
     replace(
         model,
         encoder_embedding=ServedEmbedding(model.encoder_embedding, context, time_first=True),
-        decoder_embedding=ServedEmbedding(model.decoder_embedding, length, time_first=True),
+        decoder_embedding=ServedEmbedding(embedding, length, time_first=True),
         decoder_layers=nn.ModuleList(
             TimeFirstDecoderLayer(layer, length, context, last, embedded=i == 0)
             for i, (layer, last) in enumerate(zip(decoder_layers, wanted, strict=True))

@@ -33,7 +33,7 @@ class AutoformerConfig(EncoderDecoderConfig):
     attention: tuple[Mechanism, ...] = Field(
         default=(AutoCorrelationConfig(),),
         min_length=1,
-        description="Mechanism of each layer, or one for all.",
+        description="One mechanism for all, or one a layer or stage (docs/mechanisms.md).",
     )
     moving_average: int = Field(default=25, ge=1, description="Steps of the moving average, odd.")
 
@@ -181,9 +181,9 @@ class Autoformer(Forecaster):
     def run(self, inputs: Inputs, *, explain: bool) -> Explained:
         history, history_calendar, future_calendar = inputs
         tokens = self.encoder_embedding(history, history_calendar)
-        tokens, layers = encode(self.encoder_layers, tokens, explain=explain)
-        seen = {f"encoder.{i}.self": one for i, one in enumerate(layers)}
-        memory = self.encoder_norm(tokens)
+        layers = encode(self.encoder_layers, tokens, explain=explain)
+        seen = {f"encoder.{i}.self": layer.evidence for i, layer in enumerate(layers)}
+        memory = self.encoder_norm(layers[-1].output)
 
         calendar = self.config.decoder_calendar(history_calendar, future_calendar)
         seasonal, trend = self.decoder_start(history)

@@ -86,9 +86,10 @@ class ITransformer(Forecaster):
         if self.config.calendar is not None and calendar is not None:
             history = torch.cat([history, calendar], dim=2)
         tokens = self.dropout(self.embedding(history.transpose(1, 2)))
-        tokens, seen = encode(self.encoder_layers, tokens, explain=explain)
-        forecast = self.projection(self.encoder_norm(tokens)[:, :channels]).transpose(1, 2)
+        layers = encode(self.encoder_layers, tokens, explain=explain)
+        tokens = self.encoder_norm(layers[-1].output)
+        forecast = self.projection(tokens[:, :channels]).transpose(1, 2)
         if self.instance_norm is not None and statistics is not None:
             forecast = self.instance_norm.reverse(forecast, statistics)
-        names = (stage.name for stage in self.stages)
-        return Explained.of(forecast, dict(zip(names, seen, strict=True)))
+        seen = {f"encoder.{i}.self": layer.evidence for i, layer in enumerate(layers)}
+        return Explained.of(forecast, seen)

@@ -182,13 +182,13 @@ class PatchEncoder(nn.Module):
         channels = tokens.shape[1]
         # Channels share the encoder: they join the batch.
         tokens = tokens.flatten(0, 1)
-        tokens, seen = encode(self.layers, tokens, explain=explain)
-        tokens = self.final_norm(tokens).unflatten(0, (-1, channels))
+        layers = encode(self.layers, tokens, explain=explain)
+        tokens = self.final_norm(layers[-1].output).unflatten(0, (-1, channels))
         # The head reads feature by feature, each over all patches.
         forecast = self._head(tokens.transpose(-1, -2).flatten(-2)).transpose(1, 2)
         if self.instance_norm is not None and statistics is not None:
             forecast = self.instance_norm.reverse(forecast, statistics)
-        return forecast, [by_channel(evidence, channels) for evidence in seen]
+        return forecast, [by_channel(layer.evidence, channels) for layer in layers]
 
     def _patches(self, history: Tensor) -> Tensor:
         """`[batch, context, channels]` to `[batch, channels, patches, patch]`."""

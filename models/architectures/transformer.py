@@ -1,4 +1,4 @@
-"""Transformer: encoder and decoder, the whole horizon in one pass.
+"""Transformer: encoder and decoder, the whole horizon in one pass or some steps at a time.
 
 Vaswani et al., 2017 (arXiv:1706.03762), with Informer's one-pass decoding and embeddings (Zhou et
 al., 2021, arXiv:2012.07436), as the Time-Series-Library has it.
@@ -6,22 +6,98 @@ al., 2021, arXiv:2012.07436), as the Time-Series-Library has it.
 
 from __future__ import annotations
 
-from typing import Literal
+from itertools import pairwise
+from typing import Literal, Self, cast
 
+import torch
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional
 from typing_extensions import override
 
+from foretell.models.attention.evidence import Dense, Evidence
+from foretell.models.attention.mechanism import Site
 from foretell.models.encoder_decoder import EncoderDecoderConfig
 from foretell.models.forecaster import ARCHITECTURES, Explained, Forecaster, Inputs
+from foretell.models.layers.decoding import BEFORE, LaggedEmbedding, off_diagonal
 from foretell.models.layers.transformer import Decoded, DecoderLayer, EncoderLayer, encode
 
 
 @ARCHITECTURES.add
 class TransformerConfig(EncoderDecoderConfig):
-    """Configuration of a Transformer."""
+    """Configuration of a Transformer.
+
+    Attributes:
+        memory: Which encoder layer a decoder layer reads: the last, or that of the same height.
+        decoding: The whole horizon in one pass, or chunks of it, each of which reads those before.
+        chunk: Steps of a chunk.
+        feeding: What a decoder of chunks reads in training: the truth (`teacher`); more and more of
+            its own forecasts (`scheduled`, Mihaylova and Martins, 2019, arXiv:1906.04331, in two
+            passes); or those alone (`free`).
+        guidance: Weight of a penalty on cross-attention far from the diagonal, in training
+            (Tachibana et al., 2018, arXiv:1710.08969).
+    """
 
     architecture: Literal["transformer"] = "transformer"
+    memory: Literal["last", "same"] = Field(
+        default="last", description="Encoder layer that one of the decoder reads."
+    )
+    decoding: Literal["one_pass", "autoregressive"] = Field(
+        default="one_pass", description="All steps at once, or in chunks that read those before."
+    )
+    chunk: int = Field(
+        default=24, ge=1, description="Steps decoded at a time by autoregressive decoding."
+    )
+    feeding: Literal["teacher", "scheduled", "free"] = Field(
+        default="teacher",
+        description="What autoregressive decoding reads in training: the truth, a growing share of "
+        "its own forecasts, or those alone.",
+    )
+    guidance: float = Field(
+        default=0.0,
+        ge=0,
+        description="Weight of a penalty on cross-attention far from the diagonal, in training.",
+    )
+
+    @model_validator(mode="after")
+    def _check_decoding(self) -> Self:
+        if self.decoding == "autoregressive" and self.label + self.chunk > self.context:
+            raise ValueError(
+                f"chunk: label and chunk, {self.label} and {self.chunk} steps, are more than the "
+                f"context {self.context}"
+            )
+        crossed = [stage for stage in self.describe_stages() if stage.name.endswith(".cross")]
+        if self.guidance and not all(stage.form == "dense" for stage in crossed):
+            raise ValueError("guidance: the cross-attention shows no map that could be guided")
+        return self
+
+    @override
+    def sites(self) -> dict[str, tuple[int, Site]]:
+        cached = self.decoding == "autoregressive"
+        return {
+            name: (layer, site._replace(cached=cached and name.startswith("decoder.")))
+            for name, (layer, site) in super().sites().items()
+        }
+
+    @property
+    def chunks(self) -> list[tuple[int, int]]:
+        """First step of each and the one after its last; what is known comes with the first."""
+        ends = range(self.label + self.chunk, self.decoder_length, self.chunk)
+        bounds = [0, *ends, self.decoder_length]
+        return list(pairwise(bounds))
+
+    def build_decoder_embedding(self) -> nn.Module:
+        """What makes the decoder's tokens."""
+        if self.decoding == "one_pass":
+            return self.build_embedding(self.decoder_length, positions=True)
+        return LaggedEmbedding(
+            self.channels,
+            self.d_model,
+            self.decoder_length,
+            calendar=self.calendar,
+            kind=self.embedding,
+            dropout=self.dropout,
+        )
 
     @override
     def build(self) -> Forecaster:
@@ -47,7 +123,7 @@ class Transformer(Forecaster):
             for i in range(config.encoder_layers)
         )
         self.encoder_norm = nn.LayerNorm(config.d_model)
-        self.decoder_embedding = config.build_embedding(config.decoder_length, positions=True)
+        self.decoder_embedding = config.build_decoder_embedding()
         self.decoder_layers = nn.ModuleList(
             DecoderLayer(
                 config.build_attention(f"decoder.{i}.self"),
@@ -64,20 +140,107 @@ class Transformer(Forecaster):
 
     @override
     def run(self, inputs: Inputs, *, explain: bool) -> Explained:
-        history, history_calendar, future_calendar = inputs
-        tokens = self.encoder_embedding(history, history_calendar)
-        tokens, layers = encode(self.encoder_layers, tokens, explain=explain)
-        seen = {f"encoder.{i}.self": one for i, one in enumerate(layers)}
-        memory = self.encoder_norm(tokens)
+        history, *calendars = inputs
+        memories, seen = self._encode(inputs, explain=explain)
+        calendar = self.config.decoder_calendar(*calendars)
+        if self.config.decoding == "autoregressive":
+            found = self._in_chunks(history, calendar, memories, explain=explain)
+        else:
+            found = self._in_one_pass(history, calendar, memories, explain=explain)
+        return Explained.of(found[0], seen | found[1])
 
+    @override
+    def learn(self, inputs: Inputs, target: Tensor, progress: float) -> tuple[Tensor, Tensor]:
+        history, *calendars = inputs
+        memories, _ = self._encode(inputs, explain=False)
+        calendar = self.config.decoder_calendar(*calendars)
+        given, guided = (history, calendar, memories), self.config.guidance > 0
+        if self.config.decoding == "one_pass":
+            forecast, seen = self._in_one_pass(*given, explain=guided)
+        elif self.config.feeding == "free":
+            forecast, seen = self._in_chunks(*given, explain=guided)
+        else:
+            if self.config.feeding == "scheduled":
+                own, _ = self._in_chunks(*given, truth=target, explain=False)
+                taken = torch.rand(target.shape[:2], device=target.device) < progress
+                target = torch.where(taken[..., None], own.detach().to(target), target)
+            forecast, seen = self._in_chunks(*given, truth=target, explain=guided)
+        penalty = forecast.new_zeros(())
+        for stage, evidence in seen.items():
+            if stage.endswith(".cross") and isinstance(evidence, Dense):
+                penalty = penalty + self.config.guidance * off_diagonal(evidence.weights)
+        return forecast, penalty
+
+    def _encode(
+        self, inputs: Inputs, *, explain: bool
+    ) -> tuple[list[Tensor], dict[str, Evidence | None]]:
+        """What each decoder layer reads, and what the encoder looked at."""
+        tokens = self.encoder_embedding(inputs.history, inputs.history_calendar)
+        layers = encode(self.encoder_layers, tokens, explain=explain)
+        seen = {f"encoder.{i}.self": layer.evidence for i, layer in enumerate(layers)}
+        last = self.encoder_norm(layers[-1].output)
+        if self.config.memory == "last":
+            return [last] * self.config.decoder_layers, seen
+        heights = [self.encoder_norm(layer.output) for layer in layers[:-1]] + [last]
+        above = max(self.config.decoder_layers - len(heights), 0)
+        return (heights + [last] * above)[: self.config.decoder_layers], seen
+
+    def _in_one_pass(
+        self, history: Tensor, calendar: Tensor | None, memories: list[Tensor], *, explain: bool
+    ) -> tuple[Tensor, dict[str, Evidence | None]]:
         # The horizon is unknown: the decoder sees zeros there.
         known = history[:, self.config.context - self.config.label :]
         series = functional.pad(known, (0, 0, 0, self.config.horizon))
-        calendar = self.config.decoder_calendar(history_calendar, future_calendar)
         tokens = self.decoder_embedding(series, calendar)
-        for i, layer in enumerate(self.decoder_layers):
+        seen: dict[str, Evidence | None] = {}
+        for i, (layer, memory) in enumerate(zip(self.decoder_layers, memories, strict=True)):
             decoded: Decoded = layer(tokens, memory, explain=explain)
             tokens = decoded.output
             seen[f"decoder.{i}.self"], seen[f"decoder.{i}.cross"] = decoded.own, decoded.cross
         forecast: Tensor = self.projection(self.decoder_norm(tokens))
-        return Explained.of(forecast[:, -self.config.horizon :], seen)
+        return forecast[:, -self.config.horizon :], seen
+
+    def _in_chunks(
+        self,
+        history: Tensor,
+        calendar: Tensor | None,
+        memories: list[Tensor],
+        *,
+        explain: bool,
+        truth: Tensor | None = None,
+    ) -> tuple[Tensor, dict[str, Evidence | None]]:
+        """Decode chunk by chunk; with the truth `[batch, horizon, channels]` all can be one."""
+        config = self.config
+        lagged = config.label + config.chunk + BEFORE
+        known = functional.pad(history[:, -lagged:], (0, 0, max(lagged - config.context, 0), 0))
+        if truth is not None:
+            known = torch.cat([known, truth], dim=1)
+        chunks = config.chunks if truth is None else [(0, config.decoder_length)]
+        layers = [cast("DecoderLayer", layer) for layer in self.decoder_layers]
+        caches = [layer.begin(memory) for layer, memory in zip(layers, memories, strict=True)]
+        forecasts: list[Tensor] = []
+        maps: dict[str, list[Tensor]] = {}
+        for start, end in chunks:
+            steps = None if calendar is None else calendar[:, start:end]
+            tokens = self.decoder_embedding(known[:, start : end + BEFORE], steps, start)
+            for i, layer in enumerate(layers):
+                (tokens, own, cross), caches[i] = layer.extend(tokens, caches[i])
+                if explain:
+                    shown = {"self": (own, config.decoder_length), "cross": (cross, config.context)}
+                    for name, (evidence, length) in shown.items():
+                        whole = _whole(evidence, length)
+                        maps.setdefault(f"decoder.{i}.{name}", []).append(whole)
+            projected = self.projection(self.decoder_norm(tokens))
+            forecasts.append(projected[:, max(config.label - start, 0) :])
+            known = torch.cat([known, forecasts[-1]], dim=1)
+        seen: dict[str, Evidence | None] = {
+            name: Dense(torch.cat(parts, dim=2)) for name, parts in maps.items()
+        }
+        return torch.cat(forecasts, dim=1), seen
+
+
+def _whole(evidence: Evidence | None, length: int) -> Tensor:
+    """A map of a chunk with columns for all keys, those to come as well."""
+    # What mechanisms with a cache show.
+    weights = cast("Dense", evidence).weights
+    return functional.pad(weights, (0, length - weights.shape[-1]))

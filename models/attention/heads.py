@@ -55,8 +55,24 @@ class HeadedAttention(nn.Module, ABC):
             inherited: What the layer before handed on.
             explain: Return what was attended to as well.
         """
+        found = self.keys_and_values(source)
+        return self.attend(tokens, *found, inherited=inherited, explain=explain)
+
+    def keys_and_values(self, source: Tensor) -> tuple[Tensor, Tensor]:
+        """Of a source `[batch, key, d_model]`, each `[batch, heads, key, features]`."""
+        return self.split(self.key(source)), self.split(self.value(source))
+
+    def attend(
+        self,
+        tokens: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        inherited: Tensor | None = None,
+        explain: bool = False,
+    ) -> Attended:
+        """Let tokens attend to keys and values that are known already; else as `forward`."""
         query = self.split(self.query(tokens))
-        key, value = self.split(self.key(source)), self.split(self.value(source))
         mixed = self.mix(query, key, value, inherited=inherited, explain=explain)
         return mixed._replace(output=self.merge(mixed.output))
 

@@ -40,6 +40,7 @@ class Site(NamedTuple):
         dropout: Probability of dropping an attention weight in training.
         channels: Where each attends by itself, how many there are.
         width: Features of all heads together; d_model if None.
+        cached: Whether tokens come a few at a time, to keys and values of those before them.
     """
 
     d_model: int
@@ -51,6 +52,7 @@ class Site(NamedTuple):
     dropout: float = 0.0
     channels: int | None = None
     width: int | None = None
+    cached: bool = False
 
     @property
     def layout(self) -> dict[str, Any]:
@@ -81,6 +83,8 @@ class MechanismConfig(BaseModel):
 
     form: ClassVar[Form]
     has_causal: ClassVar[bool] = False
+    # Whether its module is a `HeadedAttention` that may `attend` a few tokens at a time.
+    has_cache: ClassVar[bool] = False
     # Whether the next layer is handed scores.
     hands_on: ClassVar[bool] = False
     # Whether its fields are mechanisms, which have their settings, and no settings themselves.
@@ -100,6 +104,8 @@ class MechanismConfig(BaseModel):
             raise ValueError(f"attention: {self.mechanism} is for whole layers of an encoder")
         if site.causal and not self.has_causal:
             raise ValueError(f"attention: {self.mechanism} has no causal form, which is needed")
+        if site.cached and not self.has_cache:
+            raise ValueError(f"attention: {self.mechanism} has no cache, which decoding needs")
         if (site.width or site.d_model) % site.heads:
             raise ValueError(f"heads: {site.heads} heads do not divide d_model {site.d_model}")
 

@@ -22,6 +22,7 @@ class Softmax(MechanismConfig):
     mechanism: Literal["softmax"] = "softmax"
     form: ClassVar[Form] = "dense"
     has_causal: ClassVar[bool] = True
+    has_cache: ClassVar[bool] = True
 
     @override
     def build(self, site: Site) -> nn.Module:
@@ -75,7 +76,8 @@ class MultiHeadAttention(HeadedAttention):
         explain: bool,
     ) -> Attended:
         dropout = self.dropout if self.training else 0.0
-        if not (explain or self.residual):
+        queries, keys = query.shape[-2], key.shape[-2]
+        if not (explain or self.residual or (self.causal and queries != keys)):
             mixed = functional.scaled_dot_product_attention(
                 query, key, value, dropout_p=dropout, is_causal=self.causal
             )
@@ -85,8 +87,9 @@ class MultiHeadAttention(HeadedAttention):
             scores = scores + inherited
         masked = scores
         if self.causal:
-            later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
-            masked = scores.masked_fill(later, float("-inf"))
+            # Both end together: keys from before the first query are those of a cache.
+            later = torch.ones(queries, keys, dtype=torch.bool, device=scores.device)
+            masked = scores.masked_fill(later.triu(keys - queries + 1), float("-inf"))
         weights = masked.softmax(dim=-1)
         mixed = functional.dropout(weights, dropout) @ value
         handed_on = scores if self.residual else None

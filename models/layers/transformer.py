@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from foretell.models.attention.evidence import Evidence
@@ -51,9 +52,7 @@ class EncoderLayer(nn.Module):
         return attended._replace(output=tokens)
 
 
-def encode(
-    layers: Iterable[nn.Module], tokens: Tensor, *, explain: bool
-) -> tuple[Tensor, list[Evidence | None]]:
+def encode(layers: Iterable[nn.Module], tokens: Tensor, *, explain: bool) -> list[Attended]:
     """Run encoder layers, each on what the one before it gives and hands on.
 
     Args:
@@ -62,14 +61,26 @@ def encode(
         explain: Whether evidence is asked for.
 
     Returns:
-        Tokens of the same shape, and the evidence of each layer.
+        What each layer gives: tokens of the same shape, and evidence.
     """
     attended = Attended(tokens)
-    seen: list[Evidence | None] = []
+    found = []
     for layer in layers:
         attended = layer(attended.output, inherited=attended.scores, explain=explain)
-        seen.append(attended.evidence)
-    return attended.output, seen
+        found.append(attended)
+    return found
+
+
+class Cache(NamedTuple):
+    """Keys and values that a decoder layer has read, each `[batch, heads, time, features]`.
+
+    Attributes:
+        own: Of its own tokens so far; None before the first.
+        cross: Of the memory.
+    """
+
+    own: tuple[Tensor, Tensor] | None
+    cross: tuple[Tensor, Tensor]
 
 
 class Decoded(NamedTuple):
@@ -114,8 +125,39 @@ class DecoderLayer(nn.Module):
     def forward(self, tokens: Tensor, memory: Tensor, *, explain: bool = False) -> Decoded:
         """Attend from `[batch, time, d_model]` to itself and to `memory` `[batch, key, …]`."""
         own: Attended = self.self_attention(tokens, tokens, explain=explain)
+        return self._read(
+            tokens, own, lambda found: self.cross_attention(found, memory, explain=explain)
+        )
+
+    def begin(self, memory: Tensor) -> Cache:
+        """The cache of a layer that has read nothing but `memory` `[batch, key, d_model]`.
+
+        Both attentions are of mechanisms with a cache (`MechanismConfig.has_cache`).
+        """
+        return Cache(None, self.cross_attention.keys_and_values(memory))  # type: ignore[operator]
+
+    def extend(self, tokens: Tensor, cache: Cache) -> tuple[Decoded, Cache]:
+        """Decode tokens `[batch, time, d_model]` that follow those of the cache."""
+        key, value = self.self_attention.keys_and_values(tokens)  # type: ignore[operator]
+        if cache.own is not None:
+            key, value = (
+                torch.cat(pair, dim=2) for pair in zip(cache.own, (key, value), strict=True)
+            )
+        # Explained, whether asked or not: then it is in operators that a graph can have.
+        own: Attended = self.self_attention.attend(tokens, key, value, explain=True)  # type: ignore[operator]
+        decoded = self._read(
+            tokens,
+            own,
+            lambda found: self.cross_attention.attend(found, *cache.cross, explain=True),  # type: ignore[operator]
+        )
+        return decoded, cache._replace(own=(key, value))
+
+    def _read(
+        self, tokens: Tensor, own: Attended, cross_attention: Callable[[Tensor], Attended]
+    ) -> Decoded:
+        """All that comes after self-attention."""
         tokens = self.self_norm(tokens + self.dropout(own.output))
-        cross: Attended = self.cross_attention(tokens, memory, explain=explain)
+        cross = cross_attention(tokens)
         tokens = self.cross_norm(tokens + self.dropout(cross.output))
         tokens = self.feed_forward_norm(tokens + self.feed_forward(tokens))
         return Decoded(tokens, own.evidence, cross.evidence)

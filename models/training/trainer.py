@@ -15,7 +15,7 @@ from torch.nn import functional
 from foretell.models.batches import windows_that_fit
 from foretell.models.data.windows import Batch, Windows
 from foretell.models.evaluation import evaluate
-from foretell.models.forecaster import Forecaster
+from foretell.models.forecaster import Forecaster, Inputs
 from foretell.models.training.config import Precision, TrainingConfig
 from foretell.models.training.errors import TrainingError
 from foretell.models.training.progress import EpochReport, Progress
@@ -161,10 +161,10 @@ class Trainer:
         reduced = self.precision != "float32"
         kind = getattr(torch, self.precision)
         with torch.autocast(self.device.type, dtype=kind, enabled=reduced):
-            forecast = self.model(batch.history, batch.history_calendar, batch.future_calendar)
+            forecast, penalty = self.model.learn(Inputs(*batch[:3]), batch.target, done / steps)
         loss = functional.mse_loss(forecast.float(), batch.target)
         self.optimizer.zero_grad()
-        torch.autograd.backward(self.grad_scaler.scale(loss))
+        torch.autograd.backward(self.grad_scaler.scale(loss + penalty.float()))
         self.grad_scaler.step(self.optimizer)
         self.grad_scaler.update()
         return loss.detach()

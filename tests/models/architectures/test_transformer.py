@@ -1,10 +1,17 @@
+import math
+from typing import Literal
+
 import pytest
 import torch
+from pydantic import ValidationError
+from torch import nn
 
 from foretell.bundle.calendar import Calendar
 from foretell.bundle.frequency import Frequency
 from foretell.models.architectures.transformer import Transformer, TransformerConfig
 from foretell.models.attention.evidence import Dense
+from foretell.models.attention.mechanism import MECHANISMS, Attended, MechanismConfig, Site
+from foretell.models.forecaster import Inputs
 
 HOURLY = Frequency.parse("h")
 SIZES = {
@@ -81,3 +88,143 @@ def test_labels_of_nothing_and_of_all(label: int) -> None:
 def test_positions_matter() -> None:
     model, parts = make(calendar=None), batch()
     assert not torch.allclose(model(parts[0]), model(parts[0].roll(1, dims=1)))
+
+
+CHUNKED = {"decoding": "autoregressive", "chunk": 4}
+
+
+def learn(model: Transformer, target: torch.Tensor, progress: float = 0.0) -> torch.Tensor:
+    forecast, _ = model.learn(Inputs(*batch(len(target))), target, progress)
+    return forecast
+
+
+@pytest.mark.parametrize(
+    ("chunk", "chunks"),
+    [
+        (4, [(0, 12), (12, 16), (16, 18)]),
+        (5, [(0, 13), (13, 18)]),
+        (10, [(0, 18)]),
+        (12, [(0, 18)]),
+        (1, [(0, 9), *((i, i + 1) for i in range(9, 18))]),
+    ],
+)
+def test_chunks_share_the_horizon(chunk: int, chunks: list[tuple[int, int]]) -> None:
+    assert make(**CHUNKED | {"chunk": chunk}).config.chunks == chunks
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 4, 10])
+def test_the_cache_changes_nothing(chunk: int) -> None:
+    """Told its own forecast as the truth, a model says the same in one pass, without a cache."""
+    model = make(**CHUNKED | {"chunk": chunk})
+    explained = model.explain(*batch())
+    torch.testing.assert_close(learn(model, explained.forecast), explained.forecast)
+    torch.testing.assert_close(model(*batch()), explained.forecast)
+
+
+def test_a_chunk_reads_those_before_it_alone() -> None:
+    model, target = make(**CHUNKED), torch.randn(2, 10, 3)
+    for end in (4, 8):
+        changed = target.clone()
+        changed[:, end - 4 :] += 1
+        before, after = (learn(model, each) for each in (target, changed))
+        assert torch.equal(before[:, :end], after[:, :end])
+        assert not torch.isclose(before[:, end:], after[:, end:]).all(dim=-1).any()
+
+
+def test_what_a_chunk_of_a_model_looked_at_is_in_its_rows() -> None:
+    model = make(**CHUNKED)
+    found = model.explain(*batch()).attention
+    assert [stage.name for stage in model.stages] == list(found)
+    for stage in model.stages:
+        weights = found[stage.name].weights
+        assert weights.shape == (2, 2, stage.query.length, stage.key.length)
+        torch.testing.assert_close(weights.sum(-1), torch.ones_like(weights[..., 0]))
+    assert found["decoder.0.self"].weights.triu(1).count_nonzero() == 0
+
+
+def test_a_schedule_goes_from_the_truth_to_what_the_model_says() -> None:
+    taught, scheduled = make(**CHUNKED), make(**CHUNKED, feeding="scheduled")
+    target = torch.randn(2, 10, 3)
+    by_truth = learn(taught, target)
+    torch.testing.assert_close(learn(scheduled, target, 0.0), by_truth)
+    own = learn(taught, by_truth)
+    torch.testing.assert_close(learn(scheduled, target, 1.0), own)
+    half = learn(scheduled, target, 0.5)
+    assert not torch.allclose(half, own)
+    assert not torch.allclose(half, by_truth)
+
+
+def test_free_running_never_sees_the_truth() -> None:
+    model = make(**CHUNKED, feeding="free")
+    torch.testing.assert_close(learn(model, torch.randn(2, 10, 3)), model(*batch()))
+
+
+def test_gradients_reach_the_forecasts_that_were_read() -> None:
+    model = make(**CHUNKED, feeding="free")
+    history, past, future = batch()
+    forecast = model(history, past, future.requires_grad_())
+    (gradient,) = torch.autograd.grad(forecast[:, -1].sum(), future)
+    assert gradient[:, :4].abs().sum() > 0
+
+
+def test_a_decoder_layer_may_read_the_encoder_at_its_height() -> None:
+    last, same = make(), make(memory="same")
+    same.load_state_dict(last.state_dict())
+    inputs = batch()
+    assert not torch.allclose(last(*inputs), same(*inputs))
+    for layer in last.encoder_layers[1:]:
+        # What one layer alone gives is what its own height reads.
+        layer.forward = lambda tokens, **_: Attended(tokens)
+    for layer in last.decoder_layers[1:]:
+        layer.cross_attention.forward = lambda tokens, *_, **__: Attended(torch.zeros_like(tokens))
+    for layer in same.decoder_layers[1:]:
+        layer.cross_attention.forward = lambda tokens, *_, **__: Attended(torch.zeros_like(tokens))
+    torch.testing.assert_close(last(*inputs), same(*inputs))
+
+
+def test_above_the_encoder_its_last_layer_is_read() -> None:
+    last, same = (make(memory=memory, encoder_layers=1) for memory in ("last", "same"))
+    same.load_state_dict(last.state_dict())
+    torch.testing.assert_close(last(*batch()), same(*batch()))
+
+
+def test_guidance_is_the_weight_far_from_the_diagonal() -> None:
+    model, target = make(guidance=2.0), torch.randn(2, 10, 3)
+    forecast, penalty = model.learn(Inputs(*batch()), target, 0.0)
+    torch.testing.assert_close(forecast, model(*batch()))
+    expected = 0.0
+    for layer in range(2):
+        weights = model.explain(*batch()).attention[f"decoder.{layer}.cross"].weights
+        for i in range(18):
+            for j in range(24):
+                far = 1 - math.exp(-((i / 17 - j / 23) ** 2) / (2 * 0.2**2))
+                expected += 2.0 * weights[:, :, i, j].mean().item() * far / 18
+    assert penalty.item() == pytest.approx(expected, rel=1e-5)
+    chunked = make(**CHUNKED, guidance=1.0)
+    assert 0 < chunked.learn(Inputs(*batch()), target, 0.0)[1].item() < 2
+    assert make(**CHUNKED).learn(Inputs(*batch()), target, 0.0)[1].item() == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({**CHUNKED, "chunk": 17}, "chunk: label and chunk, 8 and 17 steps, are more than .* 24"),
+        ({**CHUNKED, "attention": ["softmax"] * 3 + ["no-cache"]}, "no-cache has no cache"),
+        ({"guidance": 1.0, "attention": ["softmax"] * 3 + ["no-cache"]}, "guidance: .* no map"),
+    ],
+)
+def test_decoding_that_cannot_be(
+    monkeypatch: pytest.MonkeyPatch, changes: dict[str, object], message: str
+) -> None:
+    class NoCache(MechanismConfig):
+        mechanism: Literal["no-cache"] = "no-cache"
+        form = "none"
+        has_causal = True
+
+        def build(self, _: Site) -> nn.Module:
+            return nn.Identity()
+
+    monkeypatch.setattr(MECHANISMS, "_classes", dict(MECHANISMS.items()))
+    MECHANISMS.add(NoCache)
+    with pytest.raises(ValidationError, match=message):
+        make(**changes)

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from foretell.models.data.table import Table
+from foretell.models.forecaster import Inputs
 from foretell.models.training.config import TrainingConfig
 from foretell.models.training.errors import TrainingError
 from foretell.models.training.preparation import prepare
@@ -165,3 +166,39 @@ def test_auto_takes_bfloat16_on_a_gpu_that_has_it(
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: supported)
     given = settings.model_copy(update={"precision": asked})
     assert choose_precision(given, torch.device(device)) == chosen
+
+
+def test_a_model_is_told_the_target_and_how_far_training_is(
+    settings: TrainingConfig, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer, told = trainer_of(settings, table), []
+    learn = trainer.model.learn
+
+    def listen(
+        inputs: Inputs, target: torch.Tensor, progress: float
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        told.append((target.shape[1], progress))
+        return learn(inputs, target, progress)
+
+    monkeypatch.setattr(trainer.model, "learn", listen)
+    trainer.run_epoch(Progress())
+    steps = trainer.steps_per_epoch
+    horizon = settings.horizon
+    assert told == [(horizon, i / (steps * settings.epochs)) for i in range(steps)]
+
+
+def test_what_a_model_adds_to_its_loss_is_learned_from(
+    settings: TrainingConfig, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, drawn = trainer_of(settings, table), trainer_of(settings, table)
+    learn = drawn.model.learn
+
+    def penalised(*given: object) -> tuple[torch.Tensor, torch.Tensor]:
+        forecast, _ = learn(*given)
+        return forecast, sum(weight.square().sum() for weight in drawn.model.parameters())
+
+    monkeypatch.setattr(drawn.model, "learn", penalised)
+    first, second = (trainer.run_epoch(Progress()) for trainer in (plain, drawn))
+    assert weights_of(drawn).norm() < weights_of(plain).norm()
+    # What is reported is the error alone.
+    assert second.train_mse < 10 * first.train_mse

@@ -1,0 +1,76 @@
+"""What a decoder needs that forecasts some steps at a time, each from those before."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from foretell.bundle.calendar import Calendar
+from foretell.models.layers.embedding import CalendarEmbedding, CalendarKind, sinusoids
+
+# Values that a token is made of: the one a chunk before its step, and so many before that.
+BEFORE = 2
+# Width of the diagonal that guidance leaves alone, as published.
+_WIDTH = 0.2
+
+
+class LaggedEmbedding(nn.Module):
+    """Tokens of steps whose values are not known: earlier values, positions and calendar.
+
+    Args:
+        channels: Series of the input.
+        d_model: Features of a token.
+        length: Steps of the decoder.
+        calendar: Calendar features of each step, or None.
+        kind: How they are embedded.
+        dropout: Probability of dropping a feature in training.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        d_model: int,
+        length: int,
+        *,
+        calendar: Calendar | None,
+        kind: CalendarKind,
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        self.value = nn.Linear((BEFORE + 1) * channels, d_model, bias=False)
+        self.calendar = CalendarEmbedding(calendar, kind, d_model) if calendar else None
+        self.register_buffer("positions", sinusoids(length, d_model), persistent=False)
+        self.positions: Tensor
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, known: Tensor, calendar: Tensor | None, start: int) -> Tensor:
+        """Embed steps.
+
+        Args:
+            known: `[batch, BEFORE + time, channels]`, the values that a chunk earlier were.
+            calendar: `[batch, time, features]`, of the steps themselves.
+            start: The first step, counted from that of the decoder.
+
+        Returns:
+            `[batch, time, d_model]`.
+        """
+        time = known.shape[1] - BEFORE
+        joined = torch.cat([known[:, i : i + time] for i in range(BEFORE + 1)], dim=2)
+        tokens = self.value(joined) + self.positions[start : start + time]
+        if self.calendar is not None:
+            tokens = tokens + self.calendar(calendar)
+        return self.dropout(tokens)  # type: ignore[no-any-return]
+
+
+def off_diagonal(weights: Tensor) -> Tensor:
+    """The mean weight that is far from the diagonal (guided attention, arXiv:1710.08969, eq. 1).
+
+    Args:
+        weights: `[batch, heads, query, key]`.
+
+    Returns:
+        A number from 0 to 1.
+    """
+    query, key = (torch.linspace(0, 1, size, device=weights.device) for size in weights.shape[-2:])
+    far = 1 - torch.exp(-((query[:, None] - key).square()) / (2 * _WIDTH**2))
+    return (weights * far).sum(dim=-1).mean()
