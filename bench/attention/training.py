@@ -13,7 +13,6 @@ from torch import Tensor
 from bench.attention.results import Record
 from bench.attention.subjects import CONTEXTS, HORIZON, SIZES, settings
 from foretell.models.attention.evidence import Dense, Single, Sparse
-from foretell.models.checkpoint import Checkpoint
 from foretell.models.data.table import Table
 from foretell.models.data.windows import Windows
 from foretell.models.forecaster import Forecaster
@@ -61,11 +60,11 @@ def trained(
         raise ValueError(f"{name}: its accuracy was not measured")
     found = {"mse": test.model.mse, "mae": test.model.mae, "seconds": seconds}
     windows = prepare(config, table).test
-    faithful = faithfulness(checkpoint, windows)
+    faithful = faithfulness(checkpoint.model, windows)
     return found if faithful is None else {**found, "faithful": faithful}
 
 
-def faithfulness(checkpoint: Checkpoint, windows: Windows) -> float | None:
+def faithfulness(model: Forecaster, windows: Windows) -> float | None:
     """How much more a forecast changes without the steps that the first stage looks at most.
 
     A tenth of the steps of the history are replaced by the mean of their window (erasure, as in
@@ -75,7 +74,6 @@ def faithfulness(checkpoint: Checkpoint, windows: Windows) -> float | None:
         The mean square of the change by the former, in units of that by the latter: 1 is no better
         than chance. None where the first stage shows no map of steps.
     """
-    model = checkpoint.model
     picked = np.linspace(0, len(windows) - 1, _WINDOWS).astype(int)
     batch = windows.batch(torch.from_numpy(picked))
     inputs = (batch.history, batch.history_calendar, batch.future_calendar)

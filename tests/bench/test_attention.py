@@ -1,0 +1,141 @@
+"""The comparison of mechanisms: what is compared, kept and written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from bench.attention import __main__ as comparison
+from bench.attention.results import Record, Results
+from bench.attention.speed import LENGTHS
+from bench.attention.subjects import names, settings
+from bench.attention.training import Budget, _by_step, faithfulness, trained
+from foretell.bundle.attention import Axis, stage
+from foretell.bundle.frequency import Frequency
+from foretell.bundle.manifest import Scaler
+from foretell.models.attention.evidence import Dense, Sparse
+from foretell.models.data.table import Table
+from foretell.models.data.windows import Windows
+from foretell.models.forecaster import Explained, Forecaster, Inputs
+
+HOUR = Frequency.parse("h")
+SIZES = {"channels": 1, "context": 24, "horizon": 8}
+
+
+def test_a_mechanism_is_wherever_it_may_be() -> None:
+    fields = settings("transformer", "autocorrelation", encoder_layers=2, **SIZES)
+    assert [one["mechanism"] for one in fields["attention"]] == [
+        *["autocorrelation"] * 2,
+        # Not causal in the decoder.
+        "softmax",
+        "autocorrelation",
+    ]
+    with pytest.raises(ValueError, match="autocorrelation may be nowhere in a patchtst"):
+        settings("patchtst", "autocorrelation", **SIZES)
+
+
+def test_every_mechanism_is_compared_in_some_architecture() -> None:
+    found = {mechanism for _, mechanism in comparison._models()}
+    assert found == set(names())
+    assert names()[0] == "softmax"
+
+
+def test_a_run_that_is_given_again_goes_on(tmp_path: Path) -> None:
+    path, calls = tmp_path / "deep" / "results.jsonl", []
+
+    def measurement() -> Record:
+        calls.append(1)
+        return {"mse": 0.5 * len(calls)}
+
+    first = Results(path)
+    assert [first.measure(key, measurement)["mse"] for key in "aba"] == [0.5, 1.0, 0.5]
+    assert Results(path).measure("b", measurement) == {"mse": 1.0}
+    assert len(calls) == 2
+
+
+class Reader(Forecaster):
+    """Repeats what step 3 had, and says that it looked at another one."""
+
+    def __init__(self, shown: int) -> None:
+        super().__init__()
+        steps = Axis(length=24, start=-24)
+        self.shown = shown
+        self.stages = (stage("encoder.0.self", "softmax", "dense", 1, steps, steps),)
+
+    def run(self, inputs: Inputs, *, explain: bool) -> Explained:
+        forecast = inputs.history[:, 3:4].expand(-1, 8, -1)
+        weights = torch.zeros(len(forecast), 1, 24, 24)
+        weights[..., self.shown] = 1
+        # Where nothing is said, the later steps are taken.
+        weights += 1e-6 * torch.arange(24)
+        return Explained(forecast, {"encoder.0.self": Dense(weights)} if explain else {})
+
+
+@pytest.mark.parametrize(("shown", "low", "high"), [(3, 3.0, 40.0), (23, 0.0, 0.0)])
+def test_a_map_is_faithful_if_what_it_shows_counts(shown: int, low: float, high: float) -> None:
+    rows = np.random.default_rng(0).normal(size=(200, 1))
+    times = HOUR.steps_from(np.datetime64("2024-01-01T00:00"), 200)
+    table = Table(times, rows, ("a",), HOUR)
+    windows = Windows(table, (0, 200), 24, 8, Scaler(mean=(0.0,), std=(1.0,)))
+    found = faithfulness(Reader(shown).eval(), windows)
+    assert low <= found <= high
+
+
+def test_weights_of_patches_and_of_few_keys_are_those_of_steps() -> None:
+    reader = Reader(0)
+    patches = Axis(of="patches", length=3, start=-24, stride=8, width=12, end=0)
+    reader.stages = (stage("a", "softmax", "dense", 1, patches, patches),)
+    weights = torch.tensor([0.5, 0.25, 0.25]).expand(2, 1, 3, 3)
+    found = _by_step(reader, Dense(weights), 24)
+    expected = torch.zeros(24)
+    for start, share in ((0, 0.5), (8, 0.25), (16, 0.25)):
+        for step in range(start, start + 12):
+            # The last patch repeats the last step.
+            expected[min(step, 23)] += share / 12
+    torch.testing.assert_close(found, expected.expand(2, 24))
+    keys = torch.tensor([[0, 1], [2, -1], [0, 2]]).expand(2, 1, 3, 2)
+    shares = torch.tensor([[0.5, 0.5], [1.0, 9.0], [0.25, 0.75]]).expand(2, 1, 3, 2)
+    dense = torch.tensor([[0.5, 0.5, 0.0], [0.0, 0.0, 1.0], [0.25, 0.0, 0.75]])
+    torch.testing.assert_close(
+        _by_step(reader, Sparse(keys, shares), 24),
+        _by_step(reader, Dense(dense.expand(2, 1, 3, 3)), 24),
+    )
+
+
+def test_the_page_has_what_was_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comparison, "DOCS", tmp_path)
+    monkeypatch.setattr(comparison, "PAGE", tmp_path / "attention.md")
+    monkeypatch.setattr(comparison, "names", lambda: ["softmax", "autocorrelation"])
+    results = Results(tmp_path / "results.jsonl")
+    cost = {"ms": 2.0, "times": 1.0, "mib": 30.0, "of_memory": 1.0}
+    for architecture, name in comparison._models():
+        for data, seed in (("ETTh1", 0), ("ETTh1", 1), ("demo", 0)):
+            record = {"mse": 0.4 + 0.02 * seed, "mae": 0.41, "seconds": 1.0}
+            results.records[f"train {data} {architecture} {name} {seed} 3"] = record
+        results.records[f"cost {architecture} {name}"] = cost
+    for name in comparison.names():
+        for length in LENGTHS:
+            results.records[f"length {name} {length}"] = cost | {"times": 0.5}
+    comparison.write(results, "ETTh1", range(2), 3)
+    text = (tmp_path / "attention.md").read_text()
+    row = "| `softmax` | transformer | 0.410 ± 0.010 | 0.410 ± 0.000 | 0.400 |  | 2.00 | 30 |"
+    assert row in text
+    assert "| `autocorrelation` | 2.0 (0.50) | 2.0 (0.50) |" in text
+    assert "patchtst | 0.410" in text
+    for chart in (comparison.BUBBLES, comparison.LINES):
+        assert f"({chart})" in text
+        assert (tmp_path / chart).read_text().startswith("<?xml")
+
+
+def test_a_mechanism_is_trained_and_measured(tmp_path: Path) -> None:
+    hours = np.arange(900)
+    values = np.sin(hours * np.pi / 12)[:, None] + 0.01 * (hours % 5)[:, None]
+    times = HOUR.steps_from(np.datetime64("2024-01-01T00:00"), 900)
+    budget = Budget(1, (0.5, 0.2, 0.3))
+    table = Table(times, values, ("a",), HOUR)
+    found = trained(table, "transformer", "softmax", 0, budget, tmp_path / "out")
+    assert found.keys() == {"mse", "mae", "seconds", "faithful"}
+    assert 0 < found["mse"] < 2
