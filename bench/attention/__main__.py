@@ -16,7 +16,7 @@ from statistics import mean
 
 import torch
 
-from bench.attention import charts
+from bench.attention import charts, decoding
 from bench.attention.results import Results
 from bench.attention.speed import LENGTHS, at_length, trained_length
 from bench.attention.subjects import ARCHITECTURE_NAMES, CONTEXTS, HORIZON, names, settings
@@ -30,6 +30,7 @@ FOLDER = ROOT / ".bench" / "attention"
 DOCS = ROOT / "docs"
 PAGE = DOCS / "attention.md"
 BUBBLES, LINES = "attention-errors.svg", "attention-lengths.svg"
+MAPS = "attention-guidance.svg"
 DEMO = "demo"
 _HEAD = ("mechanism", "architecture", "MSE", "MAE", "MSE, demo's data", "faithful", "ms", "MiB")
 _TEXT = """\
@@ -55,6 +56,22 @@ brackets how many times as long as softmax, measured in turns with it.
 ![time by length]({lines})
 """
 
+_DECODING = """\
+## Decoding
+
+`make bench-attention` wrote this part as well: a Transformer as above that decodes in other ways
+([architectures.md](architectures.md#decoding)), on {data}, one seed, {epochs} epochs at most.
+
+{ways}
+Milliseconds of one window by the steps of the horizon, context 96, both in turns:
+
+{horizons}
+What cross-attention gives each step of the history, the mean over windows and heads, without a
+penalty on what is far from the diagonal and with one:
+
+![mean cross-attention, without guidance and with it]({maps})
+"""
+
 
 def run(data: Path, seeds: Sequence[int], epochs: int, results: Results) -> None:
     """Measure what is not there yet."""
@@ -66,6 +83,7 @@ def run(data: Path, seeds: Sequence[int], epochs: int, results: Results) -> None
     published, thirds = Budget(epochs, "ett-hourly"), Budget(epochs, (0.7, 0.1, 0.2))
     rounds = [(data.stem, ett, published, seed) for seed in seeds]
     rounds.insert(1, (DEMO, demo, thirds, seeds[0]))
+    decoding.measure(results, data.stem, ett, published, FOLDER)
     with tempfile.TemporaryDirectory() as name:
         out = Path(name) / "checkpoint"
         for where, series, budget, seed in rounds:
@@ -142,6 +160,26 @@ def write(results: Results, data: str, seeds: Sequence[int], epochs: int) -> Non
         ),
     )
     write_part("attention", text, PAGE)
+    charts.guidance(decoding.maps_of(data, FOLDER), DOCS / MAPS)
+    ways = [(way, found[f"decoding {data} {way} {epochs}"]) for way in decoding.WAYS]
+    horizons = [(steps, found[f"horizon {steps}"]) for steps in decoding.HORIZONS]
+    text = _DECODING.format(
+        data=data,
+        epochs=epochs,
+        ways=table(
+            ("way", "MSE", "MAE"),
+            ((way, f"{run['mse']:.3f}", f"{run['mae']:.3f}") for way, run in ways),
+        ),
+        horizons=table(
+            ("horizon", "one pass", "chunks of 24"),
+            (
+                (str(steps), f"{each['one_pass']:.2f}", f"{each['chunks']:.2f}")
+                for steps, each in horizons
+            ),
+        ),
+        maps=MAPS,
+    )
+    write_part("decoding", text, PAGE)
 
 
 def _models() -> Iterable[tuple[str, str]]:

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import matplotlib as mpl
+import numpy as np
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
 _STYLE = {
     "font.size": 8,
@@ -72,6 +74,20 @@ def time_by_length(lines: Mapping[str, Mapping[int, float]], path: Path) -> None
         axis.set_xticks(ticks, [str(tick) for tick in ticks])
         axis.minorticks_off()
         figure.legend(loc="outside right upper", fontsize=7, frameon=False)
+        _save(figure, path)
+
+
+def guidance(maps: Mapping[str, NDArray[np.float32]], path: Path) -> None:
+    """Mean maps of cross-attention `[query, key]` next to each other."""
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=(4 * len(maps), 3.6), layout="constrained")
+        axes = figure.subplots(1, len(maps), sharey=True, squeeze=False)[0]
+        most = max(float(weights.max()) for weights in maps.values())
+        for axis, (title, weights) in zip(axes, maps.items(), strict=True):
+            axis.set_title(title, loc="left", fontweight="bold")
+            axis.set_xlabel("step of the history")
+            axis.imshow(weights, aspect="auto", cmap="viridis", vmin=0, vmax=most)
+        axes[0].set_ylabel("step of the decoder")
         _save(figure, path)
 
 

@@ -25,7 +25,7 @@ CHANNELS = 7
 LENGTHS = (96, 336, 720, 1440, 4096)
 # One layer: at these lengths it is the attention that costs.
 _LONG: dict[str, Any] = {"d_model": 64, "heads": 4, "d_ff": 128, "encoder_layers": 1, "label": 48}
-_SECONDS = 4.0
+SECONDS = 4.0
 
 
 def trained_length(architecture: str, name: str) -> Record:
@@ -59,7 +59,7 @@ def _measure(sizes: dict[str, Any], architecture: str, name: str) -> Record:
             each: lambda session=session: session.run({"history": window})
             for each, session in sessions.items()
         }
-        seconds = interleaved_medians(calls, _SECONDS)
+        seconds = interleaved_medians(calls, SECONDS)
         return {
             "ms": 1e3 * seconds[name],
             "times": seconds[name] / seconds[REFERENCE],

@@ -20,7 +20,8 @@ from foretell.models.training.config import NamedSplit, TrainingConfig
 from foretell.models.training.preparation import prepare
 from foretell.models.training.train import train
 
-_WINDOWS, _SHARE, _DRAWS = 64, 0.1, 5
+WINDOWS = 64
+_SHARE, _DRAWS = 0.1, 5
 
 
 class Budget(NamedTuple):
@@ -74,7 +75,7 @@ def faithfulness(model: Forecaster, windows: Windows) -> float | None:
         The mean square of the change by the former, in units of that by the latter: 1 is no better
         than chance. None where the first stage shows no map of steps.
     """
-    picked = np.linspace(0, len(windows) - 1, _WINDOWS).astype(int)
+    picked = np.linspace(0, len(windows) - 1, WINDOWS).astype(int)
     batch = windows.batch(torch.from_numpy(picked))
     inputs = (batch.history, batch.history_calendar, batch.future_calendar)
     with torch.inference_mode():

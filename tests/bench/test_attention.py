@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from bench.attention import __main__ as comparison
+from bench.attention import decoding
 from bench.attention.results import Record, Results
 from bench.attention.speed import LENGTHS
 from bench.attention.subjects import names, settings
@@ -107,6 +108,7 @@ def test_weights_of_patches_and_of_few_keys_are_those_of_steps() -> None:
 
 def test_the_page_has_what_was_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(comparison, "DOCS", tmp_path)
+    monkeypatch.setattr(comparison, "FOLDER", tmp_path)
     monkeypatch.setattr(comparison, "PAGE", tmp_path / "attention.md")
     monkeypatch.setattr(comparison, "names", lambda: ["softmax", "autocorrelation"])
     results = Results(tmp_path / "results.jsonl")
@@ -119,13 +121,21 @@ def test_the_page_has_what_was_measured(tmp_path: Path, monkeypatch: pytest.Monk
     for name in comparison.names():
         for length in LENGTHS:
             results.records[f"length {name} {length}"] = cost | {"times": 0.5}
+    for way in decoding.WAYS:
+        results.records[f"decoding ETTh1 {way} 3"] = {"mse": 0.7, "mae": 0.5}
+    for horizon in decoding.HORIZONS:
+        results.records[f"horizon {horizon}"] = {"one_pass": horizon / 96, "chunks": 2.0}
+    for way in (decoding.PLAIN, decoding.GUIDED):
+        np.save(decoding._map_file(tmp_path, "ETTh1", way), np.eye(4, 5))
     comparison.write(results, "ETTh1", range(2), 3)
     text = (tmp_path / "attention.md").read_text()
     row = "| `softmax` | transformer | 0.410 ± 0.010 | 0.410 ± 0.000 | 0.400 |  | 2.00 | 30 |"
     assert row in text
     assert "| `autocorrelation` | 2.0 (0.50) | 2.0 (0.50) |" in text
     assert "patchtst | 0.410" in text
-    for chart in (comparison.BUBBLES, comparison.LINES):
+    assert "| one pass, guided | 0.700 | 0.500 |" in text
+    assert "| 384 | 4.00 | 2.00 |" in text
+    for chart in (comparison.BUBBLES, comparison.LINES, comparison.MAPS):
         assert f"({chart})" in text
         assert (tmp_path / chart).read_text().startswith("<?xml")
 
@@ -139,3 +149,26 @@ def test_a_mechanism_is_trained_and_measured(tmp_path: Path) -> None:
     found = trained(table, "transformer", "softmax", 0, budget, tmp_path / "out")
     assert found.keys() == {"mse", "mae", "seconds", "faithful"}
     assert 0 < found["mse"] < 2
+
+
+def test_ways_of_decoding_are_trained_and_timed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hours = np.arange(1000)
+    values = np.sin(hours * np.pi / 12)[:, None] + 0.01 * (hours % 5)[:, None]
+    times = HOUR.steps_from(np.datetime64("2024-01-01T00:00"), 1000)
+    monkeypatch.setattr(
+        decoding, "WAYS", {name: decoding.WAYS[name] for name in list(decoding.WAYS)[3:5]}
+    )
+    monkeypatch.setattr(decoding, "HORIZONS", (24,))
+    monkeypatch.setattr(decoding, "SECONDS", 0.1)
+    results = Results(tmp_path / "results.jsonl")
+    budget = Budget(1, (0.5, 0.2, 0.3))
+    decoding.measure(results, "sine", Table(times, values, ("a",), HOUR), budget, tmp_path)
+    assert all(
+        record.keys() in ({"mse", "mae"}, {"one_pass", "chunks"})
+        for record in results.records.values()
+    )
+    assert len(results.records) == 3
+    for way in decoding.WAYS:
+        assert np.load(decoding._map_file(tmp_path, "sine", way)).shape == (144, 96)

@@ -1,0 +1,103 @@
+"""Ways of decoding compared: errors, time by horizon, and what guidance does to cross-attention."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import torch
+from numpy.typing import NDArray
+
+from bench.attention.results import Record, Results
+from bench.attention.speed import CHANNELS, SECONDS
+from bench.attention.subjects import CONTEXTS, HORIZON, SIZES
+from bench.attention.training import WINDOWS, Budget
+from bench.timing import interleaved_medians
+from foretell.bundle.manifest import Scaler
+from foretell.export.graphs import trace
+from foretell.export.rewrites import inference_form
+from foretell.export.serving_form import ServingForm
+from foretell.models.attention.evidence import Dense
+from foretell.models.data.table import Table
+from foretell.models.forecaster import ARCHITECTURES
+from foretell.models.training.config import TrainingConfig
+from foretell.models.training.preparation import prepare
+from foretell.models.training.train import train
+from foretell.service.engine.runtime import Runtime
+
+ARCHITECTURE = "transformer"
+HORIZONS = (96, 192, 384, 768)
+_CHUNKS: dict[str, Any] = {"decoding": "autoregressive", "chunk": 24}
+WAYS: dict[str, dict[str, Any]] = {
+    "one pass": {},
+    "one pass, memory of the same height": {"memory": "same", "decoder_layers": 2},
+    "one pass, guided": {"guidance": 1.0},
+    "chunks of 24, teacher forcing": _CHUNKS,
+    "chunks of 24, scheduled sampling": {**_CHUNKS, "feeding": "scheduled"},
+    "chunks of 24, free running": {**_CHUNKS, "feeding": "free"},
+}
+PLAIN, GUIDED = "one pass", "one pass, guided"
+
+
+def trained(table: Table, way: str, budget: Budget, maps: Path) -> Record:
+    """Train a Transformer that decodes in a way; its mean cross-attention is written to `maps`."""
+    config = TrainingConfig(
+        arch=ARCHITECTURE,
+        context=CONTEXTS[ARCHITECTURE],
+        horizon=HORIZON,
+        model={**SIZES, **WAYS[way]},
+        epochs=budget.epochs,
+        splits=budget.splits,
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        checkpoint = train(config, table, Path(folder) / "checkpoint")
+    windows = prepare(config, table).test
+    picked = np.linspace(0, len(windows) - 1, WINDOWS).astype(int)
+    batch = windows.batch(torch.from_numpy(picked))
+    with torch.inference_mode():
+        seen = checkpoint.model.explain(*batch[:3]).attention["decoder.0.cross"]
+    if isinstance(seen, Dense):
+        maps.parent.mkdir(parents=True, exist_ok=True)
+        np.save(maps, seen.weights.mean(dim=(0, 1)).numpy())
+    test = checkpoint.info.test
+    return {} if test is None else {"mse": test.model.mse, "mae": test.model.mae}
+
+
+def by_horizon(horizon: int) -> Record:
+    """Milliseconds of a window, both ways of decoding taken in turns."""
+    calls = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, own in (("one_pass", {}), ("chunks", _CHUNKS)):
+            sizes = {"channels": CHANNELS, "context": 96, "horizon": horizon, **SIZES, **own}
+            torch.manual_seed(0)
+            model = ARCHITECTURES.read({"architecture": ARCHITECTURE, **sizes}).build().eval()
+            scaler = Scaler(mean=(0.0,) * CHANNELS, std=(1.0,) * CHANNELS)
+            path = Path(folder) / f"{name}.onnx"
+            onnx.save(trace(ServingForm(inference_form(model), scaler, "forecast")), path)
+            session = Runtime("cpu").open(path)
+            window = np.random.default_rng(0).normal(size=(1, 96, CHANNELS)).astype(np.float32)
+            calls[name] = lambda session=session, window=window: session.run({"history": window})
+        found = interleaved_medians(calls, SECONDS)
+    return {name: 1e3 * seconds for name, seconds in found.items()}
+
+
+def measure(results: Results, data: str, table: Table, budget: Budget, folder: Path) -> None:
+    """All that is not there yet."""
+    for way in WAYS:
+        maps = _map_file(folder, data, way)
+        key = f"decoding {data} {way} {budget.epochs}"
+        results.measure(key, lambda way=way, maps=maps: trained(table, way, budget, maps))
+    for horizon in HORIZONS:
+        results.measure(f"horizon {horizon}", lambda horizon=horizon: by_horizon(horizon))
+
+
+def maps_of(data: str, folder: Path) -> dict[str, NDArray[np.float32]]:
+    """Mean cross-attention `[query, key]` without guidance and with it."""
+    return {way: np.load(_map_file(folder, data, way)) for way in (PLAIN, GUIDED)}
+
+
+def _map_file(folder: Path, data: str, way: str) -> Path:
+    return folder / f"{data}-{way.replace(',', '').replace(' ', '-')}.npy"
