@@ -77,7 +77,9 @@ TRANSFORMERS = (
     ),
     Size(
         "Transformer, autoregressive",
-        TransformerConfig(**_SMALL, **_HALF, decoding="autoregressive", chunk=5, decoder_layers=2),
+        TransformerConfig(
+            **_SMALL, **_HALF, decoding="autoregressive", decoding_chunk=5, decoder_layers=2
+        ),
     ),
 )
 PATCHTSTS = (

@@ -30,7 +30,7 @@ from foretell.service.engine.runtime import Runtime
 
 ARCHITECTURE = "transformer"
 HORIZONS = (96, 192, 384, 768)
-_CHUNKS: dict[str, Any] = {"decoding": "autoregressive", "chunk": 24}
+_CHUNKS: dict[str, Any] = {"decoding": "autoregressive", "decoding_chunk": 24}
 WAYS: dict[str, dict[str, Any]] = {
     "one pass": {},
     "one pass, memory of the same height": {"memory": "same", "decoder_layers": 2},

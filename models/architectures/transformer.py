@@ -30,7 +30,7 @@ class TransformerConfig(EncoderDecoderConfig):
     Attributes:
         memory: Which encoder layer a decoder layer reads: the last, or that of the same height.
         decoding: The whole horizon in one pass, or chunks of it, each of which reads those before.
-        chunk: Steps of a chunk.
+        decoding_chunk: Steps of a chunk.
         feeding: What a decoder of chunks reads in training: the truth (`teacher`); more and more of
             its own forecasts (`scheduled`, Mihaylova and Martins, 2019, arXiv:1906.04331, in two
             passes); or those alone (`free`).
@@ -45,7 +45,7 @@ class TransformerConfig(EncoderDecoderConfig):
     decoding: Literal["one_pass", "autoregressive"] = Field(
         default="one_pass", description="All steps at once, or in chunks that read those before."
     )
-    chunk: int = Field(
+    decoding_chunk: int = Field(
         default=24, ge=1, description="Steps decoded at a time by autoregressive decoding."
     )
     feeding: Literal["teacher", "scheduled", "free"] = Field(
@@ -61,10 +61,10 @@ class TransformerConfig(EncoderDecoderConfig):
 
     @model_validator(mode="after")
     def _check_decoding(self) -> Self:
-        if self.decoding == "autoregressive" and self.label + self.chunk > self.context:
+        if self.decoding == "autoregressive" and self.label + self.decoding_chunk > self.context:
             raise ValueError(
-                f"chunk: label and chunk, {self.label} and {self.chunk} steps, are more than the "
-                f"context {self.context}"
+                f"decoding_chunk: label and chunk, {self.label} and {self.decoding_chunk} steps, "
+                f"are more than the context {self.context}"
             )
         crossed = [stage for stage in self.describe_stages() if stage.name.endswith(".cross")]
         if self.guidance and not all(stage.form == "dense" for stage in crossed):
@@ -82,7 +82,7 @@ class TransformerConfig(EncoderDecoderConfig):
     @property
     def chunks(self) -> list[tuple[int, int]]:
         """First step of each and the one after its last; what is known comes with the first."""
-        ends = range(self.label + self.chunk, self.decoder_length, self.chunk)
+        ends = range(self.label + self.decoding_chunk, self.decoder_length, self.decoding_chunk)
         bounds = [0, *ends, self.decoder_length]
         return list(pairwise(bounds))
 
@@ -211,7 +211,7 @@ class Transformer(Forecaster):
     ) -> tuple[Tensor, dict[str, Evidence | None]]:
         """Decode chunk by chunk; with the truth `[batch, horizon, channels]` all can be one."""
         config = self.config
-        lagged = config.label + config.chunk + BEFORE
+        lagged = config.label + config.decoding_chunk + BEFORE
         known = functional.pad(history[:, -lagged:], (0, 0, max(lagged - config.context, 0), 0))
         if truth is not None:
             known = torch.cat([known, truth], dim=1)

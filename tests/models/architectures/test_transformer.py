@@ -90,7 +90,7 @@ def test_positions_matter() -> None:
     assert not torch.allclose(model(parts[0]), model(parts[0].roll(1, dims=1)))
 
 
-CHUNKED = {"decoding": "autoregressive", "chunk": 4}
+CHUNKED = {"decoding": "autoregressive", "decoding_chunk": 4}
 
 
 def learn(model: Transformer, target: torch.Tensor, progress: float = 0.0) -> torch.Tensor:
@@ -109,13 +109,13 @@ def learn(model: Transformer, target: torch.Tensor, progress: float = 0.0) -> to
     ],
 )
 def test_chunks_share_the_horizon(chunk: int, chunks: list[tuple[int, int]]) -> None:
-    assert make(**CHUNKED | {"chunk": chunk}).config.chunks == chunks
+    assert make(**CHUNKED | {"decoding_chunk": chunk}).config.chunks == chunks
 
 
 @pytest.mark.parametrize("chunk", [1, 3, 4, 10])
 def test_the_cache_changes_nothing(chunk: int) -> None:
     """Told its own forecast as the truth, a model says the same in one pass, without a cache."""
-    model = make(**CHUNKED | {"chunk": chunk})
+    model = make(**CHUNKED | {"decoding_chunk": chunk})
     explained = model.explain(*batch())
     torch.testing.assert_close(learn(model, explained.forecast), explained.forecast)
     torch.testing.assert_close(model(*batch()), explained.forecast)
@@ -208,7 +208,10 @@ def test_guidance_is_the_weight_far_from_the_diagonal() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({**CHUNKED, "chunk": 17}, "chunk: label and chunk, 8 and 17 steps, are more than .* 24"),
+        (
+            {**CHUNKED, "decoding_chunk": 17},
+            "decoding_chunk: label and chunk, 8 and 17 steps, are more than .* 24",
+        ),
         ({**CHUNKED, "attention": ["softmax"] * 3 + ["no-cache"]}, "no-cache has no cache"),
         ({"guidance": 1.0, "attention": ["softmax"] * 3 + ["no-cache"]}, "guidance: .* no map"),
     ],
