@@ -1,0 +1,167 @@
+"""Synthesizers: weights that no query and key make (Tay et al., 2020, arXiv:2005.00743)."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional
+from typing_extensions import override
+
+from foretell.bundle.attention import Form
+from foretell.models.attention.evidence import Dense
+from foretell.models.attention.mechanism import MECHANISMS, Attended, MechanismConfig, Site
+
+
+@MECHANISMS.add
+class RandomSynthesizerConfig(MechanismConfig):
+    """Weights are parameters, the same for all windows (section 3.1, "Random" and "Factorized").
+
+    Attributes:
+        rank: Of the scores, a product of two tables then; None for one whole table.
+    """
+
+    mechanism: Literal["synthesizer-random"] = "synthesizer-random"
+    rank: int | None = Field(
+        default=None, ge=1, description="Of a table of scores; a whole table if not given."
+    )
+
+    form: ClassVar[Form] = "dense"
+    has_causal: ClassVar[bool] = True
+
+    @override
+    def build(self, site: Site) -> nn.Module:
+        return RandomSynthesizer(site, self.rank)
+
+
+@MECHANISMS.add
+class DenseSynthesizerConfig(MechanismConfig):
+    """A net makes the scores of all keys from the query's token alone (section 3.1, "Dense").
+
+    Attributes:
+        factorised: Make them as products of two shorter lists, so that the net is smaller.
+    """
+
+    mechanism: Literal["synthesizer-dense"] = "synthesizer-dense"
+    factorised: bool = Field(
+        default=False, description="Make the scores of keys as products of two shorter lists."
+    )
+
+    form: ClassVar[Form] = "dense"
+    has_causal: ClassVar[bool] = True
+
+    @override
+    def build(self, site: Site) -> nn.Module:
+        return DenseSynthesizer(site, factorised=self.factorised)
+
+
+class Synthesizer(nn.Module, ABC):
+    """A softmax of scores that know nothing of the keys mixes the heads' values.
+
+    Args:
+        site: Its lengths are those of all that it is called with.
+    """
+
+    def __init__(self, site: Site) -> None:
+        super().__init__()
+        width = site.width or site.d_model
+        self.heads = site.heads
+        self.dropout = site.dropout
+        self.value = nn.Linear(site.d_model, width)
+        self.out = nn.Linear(width, site.d_model)
+        lengths = site.query.length, site.key.length
+        # A row is of one token or none, so leaving out later keys is all that causality takes.
+        later = torch.full(lengths, -math.inf).triu(1) if site.causal else None
+        self.register_buffer("later", later, persistent=False)
+        self.later: Tensor | None
+
+    def forward(
+        self,
+        tokens: Tensor,
+        source: Tensor,
+        *,
+        inherited: Tensor | None = None,  # noqa: ARG002 - for those that add to it
+        explain: bool = False,
+    ) -> Attended:
+        """Let `tokens` `[batch, query, d_model]` read `source` `[batch, key, d_model]`."""
+        value = self._split(self.value(source))
+        scores = self.score(tokens)
+        if self.later is not None:
+            scores = scores + self.later
+        weights = scores.softmax(dim=-1)
+        mixed = functional.dropout(weights, self.dropout, self.training) @ value
+        query, width = tokens.shape[1], self.out.in_features
+        output = self.out(mixed.transpose(1, 2).reshape(-1, query, width))
+        if not explain:
+            return Attended(output)
+        # For each window, without the arithmetic of shapes that repeating takes.
+        return Attended(output, Dense(weights + 0 * value[:, :, :1, :1]))
+
+    @abstractmethod
+    def score(self, tokens: Tensor) -> Tensor:
+        """`[batch, query, d_model]` to `[batch, heads, query, key]`, or without the batch."""
+
+    def _split(self, features: Tensor) -> Tensor:
+        """`[batch, time, heads * features]` to `[batch, heads, time, features]`."""
+        time, width = features.shape[1:]
+        return features.reshape(-1, time, self.heads, width // self.heads).transpose(1, 2)
+
+
+class RandomSynthesizer(Synthesizer):
+    """Scores are a table `[heads, query, key]`, or `left @ right` of a rank.
+
+    Args:
+        site: As of `Synthesizer`.
+        rank: None for the whole table.
+    """
+
+    def __init__(self, site: Site, rank: int | None) -> None:
+        super().__init__(site)
+        query, key = site.query.length, site.key.length
+        # Scores begin with a variance of 1 either way.
+        scale = 1.0 if rank is None else rank**-0.25
+        self.left = nn.Parameter(torch.randn(site.heads, query, rank or key) * scale)
+        self.right = None
+        if rank is not None:
+            self.right = nn.Parameter(torch.randn(site.heads, rank, key) * scale)
+
+    @override
+    def score(self, tokens: Tensor) -> Tensor:
+        return self.left if self.right is None else self.left @ self.right
+
+
+class DenseSynthesizer(Synthesizer):
+    """Scores are `relu(token @ hidden) @ net`, of each head by itself (equation 2).
+
+    Factorised, `net` gives two lists a and b, and key `i * len(b) + j` scores `a[i] * b[j]`.
+
+    Args:
+        site: As of `Synthesizer`.
+        factorised: Whether it is.
+    """
+
+    def __init__(self, site: Site, *, factorised: bool) -> None:
+        super().__init__(site)
+        width = site.width or site.d_model
+        self.keys = site.key.length
+        # As short as two lists can be whose products are enough for all keys.
+        first = math.ceil(math.sqrt(self.keys))
+        self.lists = (first, math.ceil(self.keys / first)) if factorised else (self.keys,)
+        features, scores = width // site.heads, sum(self.lists)
+        self.hidden = nn.Linear(site.d_model, width)
+        bound = features**-0.5
+        self.net = nn.Parameter(torch.empty(site.heads, features, scores).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.empty(site.heads, 1, scores).uniform_(-bound, bound))
+
+    @override
+    def score(self, tokens: Tensor) -> Tensor:
+        scores = self._split(self.hidden(tokens).relu()) @ self.net + self.bias
+        if len(self.lists) == 1:
+            return scores
+        first, second = scores[..., : self.lists[0], None], scores[..., None, self.lists[0] :]
+        products = (first * second).flatten(-2)
+        return products[..., : self.keys]
