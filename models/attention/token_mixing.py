@@ -1,0 +1,108 @@
+"""Tokens mixed as wholes, by functions of their positions: without queries, keys and heads."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+from typing_extensions import override
+
+from foretell.bundle.attention import Form
+from foretell.models.attention.mechanism import MECHANISMS, Attended, MechanismConfig, Site
+
+
+class TokenMixing(MechanismConfig):
+    """Mixes all tokens of a layer of an encoder."""
+
+    # Outputs are no weighted means of values, so there are no weights to show.
+    form: ClassVar[Form] = "none"
+
+    @override
+    def check(self, site: Site) -> None:
+        super().check(site)
+        if site.width not in (None, site.d_model):
+            raise ValueError(f"attention: {self.mechanism} mixes whole tokens, not those of heads")
+        if site.query != site.key:
+            raise ValueError(f"attention: {self.mechanism} is among the tokens themselves")
+
+
+@MECHANISMS.add
+class FourierConfig(TokenMixing):
+    """The real part of the Fourier transform over positions and features; nothing is learned.
+
+    Lee-Thorp et al., 2021, arXiv:2105.03824, section 3.1.
+    """
+
+    mechanism: Literal["fourier"] = "fourier"
+
+    @override
+    def build(self, site: Site) -> nn.Module:
+        return FourierMixing(site.d_model, site.query.length)
+
+
+class FourierMixing(nn.Module):
+    """`Re(F X F)` of tokens X, as products with constants: no kernel of a transform is needed.
+
+    With `length = coarse * fine`, position `fine * a + j` and frequency `k + coarse * l`, the
+    transform over positions is one over a, `outer`, and for each k one over j, `inner`, which has
+    the phases in between. Complex numbers are pairs of real ones.
+
+    Args:
+        d_model: Features of a token.
+        length: Tokens.
+    """
+
+    def __init__(self, d_model: int, length: int) -> None:
+        super().__init__()
+        coarse, fine = factors(length)
+        self.coarse, self.fine = coarse, fine
+        k = torch.arange(coarse)
+        outer = _turned(k[:, None] * k, coarse).transpose(0, 1).flatten(0, 1)
+        frequency = k[:, None] + coarse * torch.arange(fine)
+        cos, sin = _turned(frequency[..., None] * torch.arange(fine), length)
+        # (cos + i sin) of pairs [real; imaginary], in pairs again.
+        inner = torch.stack([torch.cat([cos, -sin], dim=-1), torch.cat([sin, cos], dim=-1)], dim=2)
+        cos, sin = _turned(torch.arange(d_model)[:, None] * torch.arange(d_model), d_model)
+        constants = {"outer": outer, "inner": inner.flatten(1, 2), "last": torch.cat([cos, -sin])}
+        for name, constant in constants.items():
+            exact = constant.to(torch.get_default_dtype())
+            self.register_buffer(name, exact, persistent=False)
+        self.outer: Tensor
+        self.inner: Tensor
+        self.last: Tensor
+
+    def forward(
+        self,
+        tokens: Tensor,
+        source: Tensor,  # noqa: ARG002 - the tokens
+        *,
+        inherited: Tensor | None = None,  # noqa: ARG002 - for those that add to it
+        explain: bool = False,  # noqa: ARG002 - there is nothing to show
+    ) -> Attended:
+        """Mix `tokens` `[batch, time, d_model]`."""
+        time, features = tokens.shape[1:]
+        coarse, fine = self.coarse, self.fine
+        mixed = self.outer @ tokens.reshape(-1, coarse, fine * features)
+        mixed = self.inner @ mixed.reshape(-1, coarse, 2 * fine, features)
+        mixed = mixed.reshape(-1, coarse, fine, 2 * features) @ self.last
+        return Attended(mixed.transpose(1, 2).reshape(-1, time, features))
+
+
+def factors(length: int) -> tuple[int, int]:
+    """The coarse and fine steps with the fewest multiplications: `2 * coarse + 4 * fine` a step."""
+    fine = min(
+        (fine for fine in range(1, length + 1) if length % fine == 0),
+        key=lambda fine: 2 * length // fine + 4 * fine,
+    )
+    return length // fine, fine
+
+
+def _turned(steps: Tensor, length: int) -> Tensor:
+    """`exp(-2 pi i steps / length)`, its real and its imaginary part.
+
+    Whole turns are left out first, in integers: angles stay small and exact.
+    """
+    angle = (steps % length).double() * (2 * math.pi / length)
+    return torch.stack([angle.cos(), -angle.sin()])
