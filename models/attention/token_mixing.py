@@ -6,7 +6,9 @@ import math
 from typing import ClassVar, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
+from torch.nn import functional
 from typing_extensions import override
 
 from foretell.bundle.attention import Form
@@ -40,6 +42,30 @@ class FourierConfig(TokenMixing):
     @override
     def build(self, site: Site) -> nn.Module:
         return FourierMixing(site.d_model, site.query.length)
+
+
+@MECHANISMS.add
+class MlpConfig(TokenMixing):
+    """A net of two layers along the positions, the same for all features.
+
+    Tolstikhin et al., 2021, arXiv:2105.01601, section 2, equation 1, of which normalisation and
+    residual are the layer's.
+
+    Attributes:
+        hidden: Width of the net; twice the number of tokens if None.
+    """
+
+    mechanism: Literal["mlp"] = "mlp"
+    hidden: int | None = Field(
+        default=None,
+        ge=1,
+        description="Width of the net along the tokens; twice their number if not given.",
+    )
+
+    @override
+    def build(self, site: Site) -> nn.Module:
+        length = site.query.length
+        return MlpMixing(length, self.hidden or 2 * length)
 
 
 class FourierMixing(nn.Module):
@@ -88,6 +114,32 @@ class FourierMixing(nn.Module):
         mixed = self.inner @ mixed.reshape(-1, coarse, 2 * fine, features)
         mixed = mixed.reshape(-1, coarse, fine, 2 * features) @ self.last
         return Attended(mixed.transpose(1, 2).reshape(-1, time, features))
+
+
+class MlpMixing(nn.Module):
+    """`W2 gelu(W1 X)` of tokens X.
+
+    Args:
+        length: Tokens.
+        hidden: Width in between.
+    """
+
+    def __init__(self, length: int, hidden: int) -> None:
+        super().__init__()
+        self.expand = nn.Linear(length, hidden)
+        self.contract = nn.Linear(hidden, length)
+
+    def forward(
+        self,
+        tokens: Tensor,
+        source: Tensor,  # noqa: ARG002 - as of FourierMixing, like the two after it
+        *,
+        inherited: Tensor | None = None,  # noqa: ARG002
+        explain: bool = False,  # noqa: ARG002
+    ) -> Attended:
+        """Mix `tokens` `[batch, time, d_model]`."""
+        wide = functional.gelu(self.expand(tokens.transpose(1, 2)))
+        return Attended(self.contract(wide).transpose(1, 2))
 
 
 def factors(length: int) -> tuple[int, int]:

@@ -1,7 +1,8 @@
-"""Fourier mixing against numpy's transform."""
+"""Fourier mixing against numpy's transform, and the net along the tokens by its formula."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 
 from foretell.models.attention.mechanism import MECHANISMS
 from foretell.models.attention.token_mixing import FourierMixing, factors
-from tests.models.attention.places import D_MODEL, PLACES
+from tests.models.attention.places import D_MODEL, LENGTH, PLACES
 
 FOURIER = MECHANISMS.read({"mechanism": "fourier"})
 
@@ -52,7 +53,27 @@ def test_long_transforms_are_of_short_ones() -> None:
     assert [factors(length) for length in (97, 720, 4096)] == [(97, 1), (40, 18), (128, 32)]
 
 
-@pytest.mark.parametrize("name", ["fourier"])
+@pytest.mark.parametrize("hidden", [None, 5])
+def test_a_net_along_the_tokens(hidden: int | None) -> None:
+    """Equation 1 of arXiv:2105.01601 for the feature i: `W2 gelu(W1 X[:, i])`."""
+    torch.manual_seed(0)
+    module = MECHANISMS.read({"mechanism": "mlp", "hidden": hidden}).build(PLACES["encoder"])
+    own = {name: part.numpy() for name, part in module.double().state_dict().items()}
+    expand, first, contract, second = own.values()
+    assert expand.shape == (hidden or 2 * LENGTH, LENGTH)
+    tokens = np.random.default_rng(0).normal(size=(3, LENGTH, D_MODEL))
+    expected = np.empty_like(tokens)
+    for window, i in np.ndindex(3, D_MODEL):
+        wide = expand @ tokens[window, :, i] + first
+        gelu = [each / 2 * (1 + math.erf(each / math.sqrt(2))) for each in wide]
+        expected[window, :, i] = contract @ gelu + second
+    given = torch.from_numpy(tokens)
+    found = module(given, given, explain=True)
+    np.testing.assert_allclose(found.output.detach(), expected, rtol=1e-10, atol=1e-12)
+    assert found.evidence is None
+
+
+@pytest.mark.parametrize("name", ["fourier", "mlp"])
 @pytest.mark.parametrize(
     ("place", "message"),
     [
