@@ -115,4 +115,5 @@ def _margin(
             if kept < scores.shape[-1]:
                 known: Tensor | None = getattr(attention[stage.name], "extremes", None)
                 found.append(extremes(scores, kept) if known is None else known)
-    return smallest_margin(found) if found else torch.ones_like(history[:, 0, 0])
+    # As many as there are windows, without the arithmetic of shapes that ones take.
+    return smallest_margin(found) if found else 1 + 0 * history[:, 0, 0]
