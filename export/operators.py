@@ -29,10 +29,11 @@ Types = frozenset[int]
 _FLOAT32: Types = frozenset({TensorProto.FLOAT})
 _OR_INDEX: Types = _FLOAT32 | {TensorProto.INT64}
 _OR_HALF: Types = _FLOAT32 | {TensorProto.FLOAT16, TensorProto.BFLOAT16}
+_ALL: Types = _OR_HALF | _OR_INDEX
 
 # The element types, by operator, that its first input may have; without inputs, its output.
 CUDA_KERNELS: Mapping[str, Types] = {
-    "Add": _OR_HALF,
+    "Add": _ALL,
     "Cast": _OR_HALF,
     "Clip": _FLOAT32,
     "Concat": _FLOAT32,
@@ -40,6 +41,7 @@ CUDA_KERNELS: Mapping[str, Types] = {
     "Exp": _FLOAT32,
     "Expand": _FLOAT32,
     "Gather": _OR_INDEX,
+    "GatherElements": _FLOAT32,
     "Gelu": _OR_HALF,
     "Gemm": _OR_HALF,
     "LayerNormalization": _FLOAT32,
@@ -50,7 +52,7 @@ CUDA_KERNELS: Mapping[str, Types] = {
     "ReduceMean": _FLOAT32,
     "ReduceSum": _FLOAT32,
     "Relu": _OR_HALF,
-    "Reshape": _OR_HALF,
+    "Reshape": _ALL,
     "ScatterElements": _FLOAT32,
     "Slice": _OR_INDEX,
     "Softmax": _OR_HALF,
@@ -58,7 +60,7 @@ CUDA_KERNELS: Mapping[str, Types] = {
     "Sub": _FLOAT32,
     "TopK": _FLOAT32,
     "Transpose": _OR_HALF,
-    "Unsqueeze": _FLOAT32,
+    "Unsqueeze": _OR_INDEX,
 }
 
 

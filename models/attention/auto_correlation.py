@@ -42,7 +42,9 @@ class AutoCorrelationConfig(MechanismConfig):
     """Steps read those at the lags where query and key correlate most."""
 
     mechanism: Literal["autocorrelation"] = "autocorrelation"
-    factor: float = Field(default=3, gt=0, description="Lags kept are int(factor * ln length).")
+    factor: float = Field(
+        default=3, gt=0, description="How many are kept: int(factor * ln length)."
+    )
     lags: Literal["all", "even"] = Field(
         default="all", description="Lags there are; even leaves out the last of an odd length."
     )

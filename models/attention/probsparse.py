@@ -1,0 +1,106 @@
+"""ProbSparse: only the queries that prefer some keys attend (Zhou et al., 2020, arXiv:2012.07436).
+
+Its published causal form compares all queries, later ones too, to tell which of them attend: what
+comes later changes what came before. So there is none here.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional
+from typing_extensions import override
+
+from foretell.bundle.attention import AttentionStage, Form
+from foretell.models.attention.evidence import Dense
+from foretell.models.attention.heads import HeadedAttention
+from foretell.models.attention.mechanism import MECHANISMS, Attended, MechanismConfig, Site
+
+
+@MECHANISMS.add
+class ProbSparseConfig(MechanismConfig):
+    """Some queries attend, the others read all keys alike.
+
+    Attributes:
+        factor: Of the queries `int(factor * ln length)` attend, at least one and at most all.
+    """
+
+    mechanism: Literal["probsparse"] = "probsparse"
+    factor: float = Field(
+        default=5, gt=0, description="How many are kept: int(factor * ln length)."
+    )
+
+    form: ClassVar[Form] = "dense"
+
+    @override
+    def build(self, site: Site) -> nn.Module:
+        return ProbSparseAttention(**site.layout, kept=self._kept(site))
+
+    @override
+    def describe(self, name: str, site: Site) -> tuple[AttentionStage, ...]:
+        queries = (site.heads, site.query.length)
+        return (self.stage(name, site, choice=((site.heads, self._kept(site)), queries)),)
+
+    def _kept(self, site: Site) -> int:
+        length = site.query.length
+        return min(max(int(self.factor * math.log(length)), 1), length)
+
+
+class ProbSparseAttention(HeadedAttention):
+    """Softmax attention of the queries whose scores' maximum is most above their mean.
+
+    Equations 3 and 4. All keys are looked at: the published code samples some, anew in every call.
+
+    Args:
+        d_model: Features of a token.
+        heads: Number of heads.
+        kept: How many queries attend.
+        layout: See `HeadedAttention`.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        heads: int,
+        *,
+        kept: int,
+        **layout: Any,  # noqa: ANN401 - what the base takes
+    ) -> None:
+        super().__init__(d_model, heads, **layout)
+        self.kept = kept
+
+    @override
+    def mix(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        inherited: Tensor | None,
+        explain: bool,
+    ) -> Attended:
+        count, features = key.shape[2:]
+        turned = key.transpose(-1, -2) * features**-0.5
+        scores = query @ turned
+        # The first of a sorted one: for a maximum itself CUDA needs cuDNN.
+        most = scores.topk(1, dim=-1).values
+        # What is chosen has no gradient.
+        peaks = (most - query @ turned.mean(dim=-1, keepdim=True))[..., 0].detach()
+        chosen = peaks.topk(self.kept, dim=-1).indices
+        weights = (query.gather(2, _repeated(chosen, features)) @ turned).softmax(dim=-1)
+        attended = functional.dropout(weights, self.dropout, self.training) @ value
+        mean = value.sum(dim=2, keepdim=True) / count
+        mixed = (mean + 0 * query).scatter(2, _repeated(chosen, features), attended)
+        if not explain:
+            return Attended(mixed)
+        rows = (1 / count + 0 * scores).scatter(2, _repeated(chosen, count), weights)
+        return Attended(mixed, Dense(rows, chosen, peaks))
+
+
+def _repeated(rows: Tensor, features: int) -> Tensor:
+    """`[…, rows]` to `[…, rows, features]`, without the arithmetic of shapes that expanding is."""
+    return rows[..., None] + torch.zeros(features, dtype=rows.dtype, device=rows.device)
