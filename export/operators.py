@@ -34,7 +34,7 @@ _ALL: Types = _OR_HALF | _OR_INDEX
 # The element types, by operator, that its first input may have; without inputs, its output.
 CUDA_KERNELS: Mapping[str, Types] = {
     "Add": _ALL,
-    "Cast": _OR_HALF,
+    "Cast": _ALL,
     "Clip": _FLOAT32,
     "Concat": _FLOAT32,
     "Div": _FLOAT32,
@@ -56,6 +56,7 @@ CUDA_KERNELS: Mapping[str, Types] = {
     "ScatterElements": _FLOAT32,
     "Slice": _OR_INDEX,
     "Softmax": _OR_HALF,
+    "Split": _FLOAT32,
     "Sqrt": _FLOAT32,
     "Sub": _FLOAT32,
     "TopK": _FLOAT32,
