@@ -60,7 +60,7 @@ CUDA_KERNELS: Mapping[str, Types] = {
     "Sqrt": _FLOAT32,
     "Sub": _FLOAT32,
     "TopK": _FLOAT32,
-    "Transpose": _OR_HALF,
+    "Transpose": _ALL,
     "Unsqueeze": _OR_INDEX,
 }
 

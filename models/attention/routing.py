@@ -1,0 +1,166 @@
+"""Attention within clusters of queries and keys: the Routing Transformer (arXiv:2003.05997)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional
+from typing_extensions import override
+
+from foretell.bundle.attention import AttentionStage, Form
+from foretell.models.attention.evidence import Dense
+from foretell.models.attention.heads import HeadedAttention
+from foretell.models.attention.mechanism import MECHANISMS, Attended, MechanismConfig, Site
+
+
+@MECHANISMS.add
+class RoutingConfig(MechanismConfig):
+    """The queries nearest to the centre of a cluster read the keys nearest to it.
+
+    Attributes:
+        clusters: The root of the length if not given, with which a map is smallest.
+        decay: Of centres in training.
+    """
+
+    mechanism: Literal["routing"] = "routing"
+    clusters: int | None = Field(
+        default=None,
+        ge=1,
+        description="Clusters of queries and keys; the root of the length if not given.",
+    )
+    decay: float = Field(
+        default=0.999, ge=0, le=1, description="What a step of training leaves of the centres."
+    )
+
+    form: ClassVar[Form] = "dense"
+
+    @override
+    def check(self, site: Site) -> None:
+        super().check(site)
+        if site.query != site.key:
+            raise ValueError("attention: routing has the same clusters for queries and keys")
+        if self._count(site) > site.key.length:
+            raise ValueError(f"clusters: expected at most the length, {site.key.length}")
+
+    @override
+    def build(self, site: Site) -> nn.Module:
+        return Routing(clusters=self._count(site), decay=self.decay, **site.layout)
+
+    @override
+    def describe(self, name: str, site: Site) -> tuple[AttentionStage, ...]:
+        length, count = site.key.length, self._count(site)
+        places = (site.heads, 2 * count)
+        taken = math.ceil(length / count)
+        return (self.stage(name, site, choice=((*places, taken), (*places, length))),)
+
+    def _count(self, site: Site) -> int:
+        return self.clusters or round(math.sqrt(site.key.length))
+
+
+class Routing(HeadedAttention):
+    """Softmax within clusters: the w = length / clusters queries and keys nearest to each centre.
+
+    Algorithm 1 of the paper. Near is what has a large product with the centre, queries and keys
+    being made of length 1. A token that several clusters take gets the mean of what they give, and
+    one that none takes gets 0. In training centres follow the mean of what is nearest to them.
+
+    Which tokens are the w nearest depends on later ones, so there is no causal form.
+
+    Args:
+        clusters: How many.
+        decay: What is left of the centres after a step of training.
+        layout: See `HeadedAttention`.
+    """
+
+    def __init__(
+        self,
+        *,
+        clusters: int,
+        decay: float,
+        **layout: Any,  # noqa: ANN401 - what the base takes
+    ) -> None:
+        super().__init__(**layout)
+        self.decay = decay
+        features = self.query.out_features // self.heads
+        drawn = torch.randn(self.heads, clusters, features)
+        self.register_buffer("centres", functional.normalize(drawn, dim=-1))
+        self.centres: Tensor
+
+    @override
+    def mix(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        inherited: Tensor | None,
+        explain: bool,
+    ) -> Attended:
+        heads, time, features = query.shape[1:]
+        count = self.centres.shape[1]
+        taken = math.ceil(time / count)
+        units = [_unit(each.detach()) for each in (query, key)]
+        near = torch.cat([self.centres @ each.transpose(-1, -2) for each in units], dim=2)
+        chosen = near.topk(taken, dim=-1).indices
+        if self.training:
+            both = torch.cat([near[:, :, :count], near[:, :, count:]], dim=3)
+            self._follow(torch.cat(units, dim=2), both)
+        at_query, at_key = chosen[:, :, :count], chosen[:, :, count:]
+        of_query, of_key = (at.reshape(-1, heads, count * taken) for at in (at_query, at_key))
+        clusters = (-1, heads, count, taken, features)
+        queries, keys, values = (
+            each.gather(2, _repeated(at, features)).reshape(clusters)
+            for each, at in ((query, of_query), (key, of_key), (value, of_key))
+        )
+        weights = (queries @ keys.transpose(-1, -2) * features**-0.5).softmax(dim=-1)
+        mixed = functional.dropout(weights, self.dropout if self.training else 0.0) @ values
+        # How many clusters have a query is summed next to what they give it.
+        found = functional.pad(mixed, (0, 1), value=1).reshape(
+            -1, heads, count * taken, features + 1
+        )
+        total = _zeros(value, features + 1).scatter_add(2, _repeated(of_query, features + 1), found)
+        times = total[..., features:].clamp_min(1)
+        output = total[..., :features] / times
+        if not explain:
+            return Attended(output)
+        rows = _zeros(found, time).reshape(-1, heads, count, taken, time)
+        at = _repeated(at_key, taken).transpose(3, 4)
+        rows = rows.scatter(4, at, weights).reshape(-1, heads, count * taken, time)
+        read = _zeros(value, time).scatter_add(2, _repeated(of_query, time), rows) / times
+        return Attended(output, Dense(read, chosen, near))
+
+    def _follow(self, units: Tensor, near: Tensor) -> None:
+        """Move the centres to the mean of what is nearest to them.
+
+        Args:
+            units: `[batch, heads, tokens, features]`, of length 1.
+            near: `[batch, heads, clusters, tokens]`, their products with the centres.
+        """
+        nearest = functional.one_hot(near.argmax(dim=2), near.shape[2]).to(units.dtype)
+        total = (nearest.transpose(-1, -2) @ units).sum(dim=0)
+        # Of no tokens the mean is 0: such a centre stays where it is.
+        moved = nearest.sum(dim=(0, 2))[..., None] > 0
+        means = torch.where(moved, _unit(total), self.centres)
+        self.centres.lerp_(means.to(self.centres.dtype), 1 - self.decay)
+
+
+def _unit(vectors: Tensor) -> Tensor:
+    """The same of length 1, `[…, features]`."""
+    # Squares may be more than half precision holds.
+    vectors = vectors.to(torch.promote_types(vectors.dtype, torch.float32))
+    return vectors / (vectors * vectors).sum(dim=-1, keepdim=True).clamp_min(1e-24).sqrt()
+
+
+# Repeated by a sum: to expand something takes arithmetic of shapes.
+def _repeated(at: Tensor, features: int) -> Tensor:
+    """`[…]` to `[…, features]`."""
+    return at[..., None] + torch.zeros(features, dtype=at.dtype, device=at.device)
+
+
+def _zeros(like: Tensor, features: int) -> Tensor:
+    """`[…, n]` to `[…, features]`."""
+    return 0 * like[..., :1] + torch.zeros(features, dtype=like.dtype, device=like.device)
