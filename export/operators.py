@@ -45,6 +45,7 @@ CUDA_KERNELS: Mapping[str, Types] = {
     "Gelu": _OR_HALF,
     "Gemm": _OR_HALF,
     "LayerNormalization": _FLOAT32,
+    "LogSoftmax": _FLOAT32,
     "MatMul": _OR_HALF,
     "Mul": _FLOAT32,
     "Pad": _FLOAT32,

@@ -1,0 +1,215 @@
+"""Attention to a block of steps and one that is sorted there (arXiv:2002.11296)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional
+from typing_extensions import override
+
+from foretell.bundle.attention import Form
+from foretell.models.attention.evidence import Dense
+from foretell.models.attention.heads import HeadedAttention
+from foretell.models.attention.mechanism import MECHANISMS, Attended, MechanismConfig, Site
+
+# Added to scores: nothing is left of them.
+_NEVER = -1e30
+
+
+@MECHANISMS.add
+class SinkhornConfig(MechanismConfig):
+    """Blocks read themselves and a mixture of blocks that a small net sorts there.
+
+    Attributes:
+        block: About the root of the length if not given, and a divisor of it if one is near.
+        iterations: Times that rows and columns of the permutation are normalised.
+        temperature: What scores of blocks are divided by.
+    """
+
+    mechanism: Literal["sinkhorn"] = "sinkhorn"
+    block: int | None = Field(
+        default=None, ge=1, description="Steps of a block; about the root of them if not given."
+    )
+    iterations: int = Field(
+        default=5, ge=1, description="Times that a permutation of blocks is normalised."
+    )
+    temperature: float = Field(
+        default=0.75, gt=0, description="What the scores of a permutation are divided by."
+    )
+
+    form: ClassVar[Form] = "dense"
+    has_causal: ClassVar[bool] = True
+
+    @override
+    def check(self, site: Site) -> None:
+        super().check(site)
+        if site.query != site.key:
+            raise ValueError("attention: sinkhorn has the same blocks for queries and keys")
+
+    @override
+    def build(self, site: Site) -> nn.Module:
+        length = site.key.length
+        return Sinkhorn(
+            length=length,
+            block=min(self.block or _block(length), length),
+            iterations=self.iterations,
+            temperature=self.temperature,
+            **site.layout,
+        )
+
+
+def _block(length: int) -> int:
+    """A divisor of a length between half its root and its root, or else the root, rounded up."""
+    root = math.sqrt(length)
+    divisors = (each for each in range(int(root), 0, -1) if length % each == 0)
+    largest = next(divisors)
+    return largest if largest >= root / 2 else math.ceil(root)
+
+
+class Sinkhorn(HeadedAttention):
+    """Softmax over the keys of a query's block and those that are sorted to it.
+
+    Section 3 of the paper. Of each head, a net of two layers scores blocks by the sums of their
+    queries and keys. Rows and columns are normalised by turns in the logarithm, which makes the
+    scores a soft permutation; Gumbel noise is added in training. A step of a sorted block is the
+    mixture of the steps at its place in all blocks; steps that are appended to the last one have no
+    part in it, and it counts as much less.
+
+    Causal, a block's sums are those of all steps before it, and what is sorted are blocks before
+    it; the first has none. A column is normalised by the rows up to each, since others would tell
+    of later steps, and rows come last, so that they sum to 1.
+
+    Args:
+        length: Steps.
+        block: Of them.
+        iterations: How often rows and columns are normalised.
+        temperature: What scores are divided by.
+        layout: See `HeadedAttention`.
+    """
+
+    def __init__(
+        self,
+        *,
+        length: int,
+        block: int,
+        iterations: int,
+        temperature: float,
+        **layout: Any,  # noqa: ANN401 - what the base takes
+    ) -> None:
+        super().__init__(**layout)
+        self.block = block
+        self.iterations = iterations
+        self.temperature = temperature
+        features, blocks = self.query.out_features // self.heads, math.ceil(length / block)
+        self.hidden = _PerHead(self.heads, 2 * features, features)
+        self.sort = _PerHead(self.heads, features, blocks)
+        absent = (torch.arange(blocks * block) >= length).reshape(blocks, 1, block)
+        hidden = torch.zeros(blocks, block, 2 * block)
+        hidden[..., block:] = absent
+        if self.causal:
+            hidden[0, :, :block] = 1
+            hidden[..., block:] += torch.ones(block, block).triu(1)
+        # Of sorted keys, then of a block's own; added to scores.
+        self.register_buffer("mask", _NEVER * hidden, persistent=False)
+        self.register_buffer("present", (~absent[:, 0]).float(), persistent=False)
+        self.register_buffer("before", torch.ones(blocks, blocks).tril(-1), persistent=False)
+        self.mask: Tensor
+        self.present: Tensor
+        self.before: Tensor
+
+    @override
+    def mix(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        inherited: Tensor | None,
+        explain: bool,
+    ) -> Attended:
+        heads, time, features = query.shape[1:]
+        blocks, block = self.present.shape
+        appended = blocks * block - time
+        queries, keys, values = (
+            functional.pad(each, (0, 0, 0, appended)).reshape(-1, heads, blocks, block, features)
+            for each in (query, key, value)
+        )
+        moved = self._permutation(torch.cat([queries.sum(dim=3), keys.sum(dim=3)], dim=-1))
+        sorted_keys, sorted_values = (
+            (moved @ each.flatten(3)).reshape(each.shape) for each in (keys, values)
+        )
+        # Blocks that come before another have no appended steps.
+        partly = appended > 0 and not self.causal
+        if partly:
+            # How much of a sorted step is of real ones.
+            share = moved @ self.present / moved.sum(dim=-1, keepdim=True)
+            sorted_keys = sorted_keys / share.clamp_min(1e-30)[..., None]
+        scores = queries @ torch.cat([sorted_keys, keys], dim=3).transpose(-1, -2)
+        weights = (scores * features**-0.5 + self.mask).softmax(dim=-1)
+        kept = functional.dropout(weights, self.dropout if self.training else 0.0)
+        mixed = kept @ torch.cat([sorted_values, values], dim=3)
+        if partly:
+            counted = torch.cat([share, torch.ones_like(share)], dim=-1)[..., None]
+            total = (weights @ counted).clamp_min(1e-30)
+            mixed, weights = mixed / total, weights / total
+        output = mixed.reshape(-1, heads, blocks * block, features)[:, :, :time]
+        evidence = Dense(self._read(weights, moved)[:, :, :time, :time]) if explain else None
+        return Attended(output, evidence)
+
+    def _permutation(self, sums: Tensor) -> Tensor:
+        """What is sorted where, softly, `[batch, heads, to, from]`.
+
+        Args:
+            sums: `[batch, heads, blocks, features]`.
+        """
+        if self.causal:
+            sums = self.before @ sums
+        scores: Tensor = self.sort(self.hidden(sums).relu())
+        if self.training:
+            scores = scores - torch.empty_like(scores).exponential_().log()
+        scores = scores / self.temperature
+        if not self.causal:
+            for _ in range(self.iterations):
+                scores = scores.log_softmax(dim=-1).log_softmax(dim=-2)
+            return scores.exp()
+        later = _NEVER * (1 - self.before)
+        itself = torch.eye(len(later), dtype=later.dtype, device=later.device)
+        # A column for each row that it ends with.
+        ends = (later - _NEVER * itself)[:, :, None]
+        for _ in range(self.iterations):
+            columns = (scores + later)[:, :, None] + ends
+            scores = (columns.log_softmax(dim=-2) * itself[..., None]).sum(dim=-2)
+            scores = (scores + later).log_softmax(dim=-1)
+        return scores.exp() * self.before
+
+    def _read(self, weights: Tensor, moved: Tensor) -> Tensor:
+        """The map, `[batch, heads, query, key]`, from weights of sorted and of own keys."""
+        blocks, block = self.present.shape
+        of_sorted, own = (part[..., None, :] for part in torch.split(weights, block, dim=-1))
+        itself = torch.eye(blocks, dtype=moved.dtype, device=moved.device)
+        read = of_sorted * moved[:, :, :, None, :, None] + own * itself[:, None, :, None]
+        return read.reshape(-1, self.heads, blocks * block, blocks * block)
+
+
+class _PerHead(nn.Module):
+    """A linear layer of its own for each head.
+
+    Args:
+        heads: How many there are.
+        inputs: Features that come in.
+        outputs: Features that come out.
+    """
+
+    def __init__(self, heads: int, inputs: int, outputs: int) -> None:
+        super().__init__()
+        bound = inputs**-0.5
+        self.weight = nn.Parameter(torch.empty(heads, inputs, outputs).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.empty(heads, 1, outputs).uniform_(-bound, bound))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """`[batch, heads, …, inputs]` to outputs."""
+        return features @ self.weight + self.bias
