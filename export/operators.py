@@ -37,6 +37,7 @@ CUDA_KERNELS: Mapping[str, Types] = {
     "Cast": _ALL,
     "Clip": _FLOAT32,
     "Concat": _FLOAT32,
+    "CumSum": _FLOAT32,
     "Div": _FLOAT32,
     "Exp": _FLOAT32,
     "Expand": _FLOAT32,
@@ -62,6 +63,7 @@ CUDA_KERNELS: Mapping[str, Types] = {
     "Sub": _FLOAT32,
     "TopK": _FLOAT32,
     "Transpose": _ALL,
+    "Trilu": _FLOAT32,
     "Unsqueeze": _OR_INDEX,
 }
 

@@ -17,7 +17,8 @@ NAMES = {*ARCHITECTURES, *MECHANISMS}
 FOLDERS = ("foretell.models.architectures.", "foretell.models.attention.")
 # What all mechanisms have in common lies next to them.
 COMMON = {
-    f"foretell.models.attention.{name}" for name in ("evidence", "heads", "mechanism", "notation")
+    f"foretell.models.attention.{name}"
+    for name in ("evidence", "features", "heads", "mechanism", "notation")
 }
 
 # Where classes are imported, and so may be told apart.
