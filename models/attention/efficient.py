@@ -1,0 +1,41 @@
+"""Efficient attention: a softmax of queries over features, one of keys over positions."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from torch import Tensor, nn
+from typing_extensions import override
+
+from foretell.bundle.attention import Form
+from foretell.models.attention.evidence import Dense
+from foretell.models.attention.heads import HeadedAttention
+from foretell.models.attention.mechanism import MECHANISMS, Attended, MechanismConfig, Site
+
+
+@MECHANISMS.add
+class EfficientConfig(MechanismConfig):
+    """Softmax over features of queries, over positions of keys: linear in the length."""
+
+    mechanism: Literal["efficient"] = "efficient"
+    form: ClassVar[Form] = "dense"
+
+    @override
+    def build(self, site: Site) -> nn.Module:
+        return EfficientAttention(**site.layout)
+
+
+class EfficientAttention(HeadedAttention):
+    """Shen et al., 2018, arXiv:1812.01243, section 3.2, normalised by softmax.
+
+    Each feature reads all keys by a softmax of its own, and each query mixes what features read. So
+    the map is the product of both; its rows sum to 1.
+    """
+
+    @override
+    def mix(
+        self, query: Tensor, key: Tensor, value: Tensor, *, inherited: Tensor | None, explain: bool
+    ) -> Attended:
+        shares, read = query.softmax(dim=-1), key.transpose(-1, -2).softmax(dim=-1)
+        evidence = Dense(shares @ read) if explain else None
+        return Attended(shares @ (read @ value), evidence)
