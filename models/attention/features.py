@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from contextlib import nullcontext
-from typing import NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import torch
+from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 from typing_extensions import override
@@ -17,6 +18,15 @@ from foretell.models.attention.mechanism import Attended
 
 # At most so many steps are compared with each other; earlier ones are read by their sum.
 CHUNK = 32
+
+Projections = Annotated[
+    int | None,
+    Field(
+        ge=1,
+        description="Random directions that features of a head are made of; by default as many as "
+        "its width asks for.",
+    ),
+]
 
 
 class Features(NamedTuple):
@@ -36,7 +46,12 @@ class FeatureAttention(HeadedAttention):
 
     The products are never all made, but where they are asked for. Half precision is for what is
     before and after: sums over all steps have too many digits for it.
+
+    Attributes:
+        smallest: What the sum of the weights of a query at least counts as, where it may be 0.
     """
+
+    smallest: ClassVar[float | None] = None
 
     @abstractmethod
     def features(self, query: Tensor, key: Tensor) -> Features:
@@ -57,14 +72,17 @@ class FeatureAttention(HeadedAttention):
             summed = (_causal if self.causal else _mixed)(
                 *found, functional.pad(value, (0, 1), value=1.0)
             )
-            mixed = summed[..., :-1] / summed[..., -1:]
+            mixed = summed[..., :-1] / self._bounded(summed[..., -1:])
             return Attended(mixed.to(dtype), Dense(self._map(found)) if explain else None)
 
     def _map(self, found: Features) -> Tensor:
         weights = found.query @ found.key.transpose(-1, -2)
         if self.causal:
             weights = weights.tril()
-        return weights / weights.sum(dim=-1, keepdim=True)
+        return weights / self._bounded(weights.sum(dim=-1, keepdim=True))
+
+    def _bounded(self, total: Tensor) -> Tensor:
+        return total if self.smallest is None else total.clamp(min=self.smallest)
 
 
 def _mixed(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
