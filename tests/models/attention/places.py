@@ -28,7 +28,8 @@ OTHERS = {
             {"heads": 1, "attention": "softmax"},
             {"heads": 1, "attention": {"mechanism": "softmax"}},
         ]
-    }
+    },
+    "union": {"patterns": ["local", {"mechanism": "stride", "dilation": 5}]},
 }
 
 

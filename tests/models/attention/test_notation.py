@@ -10,6 +10,18 @@ def mixture(**groups: int) -> dict[str, object]:
     }
 
 
+def union(*names: str) -> dict[str, object]:
+    return {"mechanism": "union", "patterns": [{"mechanism": name} for name in names]}
+
+
+def test_heads_may_join_some() -> None:
+    groups = [
+        {"heads": 2, "attention": union("a", "b")},
+        {"heads": 1, "attention": union("c", "d")},
+    ]
+    assert read_notation("a+b:2,c + d:1") == [{"mechanism": "mixture", "groups": groups}]
+
+
 @pytest.mark.parametrize(
     ("text", "layers"),
     [
@@ -19,6 +31,9 @@ def mixture(**groups: int) -> dict[str, object]:
         ("a:2, b:4", [mixture(a=2, b=4)]),
         ("a:2,b:4;c", [mixture(a=2, b=4), {"mechanism": "c"}]),
         ("c;a:1,b:1", [{"mechanism": "c"}, mixture(a=1, b=1)]),
+        ("a+b", [union("a", "b")]),
+        ("a + b, c", [union("a", "b"), {"mechanism": "c"}]),
+        ("a+b+c;d", [union("a", "b", "c"), {"mechanism": "d"}]),
     ],
 )
 def test_as_people_write_them(text: str, layers: list[object]) -> None:
