@@ -1,0 +1,82 @@
+"""Linformer: keys and values projected along the sequence (Wang et al., 2020, arXiv:2006.04768)."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional
+from typing_extensions import override
+
+from foretell.bundle.attention import AttentionStage, Axis, Form
+from foretell.models.attention.evidence import Dense
+from foretell.models.attention.heads import HeadedAttention
+from foretell.models.attention.mechanism import MECHANISMS, Attended, MechanismConfig, Site
+
+
+@MECHANISMS.add
+class Linformer(MechanismConfig):
+    """A softmax over landmarks, learned mixtures of the keys (section 4, equation 7).
+
+    Attributes:
+        landmarks: How many there are; as many as keys where those are fewer.
+    """
+
+    mechanism: Literal["linformer"] = "linformer"
+    landmarks: int = Field(
+        default=32, ge=1, description="What keys are summed up in; at most as many as keys."
+    )
+
+    form: ClassVar[Form] = "dense"
+
+    @override
+    def build(self, site: Site) -> nn.Module:
+        return LinformerAttention(keys=site.key.length, landmarks=self._count(site), **site.layout)
+
+    @override
+    def describe(self, name: str, site: Site) -> tuple[AttentionStage, ...]:
+        key = Axis(of="landmarks", length=self._count(site))
+        return (self.stage(name, site._replace(key=key)),)
+
+    def _count(self, site: Site) -> int:
+        return min(self.landmarks, site.key.length)
+
+
+class LinformerAttention(HeadedAttention):
+    """`softmax(Q (E K)ᵀ / √d) (F V)`; all heads share E and F, which are learned.
+
+    Args:
+        keys: How many there are: it is made for that length alone.
+        landmarks: The rows of E and F.
+        layout: See `HeadedAttention`.
+    """
+
+    def __init__(
+        self,
+        *,
+        keys: int,
+        landmarks: int,
+        **layout: Any,  # noqa: ANN401 - what the base takes
+    ) -> None:
+        super().__init__(**layout)
+        # Of variance 1 / landmarks, as in the proof that few of them suffice.
+        self.of_keys = nn.Parameter(torch.randn(landmarks, keys) * landmarks**-0.5)
+        self.of_values = nn.Parameter(torch.randn(landmarks, keys) * landmarks**-0.5)
+
+    @override
+    def mix(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        inherited: Tensor | None,
+        explain: bool,
+    ) -> Attended:
+        key, value = self.of_keys @ key, self.of_values @ value
+        scores = query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5
+        weights = scores.softmax(dim=-1)
+        mixed = functional.dropout(weights, self.dropout, self.training) @ value
+        return Attended(mixed, Dense(weights) if explain else None)

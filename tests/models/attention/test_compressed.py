@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from foretell.bundle.attention import Axis
+from foretell.models.attention.compressed import CompressedAttention
+from foretell.models.attention.mechanism import MECHANISMS, Site
+from tests.models.attention.by_hand import Array, equal, merged, numbers, projected, softmax
+from tests.models.attention.places import PLACES
+
+HEADS, D_MODEL = 2, 8
+
+
+def make(
+    compression: int, length: int, *, causal: bool = False, dropout: float = 0.0
+) -> CompressedAttention:
+    axis = Axis(length=length)
+    torch.manual_seed(0)
+    module = MECHANISMS.read({"mechanism": "compressed", "compression": compression}).build(
+        Site(D_MODEL, HEADS, axis, axis, causal=causal, dropout=dropout)
+    )
+    assert isinstance(module, CompressedAttention)
+    return module.double().eval()
+
+
+def inputs(*lengths: int) -> list[Tensor]:
+    torch.manual_seed(1)
+    return [2 * torch.randn(3, length, D_MODEL, dtype=torch.float64) for length in lengths]
+
+
+def convolved(layer: nn.Linear, rows: Array, compression: int) -> Array:
+    """A convolution over `[batch, heads, key, features]`, step by step."""
+    batch, heads, length, features = rows.shape
+    width = heads * features
+    kernel = numbers(layer.weight).reshape(width, compression, width)
+    merged = rows.swapaxes(1, 2).reshape(batch, length, width)
+    blocks = []
+    for start in range(0, length, compression):
+        block = numbers(layer.bias) + np.zeros((batch, width))
+        for i, step in enumerate(range(start, min(start + compression, length))):
+            block += merged[:, step] @ kernel[:, i].T
+        blocks.append(block)
+    return np.stack(blocks, axis=1).reshape(batch, -1, heads, features).swapaxes(1, 2)
+
+
+def by_formula(
+    module: CompressedAttention, tokens: Tensor, source: Tensor, compression: int
+) -> tuple[Array, Array]:
+    """The output, and the weights of blocks."""
+    query, key, value = projected(module, tokens, source)
+    keys = convolved(module.of_keys, key, compression)
+    values = convolved(module.of_values, value, compression)
+    output, weights = np.zeros_like(query), np.zeros((*query.shape[:3], keys.shape[2]))
+    for i in range(query.shape[2]):
+        read, mixed = keys, values
+        if module.causal:
+            # What is complete before the block of the query, and itself.
+            read, mixed = (
+                np.concatenate([each[:, :, : i // compression], itself[:, :, i : i + 1]], axis=2)
+                for each, itself in ((keys, key), (values, value))
+            )
+        row = softmax(query[:, :, i : i + 1] @ read.swapaxes(-1, -2) / np.sqrt(query.shape[-1]))
+        output[:, :, i : i + 1] = row @ mixed
+        count = row.shape[-1] - module.causal
+        weights[:, :, i, :count] = row[:, :, 0, :count]
+    return merged(module, output), weights
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("compression", "length"), [(3, 24), (3, 23), (4, 9), (1, 6), (7, 5)])
+def test_it_is_attention_to_a_convolution(compression: int, length: int, causal: bool) -> None:
+    module, (tokens,) = make(compression, length, causal=causal), inputs(length)
+    output, weights = by_formula(module, tokens, tokens, min(compression, length))
+    found = module(tokens, tokens, explain=True)
+    equal(found.output, output)
+    equal(found.evidence.weights, weights)
+
+
+def test_of_another_source() -> None:
+    module, (tokens, source) = make(3, 11), inputs(5, 11)
+    output, weights = by_formula(module, tokens, source, 3)
+    found = module(tokens, source, explain=True)
+    equal(found.output, output)
+    equal(found.evidence.weights, weights)
+
+
+def test_the_convolution_is_that_of_torch() -> None:
+    """On what fills blocks, and what does not."""
+    module = make(3, 11)
+    (rows,) = inputs(11)
+    layer = nn.Conv1d(D_MODEL, D_MODEL, kernel_size=3, stride=3).double()
+    weight = module.of_keys.weight.detach().reshape(D_MODEL, 3, D_MODEL)
+    layer.weight.data, layer.bias.data = weight.transpose(1, 2), module.of_keys.bias.detach()
+    padded = nn.functional.pad(rows, (0, 0, 0, 1)).transpose(1, 2)
+    expected = layer(padded).detach().transpose(1, 2).reshape(3, 4, HEADS, -1).transpose(1, 2)
+    found = convolved(module.of_keys, module.split(rows).numpy(), 3)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize(("compression", "blocks"), [(1, 24), (3, 8), (5, 5), (24, 1), (100, 1)])
+def test_how_many_blocks_there_are(compression: int, blocks: int) -> None:
+    config = MECHANISMS.read({"mechanism": "compressed", "compression": compression})
+    (stage,) = config.describe("a", PLACES["cross"])
+    assert (stage.query.length, stage.key.of, stage.key.length) == (14, "landmarks", blocks)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_dropout_acts_on_weights_in_training_only(causal: bool) -> None:
+    module, (tokens,) = make(3, 9, causal=causal, dropout=1.0), inputs(9)
+    output, _ = by_formula(module, tokens, tokens, 3)
+    equal(module(tokens, tokens).output, output)
+    equal(module.train()(tokens, tokens).output, numbers(module.out.bias) + 0 * output)
