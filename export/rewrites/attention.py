@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from foretell.export.rewrites.biases import bias_of
 from foretell.export.rewrites.registry import Call, rewrites
 from foretell.export.rewrites.score_bound import is_bounded
 from foretell.models.attention.evidence import Dense
@@ -61,13 +62,13 @@ class TimeFirstAttention(nn.Module):
         scale = (features // plain.heads) ** -0.5
         dtype = plain.query.weight.dtype
         out = plain.out.weight.detach().double()
-        value_bias = plain.value.bias.detach().double()
+        value_bias = bias_of(plain.value)
 
         def constant(values: Tensor) -> Tensor:
             return nn.Buffer(values.to(dtype))
 
         self.query = constant(plain.query.weight.detach().double() * scale)
-        self.query_bias = constant(plain.query.bias.detach().double() * scale)
+        self.query_bias = constant(bias_of(plain.query) * scale)
         self.key = constant(plain.key.weight.detach())
         self.value = constant(plain.value.weight.detach())
         self.out = constant(out)

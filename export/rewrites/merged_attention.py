@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from foretell.export.rewrites.biases import bias_of
 from foretell.export.rewrites.score_bound import is_bounded
 from foretell.models.attention.evidence import Dense
 from foretell.models.attention.mechanism import Attended
@@ -66,11 +67,11 @@ class MergedAttention(nn.Module):
             layer.weight.detach().double().reshape(plain.heads, -1, features)
             for layer in (plain.query, plain.key, plain.value)
         )
-        bias = plain.query.bias.detach().double().reshape(plain.heads, 1, -1)
+        bias = bias_of(plain.query).reshape(plain.heads, 1, -1)
         scale = query.shape[1] ** -0.5
         out = plain.out.weight.detach().double()
         mixing = out.T.reshape(plain.heads, -1, features)
-        value_bias = plain.value.bias.detach().double()
+        value_bias = bias_of(plain.value)
         dtype = plain.query.weight.dtype
 
         def constant(values: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
+from foretell.export.rewrites.biases import bias_of
 from foretell.models.attention.softmax import MultiHeadAttention
 
 # Exponentials of scores up to it, and their sums, stay far from the limits of float32: there is
@@ -39,7 +40,7 @@ def score_bound(plain: MultiHeadAttention, norm: nn.LayerNorm) -> float:
     features = plain.query.in_features
     query, query_level = _of_normed(plain.query.weight, norm)
     key, key_level = _of_normed(plain.key.weight, norm)
-    query_level = query_level + plain.query.bias.detach().double()
+    query_level = query_level + bias_of(plain.query)
     queries, keys = (part.reshape(plain.heads, -1, features) for part in (query, key))
     query_levels, key_levels = (part.reshape(plain.heads, -1) for part in (query_level, key_level))
 

@@ -3,10 +3,31 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import Any
 
+from pydantic import Field
 from torch import Tensor, nn
 
-from foretell.models.attention.mechanism import Attended
+from foretell.models.attention.mechanism import Attended, MechanismConfig, Site
+
+
+class BiasedConfig(MechanismConfig):
+    """A mechanism of a `HeadedAttention` whose projections may do without their biases.
+
+    Attributes:
+        query_bias: Whether the projection to queries has one.
+        key_bias: Whether that to keys has one.
+        value_bias: Whether that to values has one.
+    """
+
+    query_bias: bool = Field(default=True, description="Whether queries have a bias.")
+    key_bias: bool = Field(default=True, description="Whether keys have a bias.")
+    value_bias: bool = Field(default=True, description="Whether values have a bias.")
+
+    def layout(self, site: Site) -> dict[str, Any]:
+        """What the module is made with."""
+        biases = ("query_bias", "key_bias", "value_bias")
+        return site.layout | {name: getattr(self, name) for name in biases}
 
 
 class HeadedAttention(nn.Module, ABC):
@@ -18,6 +39,9 @@ class HeadedAttention(nn.Module, ABC):
         width: Features of all heads together; d_model if not given.
         causal: Forbid attention to later positions.
         dropout: Probability of dropping an attention weight in training.
+        query_bias: Whether the projection to queries has one.
+        key_bias: Whether that to keys has one.
+        value_bias: Whether that to values has one.
     """
 
     def __init__(
@@ -28,15 +52,18 @@ class HeadedAttention(nn.Module, ABC):
         width: int | None = None,
         causal: bool = False,
         dropout: float = 0.0,
+        query_bias: bool = True,
+        key_bias: bool = True,
+        value_bias: bool = True,
     ) -> None:
         super().__init__()
         width = width or d_model
         self.heads = heads
         self.causal = causal
         self.dropout = dropout
-        self.query = nn.Linear(d_model, width)
-        self.key = nn.Linear(d_model, width)
-        self.value = nn.Linear(d_model, width)
+        self.query = nn.Linear(d_model, width, bias=query_bias)
+        self.key = nn.Linear(d_model, width, bias=key_bias)
+        self.value = nn.Linear(d_model, width, bias=value_bias)
         self.out = nn.Linear(width, d_model)
 
     def forward(

@@ -11,12 +11,12 @@ from typing_extensions import override
 
 from foretell.bundle.attention import Form
 from foretell.models.attention.evidence import Dense
-from foretell.models.attention.heads import HeadedAttention
-from foretell.models.attention.mechanism import MECHANISMS, Attended, MechanismConfig, Site
+from foretell.models.attention.heads import BiasedConfig, HeadedAttention
+from foretell.models.attention.mechanism import MECHANISMS, Attended, Site
 
 
 @MECHANISMS.add
-class Softmax(MechanismConfig):
+class Softmax(BiasedConfig):
     """Scaled dot products of queries and keys through a softmax."""
 
     mechanism: Literal["softmax"] = "softmax"
@@ -26,11 +26,11 @@ class Softmax(MechanismConfig):
 
     @override
     def build(self, site: Site) -> nn.Module:
-        return MultiHeadAttention(**site.layout)
+        return MultiHeadAttention(**self.layout(site))
 
 
 @MECHANISMS.add
-class ResidualSoftmax(MechanismConfig):
+class ResidualSoftmax(BiasedConfig):
     """The same, added to the scores of the layer before (He et al., 2021, arXiv:2012.11747)."""
 
     mechanism: Literal["residual-softmax"] = "residual-softmax"
@@ -40,7 +40,7 @@ class ResidualSoftmax(MechanismConfig):
 
     @override
     def build(self, site: Site) -> nn.Module:
-        return MultiHeadAttention(**site.layout, residual=True)
+        return MultiHeadAttention(**self.layout(site), residual=True)
 
 
 class MultiHeadAttention(HeadedAttention):

@@ -12,6 +12,7 @@ from foretell.models.attention.softmax import MultiHeadAttention
 from foretell.models.layers.normalization import TokenBatchNorm
 
 BATCH, D_MODEL, HEADS = 3, 12, 4
+WITHOUT = ["query", "key", "value"]
 
 
 def time_first(tokens: torch.Tensor) -> torch.Tensor:
@@ -61,6 +62,23 @@ def test_it_can_be_called_as_the_plain_layer(queries, keys, causal, residual, fl
     equal(found.output, expected.output)
     equal(found.evidence.weights, expected.evidence.weights)
     assert (found.scores is not None) == residual
+
+
+@pytest.mark.parametrize("residual", [False, True])
+@pytest.mark.parametrize("without", [*[[one] for one in WITHOUT], WITHOUT])
+def test_biases_that_are_not_there(without, residual, float64, equal):
+    torch.manual_seed(0)
+    biases = {f"{name}_bias": False for name in without}
+    plain = MultiHeadAttention(D_MODEL, HEADS, residual=residual, **biases).eval()
+    norm = nn.LayerNorm(D_MODEL)
+    tokens = norm(torch.randn(BATCH, 6, D_MODEL))
+    expected = plain(tokens, tokens, explain=True)
+    for origin in (None, norm):
+        rewritten = TimeFirstAttention(plain, (6, 6), origin)
+        assert rewritten.bounded == (origin is norm and not residual)
+        found = rewritten(time_first(tokens), time_first(tokens), explain=True)
+        equal(found.output, time_first(expected.output))
+        equal(found.evidence.weights, expected.evidence.weights)
 
 
 def test_causal_mask_of_the_last_queries():

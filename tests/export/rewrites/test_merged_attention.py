@@ -41,6 +41,18 @@ def test_after_a_layer_norm(trained, float64, equal):
     equal(found.evidence.weights, expected.evidence.weights)
 
 
+@pytest.mark.parametrize("without", ["query", "key", "value"])
+def test_a_bias_that_is_not_there(without, float64, equal):
+    torch.manual_seed(0)
+    plain = MultiHeadAttention(D_MODEL, HEADS, **{f"{without}_bias": False}).eval()
+    tokens = torch.randn(BATCH, STEPS, D_MODEL)
+    expected = plain(tokens, tokens, explain=True)
+    flat = tokens.flatten(0, 1)
+    found = MergedAttention(plain, STEPS)(flat, flat, explain=True)
+    equal(found.output, expected.output.flatten(0, 1))
+    equal(found.evidence.weights, expected.evidence.weights)
+
+
 def test_scores_that_nothing_bounds():
     norm = nn.LayerNorm(D_MODEL)
     plain = MultiHeadAttention(D_MODEL, HEADS, residual=True)

@@ -1,5 +1,6 @@
 import math
 
+import pytest
 import torch
 from torch import nn
 
@@ -34,11 +35,13 @@ def test_no_score_is_larger(float64):
         assert largest_score(plain, *2 * (origin(scale * series),)) <= bound
 
 
-def test_the_largest_score_is_reached(float64):
+@pytest.mark.parametrize("bias", [False, True])
+def test_the_largest_score_is_reached(bias, float64):
     """One head, no bias: the bound is the largest singular value, which aligned vectors reach."""
     torch.manual_seed(1)
-    plain = MultiHeadAttention(D_MODEL, 1)
-    nn.init.zeros_(plain.query.bias)
+    plain = MultiHeadAttention(D_MODEL, 1, query_bias=bias)
+    if bias:
+        nn.init.zeros_(plain.query.bias)
     plain_norm = nn.LayerNorm(D_MODEL, eps=1e-12)
     centre = torch.eye(D_MODEL) - 1 / D_MODEL
     left, _, right = torch.linalg.svd(centre @ plain.query.weight.T @ plain.key.weight @ centre)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from importlib import import_module
 from types import ModuleType
+
+from torch import Tensor
 
 
 def published(name: str) -> ModuleType:
@@ -12,3 +15,13 @@ def published(name: str) -> ModuleType:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return import_module(name)
+
+
+def croco(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """A checkpoint of CroCo's attention under our names."""
+    found = {}
+    for part in ("weight", "bias"):
+        split = dict(zip(("query", "key", "value"), weights[f"qkv.{part}"].chunk(3), strict=True))
+        found |= {f"{name}.{part}": one for name, one in split.items()}
+        found[f"out.{part}"] = weights[f"proj.{part}"]
+    return found

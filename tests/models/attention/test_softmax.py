@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 import torch
 
+from foretell.models.attention.mechanism import MECHANISMS
 from foretell.models.attention.softmax import MultiHeadAttention
 from tests import golden
+from tests.models.attention.places import PLACES
 
 # Two tokens, two heads of two features: softmax over (1 / sqrt 2, 0) in closed form.
 TOKENS = torch.tensor([[[1.0, 0.0, 1.0, 0.0], [0.0, 1.0, 0.0, 1.0]]])
@@ -97,6 +99,26 @@ def test_residual_attention_adds_inherited_scores() -> None:
 def test_plain_attention_hands_on_no_scores(layer: MultiHeadAttention) -> None:
     tokens = torch.randn(1, 4, 12)
     assert layer(tokens, tokens, explain=True).scores is None
+
+
+@pytest.mark.parametrize("name", ["softmax", "residual-softmax"])
+@pytest.mark.parametrize("without", ["query", "key", "value"])
+def test_biases_may_be_left_out(name: str, without: str) -> None:
+    torch.manual_seed(0)
+    setting, site = f"{without}_bias", PLACES["encoder"]
+    with_all, less = (
+        MECHANISMS.read({"mechanism": name, **one}).build(site).eval()
+        for one in ({}, {setting: False})
+    )
+    left = with_all.state_dict()
+    assert not left.pop(f"{without}.bias").eq(0).all()
+    assert less.state_dict().keys() == left.keys()
+    less.load_state_dict(left)
+    tokens = torch.randn(2, 24, 8)
+    found = less(tokens, tokens).output
+    assert not torch.allclose(found, with_all(tokens, tokens).output) or without == "key"
+    torch.nn.init.zeros_(getattr(with_all, without).bias)
+    torch.testing.assert_close(found, with_all(tokens, tokens).output)
 
 
 def test_dropout_acts_in_training_only() -> None:
