@@ -98,8 +98,7 @@ class TimeFirstAttention(nn.Module):
             Output `[query * batch, d_model]`, the map and, if the layer hands them on, scores.
         """
         queries, keys = last or self.steps[0], self.steps[1]
-        query = functional.linear(tokens, self.query, self.query_bias)
-        key = functional.linear(source, self.key)
+        query, key = self.project(tokens, source)
         value = functional.linear(source, self.value)
         split = (-1, self.heads, query.shape[1] // self.heads)
         scores = query.reshape(queries, *split).permute(1, 2, 0, 3) @ key.reshape(
@@ -119,6 +118,11 @@ class TimeFirstAttention(nn.Module):
         evidence = Dense(weights) if explain else None
         return Attended(output, evidence, scores if self.residual else None)
 
+    def project(self, tokens: Tensor, source: Tensor) -> tuple[Tensor, Tensor]:
+        """Queries `[query * batch, width]` and keys `[key * batch, width]`."""
+        query = functional.linear(tokens, self.query, self.query_bias)
+        return query, functional.linear(source, self.key)
+
 
 class ServedAttention(nn.Module):
     """The same, called as the plain layer is.
@@ -126,13 +130,12 @@ class ServedAttention(nn.Module):
     onnxruntime has no kernel on CUDA for the operator that torch's own attention becomes.
 
     Args:
-        plain: The trained layer.
-        steps: Number of queries and of keys.
+        attention: Of the trained layer.
     """
 
-    def __init__(self, plain: MultiHeadAttention, steps: tuple[int, int]) -> None:
+    def __init__(self, attention: TimeFirstAttention) -> None:
         super().__init__()
-        self.attention = TimeFirstAttention(plain, steps, embedded=True)
+        self.attention = attention
 
     def forward(self, tokens: Tensor, source: Tensor, **options: Any) -> Attended:  # noqa: ANN401
         """Let tokens `[batch, query, d_model]` attend to `[batch, key, d_model]`."""
@@ -146,7 +149,7 @@ class ServedAttention(nn.Module):
 def rewrite_attention(plain: MultiHeadAttention, call: Call) -> nn.Module:
     """See `ServedAttention`."""
     tokens, source = call.shapes[:2]
-    return ServedAttention(plain, (tokens[1], source[1]))
+    return ServedAttention(TimeFirstAttention(plain, (tokens[1], source[1]), embedded=True))
 
 
 def causal_mask(queries: int, keys: int) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
+import torch
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -28,6 +29,20 @@ class BiasedConfig(MechanismConfig):
         """What the module is made with."""
         biases = ("query_bias", "key_bias", "value_bias")
         return site.layout | {name: getattr(self, name) for name in biases}
+
+
+def positions(site: Site) -> tuple[Tensor, Tensor]:
+    """Where queries and keys are, on one clock: in strides of the key, or by number.
+
+    Returns:
+        `[query]` and `[key]`, float64.
+    """
+    unit = site.key.stride
+    query, key = (
+        (axis.start + axis.stride * torch.arange(axis.length, dtype=torch.float64)) / unit
+        for axis in (site.query, site.key)
+    )
+    return query, key
 
 
 class HeadedAttention(nn.Module, ABC):

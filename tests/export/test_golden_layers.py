@@ -33,6 +33,10 @@ class Published:
     settings: dict[str, Any] = field(default_factory=dict)
     inputs: str = "io"
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        return ("io", "io_edge") if self.inputs == "io" else (self.inputs,)
+
     def layer(self, case: golden.Case) -> nn.Module:
         weights = self.names(torch.load(case.checkpoint, weights_only=True))
         config, length = case.description["config"], case.arrays("io")["x"].shape[1]
@@ -44,7 +48,14 @@ class Published:
         return layer.eval()
 
 
-CASES = {"croco_attention_norope": [Published("softmax", croco)]}
+CASES = {
+    "croco_attention_norope": [Published("softmax", croco)],
+    # A line is a grid of one row.
+    "croco_attention_rope": [
+        Published("rotary", croco, {"base": 100, "grid_columns": columns}, inputs)
+        for columns, inputs in ((6, "io"), (24, "io_1d"))
+    ],
+}
 EACH = [(name, one) for name, several in CASES.items() for one in several]
 
 
@@ -86,7 +97,7 @@ def test_of_a_graph(name: str, published: Published, tmp_path: Path) -> None:
     assert not without_kernel(program.model_proto)
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     (given,) = session.get_inputs()
-    for file in {published.inputs, "io_edge"}:
+    for file in published.files:
         arrays = case.arrays(file)
         output, weights = session.run(None, {given.name: arrays["x"]})
         close(case, file, arrays, output, weights)
@@ -96,7 +107,7 @@ def test_of_a_graph(name: str, published: Published, tmp_path: Path) -> None:
 def test_of_a_layer(name: str, published: Published) -> None:
     case = golden.case(name)
     layer = published.layer(case)
-    for file in {published.inputs, "io_edge"}:
+    for file in published.files:
         arrays = case.arrays(file)
         tokens = torch.from_numpy(arrays["x"])
         for explain in (False, True):

@@ -1,0 +1,151 @@
+"""Rotary positions: a score knows how far a key is from its query (arXiv:2104.09864)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from typing_extensions import override
+
+from foretell.bundle.attention import Form
+from foretell.models.attention.heads import BiasedConfig, positions
+from foretell.models.attention.mechanism import MECHANISMS, Attended, Site
+from foretell.models.attention.softmax import MultiHeadAttention
+
+Pairs = Literal["halves", "neighbours"]
+
+
+@MECHANISMS.add
+class Rotary(BiasedConfig):
+    """Softmax of queries and keys that are turned by their positions (Su et al., 2021).
+
+    Section 3.2.2: pair `i` of the `d` features of a head is turned by `position * base ** (-2i/d)`,
+    so that the product of a query and a key depends on the distance of their positions alone.
+
+    Positions are steps or patches, those of a decoder and of what it reads counted by one clock, or
+    the numbers of channels. On a grid, as in CroCo (Weinzaepfel et al., 2023, arXiv:2211.10408),
+    the first half of a head is turned by the row and the second half by the column.
+
+    Attributes:
+        base: Of the powers.
+        pairs: Neighbours, as in the paper, or the halves of what turns, as in most code.
+        grid_columns: How many positions a row of the grid has; one line if not given.
+    """
+
+    mechanism: Literal["rotary"] = "rotary"
+    base: float = Field(
+        default=10000, gt=1, description="Pair i of d features turns by base ** (-2i / d) a step."
+    )
+    pairs: Pairs = Field(
+        default="halves", description="Features that turn together: half apart, or neighbours."
+    )
+    grid_columns: int | None = Field(
+        default=None,
+        ge=1,
+        description="Positions are rows of so many, such as days of 24 hours; else one line.",
+    )
+
+    form: ClassVar[Form] = "dense"
+    has_causal: ClassVar[bool] = True
+
+    @override
+    def check(self, site: Site) -> None:
+        super().check(site)
+        features = (site.width or site.d_model) // site.heads
+        even = 2 if self.grid_columns is None else 4
+        if features % even:
+            raise ValueError(f"heads: rotary needs a multiple of {even} features, not {features}")
+        if site.query.in_time != site.key.in_time:
+            raise ValueError(f"attention: {site.query.of} are at no distance from {site.key.of}")
+
+    @override
+    def build(self, site: Site) -> nn.Module:
+        features = (site.width or site.d_model) // site.heads
+        turns = [self._turn(each, features) for each in positions(site)]
+        return RotaryAttention(**self.layout(site), turns=turns)
+
+    def _turn(self, position: Tensor, features: int) -> Turn:
+        """Of the features of a head, at positions `[time]`."""
+        columns = self.grid_columns
+        axes = [position]
+        if columns is not None:
+            axes = [torch.floor(position / columns), position % columns]
+        size = features // len(axes)
+        speed = self.base ** (-torch.arange(0, size, 2, dtype=torch.float64) / size)
+        number = torch.arange(features)
+        if self.pairs == "neighbours":
+            places = number.reshape(len(axes), -1, 2).transpose(1, 2)
+        else:
+            places = number.reshape(len(axes), 2, -1)
+        return Turn(torch.stack(axes, dim=1)[:, :, None] * speed, places)
+
+
+class Turn(nn.Module):
+    """Turns pairs of features, each at its own speed.
+
+    Args:
+        angles: `[time, axes, pairs]`, float64.
+        places: The numbers of the two features of each pair, `[axes, 2, pairs]`.
+    """
+
+    def __init__(self, angles: Tensor, places: Tensor) -> None:
+        super().__init__()
+        shape = len(angles), places.numel()
+        cosine, sine = torch.empty(shape), torch.empty(shape)
+        sides = torch.tensor([[-1.0], [1.0]])
+        cosine[:, places] = angles.cos()[:, :, None].to(cosine.dtype).expand(-1, -1, 2, -1)
+        sine[:, places] = (angles.sin()[:, :, None] * sides).to(sine.dtype)
+        partner = torch.empty(places.numel(), dtype=torch.int64)
+        partner[places] = places.flip(1)
+        # They follow from the settings and the place: no part of a checkpoint.
+        self.register_buffer("cosine", cosine, persistent=False)
+        self.register_buffer("sine", sine, persistent=False)
+        self.register_buffer("partner", partner, persistent=False)
+        self.cosine: Tensor
+        self.sine: Tensor
+        self.partner: Tensor
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Turn `[…, time, features]`."""
+        others = features.index_select(-1, self.partner)
+        return features * self.cosine + others * self.sine
+
+
+class RotaryAttention(MultiHeadAttention):
+    """Scaled dot-product attention of turned queries and keys; values are as they were.
+
+    What the bias of the key adds to a score depends on the distance: a softmax does see it.
+
+    Args:
+        d_model: Features of a token.
+        heads: Number of heads.
+        turns: Of queries and of keys.
+        layout: See `HeadedAttention`.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        heads: int,
+        *,
+        turns: Sequence[Turn],
+        **layout: Any,  # noqa: ANN401 - what the base takes
+    ) -> None:
+        super().__init__(d_model, heads, **layout)
+        self.turn_query, self.turn_key = turns
+
+    @override
+    def mix(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        inherited: Tensor | None,
+        explain: bool,
+    ) -> Attended:
+        turned = self.turn_query(query), self.turn_key(key)
+        return super().mix(*turned, value, inherited=inherited, explain=explain)
