@@ -25,3 +25,12 @@ def croco(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
         found |= {f"{name}.{part}": one for name, one in split.items()}
         found[f"out.{part}"] = weights[f"proj.{part}"]
     return found
+
+
+def aft(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """A checkpoint of aft-pytorch under our names; its biases may be of a longer sequence."""
+    names = {"to_q": "query", "to_k": "key", "to_v": "value", "project": "out", "wbias": "bias"}
+    split = (name.partition(".") for name in weights)
+    return {
+        f"{names[layer]}{dot}{part}": weights[f"{layer}{dot}{part}"] for layer, dot, part in split
+    }
