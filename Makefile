@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PORT ?= 8000
+# Processes that tests run in.
+JOBS ?= auto
 DEMO := .demo
 # The GPU build of onnxruntime where an NVIDIA driver is loaded.
 RUNTIME ?= $(if $(wildcard /proc/driver/nvidia/version),gpu,cpu)
@@ -29,7 +31,7 @@ demo: $(SERVE)
 
 ## every test
 test: $(TEST)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile
 
 ## ruff: faults and format
 lint: $(TEST)
@@ -119,4 +121,4 @@ $(TEST): $(SERVE)
 
 ## forget the environment, the demo and what was installed to compare
 clean:
-	rm -rf $(VENV) $(DEMO) .bench .stand-in
+	rm -rf $(VENV) $(DEMO) .bench .stand-in .stand-in.lock

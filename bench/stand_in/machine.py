@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import re
@@ -13,6 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 TOOL = ROOT.parent / "shared" / "tools" / "fake-cuda"
 _FOLDER = ROOT / ".stand-in"
+_LOCK = ROOT / ".stand-in.lock"
 _CONSTRAINTS = ROOT / "constraints.txt"
 _SECONDS = 600
 
@@ -94,22 +96,29 @@ def build() -> Machine:
     sources = (*sorted(TOOL.iterdir()), _CONSTRAINTS, ROOT / "pyproject.toml")
     digest = hashlib.sha256(b"".join(file.read_bytes() for file in sources)).hexdigest()
     made = _FOLDER / "made"
-    if not made.exists() or made.read_text() != digest:
-        shutil.rmtree(_FOLDER, ignore_errors=True)
-        version = re.search(r"^onnxruntime-gpu==(\S+)", constraints, re.MULTILINE)
-        if version is None:
-            raise UnavailableError("constraints.txt pins no onnxruntime-gpu")
-        done = subprocess.run(
-            [script, _FOLDER, *_requirements()],
-            env={**os.environ, "ORT": version[1]},
-            capture_output=True,
-            text=True,
-            timeout=_SECONDS,
-        )
-        if done.returncode:
-            raise UnavailableError(f"the stand-in could not be built: {done.stderr[-500:]}")
-        made.write_text(digest)
+    # Tests run in several processes.
+    with _LOCK.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not made.exists() or made.read_text() != digest:
+            _make(script, constraints)
+            made.write_text(digest)
     return Machine(_FOLDER)
+
+
+def _make(script: Path, constraints: str) -> None:
+    shutil.rmtree(_FOLDER, ignore_errors=True)
+    version = re.search(r"^onnxruntime-gpu==(\S+)", constraints, re.MULTILINE)
+    if version is None:
+        raise UnavailableError("constraints.txt pins no onnxruntime-gpu")
+    done = subprocess.run(
+        [script, _FOLDER, *_requirements()],
+        env={**os.environ, "ORT": version[1]},
+        capture_output=True,
+        text=True,
+        timeout=_SECONDS,
+    )
+    if done.returncode:
+        raise UnavailableError(f"the stand-in could not be built: {done.stderr[-500:]}")
 
 
 def _requirements() -> list[str]:
