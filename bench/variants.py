@@ -14,6 +14,7 @@ from foretell.models.architectures.itransformer import ITransformerConfig
 from foretell.models.architectures.patchtst import PatchTSTConfig
 from foretell.models.architectures.transformer import TransformerConfig
 from foretell.models.attention.mechanism import MECHANISMS
+from foretell.models.attention.notation import read_notation
 
 _HOUR = Frequency.parse("h")
 _SCALED = Calendar.for_frequency(_HOUR, "scaled")
@@ -119,6 +120,12 @@ MIXED = (
             **_SMALL, **_HALF, attention=("autocorrelation", "residual-softmax", "softmax")
         ),
     ),
+    Size(
+        "Transformer, heads and patterns that share a layer",
+        TransformerConfig(
+            **_SMALL, **_HALF, attention=read_notation("local:1,linear:1;local+global;softmax")
+        ),
+    ),
 )
 
 
@@ -138,4 +145,16 @@ def _medleys() -> Iterator[Size]:
 
 
 MEDLEYS = tuple(_medleys())
+# One of each form at least, with every operator; tests look at these.
+SAMPLE = (
+    *AUTOFORMERS[1:3],
+    TRANSFORMERS[0],
+    TRANSFORMERS[-1],
+    PATCHTSTS[1],
+    PATCHTSTS[5],
+    DLINEARS[1],
+    ITRANSFORMERS[0],
+    *MIXED,
+    *MEDLEYS,
+)
 VARIANTS = (*AUTOFORMERS, *TRANSFORMERS, *PATCHTSTS, *DLINEARS, *ITRANSFORMERS, *MIXED, *MEDLEYS)
