@@ -99,6 +99,14 @@ PATCHTSTS = (
         "PatchTST, official, decomposition",
         PatchTSTConfig(**_SMALL, **_OFFICIAL, decomposition=9, instance_norm="last"),
     ),
+    Size(
+        "PatchTST, channels attend to each other on a grid",
+        PatchTSTConfig(
+            **_SMALL,
+            joint_channels=True,
+            attention={"mechanism": "rotary", "grid_columns": 6},
+        ),
+    ),
     Size("PatchTST, official, wide", PatchTSTConfig(**_SMALL | _WIDE, **_OFFICIAL, affine=True)),
 )
 _SIZE: dict[str, Any] = {"channels": 3, "context": 48, "horizon": 12}

@@ -29,6 +29,8 @@ from foretell.models.layers.transformer import EncoderLayer, encode
 @rewrites(PatchEncoder)
 def rewrite_patch_encoder(plain: PatchEncoder, _: Call) -> nn.Module | None:
     """Let tokens have two dimensions."""
+    if plain.config.joint_channels:
+        return None
     if not all_of(plain.layers, "attention", MultiHeadAttention):
         return None
     return FlatPatchEncoder(plain)

@@ -55,6 +55,10 @@ class PatchTSTConfig(AttendingConfig):
     head_dropout: float = Field(
         default=0.0, ge=0, lt=1, description="Probability, on the forecast in training."
     )
+    joint_channels: bool = Field(
+        default=False,
+        description="Patches of all channels attend to each other, not each by itself.",
+    )
     decomposition: int | None = Field(
         default=None, ge=1, description="Steps of a moving average; a network each for it and rest."
     )
@@ -95,7 +99,11 @@ class PatchTSTConfig(AttendingConfig):
 
     @override
     def sites(self) -> dict[str, tuple[int, Site]]:
-        """Patches of a channel attend to each other."""
+        """Patches of a channel attend to each other, or those of all.
+
+        Together, position i is patch `i mod patches` of channel `i // patches`, which no axis says.
+        """
+        joint = Axis(of="landmarks", length=self.channels * self.patches)
         patches = Axis(
             of="patches",
             length=self.patches,
@@ -104,13 +112,14 @@ class PatchTSTConfig(AttendingConfig):
             width=self.patch,
             end=0,
         )
+        axis = joint if self.joint_channels else patches
         site = Site(
             self.d_model,
             self.heads,
-            patches,
-            patches,
+            axis,
+            axis,
             dropout=self.attention_dropout,
-            channels=self.channels,
+            channels=None if self.joint_channels else self.channels,
         )
         return {
             f"{branch}encoder.{i}.self": (i, site)
@@ -173,22 +182,25 @@ class PatchEncoder(nn.Module):
 
         Returns:
             `[batch, horizon, channels]` and, if asked for, what each layer attended to, with a
-            channels axis after batch.
+            channels axis after batch where each attends by itself.
         """
         statistics = None
         if self.instance_norm is not None:
             history, statistics = self.instance_norm(history)
         tokens = self.dropout(self.patch_projection(self._patches(history)) + self.positions)
         channels = tokens.shape[1]
-        # Channels share the encoder: they join the batch.
-        tokens = tokens.flatten(0, 1)
+        joint = self.config.joint_channels
+        # Channels share the encoder: each by itself, they join the batch.
+        tokens = tokens.flatten(1, 2) if joint else tokens.flatten(0, 1)
         layers = encode(self.layers, tokens, explain=explain)
-        tokens = self.final_norm(layers[-1].output).unflatten(0, (-1, channels))
+        shape = (-1, channels, self.config.patches, self.config.d_model)
+        tokens = self.final_norm(layers[-1].output).reshape(shape)
         # The head reads feature by feature, each over all patches.
         forecast = self._head(tokens.transpose(-1, -2).flatten(-2)).transpose(1, 2)
         if self.instance_norm is not None and statistics is not None:
             forecast = self.instance_norm.reverse(forecast, statistics)
-        return forecast, [by_channel(layer.evidence, channels) for layer in layers]
+        seen = [layer.evidence for layer in layers]
+        return forecast, seen if joint else [by_channel(one, channels) for one in seen]
 
     def _patches(self, history: Tensor) -> Tensor:
         """`[batch, context, channels]` to `[batch, channels, patches, patch]`."""

@@ -4,6 +4,7 @@ from pydantic import ValidationError
 
 from foretell.models.architectures.patchtst import PatchTST, PatchTSTConfig
 from foretell.models.attention.evidence import Dense
+from foretell.models.attention.mechanism import Attended
 
 SIZES = {
     "channels": 3,
@@ -159,3 +160,26 @@ def test_refuses_the_old_field_next_to_the_new_one() -> None:
     fields = make().config.model_dump() | {"residual_attention": True}
     with pytest.raises(ValidationError, match="residual_attention"):
         PatchTSTConfig.model_validate(fields)
+
+
+def test_channels_that_attend_to_each_other() -> None:
+    model, windows = make(joint_channels=True), history()
+    changed = windows.clone()
+    changed[..., 0] = changed[..., 0].roll(1, dims=1)
+    # Without it only the channel itself would change.
+    assert not torch.isclose(model(windows)[..., 1], model(changed)[..., 1]).any()
+    (stage, *_), patches = model.stages, model.config.patches
+    channels = windows.shape[2]
+    weights = model.explain(windows).attention[stage.name].weights
+    assert (stage.per_channel, stage.key.of) == (False, "landmarks")
+    assert weights.shape == (len(windows), 2, channels * patches, channels * patches)
+
+
+def test_joint_tokens_are_channel_by_channel() -> None:
+    """With attention that lets all be, they are those of each channel by itself."""
+    alone, joint, windows = make(), make(joint_channels=True), history()
+    joint.load_state_dict(alone.state_dict())
+    for model in (alone, joint):
+        for layer in model.branches[0].layers:
+            layer.attention.forward = lambda tokens, *_, **__: Attended(0.5 * tokens)
+    torch.testing.assert_close(joint(windows), alone(windows))
