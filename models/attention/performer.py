@@ -1,0 +1,108 @@
+"""Performer: positive random features whose products are near a softmax (FAVOR+)."""
+
+from __future__ import annotations
+
+from math import ceil, log
+from typing import Any, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from typing_extensions import override
+
+from foretell.bundle.attention import Form
+from foretell.models.attention.features import FeatureAttention, Features, Projections
+from foretell.models.attention.mechanism import MECHANISMS, MechanismConfig, Site
+
+# Added to features of queries, of which the largest is 1: no sum of weights is 0.
+SMALLEST = 1e-20
+
+
+@MECHANISMS.add
+class PerformerConfig(MechanismConfig):
+    """Weights are products of random exponentials, near a softmax: linear in the length.
+
+    Attributes:
+        features: Random directions, each of which makes a feature; d ln d of d if None.
+        redraw: After how many steps of training the directions are drawn anew.
+    """
+
+    mechanism: Literal["performer"] = "performer"
+    features: Projections = None
+    redraw: int | None = Field(
+        default=None, ge=1, description="Steps of training after which directions are drawn anew."
+    )
+
+    form: ClassVar[Form] = "dense"
+    has_causal: ClassVar[bool] = True
+
+    @override
+    def build(self, site: Site) -> nn.Module:
+        return Performer(**site.layout, features=self.features, redraw=self.redraw)
+
+
+class Performer(FeatureAttention):
+    """Choromanski et al., 2020, arXiv:2009.14794, lemma 1 and section 2.4.
+
+    What all features of a query have in common, and all of the keys, cancels out. So of queries the
+    largest exponent is subtracted; of keys each one's own, which its weight puts back.
+
+    Args:
+        d_model: Features of a token.
+        heads: Number of heads.
+        features: Random directions; d ln d in heads of d features if None, and no fewer than d.
+        redraw: After how many calls in training these are drawn anew; never if None.
+        layout: See `HeadedAttention`.
+
+    Attributes:
+        projection: `[width, features]`, of all heads.
+        calls: How many there have been in training.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        heads: int,
+        *,
+        features: int | None = None,
+        redraw: int | None = None,
+        **layout: Any,  # noqa: ANN401 - what the base takes
+    ) -> None:
+        super().__init__(d_model, heads, **layout)
+        self.redraw = redraw
+        width = self.query.out_features // heads
+        count = features or max(width, ceil(width * log(width)))
+        self.register_buffer("projection", orthogonal(width, count))
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+        self.projection: Tensor
+        self.calls: Tensor
+
+    @override
+    def features(self, query: Tensor, key: Tensor) -> Features:
+        if self.training and self.redraw is not None:
+            self.calls = self.calls + 1
+            if self.calls % self.redraw == 0:
+                # What earlier calls keep for their gradients stays as it is.
+                self.projection = orthogonal(*self.projection.shape).to(self.projection)
+        query, key = (part * part.shape[-1] ** -0.25 for part in (query, key))
+        exponents = query @ self.projection
+        query = (exponents - _largest(exponents)).exp() + SMALLEST
+        exponents = key @ self.projection
+        largest = _largest(exponents)
+        norms = (key * key).sum(dim=-1, keepdim=True) / 2
+        return Features(query, (exponents - largest).exp(), largest - norms)
+
+
+def orthogonal(width: int, count: int) -> Tensor:
+    """Directions `[width, count]`, orthogonal by blocks, of lengths as normal ones have."""
+    squares = [torch.linalg.qr(torch.randn(width, width)) for _ in range(-(-count // width))]
+    # With these signs all directions are equally likely.
+    directions = torch.cat([q * r.diagonal().sign() for q, r in squares], dim=1)[:, :count]
+    scaled: Tensor = directions * torch.randn(width, count).square().sum(dim=0).sqrt()
+    return scaled
+
+
+def _largest(exponents: Tensor) -> Tensor:
+    """Along the last axis; the maximum has no kernel on CUDA without cuDNN."""
+    largest: Tensor = exponents.topk(1, dim=-1).values
+    return largest.detach()
