@@ -110,7 +110,7 @@ def write(results: Results, data: str, seeds: Sequence[int], epochs: int) -> Non
     rows, panels = [], {architecture: [] for architecture in ARCHITECTURE_NAMES}
     for architecture, mechanism in _models():
         runs = [found[f"train {data} {architecture} {mechanism} {s} {epochs}"] for s in seeds]
-        demo = found[f"train {DEMO} {architecture} {mechanism} {seeds[0]} {epochs}"]
+        demo = found.get(f"train {DEMO} {architecture} {mechanism} {seeds[0]} {epochs}")
         cost = found[f"cost {architecture} {mechanism}"]
         error = mean(run["mse"] for run in runs)
         faithful = [run["faithful"] for run in runs if "faithful" in run]
@@ -120,7 +120,7 @@ def write(results: Results, data: str, seeds: Sequence[int], epochs: int) -> Non
                 architecture,
                 _spread(run["mse"] for run in runs),
                 _spread(run["mae"] for run in runs),
-                f"{demo['mse']:.3f}",
+                f"{demo['mse']:.3f}" if demo else "",
                 f"{mean(faithful):.1f}" if faithful else "",
                 f"{cost['ms']:.2f}",
                 f"{cost['mib']:.0f}",
