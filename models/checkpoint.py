@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Annotated, Literal, NamedTuple, Self
+from uuid import uuid4
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from safetensors import SafetensorError
@@ -141,21 +142,16 @@ def save(folder: Path, model: Forecaster, info: CheckpointInfo, *, overwrite: bo
     check_free(folder, overwrite=overwrite)
     weights = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as scratch:
-        new, old = Path(scratch, "new"), Path(scratch, "old")
-        new.mkdir()
-        _write(new / WEIGHTS, serialize(weights))
-        _write(new / CONFIG, info.model_dump_json(indent=2).encode() + b"\n")
-        _sync(new)
-        if folder.exists():
-            folder.rename(old)
-        try:
-            new.rename(folder)
-        except OSError:
-            if old.exists():
-                old.rename(folder)
-            raise
+    temporary = _sibling(folder)
+    temporary.mkdir()
+    try:
+        _write(temporary / WEIGHTS, serialize(weights))
+        _write(temporary / CONFIG, info.model_dump_json(indent=2).encode() + b"\n")
+        _sync(temporary)
+        _move(temporary, folder)
         _sync(folder.parent)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def load(folder: Path) -> Checkpoint:
@@ -208,6 +204,24 @@ def _check_weights(path: Path, expected: Mapping[str, Tensor], found: Mapping[st
         listed = "; ".join(problems[:_LISTED])
         more = f"; and {len(problems) - _LISTED} more" if len(problems) > _LISTED else ""
         raise CheckpointError(f"{path}: not the weights of its config: {listed}{more}")
+
+
+def _sibling(folder: Path) -> Path:
+    return folder.with_name(f".{folder.name}.{uuid4().hex[:8]}")
+
+
+def _move(source: Path, target: Path) -> None:
+    if not target.exists():
+        source.rename(target)
+        return
+    retired = _sibling(target)
+    target.rename(retired)
+    try:
+        source.rename(target)
+    except OSError:
+        retired.rename(target)
+        raise
+    shutil.rmtree(retired)
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -42,7 +42,8 @@ epochs at most. MSE and MAE are those of the test split of {data}, standardised,
 {seeds} (the range of seeds behind ±); the demo's data is one year of hourly weather, one seed.
 *Faithful*: a tenth of the steps of the history is erased, those that the first stage of attention
 gives the largest weights; how many times as much that changes the forecast as erasing as many by
-lot. *ms* and *MiB*: one window in onnxruntime on the CPU, one thread of a server, and what loading
+lot. Where a mechanism cannot be, in a decoder or its cross-attention, say, the model has softmax.
+*ms* and *MiB*: one window in onnxruntime on the CPU, one thread of a server, and what loading
 the graph and running it adds to a process.
 
 {rows}

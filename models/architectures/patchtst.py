@@ -24,6 +24,8 @@ from foretell.models.layers.normalization import InstanceNorm, TokenBatchNorm
 from foretell.models.layers.transformer import EncoderLayer, encode
 
 Norm = Literal["layer", "batch"]
+# Whose map is 256 MiB a head.
+_MOST_JOINT = 8192
 
 
 @ARCHITECTURES.add
@@ -84,6 +86,11 @@ class PatchTSTConfig(AttendingConfig):
             check_kernel("decomposition", self.decomposition)
         if self.affine and self.instance_norm is None:
             raise ValueError("affine: needs instance_norm")
+        if self.joint_channels and self.channels * self.patches > _MOST_JOINT:
+            raise ValueError(
+                f"joint_channels: {self.channels} channels of {self.patches} patches are more than "
+                f"{_MOST_JOINT} tokens"
+            )
         if self.calendar is not None:
             raise ValueError("calendar: PatchTST reads no calendar features")
         return self

@@ -22,6 +22,14 @@ from foretell.models.forecaster import ARCHITECTURES, Explained, Forecaster, Inp
 from foretell.models.layers.decoding import BEFORE, LaggedEmbedding, off_diagonal
 from foretell.models.layers.transformer import Decoded, DecoderLayer, EncoderLayer, encode
 
+# A graph has each of them by itself.
+_MOST_CHUNKS = 64
+
+
+def _chunk(known: dict[str, int]) -> int:
+    free = known.get("context", 0) - known.get("label", 0)
+    return max(min(24, known.get("horizon", 24), free), 1)
+
 
 @ARCHITECTURES.add
 class TransformerConfig(EncoderDecoderConfig):
@@ -46,7 +54,9 @@ class TransformerConfig(EncoderDecoderConfig):
         default="one_pass", description="All steps at once, or in chunks that read those before."
     )
     decoding_chunk: int = Field(
-        default=24, ge=1, description="Steps decoded at a time by autoregressive decoding."
+        default_factory=_chunk,
+        ge=1,
+        description="Steps decoded at a time by autoregressive decoding; at most 24 if not given.",
     )
     feeding: Literal["teacher", "scheduled", "free"] = Field(
         default="teacher",
@@ -61,14 +71,23 @@ class TransformerConfig(EncoderDecoderConfig):
 
     @model_validator(mode="after")
     def _check_decoding(self) -> Self:
-        if self.decoding == "autoregressive" and self.label + self.decoding_chunk > self.context:
+        chunked = self.decoding == "autoregressive"
+        if chunked and self.label + self.decoding_chunk > self.context:
             raise ValueError(
                 f"decoding_chunk: label and chunk, {self.label} and {self.decoding_chunk} steps, "
                 f"are more than the context {self.context}"
             )
-        crossed = [stage for stage in self.describe_stages() if stage.name.endswith(".cross")]
-        if self.guidance and not all(stage.form == "dense" for stage in crossed):
-            raise ValueError("guidance: the cross-attention shows no map that could be guided")
+        if chunked and len(self.chunks) > _MOST_CHUNKS:
+            raise ValueError(
+                f"decoding_chunk: {len(self.chunks)} chunks of {self.decoding_chunk} steps are "
+                f"more than {_MOST_CHUNKS}, which a graph can have"
+            )
+        if not chunked and self.feeding != "teacher":
+            raise ValueError("feeding: only autoregressive decoding reads forecasts in training")
+        crossed = [stage for stage in self.describe_stages() if ".cross" in stage.name]
+        guided = all(stage.form == "dense" and stage.key.in_time for stage in crossed)
+        if self.guidance and not guided:
+            raise ValueError("guidance: the cross-attention shows no map of steps to guide")
         return self
 
     @override
@@ -161,14 +180,16 @@ class Transformer(Forecaster):
             forecast, seen = self._in_chunks(*given, explain=guided)
         else:
             if self.config.feeding == "scheduled":
-                own, _ = self._in_chunks(*given, truth=target, explain=False)
+                with torch.no_grad():
+                    own, _ = self._in_chunks(*given, truth=target, explain=False)
                 taken = torch.rand(target.shape[:2], device=target.device) < progress
-                target = torch.where(taken[..., None], own.detach().to(target), target)
+                target = torch.where(taken[..., None], own.to(target), target)
             forecast, seen = self._in_chunks(*given, truth=target, explain=guided)
         penalty = forecast.new_zeros(())
-        for stage, evidence in seen.items():
-            if stage.endswith(".cross") and isinstance(evidence, Dense):
-                penalty = penalty + self.config.guidance * off_diagonal(evidence.weights)
+        for stage, evidence in Explained.of(forecast, seen).attention.items():
+            if ".cross" in stage and isinstance(evidence, Dense):
+                share = evidence.weights.shape[1] / self.config.heads
+                penalty = penalty + self.config.guidance * share * off_diagonal(evidence.weights)
         return forecast, penalty
 
     def _encode(

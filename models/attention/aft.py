@@ -57,8 +57,9 @@ class AftLocal(MechanismConfig):
     @override
     def check(self, site: Site) -> None:
         super().check(site)
-        if site.query.in_time != site.key.in_time:
-            raise ValueError(f"attention: {site.query.of} are at no distance from {site.key.of}")
+        for axis in (site.query, site.key):
+            if not axis.in_time:
+                raise ValueError(f"attention: {axis.of} have no order that aft-local needs")
 
     @override
     def build(self, site: Site) -> nn.Module:

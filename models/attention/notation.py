@@ -30,6 +30,8 @@ def _mixed(layer: str) -> dict[str, Any]:
         if not heads.strip().isdecimal():
             raise ValueError(f"attention: expected heads after a colon in {group.strip()!r}")
         groups.append({"heads": int(heads), "attention": _joined(name)})
+    if len(groups) == 1:
+        raise ValueError(f"attention: expected several groups of heads in {layer.strip()!r}")
     return {"mechanism": "mixture", "groups": groups}
 
 

@@ -56,6 +56,10 @@ class PatternConfig(MechanismConfig):
         super().check(site)
         if site.query != site.key:
             raise ValueError(f"attention: {self.mechanism} is for self-attention alone")
+        if not site.query.in_time:
+            raise ValueError(
+                f"attention: {site.query.of} have no order that {self.mechanism} needs"
+            )
 
     @override
     def build(self, site: Site) -> nn.Module:

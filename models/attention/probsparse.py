@@ -94,10 +94,14 @@ class ProbSparseAttention(HeadedAttention):
         weights = (query.gather(2, _repeated(chosen, features)) @ turned).softmax(dim=-1)
         attended = functional.dropout(weights, self.dropout, self.training) @ value
         mean = value.sum(dim=2, keepdim=True) / count
-        mixed = (mean + 0 * query).scatter(2, _repeated(chosen, features), attended)
+        # Mixed precision brings sums and products in different types.
+        lazy = mean.to(attended.dtype) + 0 * query.to(attended.dtype)
+        mixed = lazy.scatter(2, _repeated(chosen, features), attended)
         if not explain:
             return Attended(mixed)
-        rows = (1 / count + 0 * scores).scatter(2, _repeated(chosen, count), weights)
+        rows = (1 / count + 0 * scores.to(weights.dtype)).scatter(
+            2, _repeated(chosen, count), weights
+        )
         return Attended(mixed, Dense(rows, chosen, peaks))
 
 

@@ -129,7 +129,9 @@ class Routing(HeadedAttention):
             return Attended(output)
         rows = _zeros(found, time).reshape(-1, heads, count, taken, time)
         at = _repeated(at_key, taken).transpose(3, 4)
-        rows = rows.scatter(4, at, weights).reshape(-1, heads, count * taken, time)
+        # Mixed precision brings sums and products in different types.
+        rows = rows.scatter(4, at, weights.to(rows.dtype))
+        rows = rows.reshape(-1, heads, count * taken, time).to(value.dtype)
         read = _zeros(value, time).scatter_add(2, _repeated(of_query, time), rows) / times
         return Attended(output, Dense(read, chosen, near))
 

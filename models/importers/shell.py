@@ -7,14 +7,14 @@ arithmetic and other programs decide, and the script's own arguments.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 _CONTINUED = r"\\(?:\r?\n|\Z)"
 _DOUBLE = r'"(?:\\.|[^"\\])*"'
 _TOKEN = re.compile(
     rf"(?P<blank>[ \t\r]+|{_CONTINUED}|\#[^\n]*)"
-    r"|(?P<function>(?:function\s+[\w:-]+\s*(?:\(\s*\))?|[\w:-]+\s*\(\s*\))\s*[{(])"
+    r"|(?P<function>[\w:-]+[ \t]*\(\))"
     r"|(?P<operator>\n|[;|&<>()]+)"
     r"|(?P<word>(?:\w+=\([^)]*\)|\$\(\([^)]*\)\)|\$\([^)]*\)|\$\{[^}]*\}|`[^`]*`|'[^']*'|"
     rf"{_DOUBLE}|(?!{_CONTINUED})\\.|[^\s;|&<>()'\"`\\])+)",
@@ -25,8 +25,21 @@ _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(?!\()(.*)", re.DOTALL)
 _NAME = re.compile(r"(?<![\w$])(?<!\$\{)[A-Za-z_]\w*")
 _UNREAD = re.compile(r"[$`]|\{[^\"']*(?:,|\.\.)[^\"']*\}")
 _ENDS = {"for": "done", "select": "done", "while": "done", "until": "done", "if": "fi"}
-_ENDS |= {"case": "esac", "{": "}", "(": ")", "function {": "}", "function (": ")"}
-_KEYWORDS = {"if", "then", "elif", "else", "while", "until", "do", "{", "}", "!", "export"}
+_ENDS |= {"case": "esac", "{": "}", "(": ")"}
+_KEYWORDS = {
+    "if",
+    "then",
+    "elif",
+    "else",
+    "while",
+    "until",
+    "do",
+    "{",
+    "}",
+    "!",
+    "function",
+    "export",
+}
 _CODE = {"source", ".", "eval"}
 _CHANGE = {"declare", "typeset", "local", "readonly", "read", "let", "unset", "printf", "mapfile"}
 
@@ -34,7 +47,6 @@ _CHANGE = {"declare", "typeset", "local", "readonly", "read", "let", "unset", "p
 class _Statement(NamedTuple):
     words: list[str]
     conditional: bool = False
-    body: Sequence[_Statement] = ()
 
 
 def understood(text: str) -> bool:
@@ -48,7 +60,7 @@ def read_commands(script: str) -> Iterator[list[str]]:
     Raises:
         ValueError: a quotation does not end.
     """
-    statements = _nest(_statements(script))
+    statements = list(_statements(script))
     return _run(statements, {}, _unsure(statements))
 
 
@@ -76,32 +88,24 @@ def _statements(script: str) -> Iterator[_Statement]:
                 conditional = "&&" in text or "|" in text
                 yield from (_Statement([bracket]) for bracket in text if bracket in "()")
             else:
-                yield _Statement([f"function {text[-1]}" if kind == "function" else text])
+                yield _Statement(["function" if kind == "function" else text])
     if words:
         yield _Statement(words, conditional)
 
 
-def _nest(statements: Iterator[_Statement], end: str | None = None) -> list[_Statement]:
-    """The statements up to the end of a block, each block in them with its own."""
-    block: list[_Statement] = []
-    for statement in statements:
-        first = statement.words[0]
-        if first == end:
-            break
-        if first in _ENDS:
-            statement = statement._replace(body=_nest(statements, _ENDS[first]))
-        block.append(statement)
-    return block
-
-
-def _unsure(statements: Iterable[_Statement], *, always: bool = True) -> set[str]:
+def _unsure(statements: list[_Statement]) -> set[str]:
     """Names that more than plain assignments and loops may change."""
     names: set[str] = set()
-    for words, conditional, body in statements:
-        if conditional or not always or words[0] in _CHANGE or not _plain(words):
+    blocks: list[str] = []
+    for words, conditional in statements:
+        first = words[0]
+        if first in _ENDS:
+            blocks.append(first)
+        elif blocks and first == _ENDS[blocks[-1]]:
+            blocks.pop()
+        if conditional or set(blocks) - {"for"} or first in _CHANGE or not _plain(words):
             # A name after `$` is read, and what begins with a dash is an option.
             names.update(name for word in words if word[0] != "-" for name in _NAME.findall(word))
-        names |= _unsure(body, always=always and words[0] == "for")
     return names
 
 
@@ -111,28 +115,42 @@ def _plain(words: list[str]) -> bool:
 
 
 def _run(
-    statements: Iterable[_Statement], variables: dict[str, str], unsure: set[str]
+    statements: list[_Statement], variables: dict[str, str], unsure: set[str]
 ) -> Iterator[list[str]]:
-    for words, _, body in statements:
-        first, assigned = words[0], [_ASSIGNMENT.fullmatch(word) for word in words]
-        values = [part for word in words[3:] for part in _expand(word, variables)]
-        if first == "for" and values and words[1] not in unsure and all(map(understood, values)):
-            for value in values:
-                variables[words[1]] = value
-                yield from _run(body, variables, unsure)
-        elif body:
-            # In another round, or at another call, any of them may be another.
-            known = {} if first == "for" or first.startswith("function") else variables
-            yield from _run(body, known, unsure)
+    at = 0
+    while at < len(statements):
+        words, at = statements[at].words, at + 1
+        assigned = [_ASSIGNMENT.fullmatch(word) for word in words]
+        if words[0] in {"for", "function"}:
+            body = statements[at : (at := _end(statements, at, words[0]))]
+            values = [part for word in words[3:] for part in _expand(word, variables)]
+            if values and words[1] not in unsure and all(map(understood, values)):
+                for value in values:
+                    variables[words[1]] = value
+                    yield from _run(body, variables, unsure)
+            else:
+                # At another call, or in another round, any of them may be another.
+                yield from _run(body, {}, unsure)
         elif all(assigned):
             for name, text in (found.groups() for found in assigned if found is not None):
                 variables[name] = f"${name}" if name in unsure else _replace(text, variables)
-        elif first in _CODE:
+        elif words[0] in _CODE:
             variables.clear()
         else:
             command = [part for word in words for part in _expand(word, variables)]
             if any(word.startswith("--") for word in command):
                 yield command
+
+
+def _end(statements: list[_Statement], at: int, opener: str) -> int:
+    """Where the block ends that was opened before."""
+    closer, depth = _ENDS.get(opener, "}"), int(opener != "function")
+    for i in range(at, len(statements)):
+        first = statements[i].words[0]
+        depth += (_ENDS.get(first) == closer) - (first == closer)
+        if first == closer and depth == 0:
+            return i
+    return len(statements)
 
 
 def _expand(word: str, variables: dict[str, str]) -> list[str]:

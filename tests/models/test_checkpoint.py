@@ -73,6 +73,22 @@ def test_overwrites_a_checkpoint(folder: Path, saved: Checkpoint) -> None:
     assert list(folder.parent.iterdir()) == [folder]
 
 
+def test_an_interrupted_replacement_loses_nothing(
+    folder: Path, saved: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, rename, moved = (folder / WEIGHTS).read_bytes(), Path.rename, []
+
+    def interrupted(path: Path, target: Path) -> None:
+        if moved:
+            raise KeyboardInterrupt
+        moved.append(rename(path, target))
+
+    monkeypatch.setattr(Path, "rename", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        save(folder, saved.model, INFO, overwrite=True)
+    assert [path.read_bytes() for path in folder.parent.rglob(WEIGHTS)] == [before]
+
+
 def test_overwrites_nothing_but_a_checkpoint(folder: Path, saved: Checkpoint) -> None:
     (folder / "thesis.txt").write_text("years of work")
     with pytest.raises(CheckpointError, match="holds more than a checkpoint"):

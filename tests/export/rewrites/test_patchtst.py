@@ -51,3 +51,9 @@ def test_patch_encoder(variant, float64, equal):
     assert set(rewritten(history)[1]) == {None}
     for seen, wanted in zip(found_maps, maps, strict=True):
         equal(seen.weights, wanted.weights)
+
+
+@pytest.mark.parametrize(("norm", "bounded"), [("layer", [False, True]), ("batch", [False] * 2)])
+def test_what_comes_out_of_a_layer_norm_is_bounded(norm, bounded):
+    form = FlatPatchEncoder(encoder({"norm": norm, "encoder_layers": 2}))
+    assert [layer.attention.bounded for layer in form.layers] == bounded

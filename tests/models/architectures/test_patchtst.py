@@ -139,6 +139,10 @@ def test_decomposition_adds_two_networks() -> None:
     [
         ({"patch": 25}, "patch: 25 steps are more than the context"),
         ({"heads": 3}, "heads: 3 heads do not divide"),
+        (
+            {"joint_channels": True, "channels": 3000},
+            "joint_channels: 3000 channels of . patches are more than 8192 tokens",
+        ),
         ({"decomposition": 4}, "decomposition: expected an odd number"),
         ({"affine": True, "instance_norm": None}, "affine: needs instance_norm"),
         ({"calendar": {"encoding": "scaled", "features": ["hour"]}}, "calendar: PatchTST reads no"),

@@ -12,6 +12,7 @@ from foretell.models.architectures.transformer import Transformer, TransformerCo
 from foretell.models.attention.evidence import Dense
 from foretell.models.attention.mechanism import MECHANISMS, Attended, MechanismConfig, Site
 from foretell.models.forecaster import Inputs
+from foretell.models.layers.decoding import off_diagonal
 
 HOURLY = Frequency.parse("h")
 SIZES = {
@@ -214,6 +215,15 @@ def test_guidance_is_the_weight_far_from_the_diagonal() -> None:
         ),
         ({**CHUNKED, "attention": ["softmax"] * 3 + ["no-cache"]}, "no-cache has no cache"),
         ({"guidance": 1.0, "attention": ["softmax"] * 3 + ["no-cache"]}, "guidance: .* no map"),
+        (
+            {"guidance": 1.0, "attention": ["softmax"] * 3 + ["softmax", "softmax", "linformer"]},
+            "guidance: .* no map of steps",
+        ),
+        (
+            {**CHUNKED, "decoding_chunk": 1, "horizon": 70, "label": 0},
+            "decoding_chunk: 70 chunks of 1 steps are more than 64",
+        ),
+        ({"feeding": "free"}, "feeding: only autoregressive"),
     ],
 )
 def test_decoding_that_cannot_be(
@@ -231,3 +241,23 @@ def test_decoding_that_cannot_be(
     MECHANISMS.add(NoCache)
     with pytest.raises(ValidationError, match=message):
         make(**changes)
+
+
+@pytest.mark.parametrize(
+    ("context", "horizon", "label", "chunk"), [(96, 96, 48, 24), (24, 10, 8, 10), (12, 40, 8, 4)]
+)
+def test_a_chunk_fits_by_itself(context: int, horizon: int, label: int, chunk: int) -> None:
+    sizes = {"context": context, "horizon": horizon, "label": label}
+    assert make(**sizes, decoding="autoregressive").config.decoding_chunk == chunk
+
+
+def test_guidance_reaches_groups_of_heads() -> None:
+    """Two groups of one mechanism are guided as much as its heads together would be."""
+    groups = [{"heads": 1, "attention": "softmax"}] * 2
+    attention = ["softmax"] * 3 + [{"mechanism": "mixture", "groups": groups}] + ["softmax"] * 2
+    model = make(guidance=1.0, attention=attention)
+    maps = model.explain(*batch()).attention
+    of_groups = [off_diagonal(maps[f"decoder.0.cross.{i}"].weights) for i in range(2)]
+    expected = sum(of_groups) / 2 + off_diagonal(maps["decoder.1.cross"].weights)
+    _, penalty = model.learn(Inputs(*batch()), torch.randn(2, 10, 3), 0.0)
+    torch.testing.assert_close(penalty, expected)

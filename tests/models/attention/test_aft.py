@@ -174,6 +174,6 @@ def test_as_the_package_does(settings) -> None:
 
 def test_what_is_at_no_distance_is_refused() -> None:
     site = PLACES["encoder"]._replace(key=Axis(of="channels", length=3))
-    with pytest.raises(ValueError, match="attention: steps are at no distance from channels"):
+    with pytest.raises(ValueError, match="attention: channels have no order that aft-local needs"):
         MECHANISMS.read("aft-local").check(site)
     MECHANISMS.read("aft-full").check(site)

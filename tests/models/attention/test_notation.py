@@ -44,3 +44,8 @@ def test_as_people_write_them(text: str, layers: list[object]) -> None:
 def test_heads_that_are_no_number(text: str, group: str) -> None:
     with pytest.raises(ValueError, match=f"expected heads after a colon in '{group}'$"):
         read_notation(text)
+
+
+def test_one_group_is_no_mixture() -> None:
+    with pytest.raises(ValueError, match="expected several groups of heads in 'a:2'"):
+        read_notation("a:2;b")

@@ -256,6 +256,8 @@ def test_they_are_for_self_attention(name: str) -> None:
     fields = union(local(1), stride(1)) if name == "union" else name
     with pytest.raises(ValueError, match=f"attention: {name} is for self-attention alone"):
         MECHANISMS.read(fields).check(PLACES["cross"])
+    with pytest.raises(ValueError, match=f"attention: channels have no order that {name} needs"):
+        MECHANISMS.read(fields).check(PLACES["channels"])
 
 
 @pytest.mark.parametrize(
