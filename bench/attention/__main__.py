@@ -107,10 +107,16 @@ def measure_costs(results: Results) -> None:
 
 
 def write(results: Results, data: str, seeds: Sequence[int], epochs: int) -> None:
-    """Write the page's part and its charts."""
+    """Write the page's parts and its charts, of what is measured so far."""
     found = results.records
     rows, panels = [], {architecture: [] for architecture in ARCHITECTURE_NAMES}
-    for architecture, mechanism in _models():
+    measured = {
+        (architecture, name)
+        for architecture, name in _models()
+        if f"cost {architecture} {name}" in found
+        and all(f"train {data} {architecture} {name} {s} {epochs}" in found for s in seeds)
+    }
+    for architecture, mechanism in (each for each in _models() if each in measured):
         runs = [found[f"train {data} {architecture} {mechanism} {s} {epochs}"] for s in seeds]
         demo = found.get(f"train {DEMO} {architecture} {mechanism} {seeds[0]} {epochs}")
         cost = found[f"cost {architecture} {mechanism}"]
@@ -133,6 +139,7 @@ def write(results: Results, data: str, seeds: Sequence[int], epochs: int) -> Non
     lines = {
         mechanism: {length: found[f"length {mechanism} {length}"] for length in LENGTHS}
         for mechanism in names()
+        if all(f"length {mechanism} {length}" in found for length in LENGTHS)
     }
     charts.error_by_speed(panels, DOCS / BUBBLES)
     charts.time_by_length(

@@ -86,7 +86,8 @@ class Performer(FeatureAttention):
                 self.projection = orthogonal(*self.projection.shape).to(self.projection)
         query, key = (part * part.shape[-1] ** -0.25 for part in (query, key))
         exponents = query @ self.projection
-        query = (exponents - _largest(exponents)).exp() + SMALLEST
+        # At least, not added: an exporter takes so small an addend for none.
+        query = (exponents - _largest(exponents)).exp().clamp(min=SMALLEST)
         exponents = key @ self.projection
         largest = _largest(exponents)
         norms = (key * key).sum(dim=-1, keepdim=True) / 2

@@ -74,7 +74,7 @@ def described(repository: Path, name: str) -> dict[str, AttentionStage]:
 
 def test_all_are_there(repository: Path) -> None:
     found = {stage.mechanism for name in MODELS for stage in described(repository, name).values()}
-    assert found == {name for name, one in MECHANISMS.items() if not one.made_of_others}
+    assert found >= {name for name, one in MECHANISMS.items() if not one.made_of_others}
 
 
 @pytest.mark.parametrize("name", MODELS)

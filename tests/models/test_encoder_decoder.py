@@ -98,7 +98,7 @@ def test_a_mechanism_for_each_layer() -> None:
         ),
         ("autocorrelation", "autocorrelation has no causal form"),
         ("residual-softmax", "residual-softmax is for whole layers of an encoder"),
-        ("oracle", "expected one of autocorrelation, .*, got 'oracle'"),
+        ("oracle", "expected one of .*, softmax, .*, got 'oracle'"),
         ([], "attention"),
         ({"mechanism": "softmax", "factor": 2}, "factor"),
     ],
