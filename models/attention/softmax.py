@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from typing_extensions import override
@@ -88,8 +87,8 @@ class MultiHeadAttention(HeadedAttention):
         masked = scores
         if self.causal:
             # Both end together: keys from before the first query are those of a cache.
-            later = torch.ones(queries, keys, dtype=torch.bool, device=scores.device)
-            masked = scores.masked_fill(later.triu(keys - queries + 1), float("-inf"))
+            later = scores.new_full((queries, keys), float("-inf")).triu(keys - queries + 1)
+            masked = scores + later
         weights = masked.softmax(dim=-1)
         mixed = functional.dropout(weights, dropout) @ value
         handed_on = scores if self.residual else None

@@ -4,9 +4,13 @@ import pytest
 from onnx import TensorProto, defs
 from onnxruntime.capi import onnxruntime_pybind11_state as native
 
+from bench.variants import TRANSFORMERS
+from foretell.bundle.manifest import Scaler
 from foretell.export.errors import ExportError
-from foretell.export.graphs import OPSET
+from foretell.export.graphs import OPSET, trace
 from foretell.export.operators import CUDA_KERNELS, devices_of, without_kernel
+from foretell.export.rewrites import inference_form
+from foretell.export.serving_form import ServingForm
 
 FLOAT, HALF, BRAIN = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16
 
@@ -153,3 +157,11 @@ def test_the_installed_onnxruntime_has_the_kernels_of_the_cpu(operator):
 def _covers(versions: tuple[int, int], version: int) -> bool:
     first, last = versions
     return first < version <= last < 2**31 - 1
+
+
+def test_decoding_in_chunks_is_for_both_devices():
+    (size,) = (each for each in TRANSFORMERS if each.name == "Transformer, autoregressive")
+    form = inference_form(size.model())
+    scaler = Scaler(mean=(0.0,) * 3, std=(1.0,) * 3)
+    graphs = [trace(ServingForm(form, scaler, kind)) for kind in ("forecast", "explain")]
+    assert devices_of(graphs) == ("cuda", "cpu")
