@@ -17,7 +17,7 @@ from statistics import mean
 import torch
 
 from bench.attention import charts, decoding
-from bench.attention.results import Results
+from bench.attention.results import Record, Results
 from bench.attention.speed import LENGTHS, at_length, trained_length
 from bench.attention.subjects import ARCHITECTURE_NAMES, CONTEXTS, HORIZON, names, settings
 from bench.attention.training import Budget, trained
@@ -137,10 +137,14 @@ def write(results: Results, data: str, seeds: Sequence[int], epochs: int) -> Non
         bubble = charts.Bubble(mechanism, 1e3 / cost["ms"], error, cost["mib"])
         panels[architecture].append(bubble)
     lines = {
-        mechanism: {length: found[f"length {mechanism} {length}"] for length in LENGTHS}
+        mechanism: {
+            length: found[f"length {mechanism} {length}"]
+            for length in LENGTHS
+            if f"length {mechanism} {length}" in found
+        }
         for mechanism in names()
-        if all(f"length {mechanism} {length}" in found for length in LENGTHS)
     }
+    lines = {name: points for name, points in lines.items() if LENGTHS[-1] in points}
     charts.error_by_speed(panels, DOCS / BUBBLES)
     charts.time_by_length(
         {name: {n: each["ms"] for n, each in points.items()} for name, points in lines.items()},
@@ -161,7 +165,7 @@ def write(results: Results, data: str, seeds: Sequence[int], epochs: int) -> Non
             (
                 (
                     f"`{name}`",
-                    *(f"{each['ms']:.1f} ({each['times']:.2f})" for each in points.values()),
+                    *(_timed(points.get(length)) for length in LENGTHS),
                     f"{points[LENGTHS[-1]]['mib']:.0f} ({points[LENGTHS[-1]]['of_memory']:.2f})",
                 )
                 for name, points in lines.items()
@@ -170,8 +174,9 @@ def write(results: Results, data: str, seeds: Sequence[int], epochs: int) -> Non
     )
     write_part("attention", text, PAGE)
     charts.guidance(decoding.maps_of(data, FOLDER), DOCS / MAPS)
-    ways = [(way, found[f"decoding {data} {way} {epochs}"]) for way in decoding.WAYS]
-    horizons = [(steps, found[f"horizon {steps}"]) for steps in decoding.HORIZONS]
+    trained_ways = {way: found.get(f"decoding {data} {way} {epochs}") for way in decoding.WAYS}
+    ways = [(way, run) for way, run in trained_ways.items() if run]
+    horizons = [(n, found[f"horizon {n}"]) for n in decoding.HORIZONS if f"horizon {n}" in found]
     text = _DECODING.format(
         data=data,
         epochs=epochs,
@@ -200,6 +205,10 @@ def _models() -> Iterable[tuple[str, str]]:
             except ValueError:
                 continue
             yield architecture, mechanism
+
+
+def _timed(record: Record | None) -> str:
+    return f"{record['ms']:.1f} ({record['times']:.2f})" if record else ""
 
 
 def _spread(values: Iterable[float]) -> str:

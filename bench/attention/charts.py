@@ -69,7 +69,10 @@ def time_by_length(lines: Mapping[str, Mapping[int, float]], path: Path) -> None
         colours = mpl.colormaps[_COLOURS]
         for i, (name, points) in enumerate(lines.items()):
             style = ("-", "--")[i // 20 % 2]
-            axis.plot(*zip(*points.items(), strict=True), style, color=colours(i % 20), label=name)
+            colour = colours(i % 20)
+            axis.plot(
+                *zip(*points.items(), strict=True), style, marker=".", color=colour, label=name
+            )
         ticks = sorted({length for points in lines.values() for length in points})
         axis.set_xticks(ticks, [str(tick) for tick in ticks])
         axis.minorticks_off()
