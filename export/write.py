@@ -203,8 +203,11 @@ def _write(
         )
         raise ExportError(f"the graphs do not equal the model, nothing is written: {failed}")
     _write_probes(folder / layout.PROBES, verified)
-    graph, batch = Graph(folder / layout.FORECAST_GRAPH), windows_that_fit(model)
-    calibrated = calibrate(graph, info, table, roll, batch) if table is not None else None
+    calibrated, test = None, info.test
+    if table is not None:
+        graph, batch = Graph(folder / layout.FORECAST_GRAPH), windows_that_fit(model)
+        calibrated = calibrate(graph, info, table, roll, batch)
+        test = _test_result(info, table, graph, RULES[precision].accuracy, batch)
     if calibrated is not None:
         calibration.write(folder, calibrated[0])
 
@@ -227,7 +230,7 @@ def _write(
         scaler=scaler,
         attention=model.stages,
         margin_bound=verified.margin_bound,
-        test=_test_result(info, table, graph, RULES[precision].accuracy, batch),
+        test=test,
         calibration=calibrated[1] if calibrated is not None else None,
         verification=verification,
         probe_tolerance=max(_PROBE_TOLERANCE, _PROBE_SLACK * verified.largest_error),
@@ -262,10 +265,10 @@ def _write_probes(path: Path, verified: Verified) -> None:
 
 
 def _test_result(
-    info: CheckpointInfo, table: Table | None, graph: Graph, tolerance: float, batch: int
+    info: CheckpointInfo, table: Table, graph: Graph, tolerance: float, batch: int
 ) -> TestResult | None:
     """The checkpoint's test result, repeated through the graph on the same windows."""
-    if info.test is None or info.data is None or table is None:
+    if info.test is None or info.data is None:
         return info.test
 
     def predict(*inputs: torch.Tensor | None) -> NDArray[np.float32]:

@@ -20,6 +20,14 @@ def one_thread():
     torch.set_num_threads(1)
 
 
+@pytest.fixture
+def float64():
+    """Makes modules, and the constants of their rewrites, in float64."""
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
 @pytest.fixture(scope="session")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """700 hours of three channels: daily cycles, noise and offsets of different size."""

@@ -18,7 +18,7 @@ FOLDERS = ("foretell.models.architectures.", "foretell.models.attention.")
 # What all mechanisms have in common lies next to them.
 COMMON = {
     f"foretell.models.attention.{name}"
-    for name in ("evidence", "features", "heads", "mechanism", "notation")
+    for name in ("evidence", "features", "heads", "mechanism", "notation", "operators")
 }
 
 # Where classes are imported, and so may be told apart.

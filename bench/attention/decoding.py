@@ -7,26 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import torch
 from numpy.typing import NDArray
 
 from bench.attention.results import Record, Results
-from bench.attention.speed import CHANNELS, SECONDS
+from bench.attention.speed import CHANNELS, median_seconds, write_graph
 from bench.attention.subjects import CONTEXTS, HORIZON, SIZES
 from bench.attention.training import WINDOWS, Budget
-from bench.timing import interleaved_medians
-from foretell.bundle.manifest import Scaler
-from foretell.export.graphs import trace
-from foretell.export.rewrites import inference_form
-from foretell.export.serving_form import ServingForm
 from foretell.models.attention.evidence import Dense
 from foretell.models.data.table import Table
-from foretell.models.forecaster import ARCHITECTURES
 from foretell.models.training.config import TrainingConfig
 from foretell.models.training.preparation import prepare
 from foretell.models.training.train import train
-from foretell.service.engine.runtime import Runtime
 
 ARCHITECTURE = "transformer"
 HORIZONS = (96, 192, 384, 768)
@@ -68,19 +60,13 @@ def trained(table: Table, way: str, budget: Budget, maps: Path) -> Record:
 
 def by_horizon(horizon: int) -> Record:
     """Milliseconds of a window, both ways of decoding taken in turns."""
-    calls = {}
     with tempfile.TemporaryDirectory() as folder:
+        graphs = {}
         for name, own in (("one_pass", {}), ("chunks", _CHUNKS)):
+            graphs[name] = Path(folder) / f"{name}.onnx"
             sizes = {"channels": CHANNELS, "context": 96, "horizon": horizon, **SIZES, **own}
-            torch.manual_seed(0)
-            model = ARCHITECTURES.read({"architecture": ARCHITECTURE, **sizes}).build().eval()
-            scaler = Scaler(mean=(0.0,) * CHANNELS, std=(1.0,) * CHANNELS)
-            path = Path(folder) / f"{name}.onnx"
-            onnx.save(trace(ServingForm(inference_form(model), scaler, "forecast")), path)
-            session = Runtime("cpu").open(path)
-            window = np.random.default_rng(0).normal(size=(1, 96, CHANNELS)).astype(np.float32)
-            calls[name] = lambda session=session, window=window: session.run({"history": window})
-        found = interleaved_medians(calls, SECONDS)
+            write_graph({"architecture": ARCHITECTURE, **sizes}, graphs[name])
+        found = median_seconds(graphs, 96)
     return {name: 1e3 * seconds for name, seconds in found.items()}
 
 

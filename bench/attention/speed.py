@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,24 @@ def at_length(name: str, context: int) -> Record:
     return _measure({"context": context, "horizon": HORIZON, **_LONG}, "transformer", name)
 
 
+def write_graph(fields: dict[str, Any], path: Path) -> None:
+    """The forecast's graph of an untrained model of `CHANNELS` channels, by its config's fields."""
+    torch.manual_seed(0)
+    form = inference_form(ARCHITECTURES.read(fields).build().eval())
+    scaler = Scaler(mean=(0.0,) * CHANNELS, std=(1.0,) * CHANNELS)
+    onnx.save(trace(ServingForm(form, scaler, "forecast")), path)
+
+
+def median_seconds(graphs: Mapping[str, Path], context: int) -> dict[str, float]:
+    """Of one window of so many steps through each graph, taken in turns."""
+    runtime = Runtime("cpu")
+    window = np.random.default_rng(0).normal(size=(1, context, CHANNELS)).astype(np.float32)
+    calls = {
+        name: partial(runtime.open(path).run, {"history": window}) for name, path in graphs.items()
+    }
+    return interleaved_medians(calls, SECONDS)
+
+
 def _measure(sizes: dict[str, Any], architecture: str, name: str) -> Record:
     """Median milliseconds of one window, the reference's taken in turns with it, and peak MiB."""
     with tempfile.TemporaryDirectory() as folder:
@@ -47,19 +67,8 @@ def _measure(sizes: dict[str, Any], architecture: str, name: str) -> Record:
         for each in dict.fromkeys((name, REFERENCE)):
             graphs[each] = Path(folder) / f"{len(graphs)}.onnx"
             fields = settings(architecture, each, channels=CHANNELS, **sizes)
-            torch.manual_seed(0)
-            form = inference_form(ARCHITECTURES.read(fields).build().eval())
-            scaler = Scaler(mean=(0.0,) * CHANNELS, std=(1.0,) * CHANNELS)
-            onnx.save(trace(ServingForm(form, scaler, "forecast")), graphs[each])
-        runtime = Runtime("cpu")
-        sessions = {each: runtime.open(path) for each, path in graphs.items()}
-        random = np.random.default_rng(0)
-        window = random.normal(size=(1, sizes["context"], CHANNELS)).astype(np.float32)
-        calls = {
-            each: lambda session=session: session.run({"history": window})
-            for each, session in sessions.items()
-        }
-        seconds = interleaved_medians(calls, SECONDS)
+            write_graph(fields, graphs[each])
+        seconds = median_seconds(graphs, sizes["context"])
         mib = {each: peak_memory(1, path) for each, path in graphs.items()}
         return {
             "ms": 1e3 * seconds[name],

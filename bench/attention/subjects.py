@@ -41,14 +41,15 @@ def settings(architecture: str, name: str, **sizes: Any) -> dict[str, Any]:  # n
     usual = MECHANISMS.read(REFERENCE)
     config = ARCHITECTURES.read({"architecture": architecture, **sizes})
     assert isinstance(config, AttendingConfig)
-    chosen = [wanted if _may_be(wanted, site) else usual for _, site in config.sites().values()]
+    chosen = [wanted if may_be(wanted, site) else usual for _, site in config.sites().values()]
     if wanted not in chosen:
         raise ValueError(f"attention: {name} may be nowhere in a {architecture}")
     attention = [one.model_dump(mode="json") for one in chosen]
     return {"architecture": architecture, **sizes, "attention": attention}
 
 
-def _may_be(mechanism: MechanismConfig, site: Site) -> bool:
+def may_be(mechanism: MechanismConfig, site: Site) -> bool:
+    """Whether a mechanism may be at a place."""
     try:
         mechanism.check(site)
     except ValueError:

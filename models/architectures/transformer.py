@@ -84,10 +84,10 @@ class TransformerConfig(EncoderDecoderConfig):
             )
         if not chunked and self.feeding != "teacher":
             raise ValueError("feeding: only autoregressive decoding reads forecasts in training")
-        crossed = [stage for stage in self.describe_stages() if ".cross" in stage.name]
-        guided = all(stage.form == "dense" and stage.key.in_time for stage in crossed)
-        if self.guidance and not guided:
-            raise ValueError("guidance: the cross-attention shows no map of steps to guide")
+        if self.guidance:
+            crossed = [stage for stage in self.describe_stages() if ".cross" in stage.name]
+            if not all(stage.form == "dense" and stage.key.in_time for stage in crossed):
+                raise ValueError("guidance: the cross-attention shows no map of steps to guide")
         return self
 
     @override

@@ -15,6 +15,7 @@ from foretell.bundle.attention import Form
 from foretell.models.attention.evidence import Dense
 from foretell.models.attention.heads import HeadedAttention, positions
 from foretell.models.attention.mechanism import MECHANISMS, Attended, MechanismConfig, Site
+from foretell.models.attention.operators import maximum
 
 # As the factors of the paper's biases begin.
 _SPREAD = 0.01
@@ -249,12 +250,12 @@ def causal_mean(
     blocks = functional.pad(bias, (0, padding, 0, padding)).reshape(count, size, count, size)
     own = (blocks * itself).sum(dim=2) + later
     past = (blocks + before[:, None, :, None]).reshape(count, size, -1)
-    strongest = _largest(past)
+    strongest = maximum(past)
     by_position = (past - strongest).exp()
 
-    largest = _largest(key)
+    largest = maximum(key)
     of_chunks = largest.transpose(-1, -2) + before
-    so_far = _largest(of_chunks)
+    so_far = maximum(of_chunks)
     share = (of_chunks - so_far).exp()
     by_key = (share[..., None] * (key - largest).exp()[:, None]).reshape(-1, count, count * size)
     by_chunk = by_key.transpose(0, 1)
@@ -278,8 +279,3 @@ def causal_mean(
     read = by_key.reshape(-1, heads, features, count, count * size).transpose(2, 3)
     found = (block + query @ read * by_position).reshape(-1, heads, *[count * size] * 2)
     return mixed, found[..., :length, :length] / features
-
-
-def _largest(values: Tensor) -> Tensor:
-    """`[…, count]` to `[…, 1]`, by what CUDA has without cuDNN; a mean does not depend on it."""
-    return values.detach().topk(1, dim=-1).values

@@ -96,7 +96,7 @@ class CompressedAttention(HeadedAttention):
             itself = (query * key).sum(dim=-1, keepdim=True)
             scores = torch.cat([scores + self.mask, itself], dim=-1)
         weights = scores.softmax(dim=-1)
-        dropped = functional.dropout(weights, self.dropout, self.training)
+        dropped = self.drop(weights)
         mixed = dropped[..., :count] @ values
         if self.causal:
             mixed = mixed + dropped[..., count:] * value

@@ -15,6 +15,7 @@ from typing_extensions import override
 from foretell.models.attention.evidence import Dense
 from foretell.models.attention.heads import HeadedAttention
 from foretell.models.attention.mechanism import Attended
+from foretell.models.attention.operators import maximum
 
 # At most so many steps are compared with each other; earlier ones are read by their sum.
 CHUNK = 32
@@ -139,11 +140,11 @@ def _scaled(query: Tensor, own: Tensor, key: Tensor, value: Tensor, scale: Tenso
     if count == 1:
         return (own * (scale + later).softmax(dim=-1)) @ value
     # Whatever is subtracted is added elsewhere: no gradient comes of it.
-    largest = scale.topk(1, dim=-1).values.detach()
-    sums = (key * (scale - largest).exp()) @ value
-    largest = largest.reshape(-1, heads, 1, count)
-    earlier = largest + _later(largest, itself=True)
-    before = earlier.topk(1, dim=-1).values
+    most = maximum(scale)
+    sums = (key * (scale - most).exp()) @ value
+    most = most.reshape(-1, heads, 1, count)
+    earlier = most + _later(most, itself=True)
+    before = maximum(earlier)
     read = (earlier - before).exp() @ sums.reshape(-1, heads, count, key.shape[-2] * width)
     read = read.reshape(-1, heads, count, key.shape[-2], width)
     scales = torch.cat([scale, before[..., None]], dim=-1) + functional.pad(later, (0, 1))

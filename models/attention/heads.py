@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from pydantic import Field
 from torch import Tensor, nn
+from torch.nn import functional
 
 from foretell.models.attention.mechanism import Attended, MechanismConfig, Site
 
@@ -45,7 +46,42 @@ def positions(site: Site) -> tuple[Tensor, Tensor]:
     return query, key
 
 
-class HeadedAttention(nn.Module, ABC):
+class Heads(nn.Module, ABC):
+    """Features of tokens in heads, and back.
+
+    Args:
+        heads: Number of heads.
+        dropout: Probability of dropping an attention weight in training.
+
+    Attributes:
+        out: Projects what heads mix to features of a token; a subclass makes it.
+    """
+
+    out: nn.Linear
+
+    def __init__(self, heads: int, dropout: float) -> None:
+        super().__init__()
+        self.heads = heads
+        self.dropout = dropout
+
+    def drop(self, weights: Tensor) -> Tensor:
+        """Leave out some weights, in training only."""
+        return functional.dropout(weights, self.dropout, self.training)
+
+    # Lengths are numbers and the batch is what remains: a graph needs no arithmetic of shapes.
+    def split(self, features: Tensor) -> Tensor:
+        """`[batch, time, heads * features]` to `[batch, heads, time, features]`."""
+        time, width = features.shape[1:]
+        return features.reshape(-1, time, self.heads, width // self.heads).transpose(1, 2)
+
+    def merge(self, mixed: Tensor) -> Tensor:
+        """`[batch, heads, time, features]` to `[batch, time, d_model]`."""
+        heads, time, features = mixed.shape[1:]
+        merged: Tensor = self.out(mixed.transpose(1, 2).reshape(-1, time, heads * features))
+        return merged
+
+
+class HeadedAttention(Heads):
     """Projects tokens to queries and a source to keys and values, and the mixture of heads back.
 
     Args:
@@ -71,11 +107,9 @@ class HeadedAttention(nn.Module, ABC):
         key_bias: bool = True,
         value_bias: bool = True,
     ) -> None:
-        super().__init__()
+        super().__init__(heads, dropout)
         width = width or d_model
-        self.heads = heads
         self.causal = causal
-        self.dropout = dropout
         self.query = nn.Linear(d_model, width, bias=query_bias)
         self.key = nn.Linear(d_model, width, bias=key_bias)
         self.value = nn.Linear(d_model, width, bias=value_bias)
@@ -140,15 +174,3 @@ class HeadedAttention(nn.Module, ABC):
         Returns:
             Output `[batch, heads, query, features]`, and the rest as it is returned.
         """
-
-    # Lengths are numbers and the batch is what remains: a graph needs no arithmetic of shapes.
-    def split(self, features: Tensor) -> Tensor:
-        """`[batch, time, heads * features]` to `[batch, heads, time, features]`."""
-        time, width = features.shape[1:]
-        return features.reshape(-1, time, self.heads, width // self.heads).transpose(1, 2)
-
-    def merge(self, mixed: Tensor) -> Tensor:
-        """`[batch, heads, time, features]` to `[batch, time, d_model]`."""
-        heads, time, features = mixed.shape[1:]
-        merged: Tensor = self.out(mixed.transpose(1, 2).reshape(-1, time, heads * features))
-        return merged

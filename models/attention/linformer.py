@@ -7,7 +7,6 @@ from typing import Any, ClassVar, Literal
 import torch
 from pydantic import Field
 from torch import Tensor, nn
-from torch.nn import functional
 from typing_extensions import override
 
 from foretell.bundle.attention import AttentionStage, Axis, Form
@@ -78,5 +77,5 @@ class LinformerAttention(HeadedAttention):
         key, value = self.of_keys @ key, self.of_values @ value
         scores = query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5
         weights = scores.softmax(dim=-1)
-        mixed = functional.dropout(weights, self.dropout, self.training) @ value
+        mixed = self.drop(weights) @ value
         return Attended(mixed, Dense(weights) if explain else None)

@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from pydantic import Field, field_validator
 from torch import Tensor, nn
-from torch.nn import functional
 from typing_extensions import override
 
 from foretell.bundle.attention import AttentionStage, Form, stage
@@ -364,16 +363,13 @@ class PatternAttention(HeadedAttention):
         count, learned = scores.shape[-1], self.tokens
         if learned is None:
             weights = scores.softmax(dim=-1)
-            return mix(self._drop(weights)), weights
+            return mix(self.drop(weights)), weights
         key, value = (self.split(part(learned[None])) for part in (self.key, self.value))
         scores = torch.cat([scores, query @ key.transpose(-1, -2)], dim=-1)
         weights = scores.softmax(dim=-1)
-        dropped = self._drop(weights)
+        dropped = self.drop(weights)
         mixed = mix(dropped[..., :count]) + dropped[..., count:] @ value
         return mixed, weights[..., :count]
-
-    def _drop(self, weights: Tensor) -> Tensor:
-        return functional.dropout(weights, self.dropout, self.training)
 
     def _sparse(self, weights: Tensor) -> Sparse:
         heads, length, _ = weights.shape[1:]

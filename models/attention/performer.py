@@ -13,8 +13,9 @@ from typing_extensions import override
 from foretell.bundle.attention import Form
 from foretell.models.attention.features import FeatureAttention, Features, Projections
 from foretell.models.attention.mechanism import MECHANISMS, MechanismConfig, Site
+from foretell.models.attention.operators import maximum
 
-# Added to features of queries, of which the largest is 1: no sum of weights is 0.
+# Features of queries are no less, of which the largest is 1: no sum of weights is 0.
 SMALLEST = 1e-20
 
 
@@ -87,9 +88,9 @@ class Performer(FeatureAttention):
         query, key = (part * part.shape[-1] ** -0.25 for part in (query, key))
         exponents = query @ self.projection
         # At least, not added: an exporter takes so small an addend for none.
-        query = (exponents - _largest(exponents)).exp().clamp(min=SMALLEST)
+        query = (exponents - maximum(exponents)).exp().clamp(min=SMALLEST)
         exponents = key @ self.projection
-        largest = _largest(exponents)
+        largest = maximum(exponents)
         norms = (key * key).sum(dim=-1, keepdim=True) / 2
         return Features(query, (exponents - largest).exp(), largest - norms)
 
@@ -101,9 +102,3 @@ def orthogonal(width: int, count: int) -> Tensor:
     directions = torch.cat([q * r.diagonal().sign() for q, r in squares], dim=1)[:, :count]
     scaled: Tensor = directions * torch.randn(width, count).square().sum(dim=0).sqrt()
     return scaled
-
-
-def _largest(exponents: Tensor) -> Tensor:
-    """Along the last axis; the maximum has no kernel on CUDA without cuDNN."""
-    largest: Tensor = exponents.topk(1, dim=-1).values
-    return largest.detach()

@@ -9,16 +9,15 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar, Literal
 
-import torch
 from pydantic import Field
 from torch import Tensor, nn
-from torch.nn import functional
 from typing_extensions import override
 
 from foretell.bundle.attention import AttentionStage, Form
 from foretell.models.attention.evidence import Dense
 from foretell.models.attention.heads import HeadedAttention
 from foretell.models.attention.mechanism import MECHANISMS, Attended, MechanismConfig, Site
+from foretell.models.attention.operators import maximum, repeated
 
 
 @MECHANISMS.add
@@ -86,25 +85,18 @@ class ProbSparseAttention(HeadedAttention):
         count, features = key.shape[2:]
         turned = key.transpose(-1, -2) * features**-0.5
         scores = query @ turned
-        # The first of a sorted one: for a maximum itself CUDA needs cuDNN.
-        most = scores.topk(1, dim=-1).values
         # What is chosen has no gradient.
-        peaks = (most - query @ turned.mean(dim=-1, keepdim=True))[..., 0].detach()
+        peaks = (maximum(scores) - query @ turned.mean(dim=-1, keepdim=True))[..., 0].detach()
         chosen = peaks.topk(self.kept, dim=-1).indices
-        weights = (query.gather(2, _repeated(chosen, features)) @ turned).softmax(dim=-1)
-        attended = functional.dropout(weights, self.dropout, self.training) @ value
+        weights = (query.gather(2, repeated(chosen, features)) @ turned).softmax(dim=-1)
+        attended = self.drop(weights) @ value
         mean = value.sum(dim=2, keepdim=True) / count
         # Mixed precision brings sums and products in different types.
         lazy = mean.to(attended.dtype) + 0 * query.to(attended.dtype)
-        mixed = lazy.scatter(2, _repeated(chosen, features), attended)
+        mixed = lazy.scatter(2, repeated(chosen, features), attended)
         if not explain:
             return Attended(mixed)
         rows = (1 / count + 0 * scores.to(weights.dtype)).scatter(
-            2, _repeated(chosen, count), weights
+            2, repeated(chosen, count), weights
         )
         return Attended(mixed, Dense(rows, chosen, peaks))
-
-
-def _repeated(rows: Tensor, features: int) -> Tensor:
-    """`[…, rows]` to `[…, rows, features]`, without the arithmetic of shapes that expanding is."""
-    return rows[..., None] + torch.zeros(features, dtype=rows.dtype, device=rows.device)

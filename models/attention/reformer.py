@@ -15,6 +15,7 @@ from foretell.bundle.attention import AttentionStage, Form
 from foretell.models.attention.evidence import Dense
 from foretell.models.attention.heads import HeadedAttention
 from foretell.models.attention.mechanism import MECHANISMS, Attended, MechanismConfig, Site
+from foretell.models.attention.operators import maximum, repeated
 
 # Added to scores: nothing is left of them, and a key of another bucket comes after one's own token.
 _NEVER, _LAST = -1e30, -1e20
@@ -143,7 +144,7 @@ class Reformer(HeadedAttention):
         bucket = chosen[..., 0].float()
         if self.causal:
             weights = _weights(key, scale, self._times(bucket))
-            output = self._dropped(weights) @ value
+            output = self.drop(weights) @ value
         else:
             output, cells = self._mix_chunks(key, scale, value, bucket)
         if not explain:
@@ -194,11 +195,11 @@ class Reformer(HeadedAttention):
         reads = _reads(query_cells.transpose(-1, -2), key_cells.transpose(-1, -2))
         own = torch.stack([reads[:, :, i, :, i] for i in range(rounds)], dim=2)
         masked = _masked(scores, own)
-        top = masked.detach().topk(1, dim=-1).values
+        top = maximum(masked)
         shares = (masked - top).exp()
         if rounds > 1:
             shares = shares / reads.sum(dim=4).clamp_min(1)
-        mixed = self._dropped(shares) @ values
+        mixed = self.drop(shares) @ values
         rows = torch.cat([mixed, shares.sum(dim=-1, keepdim=True), top], dim=-1)
         rows = _take(rows.reshape(-1, heads, rounds, count * chunk, features + 2), place)
         factor = rows[..., features + 1 :].softmax(dim=2)
@@ -219,9 +220,6 @@ class Reformer(HeadedAttention):
         found = (1 - off * off).relu().transpose(2, 3).flatten(3)
         time = bucket.shape[-1]
         return found @ found.transpose(-1, -2) * torch.ones(time, time, device=found.device).tril()
-
-    def _dropped(self, weights: Tensor) -> Tensor:
-        return functional.dropout(weights, self.dropout if self.training else 0.0)
 
 
 def _weights(key: Tensor, scale: Tensor, times: Tensor) -> Tensor:
@@ -262,6 +260,4 @@ def _masked(scores: Tensor, reads: Tensor) -> Tensor:
 
 def _take(rows: Tensor, at: Tensor) -> Tensor:
     """Rows of `[…, rows, features]` at `[…, taken]`."""
-    # Numbers are repeated by a sum: to expand them takes arithmetic of shapes.
-    features = torch.zeros(rows.shape[-1], dtype=at.dtype, device=at.device)
-    return rows.gather(-2, at[..., None] + features)
+    return rows.gather(-2, repeated(at, rows.shape[-1]))

@@ -15,6 +15,7 @@ from foretell.bundle.attention import AttentionStage, Form
 from foretell.models.attention.evidence import Dense
 from foretell.models.attention.heads import HeadedAttention
 from foretell.models.attention.mechanism import MECHANISMS, Attended, MechanismConfig, Site
+from foretell.models.attention.operators import repeated
 
 
 @MECHANISMS.add
@@ -113,26 +114,26 @@ class Routing(HeadedAttention):
         of_query, of_key = (at.reshape(-1, heads, count * taken) for at in (at_query, at_key))
         clusters = (-1, heads, count, taken, features)
         queries, keys, values = (
-            each.gather(2, _repeated(at, features)).reshape(clusters)
+            each.gather(2, repeated(at, features)).reshape(clusters)
             for each, at in ((query, of_query), (key, of_key), (value, of_key))
         )
         weights = (queries @ keys.transpose(-1, -2) * features**-0.5).softmax(dim=-1)
-        mixed = functional.dropout(weights, self.dropout if self.training else 0.0) @ values
+        mixed = self.drop(weights) @ values
         # How many clusters have a query is summed next to what they give it.
         found = functional.pad(mixed, (0, 1), value=1).reshape(
             -1, heads, count * taken, features + 1
         )
-        total = _zeros(value, features + 1).scatter_add(2, _repeated(of_query, features + 1), found)
+        total = _zeros(value, features + 1).scatter_add(2, repeated(of_query, features + 1), found)
         times = total[..., features:].clamp_min(1)
         output = total[..., :features] / times
         if not explain:
             return Attended(output)
         rows = _zeros(found, time).reshape(-1, heads, count, taken, time)
-        at = _repeated(at_key, taken).transpose(3, 4)
+        at = repeated(at_key, taken).transpose(3, 4)
         # Mixed precision brings sums and products in different types.
         rows = rows.scatter(4, at, weights.to(rows.dtype))
         rows = rows.reshape(-1, heads, count * taken, time).to(value.dtype)
-        read = _zeros(value, time).scatter_add(2, _repeated(of_query, time), rows) / times
+        read = _zeros(value, time).scatter_add(2, repeated(of_query, time), rows) / times
         return Attended(output, Dense(read, chosen, near))
 
     def _follow(self, units: Tensor, near: Tensor) -> None:
@@ -155,12 +156,6 @@ def _unit(vectors: Tensor) -> Tensor:
     # Squares may be more than half precision holds.
     vectors = vectors.to(torch.promote_types(vectors.dtype, torch.float32))
     return vectors / (vectors * vectors).sum(dim=-1, keepdim=True).clamp_min(1e-24).sqrt()
-
-
-# Repeated by a sum: to expand something takes arithmetic of shapes.
-def _repeated(at: Tensor, features: int) -> Tensor:
-    """`[…]` to `[…, features]`."""
-    return at[..., None] + torch.zeros(features, dtype=at.dtype, device=at.device)
 
 
 def _zeros(like: Tensor, features: int) -> Tensor:

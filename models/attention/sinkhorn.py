@@ -150,7 +150,7 @@ class Sinkhorn(HeadedAttention):
             sorted_keys = sorted_keys / share.clamp_min(1e-30)[..., None]
         scores = queries @ torch.cat([sorted_keys, keys], dim=3).transpose(-1, -2)
         weights = (scores * features**-0.5 + self.mask).softmax(dim=-1)
-        kept = functional.dropout(weights, self.dropout if self.training else 0.0)
+        kept = self.drop(weights)
         mixed = kept @ torch.cat([sorted_values, values], dim=3)
         if partly:
             counted = torch.cat([share, torch.ones_like(share)], dim=-1)[..., None]

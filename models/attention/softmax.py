@@ -74,9 +74,9 @@ class MultiHeadAttention(HeadedAttention):
         inherited: Tensor | None,
         explain: bool,
     ) -> Attended:
-        dropout = self.dropout if self.training else 0.0
         queries, keys = query.shape[-2], key.shape[-2]
         if not (explain or self.residual or (self.causal and queries != keys)):
+            dropout = self.dropout if self.training else 0.0
             mixed = functional.scaled_dot_product_attention(
                 query, key, value, dropout_p=dropout, is_causal=self.causal
             )
@@ -90,6 +90,6 @@ class MultiHeadAttention(HeadedAttention):
             later = scores.new_full((queries, keys), float("-inf")).triu(keys - queries + 1)
             masked = scores + later
         weights = masked.softmax(dim=-1)
-        mixed = functional.dropout(weights, dropout) @ value
+        mixed = self.drop(weights) @ value
         handed_on = scores if self.residual else None
         return Attended(mixed, Dense(weights) if explain else None, handed_on)

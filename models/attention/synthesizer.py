@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
-from torch.nn import functional
 from typing_extensions import override
 
 from foretell.bundle.attention import Form
 from foretell.models.attention.evidence import Dense
+from foretell.models.attention.heads import Heads
 from foretell.models.attention.mechanism import MECHANISMS, Attended, MechanismConfig, Site
 
 
@@ -59,7 +59,7 @@ class DenseSynthesizerConfig(MechanismConfig):
         return DenseSynthesizer(site, factorised=self.factorised)
 
 
-class Synthesizer(nn.Module, ABC):
+class Synthesizer(Heads):
     """A softmax of scores that know nothing of the keys mixes the heads' values.
 
     Args:
@@ -67,10 +67,8 @@ class Synthesizer(nn.Module, ABC):
     """
 
     def __init__(self, site: Site) -> None:
-        super().__init__()
+        super().__init__(site.heads, site.dropout)
         width = site.width or site.d_model
-        self.heads = site.heads
-        self.dropout = site.dropout
         self.value = nn.Linear(site.d_model, width)
         self.out = nn.Linear(width, site.d_model)
         lengths = site.query.length, site.key.length
@@ -88,14 +86,12 @@ class Synthesizer(nn.Module, ABC):
         explain: bool = False,
     ) -> Attended:
         """Let `tokens` `[batch, query, d_model]` read `source` `[batch, key, d_model]`."""
-        value = self._split(self.value(source))
+        value = self.split(self.value(source))
         scores = self.score(tokens)
         if self.later is not None:
             scores = scores + self.later
         weights = scores.softmax(dim=-1)
-        mixed = functional.dropout(weights, self.dropout, self.training) @ value
-        query, width = tokens.shape[1], self.out.in_features
-        output = self.out(mixed.transpose(1, 2).reshape(-1, query, width))
+        output = self.merge(self.drop(weights) @ value)
         if not explain:
             return Attended(output)
         # For each window, without the arithmetic of shapes that repeating takes.
@@ -104,11 +100,6 @@ class Synthesizer(nn.Module, ABC):
     @abstractmethod
     def score(self, tokens: Tensor) -> Tensor:
         """`[batch, query, d_model]` to `[batch, heads, query, key]`, or without the batch."""
-
-    def _split(self, features: Tensor) -> Tensor:
-        """`[batch, time, heads * features]` to `[batch, heads, time, features]`."""
-        time, width = features.shape[1:]
-        return features.reshape(-1, time, self.heads, width // self.heads).transpose(1, 2)
 
 
 class RandomSynthesizer(Synthesizer):
@@ -159,7 +150,7 @@ class DenseSynthesizer(Synthesizer):
 
     @override
     def score(self, tokens: Tensor) -> Tensor:
-        scores = self._split(self.hidden(tokens).relu()) @ self.net + self.bias
+        scores = self.split(self.hidden(tokens).relu()) @ self.net + self.bias
         if len(self.lists) == 1:
             return scores
         first, second = scores[..., : self.lists[0], None], scores[..., None, self.lists[0] :]

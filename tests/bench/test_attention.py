@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from bench.attention import __main__ as comparison
-from bench.attention import decoding
+from bench.attention import decoding, speed
 from bench.attention.results import Record, Results
 from bench.attention.speed import LENGTHS
 from bench.attention.subjects import names, settings
@@ -140,13 +140,17 @@ def test_the_page_has_what_was_measured(tmp_path: Path, monkeypatch: pytest.Monk
         assert (tmp_path / chart).read_text().startswith("<?xml")
 
 
-def test_a_mechanism_is_trained_and_measured(tmp_path: Path) -> None:
-    hours = np.arange(900)
+def cycles(rows: int) -> Table:
+    """Hours of a daily cycle."""
+    hours = np.arange(rows)
     values = np.sin(hours * np.pi / 12)[:, None] + 0.01 * (hours % 5)[:, None]
-    times = HOUR.steps_from(np.datetime64("2024-01-01T00:00"), 900)
+    times = HOUR.steps_from(np.datetime64("2024-01-01T00:00"), rows)
+    return Table(times, values, ("a",), HOUR)
+
+
+def test_a_mechanism_is_trained_and_measured(tmp_path: Path) -> None:
     budget = Budget(1, (0.5, 0.2, 0.3))
-    table = Table(times, values, ("a",), HOUR)
-    found = trained(table, "transformer", "softmax", 0, budget, tmp_path / "out")
+    found = trained(cycles(900), "transformer", "softmax", 0, budget, tmp_path / "out")
     assert found.keys() == {"mse", "mae", "seconds", "faithful"}
     assert 0 < found["mse"] < 2
 
@@ -154,17 +158,14 @@ def test_a_mechanism_is_trained_and_measured(tmp_path: Path) -> None:
 def test_ways_of_decoding_are_trained_and_timed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hours = np.arange(1000)
-    values = np.sin(hours * np.pi / 12)[:, None] + 0.01 * (hours % 5)[:, None]
-    times = HOUR.steps_from(np.datetime64("2024-01-01T00:00"), 1000)
     monkeypatch.setattr(
         decoding, "WAYS", {name: decoding.WAYS[name] for name in list(decoding.WAYS)[3:5]}
     )
     monkeypatch.setattr(decoding, "HORIZONS", (24,))
-    monkeypatch.setattr(decoding, "SECONDS", 0.1)
+    monkeypatch.setattr(speed, "SECONDS", 0.1)
     results = Results(tmp_path / "results.jsonl")
     budget = Budget(1, (0.5, 0.2, 0.3))
-    decoding.measure(results, "sine", Table(times, values, ("a",), HOUR), budget, tmp_path)
+    decoding.measure(results, "sine", cycles(1000), budget, tmp_path)
     assert all(
         record.keys() in ({"mse", "mae"}, {"one_pass", "chunks"})
         for record in results.records.values()

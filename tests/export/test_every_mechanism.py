@@ -20,7 +20,7 @@ from foretell.export.verification import verify
 from foretell.export.window_set import WindowSet
 from foretell.models.attention.mechanism import MECHANISMS, Site
 from foretell.models.forecaster import ARCHITECTURES
-from tests.models.attention.places import default
+from tests.models.attention.places import allowed, default
 
 SCALER = Scaler(mean=(0.5, -1.0), std=(2.0, 0.5))
 SIZES: dict[str, Any] = {"channels": 2, "context": 24, "horizon": 6, "d_model": 8, "heads": 2}
@@ -41,17 +41,9 @@ def attention_of(architecture: str, name: str) -> list[object]:
     for layer, site in sites:
         by_layer.setdefault(layer, []).append(site)
     return [
-        default(name if all(_allowed(name, each) for each in places) else "softmax")
+        default(name if all(allowed(name, each) for each in places) else "softmax")
         for places in by_layer.values()
     ]
-
-
-def _allowed(name: str, site: Site) -> bool:
-    try:
-        default(name).check(site)
-    except ValueError:
-        return False
-    return True
 
 
 @pytest.mark.parametrize("architecture", OWN)

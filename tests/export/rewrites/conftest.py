@@ -3,14 +3,6 @@ import torch
 
 
 @pytest.fixture
-def float64():
-    """Makes modules, and the constants of their rewrites, in float64."""
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
-
-
-@pytest.fixture
 def equal():
     """Asserts that a rewrite gives what it replaces gives."""
 

@@ -26,14 +26,6 @@ def inputs(config: ForecasterConfig, batch: int = 5):
     return history, *(torch.rand(batch, n, features, dtype=torch.float64) - 0.5 for n in shapes)
 
 
-@pytest.fixture
-def float64():
-    """Makes models, and the constants of their rewrites, in float64."""
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
-
-
 @pytest.mark.parametrize("config", CONFIGS, ids=NAMES)
 def test_the_form_equals_the_model(config, float64):
     model = randomised(config)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,35 @@ def merged(module: HeadedAttention, mixed: Array) -> Array:
     """`[batch, heads, time, features]` to the output."""
     batch, _, time, _ = mixed.shape
     return linear(module.out, mixed.swapaxes(1, 2).reshape(batch, time, -1))
+
+
+def dense(
+    module: HeadedAttention,
+    tokens: Tensor,
+    source: Tensor,
+    weights: Callable[[Array, Array, int], Array],
+) -> tuple[Array, Array]:
+    """What a layer should give, and its map.
+
+    Args:
+        module: Its projections are taken, nothing else.
+        tokens: `[batch, query, d_model]`.
+        source: `[batch, key, d_model]`.
+        weights: From queries and keys of a head, and which that is, to `[query, key]`.
+    """
+    query, key, value = projected(module, tokens, source)
+    maps = np.empty((*query.shape[:3], key.shape[2]))
+    for at in np.ndindex(maps.shape[:2]):
+        maps[at] = weights(query[at], key[at], at[1])
+    return merged(module, maps @ value), maps
+
+
+def quotient(products: Array, *, causal: bool) -> Array:
+    """Each row by its sum; nothing of later keys if causal."""
+    if causal:
+        products = np.tril(products)
+    normalised: Array = products / products.sum(axis=-1, keepdims=True)
+    return normalised
 
 
 def softmax(scores: Array) -> Array:

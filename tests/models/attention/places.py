@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from bench.attention.subjects import may_be
 from foretell.bundle.attention import Axis
 from foretell.models.attention.mechanism import MECHANISMS, MechanismConfig, Site
 
@@ -48,8 +49,4 @@ def placed() -> Iterator[tuple[str, str]]:
 
 def allowed(name: str, site: Site) -> bool:
     """Whether a mechanism may be at a place."""
-    try:
-        default(name).check(site)
-    except ValueError:
-        return False
-    return True
+    return may_be(default(name), site)

@@ -12,6 +12,8 @@ from foretell.models.attention.mechanism import MECHANISMS, Site
 from tests.models.attention.places import PLACES
 from tests.models.attention.published import aft, published
 
+pytestmark = pytest.mark.usefixtures("float64")
+
 D_MODEL, HEADS, WIDTH, WINDOW = 6, 2, 8, 3
 SIMPLE, FULL, LOCAL = (
     {"mechanism": "aft-simple"},
@@ -24,13 +26,6 @@ SIMPLE, FULL, LOCAL = (
 ALL = [SIMPLE, FULL, LOCAL]
 # One chunk, whole chunks, one that is not full, and many.
 LENGTHS = [1, 3, 9, 40]
-
-
-@pytest.fixture(autouse=True)
-def float64():
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
 
 
 def build(settings: dict[str, Any], length: int, *, causal=False, key=None) -> nn.Module:

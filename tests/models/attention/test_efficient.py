@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from foretell.models.attention.efficient import EfficientAttention
-from tests.models.attention.dense import Array, dense
+from tests.models.attention.by_hand import Array, dense
 from tests.models.attention.published import published
 
 

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from foretell.models.attention.linear import LinearAttention
-from tests.models.attention.dense import Array, dense, quotient
+from tests.models.attention.by_hand import Array, dense, quotient
 
 
 def build(*, causal: bool = False) -> LinearAttention:

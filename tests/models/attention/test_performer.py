@@ -4,7 +4,7 @@ import torch
 from pydantic import ValidationError
 
 from foretell.models.attention.performer import Performer, PerformerConfig, orthogonal
-from tests.models.attention.dense import Array, dense, quotient
+from tests.models.attention.by_hand import Array, dense, quotient
 from tests.models.attention.published import published
 
 

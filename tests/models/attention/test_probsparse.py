@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from foretell.models.attention.mechanism import MECHANISMS, Site
+from tests.models.attention.by_hand import merged, projected
 from tests.models.attention.places import D_MODEL, PLACES
 
 
@@ -32,16 +33,10 @@ def kept(factor: float, length: int) -> int:
 def test_it_is_the_formula(place: str, factor: float) -> None:
     site = PLACES[place]
     module = build(site, factor)
-    own = {name: part.numpy() for name, part in module.state_dict().items()}
     random = np.random.default_rng(1)
-    tokens = 3 * random.normal(size=(3, site.query.length, D_MODEL))
-    source = 3 * random.normal(size=(3, site.key.length, D_MODEL))
-
-    def heads(of: np.ndarray, name: str) -> np.ndarray:
-        features = of @ own[f"{name}.weight"].T + own[f"{name}.bias"]
-        return np.stack(np.split(features, site.heads, axis=-1), axis=1)
-
-    query, key, value = heads(tokens, "query"), heads(source, "key"), heads(source, "value")
+    tokens = torch.from_numpy(3 * random.normal(size=(3, site.query.length, D_MODEL)))
+    source = torch.from_numpy(3 * random.normal(size=(3, site.key.length, D_MODEL)))
+    query, key, value = projected(module, tokens, source)
     count = min(max(int(factor * math.log(site.query.length)), 1), site.query.length)
     weights = np.empty((3, site.heads, site.query.length, site.key.length))
     peaks = np.empty(weights.shape[:3])
@@ -53,10 +48,9 @@ def test_it_is_the_formula(place: str, factor: float) -> None:
         chosen[at][sorted(range(len(scores)), key=lambda i, p=peaks[at]: -p[i])[:count]] = True
         attending = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
         weights[at] = np.where(chosen[at][:, None], attending, 1 / site.key.length)
-    mixed = np.concatenate(list((weights @ value).swapaxes(0, 1)), axis=-1)
-    expected = mixed @ own["out.weight"].T + own["out.bias"]
+    expected = merged(module, weights @ value)
 
-    found = module(torch.from_numpy(tokens), torch.from_numpy(source), explain=True)
+    found = module(tokens, source, explain=True)
     np.testing.assert_allclose(found.output.detach(), expected, rtol=1e-10, atol=1e-10)
     np.testing.assert_allclose(found.evidence.weights.detach(), weights, atol=1e-12)
     np.testing.assert_allclose(found.evidence.scores, peaks, atol=1e-10)

@@ -4,7 +4,7 @@ import torch
 from pydantic import ValidationError
 
 from foretell.models.attention.random_features import RandomFeatureAttention, RandomFeaturesConfig
-from tests.models.attention.dense import Array, dense
+from tests.models.attention.by_hand import Array, dense
 
 
 def build(*, features: int | None = None, causal: bool = False) -> RandomFeatureAttention:

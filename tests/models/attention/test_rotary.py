@@ -11,6 +11,8 @@ from foretell.models.attention.mechanism import MECHANISMS, Site
 from tests.models.attention.places import PLACES
 from tests.models.attention.published import published
 
+pytestmark = pytest.mark.usefixtures("float64")
+
 LENGTH, WIDTH, HEADS = 11, 16, 2
 SIZE = WIDTH // HEADS
 LINE = Axis(length=LENGTH, start=-LENGTH)
@@ -20,13 +22,6 @@ SETTINGS: list[dict[str, Any]] = [
     {"grid_columns": 4, "base": 100},
     {"grid_columns": 4, "pairs": "neighbours", "key_bias": False},
 ]
-
-
-@pytest.fixture(autouse=True)
-def float64():
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
 
 
 def build(site: Site, **settings: Any) -> nn.Module:

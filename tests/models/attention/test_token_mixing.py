@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -16,15 +15,7 @@ from tests.models.attention.places import D_MODEL, LENGTH, PLACES
 FOURIER = MECHANISMS.read({"mechanism": "fourier"})
 
 
-@pytest.fixture
-def double() -> Iterator[None]:
-    """Constants as exact as float64 has them."""
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
-
-
-@pytest.mark.usefixtures("double")
+@pytest.mark.usefixtures("float64")
 @pytest.mark.parametrize("features", [1, 6, 7])
 @pytest.mark.parametrize("length", [1, 2, 12, 24, 42, 97, 105])
 def test_it_is_the_real_part_of_the_transform(length: int, features: int) -> None:
