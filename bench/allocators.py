@@ -124,7 +124,6 @@ def _opener(way: str) -> Callable[[Path], Session]:
             disabled_optimizers=["SkipLayerNormFusion"],
         ),
         onnxruntime.RunOptions(),
-        onnxruntime.RunOptions(),
         graph,
     )
 

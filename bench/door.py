@@ -28,8 +28,8 @@ from bench.parsers import CHANNELS, parsers
 from foretell.service import server
 from foretell.service.app import create_app
 from foretell.service.arrays import Arrays
+from foretell.service.directory import Model
 from foretell.service.metrics import Metrics
-from foretell.service.model import Model
 from foretell.service.requests.decode import decode
 from foretell.service.requests.encode import encode
 from foretell.service.requests.parsing import parse
@@ -134,7 +134,7 @@ def opened(spec: Spec) -> Iterator[Door]:
         settings = Settings(models=Path(folder), device="cpu", threads=1)
         metrics = Metrics()
         repository = server.load(settings, metrics)
-        model = repository.find(spec.name)
+        model = repository.directory.find(spec.name)
         model.submit = _answer_at_once  # type: ignore[method-assign]
         try:
             yield Door(create_app(settings, repository, metrics), model, settings)
@@ -142,10 +142,17 @@ def opened(spec: Spec) -> Iterator[Door]:
             repository.close(1)
 
 
-def _answer_at_once(feeds: Arrays, **_: object) -> Future[Arrays]:
-    future: Future[Arrays] = Future()
-    future.set_result({FORECAST: feeds[HISTORY][:, -HORIZON:]})
-    return future
+class _Done(Future[Arrays]):
+    """A run that took no time."""
+
+    submitted = began = ended = 0.0
+    batch = 1
+
+
+def _answer_at_once(feeds: Arrays, **_: object) -> _Done:
+    done = _Done()
+    done.set_result({FORECAST: feeds[HISTORY][:, -HORIZON:]})
+    return done
 
 
 def request(spec: Spec, *, times: bool) -> bytes:

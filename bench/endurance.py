@@ -1,7 +1,8 @@
 """What operators ask of our server: `python -m bench.endurance`.
 
-Start-up, overload, a long mixed load, a new version and SIGTERM under full load. Writes its part of
-docs/benchmarks.md; `--quick` does everything for a moment and prints the part instead.
+Start-up, overload, a long mixed load, a new version, a killed door, a killed engine and SIGTERM
+under full load. Writes its part of docs/benchmarks.md; `--quick` does everything for a moment and
+prints the part instead.
 """
 
 from __future__ import annotations
@@ -38,6 +39,9 @@ _SIZES = (SIZES[0], SIZES[1], SIZES[4])
 _SLOW = 1
 _ADMIN = "endurance"
 _CONNECTIONS = 64
+_DOORS = 2
+# Those who are refused try again so much later.
+_AGAIN_SECONDS = 0.02
 _MIXED_SERIES = (1, 1, 1, 2, 8, 32)
 # Windows that may wait: the queue's promise is the time they take at the measured capacity.
 _QUEUE = 256
@@ -45,7 +49,7 @@ _PAGE = """\
 ## Endurance
 
 `make bench-endurance` wrote this part: our server with three models (PatchTST d 16 and d 128,
-Autoformer d 64) and one process, the client on the same CPUs.
+Autoformer d 64) and two doors, the client on the same CPUs. Memory is that of all its processes.
 
 {machine}
 
@@ -90,6 +94,7 @@ def _server(repository: Path, folder: Path) -> Iterator[tuple[psutil.Process, in
         "FORETELL_ADMIN_KEYS": _ADMIN,
         "FORETELL_MAX_QUEUE": str(_QUEUE),
         "FORETELL_MAX_INPUTS": str(_QUEUE),
+        "FORETELL_WORKERS": str(_DOORS),
         "FORETELL_LOG_LEVEL": "warning",
     }
     started = time.perf_counter()
@@ -113,8 +118,8 @@ def _mixed(subjects: list[Subject]) -> list[bytes]:
 
 
 def _resident(process: psutil.Process) -> int:
-    size: int = process.memory_info().rss
-    return size
+    sizes = [each.memory_info().rss for each in (process, *process.children(recursive=True))]
+    return int(sum(sizes))
 
 
 def _shown(outcomes: Outcomes) -> str:
@@ -204,6 +209,57 @@ def roll(port: int, subject: Subject, repository: Path, scale: Scale) -> str:
     return f"Version {version} rolled in with {_CONNECTIONS} connections busy: {_shown(outcomes)}."
 
 
+def kill(port: int, process: psutil.Process, name: str, subject: Subject, scale: Scale) -> str:
+    """The end of a process under full load.
+
+    Args:
+        port: Of the server.
+        process: The server's first.
+        name: Of the role whose process is killed, as `foretell.service.processes` has it.
+        subject: Whom requests are for.
+        scale: For how long.
+    """
+    text = json.dumps({"model": subject.name, **bodies.ours(subject.windows[:1])}).encode()
+    url = f"http://127.0.0.1:{port}/readyz"
+
+    async def run() -> tuple[Outcomes, float]:
+        client = Client(port, [request("/forecast", text)], pause=_AGAIN_SECONDS)
+        working = True
+        busy = asyncio.create_task(client.keep_busy(_CONNECTIONS, lambda: working))
+        await asyncio.sleep(scale.busy_seconds)
+        _of_role(process, name).kill()
+        killed = time.perf_counter()
+        async with httpx.AsyncClient(timeout=60) as http:
+            # A door that is gone is missed by nobody but the count of those who answer.
+            async def whole() -> bool:
+                answer = await http.get(url)
+                return answer.status_code == 200 and answer.json()["processes"] == _DOORS
+
+            while await whole():
+                await asyncio.sleep(0.005)
+            while not await whole():
+                await asyncio.sleep(0.02)
+        seconds = time.perf_counter() - killed
+        await asyncio.sleep(scale.busy_seconds)
+        working = False
+        await busy
+        await client.close()
+        return client.outcomes, seconds
+
+    outcomes, seconds = uvloop.run(run())
+    return (
+        f"The {name} killed with {_CONNECTIONS} connections busy: {_shown(outcomes)}; whole again "
+        f"after {seconds:.1f} s."
+    )
+
+
+def _of_role(process: psutil.Process, name: str) -> psutil.Process:
+    """The child of a supervisor that has a role: the engine is the one that holds the models."""
+    children = [each for each in process.children() if "spawn_main" in " ".join(each.cmdline())]
+    by_memory = sorted(children, key=lambda each: each.memory_info().rss)
+    return by_memory[-1] if name == "engine" else by_memory[0]
+
+
 def terminate(port: int, process: psutil.Process, subject: Subject, scale: Scale) -> str:
     """SIGTERM under full load."""
     text = json.dumps({"model": subject.name, **bodies.ours(subject.windows[:1])}).encode()
@@ -253,6 +309,8 @@ def main() -> None:
             findings.add(mixed(port, process, _mixed(subjects), scale))
             findings.add(overload(port, process, subjects[_SLOW], scale))
             findings.add(roll(port, subjects[0], repository, scale))
+            findings.add(kill(port, process, "door", subjects[0], scale))
+            findings.add(kill(port, process, "engine", subjects[0], scale))
             findings.add(terminate(port, process, subjects[0], scale))
     text = _PAGE.format(machine=machine("onnxruntime"), lines="".join(findings.lines))
     if quick:

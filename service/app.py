@@ -1,4 +1,4 @@
-"""The ASGI application: doors around a repository."""
+"""The ASGI application: doors before an engine."""
 
 from __future__ import annotations
 
@@ -15,43 +15,37 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from foretell.service.doors.budget import BodyBudget
+from foretell.service.doors.inference.control import control_router
 from foretell.service.doors.inference.infer import infer_router
-from foretell.service.doors.inference.management import management_router
+from foretell.service.doors.inference.models import models_router as inference_models_router
+from foretell.service.doors.inference.models import server_router
 from foretell.service.doors.openapi import describe_requests
 from foretell.service.doors.operations import models_router, probes_router
 from foretell.service.doors.timeseries import timeseries_router
-from foretell.service.errors import ModelFailedError, ServiceError
-from foretell.service.failures import error_body, error_fields, error_object, headers_of, status_of
-from foretell.service.metrics import Metrics
-from foretell.service.repository import Repository
+from foretell.service.engines import Engine
+from foretell.service.errors import (
+    ModelFailedError,
+    ServiceError,
+    error_body,
+    error_fields,
+    error_object,
+)
 from foretell.service.settings import Settings
-from foretell.service.supervision.readiness import Readiness
 from foretell.service.telemetry.tracing import Tracer
-from foretell.service.web.entrance import Direct, Guarded, Tracked
+from foretell.service.web.entrance import Direct, Guarded
 from foretell.service.web.keys import Keys
-from foretell.service.web.middleware import Observed
+from foretell.service.web.middleware import Observed, exchange_of
 from foretell.service.web.offload import Offload
 
 _logger = logging.getLogger(__name__)
 
-_LAST_RUNS_SECONDS = 0.5
 
-
-def create_app(
-    settings: Settings,
-    repository: Repository,
-    metrics: Metrics,
-    *,
-    readiness: Readiness | None = None,
-    tracer: Tracer | None = None,
-) -> FastAPI:
+def create_app(settings: Settings, engine: Engine, *, tracer: Tracer | None = None) -> FastAPI:
     """Build the application.
 
     Args:
         settings: Limits.
-        repository: The served models; closed when the application shuts down.
-        metrics: Where requests are counted.
-        readiness: Whether the server can answer; the repository's word if None.
+        engine: Runs the models; closed when the application shuts down.
         tracer: Begins the traces of requests; closed when the application shuts down.
 
     Raises:
@@ -60,25 +54,26 @@ def create_app(
     budget = BodyBudget(settings.max_buffered_bytes)
     offload = Offload()
     keys = Keys.read(settings)
-    readiness = readiness or Readiness(repository)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        following = asyncio.create_task(keys.follow())
         yield
+        following.cancel()
         offload.close()
         # Every request was answered by now or was cut off: nobody waits for a model any more.
-        await asyncio.to_thread(repository.close, _LAST_RUNS_SECONDS)
+        await engine.close()
         if tracer is not None:
             await asyncio.to_thread(tracer.close)
 
     async def refuse(request: Request, error: Exception) -> Response:
         assert isinstance(error, ServiceError)  # noqa: S101 - what it is registered for
-        metrics.rejected(error.type)
+        engine.metrics.rejected(error.type)
         # Without a cause it says what was logged before.
         if isinstance(error, ModelFailedError) and error.__cause__ is not None:
             _logger.error("model failed", exc_info=error)
         body = error_body(request.url.path, error_object(error))
-        return JSONResponse(body, status_of(error), headers_of(error))
+        return JSONResponse(body, error.status, error.headers)
 
     app = FastAPI(
         title="foretell",
@@ -92,41 +87,34 @@ def create_app(
         # `foretell.service.telemetry.tracing` makes the spans, and knows the stages of a forecast.
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
-    forecasts = timeseries_router(repository, settings, budget, offload)
-    inferences = infer_router(repository, settings, budget, offload)
+    forecasts = timeseries_router(engine, settings, budget, offload)
+    inferences = infer_router(engine, settings, budget, offload)
     # The last one added is the first to be asked.
     app.add_middleware(Direct, routes=forecasts.routes + inferences.routes, refuse=refuse)
-    app.add_middleware(Tracked, requests=repository.requests)
     if keys.required:
         app.add_middleware(Guarded, keys=keys, refuse=refuse)
-    app.add_middleware(Observed, metrics=metrics, tracer=tracer)
+    app.add_middleware(Observed, metrics=engine.metrics, tracer=tracer)
     app.add_exception_handler(ServiceError, refuse)
     app.add_exception_handler(HTTPException, _refuse_route)
     app.include_router(forecasts)
-    app.include_router(models_router(repository, settings))
+    app.include_router(models_router(engine, settings))
     app.include_router(inferences)
-    app.include_router(
-        management_router(
-            repository,
-            settings,
-            budget,
-            keys=keys,
-            readiness=readiness,
-            statistics=metrics.statistics,
-        )
-    )
+    # Before the paths of models: in /v2/models/stats, `stats` is none.
+    app.include_router(server_router(engine, controllable=keys.controllable))
+    app.include_router(inference_models_router(engine, settings))
+    app.include_router(control_router(engine, settings, budget, keys))
     if settings.operations_port is None:
-        app.include_router(probes_router(readiness, metrics))
+        app.include_router(probes_router(engine))
     describe_requests(app, keys=keys.required)
     return app
 
 
-def create_operations_app(readiness: Readiness, metrics: Metrics) -> FastAPI:
+def create_operations_app(engine: Engine) -> FastAPI:
     """The application of a port of its own, for probes and metrics."""
     app = FastAPI(openapi_url=None, redirect_slashes=False)
-    app.add_middleware(Observed, metrics=metrics)
+    app.add_middleware(Observed, metrics=engine.metrics)
     app.add_exception_handler(HTTPException, _refuse_route)
-    app.include_router(probes_router(readiness, metrics))
+    app.include_router(probes_router(engine))
     return app
 
 
@@ -155,5 +143,6 @@ async def _refuse_route(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - what it is registered for
     message = f"{error.detail}: {request.method} {request.url.path[:200]}"
     kind = HTTPStatus(error.status_code).name.lower()
+    exchange_of(request.scope).metrics.rejected(kind)
     body = error_body(request.url.path, error_fields(error.status_code, kind, message))
     return JSONResponse(body, error.status_code, error.headers)

@@ -1,8 +1,11 @@
-"""What can go wrong, without a word of HTTP; `service/failures.py` maps each to a status."""
+"""What can go wrong, and how it is answered; raised everywhere, by parts that know no HTTP too."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, ClassVar
+
+_INFERENCE = "/v2"
 
 
 class StartError(Exception):
@@ -14,82 +17,148 @@ class ServiceError(Exception):
 
     Attributes:
         type: A short name that stays the same over releases.
+        status: The HTTP status of its answer.
         message: What was expected and what came.
         param: The exact place in the request, such as `inputs[3].series[17]`, or None.
     """
 
     type: ClassVar[str] = "service_error"
+    status: ClassVar[int] = 500
 
     def __init__(self, message: str, *, param: str | None = None) -> None:
         super().__init__(message)
         self.message = message
         self.param = param
 
+    @property
+    def headers(self) -> dict[str, str]:
+        """What the head of its answer says besides."""
+        return {}
+
 
 class UnreadableError(ServiceError):
     """The body is not what its headers promise, or not JSON."""
 
     type = "unreadable"
+    status = 400
+
+
+class UnsupportedMediaError(ServiceError):
+    """The body is of a type, or compressed in a way, that this server does not read.
+
+    Attributes:
+        headers: `Accept` or `Accept-Encoding`: what it reads instead.
+    """
+
+    type = "unsupported_media"
+    status = 415
+
+    def __init__(self, message: str, *, param: str, accepted: Iterable[str]) -> None:
+        super().__init__(message, param=param)
+        name = "Accept-Encoding" if param == "Content-Encoding" else "Accept"
+        self._headers = {name: ", ".join(accepted)}
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What is read."""
+        return self._headers
+
+
+class SlowBodyError(ServiceError):
+    """The caller did not send the whole body in time."""
+
+    type = "slow_body"
+    status = 408
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The rest of the body would come before another request."""
+        return {"Connection": "close"}
 
 
 class UnauthorizedError(ServiceError):
     """The request has no key, or not one of this server's."""
 
     type = "unauthorized"
+    status = 401
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """How to send a key."""
+        return {"WWW-Authenticate": "Bearer"}
 
 
 class ForbiddenError(ServiceError):
     """The key does not allow this, or nothing does."""
 
     type = "forbidden"
+    status = 403
 
 
 class TooLargeError(ServiceError):
     """The body is over the limit."""
 
     type = "too_large"
+    status = 413
 
 
 class InvalidInputError(ServiceError):
     """The request does not fit the model or the interface."""
 
     type = "invalid_input"
+    status = 422
 
 
 class NotSupportedError(ServiceError):
     """A request that is well formed and that this server cannot fulfil."""
 
     type = "not_supported"
+    status = 422
 
 
 class UnknownModelError(ServiceError):
     """No model of that name is served."""
 
     type = "unknown_model"
+    status = 404
 
 
 class UnknownVersionError(ServiceError):
     """The model is served, but not in that version."""
 
     type = "unknown_version"
+    status = 404
 
 
-class QueueFullError(ServiceError):
-    """Too much work is waiting.
+class OverloadedError(ServiceError):
+    """There is no room for the request now.
 
     Attributes:
         retry_after: Whole seconds after which a new attempt may succeed.
     """
 
-    type = "queue_full"
+    type = "overloaded"
+    status = 503
 
     def __init__(self, message: str, *, retry_after: int) -> None:
         super().__init__(message)
         self.retry_after = retry_after
 
+    @property
+    def headers(self) -> dict[str, str]:
+        """When to try again."""
+        return {"Retry-After": str(self.retry_after)}
 
-class BuffersFullError(QueueFullError):
-    """Too many bytes of requests are held that are not even queued."""
+
+class QueueFullError(OverloadedError):
+    """Too much work is waiting for the model."""
+
+    type = "queue_full"
+    status = 429
+
+
+class BuffersFullError(OverloadedError):
+    """Too many bytes of requests are held, of this caller or of others."""
 
     type = "buffers_full"
 
@@ -98,33 +167,94 @@ class DeadlineExceededError(ServiceError):
     """The answer was not ready in time."""
 
     type = "deadline_exceeded"
+    status = 504
 
 
 class CallerGoneError(ServiceError):
     """The caller hung up before the answer was ready; nobody reads this error."""
 
     type = "caller_gone"
+    # nginx's, of a caller who hung up; only logs and metrics see it.
+    status = 499
 
 
 class NotReadyError(ServiceError):
     """The model is not loaded, or the server is stopping."""
 
     type = "not_ready"
+    status = 503
 
 
 class LoadFailedError(ServiceError):
     """A version was not loaded on request; the message says why, and what was served still is."""
 
     type = "load_failed"
+    # The request is in order. It fails again until the bundle is another one, or memory is free.
+    status = 409
 
 
 class ModelFailedError(ServiceError):
     """The model did not run."""
 
     type = "model_failed"
+    status = 503
 
 
 class DeviceLostError(ServiceError):
     """The GPU that was to run the model runs nothing any more; others may."""
 
     type = "device_lost"
+    status = 503
+
+
+class EngineLostError(OverloadedError):
+    """The process that runs the models is not there; another one takes its place."""
+
+    type = "engine_lost"
+
+
+def to_wire(error: ServiceError) -> dict[str, Any]:
+    """An error for another process of the server."""
+    return {"type": error.type, **error.__dict__}
+
+
+def from_wire(told: Mapping[str, Any]) -> ServiceError:
+    """The error that `to_wire` told."""
+    error = _TYPES[told["type"]].__new__(_TYPES[told["type"]], told["message"])
+    error.__dict__.update({name: value for name, value in told.items() if name != "type"})
+    return error
+
+
+def _types(kind: type[ServiceError]) -> Iterator[type[ServiceError]]:
+    yield kind
+    for narrower in kind.__subclasses__():
+        yield from _types(narrower)
+
+
+_TYPES = {kind.type: kind for kind in _types(ServiceError)}
+
+
+def error_object(error: ServiceError) -> dict[str, str | None]:
+    """An error as the answer has it."""
+    return error_fields(error.status, error.type, error.message, error.param)
+
+
+def error_fields(
+    status: int, kind: str, message: str, param: str | None = None
+) -> dict[str, str | None]:
+    """The members of an error object."""
+    return {"code": str(status), "message": message, "param": param, "type": kind}
+
+
+def error_body(path: str, error: Mapping[str, str | None]) -> dict[str, Any]:
+    """The body of an error's answer, as the clients of a path read it.
+
+    Args:
+        path: Of the request.
+        error: The error object.
+    """
+    if path == _INFERENCE or path.startswith(f"{_INFERENCE}/"):
+        # The Open Inference Protocol has one string, which its clients show as it is.
+        places = [error["param"]] if error["param"] else []
+        return {"error": ": ".join([*places, str(error["message"])])}
+    return {"error": error}

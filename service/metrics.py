@@ -1,33 +1,18 @@
-"""Prometheus metrics of a server; every label has a bounded set of values.
-
-Several processes write theirs to files of one folder, and each answers with the sums.
-"""
+"""What is counted of requests, batches and models; every label has a bounded set of values."""
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-from typing import Literal, NamedTuple, TypeVar
+import time
+from collections.abc import Iterable, Mapping
+from typing import Literal
 
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
-    ProcessCollector,
-    generate_latest,
-    values,
-)
-from prometheus_client.metrics import MetricWrapperBase
-from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client import CollectorRegistry, Metric, ProcessCollector, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
 
-from foretell.service.batching.observer import Observer, Observers
-from foretell.service.model import Model
-from foretell.service.telemetry.statistics import Statistics
+from foretell.service.telemetry.counts import Counts, Family
 
-_Metric = TypeVar("_Metric", bound=MetricWrapperBase)
-
-Stage = Literal["decode", "queue", "assemble", "run", "encode"]
+Stage = Literal["decode", "queue", "run", "encode"]
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _STAGE_SECONDS = (0.0001, 0.00025, 0.0005, *_SECONDS)
@@ -35,254 +20,181 @@ _LOAD_SECONDS = (*_SECONDS, 60.0, 120.0, 300.0)
 _WINDOWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 _FRACTIONS = (0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 1.0)
 _MODEL = ("model", "version")
-_DESCRIPTION = ("name", "version", "provider", "architecture")
+
+REQUESTS, REQUEST_SECONDS = "foretell_requests", "foretell_request_seconds"
+IN_FLIGHT, REJECTED = "foretell_requests_in_flight", "foretell_rejected"
+CUT_OFF, STAGE_SECONDS = "foretell_connections_cut_off", "foretell_stage_seconds"
+BATCH_WINDOWS, BATCH_FILL = "foretell_batch_windows", "foretell_batch_fill"
+DROPPED = "foretell_dropped"
+LOADS, LOAD_SECONDS = "foretell_model_loads", "foretell_model_load_seconds"
+# Of a version's requests, by outcome, and of their stages in batches; of its batches by windows.
+ANSWERED, RAN, WINDOWS, ASSEMBLED, BATCHED = "answered", "ran", "windows", "assembled", "batched"
+
+_FAMILIES = {
+    REQUESTS: Family("Answered requests.", ("route", "model", "status")),
+    REQUEST_SECONDS: Family(
+        "From the request's headers to the end of its answer.", ("route",), _SECONDS
+    ),
+    IN_FLIGHT: Family("Requests being answered.", falls=True),
+    REJECTED: Family("Requests that got an error, by the error's type.", ("reason",)),
+    CUT_OFF: Family("Connections that the server refused or ended.", ("reason",)),
+    STAGE_SECONDS: Family(
+        "Time in a stage: decode, queue and encode of a request, assemble and run of a batch.",
+        ("stage", *_MODEL),
+        _STAGE_SECONDS,
+    ),
+    BATCH_WINDOWS: Family("Windows in a batch.", _MODEL, _WINDOWS),
+    BATCH_FILL: Family("Windows in a batch, as a fraction of the largest one.", _MODEL, _FRACTIONS),
+    DROPPED: Family(
+        "Requests that were queued and not run: expired, or cancelled by the caller.",
+        ("reason", *_MODEL),
+    ),
+    LOADS: Family("Attempts to load a model: loaded or refused.", ("name", "version", "outcome")),
+    LOAD_SECONDS: Family("Time to open a bundle and test it.", ("name", "version"), _LOAD_SECONDS),
+    ANSWERED: Family("", (*_MODEL, "outcome"), ()),
+    RAN: Family("", _MODEL, ()),
+    WINDOWS: Family("", _MODEL),
+    ASSEMBLED: Family("", (*_MODEL, "windows"), ()),
+    BATCHED: Family("", (*_MODEL, "windows"), ()),
+}
 
 
 class Metrics:
-    """The metrics of a process.
-
-    Args:
-        folder: Where the processes of a server share them, after `share`; None if it is alone.
-        statistics: What is counted besides, for the inference door; this process' alone if None.
+    """The metrics of a process; those of doors go to the engine, where all are added up.
 
     Attributes:
-        begun: Requests that have come to this process.
+        counts: The numbers.
+        last_run: When a batch of a version ran last, in seconds since 1970, by name and version.
     """
 
-    def __init__(self, folder: Path | None = None, statistics: Statistics | None = None) -> None:
-        self.statistics = statistics or Statistics()
-        self._folder = folder
-        self._registry = registry = CollectorRegistry()
-        if folder is None:
-            ProcessCollector(registry=registry)
-        self._requests = Counter(
-            "foretell_requests",
-            "Answered requests.",
-            ("route", "model", "status"),
-            registry=registry,
-        )
-        self._request_seconds = Histogram(
-            "foretell_request_seconds",
-            "From the request's headers to the end of its answer.",
-            ("route",),
-            buckets=_SECONDS,
-            registry=registry,
-        )
-        self._in_flight = Gauge(
-            "foretell_requests_in_flight",
-            "Requests being answered.",
-            multiprocess_mode="livesum",
-            registry=registry,
-        )
-        self._rejected = Counter(
-            "foretell_rejected",
-            "Requests that got an error, by the error's type.",
-            ("reason",),
-            registry=registry,
-        )
-        self._cut_off = Counter(
-            "foretell_connections_cut_off",
-            "Connections that the server refused or ended.",
-            ("reason",),
-            registry=registry,
-        )
-        self._stage_seconds = Histogram(
-            "foretell_stage_seconds",
-            "Time in a stage: decode, queue and encode of a request, assemble and run of a batch.",
-            ("stage", *_MODEL),
-            buckets=_STAGE_SECONDS,
-            registry=registry,
-        )
-        self._batch_windows = Histogram(
-            "foretell_batch_windows",
-            "Windows in a batch.",
-            _MODEL,
-            buckets=_WINDOWS,
-            registry=registry,
-        )
-        self._batch_fill = Histogram(
-            "foretell_batch_fill",
-            "Windows in a batch, as a fraction of the largest one.",
-            _MODEL,
-            buckets=_FRACTIONS,
-            registry=registry,
-        )
-        self._dropped = Counter(
-            "foretell_dropped",
-            "Requests that were queued and not run: expired, or cancelled by the caller.",
-            ("reason", *_MODEL),
-            registry=registry,
-        )
-        self._queue_depth = Gauge(
-            "foretell_queue_depth",
-            "Windows waiting.",
-            _MODEL,
-            multiprocess_mode="livesum",
-            registry=registry,
-        )
-        self._model_info = Gauge(
-            "foretell_model_info",
-            "1 while a model is served; the labels describe it.",
-            _DESCRIPTION,
-            multiprocess_mode="livemax",
-            registry=registry,
-        )
-        self._model_loads = Counter(
-            "foretell_model_loads",
-            "Attempts to load a model: loaded or refused.",
-            ("name", "version", "outcome"),
-            registry=registry,
-        )
-        self._model_load_seconds = Histogram(
-            "foretell_model_load_seconds",
-            "Time to open a bundle and test it.",
-            ("name", "version"),
-            buckets=_LOAD_SECONDS,
-            registry=registry,
-        )
-        self._ready = Gauge(
-            "foretell_ready",
-            "1 while every process can answer.",
-            multiprocess_mode="livemin",
-            registry=registry,
-        )
-        self._requests_by = _Children(self._requests)
-        self._request_seconds_by = _Children(self._request_seconds)
-        self._stage_seconds_by = _Children(self._stage_seconds)
-        self._served: dict[tuple[str, str], _Served] = {}
-        self.begun = 0
-        self._answering = 0
+    def __init__(self) -> None:
+        self.counts = Counts(_FAMILIES)
+        self.last_run: dict[tuple[str, str], float] = {}
 
     def began(self) -> None:
         """A request has come; `answered` follows."""
-        self.begun += 1
-        self._answering += 1
+        self.counts.add(IN_FLIGHT)
 
-    def answered(self, route: str, model: str, status: int, seconds: float) -> None:
-        """Count a request; `route` is the route's pattern, never the raw path."""
-        self._answering -= 1
-        self._requests_by[route, model, status].inc()
-        self._request_seconds_by[route,].observe(seconds)
+    def answered(self, route: str, status: int, seconds: float) -> None:
+        """A request has ended that was for no model, as far as is known.
+
+        Args:
+            route: The route's pattern, never the raw path.
+            status: Of its answer.
+            seconds: How long it took.
+        """
+        self._answered(route, "", status, seconds)
+
+    def answered_by(
+        self, name: str, version: str, windows: int, route: str, status: int, seconds: float
+    ) -> None:
+        """A request to a version of a model has ended, see `answered`; it held so many windows."""
+        self._answered(route, name, status, seconds)
+        outcome = "success" if status < 400 else "fail"
+        self.counts.observe(((ANSWERED, name, version, outcome), seconds))
+        if outcome == "success":
+            self.counts.add(WINDOWS, name, version, amount=windows)
 
     def rejected(self, reason: str) -> None:
         """Count an error by its type."""
-        self._rejected.labels(reason).inc()
+        self.counts.add(REJECTED, reason)
 
     def cut_off(self, reason: str) -> None:
         """Count a connection that was refused or ended."""
-        self._cut_off.labels(reason).inc()
+        self.counts.add(CUT_OFF, reason)
 
-    def staged(self, stage: Stage, model: str, version: str, seconds: float) -> None:
-        """Count the time of a stage."""
-        self._stage_seconds_by[stage, model, version].observe(seconds)
+    def staged(self, stage: Stage, name: str, version: str, seconds: float) -> None:
+        """Count the time that a request was in a stage."""
+        family = (RAN,) if stage == "run" else (STAGE_SECONDS, stage)
+        self.counts.observe(((*family, name, version), seconds))
 
-    def observer(self, name: str, version: str) -> Observer:
+    def observer(self, name: str, version: str) -> QueueMetrics:
         """What a model's queue reports to."""
-        stages = {
-            stage: self._stage_seconds.labels(stage, name, version)
-            for stage in ("queue", "assemble", "run")
-        }
-        own = _QueueMetrics(
-            stages["queue"],
-            stages["assemble"],
-            stages["run"],
-            self._batch_windows.labels(name, version),
-            self._batch_fill.labels(name, version),
-            self._dropped.labels("expired", name, version),
-            self._dropped.labels("cancelled", name, version),
-        )
-        return Observers(own, self.statistics.observer(name, version))
+        return QueueMetrics(self, name, version)
 
-    def loaded(self, model: Model, seconds: float) -> None:
+    def loaded(self, name: str, version: str, seconds: float) -> None:
         """A version answers."""
-        key = (model.name, model.version)
-        self._model_loads.labels(*key, "loaded").inc()
-        self._model_load_seconds.labels(*key).observe(seconds)
-        info = self._model_info.labels(*key, model.provider, model.manifest.architecture)
-        info.set(1)
-        self._served[key] = _Served(model, info, self._queue_depth.labels(*key))
-
-    def unloaded(self, name: str, version: str) -> None:
-        """A version is gone."""
-        if served := self._served.pop((name, version), None):
-            served.info.set(0)
-            served.depth.set(0)
+        self.counts.add(LOADS, name, version, "loaded")
+        self.counts.observe(((LOAD_SECONDS, name, version), seconds))
 
     def refused(self, name: str, version: str) -> None:
         """A version was not loaded."""
-        self._model_loads.labels(name, version, "refused").inc()
+        self.counts.add(LOADS, name, version, "refused")
 
-    def sample(self, *, ready: bool) -> None:
-        """Take the values that are not counted; to be called about once a second."""
-        self._ready.set(ready)
-        self._in_flight.set(self._answering)
-        for served in list(self._served.values()):
-            served.depth.set(served.model.waiting)
-        self.statistics.publish()
+    def render(
+        self,
+        models: Iterable[tuple[str, str, str, str]],
+        waiting: Mapping[tuple[str, str], int],
+        *,
+        ready: bool,
+    ) -> bytes:
+        """All metrics in Prometheus' text format.
 
-    def render(self) -> bytes:
-        """The metrics of all processes, in Prometheus' text format."""
-        if self._folder is None:
-            return generate_latest(self._registry)
-        merged = CollectorRegistry()
-        MultiProcessCollector(merged, str(self._folder))  # type: ignore[no-untyped-call]
-        return generate_latest(merged)
+        Args:
+            models: Name, version, provider and architecture of what is served.
+            waiting: Windows in the queues, by name and version.
+            ready: Whether the server can answer.
+        """
+        registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        info = GaugeMetricFamily(
+            "foretell_model_info",
+            "1 while a model is served; the labels describe it.",
+            labels=("name", "version", "provider", "architecture"),
+        )
+        for model in models:
+            info.add_metric(model, 1)
+        depth = GaugeMetricFamily("foretell_queue_depth", "Windows waiting.", labels=_MODEL)
+        for key, windows in waiting.items():
+            depth.add_metric(key, windows)
+        can = GaugeMetricFamily("foretell_ready", "1 while the server can answer.", value=ready)
+        registry.register(_Collected([*self.counts.collect(), info, depth, can]))
+        return generate_latest(registry)
 
-
-def share(folder: Path, slot: int) -> None:
-    """Have the metrics that this process makes from here on written to the folder's files.
-
-    Args:
-        folder: Of this server alone.
-        slot: The process's number in the server. One that takes the place of another goes on from
-            the other's counts: the sums never fall, and the files do not grow in number.
-    """
-    os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(folder)
-    values.ValueClass = values.MultiProcessValue(lambda: slot)  # type: ignore[no-untyped-call]
-
-
-class _Children(dict[tuple[str | int, ...], _Metric]):
-    """The children of a metric by their labels; `labels` itself takes a lock every time."""
-
-    def __init__(self, parent: _Metric) -> None:
-        super().__init__()
-        self._parent = parent
-
-    def __missing__(self, labels: tuple[str | int, ...]) -> _Metric:
-        child = self[labels] = self._parent.labels(*labels)
-        return child
+    def _answered(self, route: str, model: str, status: int, seconds: float) -> None:
+        self.counts.add(IN_FLIGHT, amount=-1)
+        self.counts.add(REQUESTS, route, model, str(status))
+        self.counts.observe(((REQUEST_SECONDS, route), seconds))
 
 
-class _Served(NamedTuple):
-    model: Model
-    info: Gauge
-    depth: Gauge
+class QueueMetrics:
+    """What happens to the work of a model's queue; see `batching.Observer`."""
+
+    def __init__(self, metrics: Metrics, name: str, version: str) -> None:
+        self._metrics = metrics
+        self._counts = metrics.counts
+        self._key = (name, version)
+        for reason in ("expired", "cancelled"):
+            self._counts.add(DROPPED, reason, *self._key, amount=0)
+
+    def ran(self, windows: int, limit: int, assembled: float, ran: float) -> None:
+        """A batch was run.
+
+        Args:
+            windows: How many it had.
+            limit: How many it might have had.
+            assembled: Seconds that putting it together took.
+            ran: Seconds that running it took.
+        """
+        key = self._key
+        self._counts.observe(
+            ((STAGE_SECONDS, "assemble", *key), assembled),
+            ((STAGE_SECONDS, "run", *key), ran),
+            ((BATCH_WINDOWS, *key), windows),
+            ((BATCH_FILL, *key), windows / limit),
+            ((ASSEMBLED, *key, str(windows)), assembled),
+            ((BATCHED, *key, str(windows)), ran),
+        )
+        self._metrics.last_run[key] = time.time()
+
+    def dropped(self, reason: Literal["expired", "cancelled"]) -> None:
+        """Work was given up that waited, or part of it."""
+        self._counts.add(DROPPED, reason, *self._key)
 
 
-class _QueueMetrics(NamedTuple):
-    queue_seconds: Histogram
-    assemble_seconds: Histogram
-    run_seconds: Histogram
-    windows: Histogram
-    fill: Histogram
-    dropped_late: Counter
-    dropped_cancelled: Counter
+class _Collected(Collector):
+    def __init__(self, metrics: list[Metric]) -> None:
+        self._metrics = metrics
 
-    def waited(self, seconds: float) -> None:
-        self.queue_seconds.observe(seconds)
-
-    def assembled(self, seconds: float) -> None:
-        self.assemble_seconds.observe(seconds)
-
-    def ran(self, windows: int, seconds: float) -> None:
-        self.run_seconds.observe(seconds)
-        self.windows.observe(windows)
-
-    def filled(self, fraction: float) -> None:
-        self.fill.observe(fraction)
-
-    def expired(self) -> None:
-        self.dropped_late.inc()
-
-    def cancelled(self) -> None:
-        self.dropped_cancelled.inc()
+    def collect(self) -> list[Metric]:
+        return self._metrics

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, wait
+from concurrent.futures import wait
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,13 +16,13 @@ from foretell.bundle.errors import BundleError
 from foretell.bundle.manifest import Manifest
 from foretell.service.arrays import Arrays
 from foretell.service.batcher import Batcher
-from foretell.service.batching.observer import Observer
+from foretell.service.catalogue import without_folder
 from foretell.service.engine.health import Health
 from foretell.service.engine.intervals import Intervals
 from foretell.service.engine.runtime import Runtime
 from foretell.service.engine.selftest import SelfTest
-from foretell.service.engine.tuning import best_batch
 from foretell.service.errors import ModelFailedError, NotReadyError
+from foretell.service.queues import Observer, Work
 from foretell.service.session import Session
 
 _logger = logging.getLogger(__name__)
@@ -110,8 +110,6 @@ class Model:
         self._provider = self._sessions[layout.FORECAST_GRAPH].provider
         try:
             self._self_test()
-            if capacity.max_batch is None and not runtime.on_gpu:
-                self.max_batch = self._best_batch()
         except BaseException:
             self._sessions.pop(layout.FORECAST_GRAPH).close()
             raise
@@ -160,16 +158,12 @@ class Model:
     @property
     def failure(self) -> str | None:
         """Why it does not work any more, if so."""
-        return self._health.failure
-
-    def check_room(self) -> None:
-        """See `Queue.check_room`."""
-        self._check_health()
-        self._queue.check_room()
+        failure = self._health.failure
+        return failure and without_folder(failure, self._folder.parent.parent)
 
     def submit(
         self, feeds: Arrays, *, explain: bool, deadline: float, admitted: bool = False
-    ) -> Future[Arrays]:
+    ) -> Work:
         """Queue windows; see `Queue.submit`.
 
         Args:
@@ -179,10 +173,11 @@ class Model:
             admitted: Whether this continues work that was accepted.
 
         Raises:
-            QueueFullError: the queue has no room for them.
-            NotReadyError: the model is closed.
+            ModelFailedError: the model has failed.
+            ServiceError: as `Queue.submit`.
         """
-        self._check_health()
+        if self.failure is not None:
+            raise ModelFailedError("the model has failed; /readyz says why")
         graph = layout.EXPLAIN_GRAPH if explain else layout.FORECAST_GRAPH
         return self._queue.submit(graph, feeds, deadline=deadline, admitted=admitted)
 
@@ -201,10 +196,6 @@ class Model:
         self._queue.close(_STOP_SECONDS)
         for session in sessions:
             session.close()
-
-    def _check_health(self) -> None:
-        if self.failure is not None:
-            raise ModelFailedError("the model has failed; /readyz says why")
 
     def _run(self, worker: int, graph: str, feeds: Arrays) -> Arrays:
         session = self._session(graph, worker)
@@ -264,18 +255,6 @@ class Model:
                 self._test.replay(explain)
             finally:
                 explain.close()
-
-    def _best_batch(self) -> int:
-        """Measured on threads of its own, which hold up no worker."""
-        session = self._sessions[layout.FORECAST_GRAPH]
-
-        def run(size: int) -> None:
-            session.run(self._test.windows(size))
-
-        best = best_batch(run, self.max_batch, others=self._batcher.workers - 1)
-        session.trim(self._test.windows(1))
-        _logger.info("%s: up to %d windows run together", session.graph, best)
-        return best
 
     def _warm(self, worker: int) -> None:
         session = self._sessions[layout.FORECAST_GRAPH]

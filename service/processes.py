@@ -1,8 +1,9 @@
-"""A server: one process, or several that share its port."""
+"""A server: one process, or an engine and several doors."""
 
 from __future__ import annotations
 
 import logging
+import socket
 import sys
 import tempfile
 from contextlib import ExitStack
@@ -10,8 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from foretell.service.settings import Settings
-from foretell.service.supervision.member import Member
-from foretell.service.supervision.supervisor import Pulse, Supervisor
+from foretell.service.supervisor import Pulse, Role, Supervisor
 from foretell.service.telemetry import logs
 from foretell.service.web.keys import Keys
 from foretell.service.web.sockets import reserve
@@ -20,6 +20,9 @@ _logger = logging.getLogger(__name__)
 
 # Besides the grace period: to close models, and to write the last lines of the log.
 _END_SECONDS = 5.0
+# Its loop only passes on what doors and workers say.
+_STUCK_SECONDS = 15
+_BACKLOG = 128
 
 
 def serve(settings: Settings) -> None:
@@ -44,24 +47,37 @@ def serve(settings: Settings) -> None:
 
 def _serve_by_several(settings: Settings) -> None:
     with ExitStack() as stack:
-        ports = {"port": stack.enter_context(reserve(settings.host, settings.port))}
+        # They belong to this process: while a door is replaced, callers wait in its backlog.
+        reserved = [reserve(settings.host, settings.port, settings.workers)]
         if settings.operations_port is not None:
-            other = reserve(settings.host, settings.operations_port)
-            ports["operations_port"] = stack.enter_context(other)
-        found = {name: socket.getsockname()[1] for name, socket in ports.items()}
+            reserved.append(reserve(settings.host, settings.operations_port, settings.workers))
+        for each in (each for port in reserved for each in port):
+            stack.enter_context(each)
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="foretell-")))
-        supervisor = Supervisor(
-            partial(_work, settings.model_copy(update=found), folder),
-            settings.workers,
-            stop_seconds=settings.grace_seconds + _END_SECONDS,
-            on_end=lambda slot: Member(folder, slot).forget(),
-        )
-        if not supervisor.run():
+        path = folder / "engine"
+        listener = stack.enter_context(socket.socket(socket.AF_UNIX))
+        listener.bind(str(path))
+        listener.listen(_BACKLOG)
+        doors = [
+            Role(f"door-{number}", partial(_open_door, settings, path, list(sockets)))
+            for number, sockets in enumerate(zip(*reserved, strict=True))
+        ]
+        engine = Role("engine", partial(_run_engine, settings, listener), _STUCK_SECONDS)
+        stop_seconds = settings.unready_seconds + settings.grace_seconds + _END_SECONDS
+        supervisor = Supervisor([*doors, engine], stop_seconds=stop_seconds)
+        if not supervisor.run(together=len(doors)):
             sys.exit(1)
 
 
-def _work(settings: Settings, folder: Path, slot: int, pulse: Pulse) -> None:
-    from foretell.service.server import run
+def _open_door(settings: Settings, path: Path, sockets: list[socket.socket], pulse: Pulse) -> None:
+    from foretell.service.server import run_door
 
     logs.configure(settings.log_level, settings.log_format)
-    run(settings, Member(folder, slot), pulse)
+    run_door(settings, path, sockets, pulse)
+
+
+def _run_engine(settings: Settings, listener: socket.socket, pulse: Pulse) -> None:
+    from foretell.service.loading import run_engine
+
+    logs.configure(settings.log_level, settings.log_format)
+    run_engine(settings, listener, pulse)

@@ -53,16 +53,6 @@ class Session(Protocol):
             DeviceLostError: nothing runs any more on the worker's device.
         """
 
-    def trim(self, feeds: Arrays) -> None:
-        """Give back what larger runs took, in the course of one more run.
-
-        Args:
-            feeds: Of that run; see `run`.
-
-        Raises:
-            ModelFailedError: onnxruntime raised; its error is the cause.
-        """
-
     def stop(self) -> None:
         """Make the runs that are going on fail at their next node, and all later ones."""
 
@@ -76,7 +66,6 @@ class CpuSession:
     Args:
         session: An `onnxruntime.InferenceSession`.
         options: An `onnxruntime.RunOptions` for its runs alone.
-        trimming: Another one, with which a run gives free memory of the arena back.
         graph: Where it came from.
     """
 
@@ -84,12 +73,10 @@ class CpuSession:
         self,
         session: Any,  # noqa: ANN401 - onnxruntime is untyped
         options: Any,  # noqa: ANN401
-        trimming: Any,  # noqa: ANN401
         graph: Path,
     ) -> None:
         self._session = session
         self._options = options
-        self._trimming = trimming
         self.graph = graph
         self.provider: str = session.get_providers()[0]
         self.inputs = input_shapes(session)
@@ -100,11 +87,13 @@ class CpuSession:
 
     def run(self, feeds: Arrays, worker: int = 0) -> Arrays:  # noqa: ARG002 - see Session
         """See `Session.run`."""
-        return self._run(feeds, self._options)
-
-    def trim(self, feeds: Arrays) -> None:
-        """See `Session.trim`."""
-        self._run(feeds, self._trimming)
+        try:
+            values = self._session.run(self.outputs, feeds, self._options)
+            return dict(zip(self.outputs, values, strict=True))
+        except Exception as error:
+            failure = ModelFailedError("onnxruntime could not run the model")
+            # Its traceback would keep the session alive.
+            raise failure from error.with_traceback(None)
 
     def stop(self) -> None:
         """See `Session.stop`."""
@@ -113,15 +102,6 @@ class CpuSession:
     def close(self) -> None:
         """See `Session.close`."""
         self._session = None
-
-    def _run(self, feeds: Arrays, options: Any) -> Arrays:  # noqa: ANN401
-        try:
-            values = self._session.run(self.outputs, feeds, options)
-            return dict(zip(self.outputs, values, strict=True))
-        except Exception as error:
-            failure = ModelFailedError("onnxruntime could not run the model")
-            # Its traceback would keep the session alive.
-            raise failure from error.with_traceback(None)
 
 
 def session_options(onnxruntime: Any) -> Any:  # noqa: ANN401 - onnxruntime is untyped

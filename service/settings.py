@@ -44,32 +44,37 @@ class Settings(BaseSettings):
         operations_port: Port for probes and metrics, which the other one then does not answer; None
             has them on the same.
         device: `cuda` refuses to start without a working GPU; `auto` takes one if it works.
-        workers: Server processes, which share the port; each loads every model.
-        threads: Threads of a process that run models on the CPU; if None, the usable CPUs divided
-            among the processes. On CUDA there is one a GPU.
+        workers: Processes that read requests and write answers; from two on, one more runs the
+            models for all of them.
+        threads: Threads that run models on the CPU; the usable CPUs if None. On CUDA there is one a
+            GPU.
         versions: Whether `all` versions of a model are loaded, or the `latest` of each.
         pin: `name@version`, separated by commas: the version that a name means, where that is not
             the newest one loaded.
         watch_seconds: How often the repository is looked at for versions that came, changed or
             went; never if None.
-        max_memory_bytes: Most memory a process may hold: a model that would exceed it is not
-            loaded. The container's limit, divided among the processes, if None.
+        max_memory_bytes: Most memory of the process that runs the models: one that would exceed it
+            is not loaded. If None, the container's limit, less what other processes need.
         max_batch: Most windows run together. If None, 128 on CUDA, and on the CPU what each model
             runs at the best rate with, up to 16.
         max_queue: Most windows that may wait for a model.
         max_queue_bytes: Most bytes that may wait for a model.
         max_inputs: Most series in a request.
         max_body_bytes: Largest request body.
-        max_buffered_bytes: Most bytes of request bodies held at a time, over all requests.
+        max_buffered_bytes: Most bytes held at a time, over all requests, for their bodies and to
+            read large ones.
         max_answer_values: Most forecast values in an answer, those of quantiles included.
         max_attention_values: Most attention weights in an answer that is JSON.
         max_horizon_multiple: Most passes of a forecast that is longer than a model's horizon.
-        timeout_seconds: Time a request may take; a caller may only shorten it.
+        timeout_seconds: Time a request may take; a caller may only shorten it. A model that is
+            replaced or unloaded is closed so much later.
         max_connections: Most connections to a process; further ones are refused.
         header_timeout_seconds: Time a caller has to send the headers of a request, or to take
             something of an answer.
         keep_alive_seconds: Time a connection stays open between requests; longer than that of the
             proxy in front, if there is one.
+        unready_seconds: Time from when the server is told to stop, and `/readyz` says so, until it
+            takes no more connections: what load balancers need to notice.
         grace_seconds: Time accepted requests have to finish when the server is told to stop.
         api_keys: Keys, separated by commas, that may ask for forecasts; everybody may if there are
             none.
@@ -100,7 +105,7 @@ class Settings(BaseSettings):
     max_queue_bytes: Positive = 256 * 1024 * 1024
     max_inputs: Positive = 1024
     max_body_bytes: Positive = 64 * 1024 * 1024
-    max_buffered_bytes: Positive = 256 * 1024 * 1024
+    max_buffered_bytes: Positive = 512 * 1024 * 1024
     max_answer_values: Positive = 10_000_000
     max_attention_values: Positive = 1_000_000
     max_horizon_multiple: Positive = 4
@@ -108,6 +113,7 @@ class Settings(BaseSettings):
     max_connections: Positive = 1024
     header_timeout_seconds: Seconds = 10.0
     keep_alive_seconds: Seconds = 75.0
+    unready_seconds: Annotated[float, Field(ge=0, le=86400)] = 0.0
     grace_seconds: Seconds = 30.0
     api_keys: SecretKeys = ()
     api_keys_file: Path | None = None

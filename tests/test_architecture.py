@@ -6,8 +6,10 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -35,12 +37,20 @@ LIBRARIES: dict[str, set[str]] = {
     "service": {
         *("backports", "fastapi", "httptools", "numpy", "onnxruntime", "opentelemetry", "orjson"),
         *("prometheus_client", "pydantic", "pydantic_core", "pydantic_settings"),
-        *("simdjson", "starlette", "uvicorn"),
+        *("simdjson", "starlette", "uvicorn", "uvloop"),
     },
 }
 # What an extra of the installation brings, and the only folder that needs it.
 EXTRA = {"service/arrow": {"flatbuffers", "pyarrow"}}
 HEAVY = {"torch", "onnx", "onnxruntime", "fastapi", "pandas", "matplotlib"}
+# The extras of the installation with which each package works.
+EXTRAS: dict[str, set[str]] = {
+    "bundle": set(),
+    "models": {"train"},
+    "export": {"cpu", "gpu", "train"},
+    "service": {"arrow", "cpu", "gpu", "otel"},
+    "foretell": {"client", "demo", "train"},
+}
 # The parts of `service` that know HTTP; the others are its core.
 HTTP_PARTS = {"app", "doors", "server", "web"}
 HTTP_LIBRARIES = {"fastapi", "httptools", "starlette", "uvicorn", "http"}
@@ -151,6 +161,25 @@ def test_serving_needs_little(package: str) -> None:
         assert tops(imports(path)) <= allowed | extra, name
 
 
+@pytest.mark.parametrize("package", PACKAGES)
+def test_what_is_imported_is_installed(package: str) -> None:
+    """Not by way of other libraries, which may do without it one day."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    declared = set(project["dependencies"])
+    for extra in EXTRAS[package]:
+        declared |= set(project["optional-dependencies"][extra])
+    names = {normal(re.split(r"[^\w.-]", one)[0]) for one in declared}
+    known = metadata.packages_distributions()
+    for name, path in where(package):
+        for library in tops(imports(path)) - {"foretell"} - set(sys.stdlib_module_names):
+            assert names & set(map(normal, known[library])), (name, library)
+
+
+def normal(name: str) -> str:
+    """The name of a distribution as all indices write it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
 @pytest.mark.parametrize(
     "source",
     [
@@ -195,15 +224,23 @@ def test_the_parts_of_the_service_depend_one_way() -> None:
 def test_the_core_of_the_service_knows_nothing_of_http() -> None:
     for path in modules("service"):
         part = part_of(path)
-        used = tops(imports(path))
-        # `failures` names the statuses for every door, and needs no library for it.
-        forbidden = HTTP_LIBRARIES - ({"http"} if part == "failures" else set())
-        assert part in HTTP_PARTS or not used & forbidden, path
+        assert part in HTTP_PARTS or not tops(imports(path)) & HTTP_LIBRARIES, path
+
+
+def test_what_handles_requests_needs_no_sessions() -> None:
+    """All it asks of a model is in `service/directory.py`: the model may be anywhere."""
+    sessions = {"cuda", "model", "server", "session"}
+    for part in ("arrow", "directory", "doors", "metrics", "repository", "requests", "web"):
+        found = [path for path in modules("service") if part_of(path) == part]
+        assert found, part
+        for path in found:
+            names = [name.split(".") for name in imports(path) if packages({name}) == {"service"}]
+            assert not {module for name in names for module in name[2:3]} & sessions, path
 
 
 def test_the_batcher_knows_neither_models_nor_runtimes() -> None:
-    known = {"foretell.service.arrays", "foretell.service.errors", "foretell.service.batching"}
-    for path in [ROOT / "service/batcher.py", *(ROOT / "service/batching").glob("*.py")]:
+    known = {f"foretell.service.{name}" for name in ("arrays", "errors", "queues")}
+    for path in (ROOT / "service/batcher.py", ROOT / "service/queues.py"):
         ours = {name for name in imports(path) if packages({name})}
         parts = {".".join(name.split(".")[:3]) for name in ours}
         assert parts <= known, path

@@ -35,13 +35,14 @@ BARE = "import json, sys; print(json.dumps(sorted(sys.modules)))"
 APP = """
 import json, sys
 from foretell.service.app import create_app
+from foretell.service.engines import LocalEngine
 from foretell.service.metrics import Metrics
-from foretell.service.server import load
+from foretell.service.loading import load
 from foretell.service.settings import Settings
 settings = Settings(models=sys.argv[1], device="cpu")
 metrics = Metrics()
 repository = load(settings, metrics)
-create_app(settings, repository, metrics)
+create_app(settings, LocalEngine(repository, metrics))
 print(json.dumps(sorted(sys.modules)))
 repository.close(5)
 """

@@ -19,7 +19,7 @@ from bench.gpu.check import check, feeds, graph_of, windows_for
 from bench.gpu.faults import FaultError, noting
 from bench.gpu.report import CPU, PAGE, PLAIN, REPLAY, Report, render
 from bench.gpu.subjects import Subject, subjects
-from bench.gpu.traffic import come_and_go, mps, rate
+from bench.gpu.traffic import come_and_go, rate
 from bench.page import write_part
 from bench.timing import Call, interleaved_medians
 from foretell.bundle.errors import BundleError
@@ -78,18 +78,10 @@ def _serve(report: Report, subject: Subject, workers: Sequence[int], seconds: fl
         for count in workers:
             with noting(report.faults, f"{subject.name}, {_form(count)}"):
                 forms[_form(count)] = rate(subject, folder, seconds, workers=count)
-        with mps(folder) as shared:
-            if shared is None:
-                report.skipped = ["MPS, which does not start here"]
-                return
-            for count in workers[1:]:
-                form = f"{_form(count)}, MPS"
-                with noting(report.faults, f"{subject.name}, {form}"):
-                    forms[form] = rate(subject, folder, seconds, environment=shared, workers=count)
 
 
 def _form(workers: int) -> str:
-    return "one process" if workers == 1 else f"{workers} processes"
+    return "one process" if workers == 1 else f"{workers} doors"
 
 
 def examine(

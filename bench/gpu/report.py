@@ -35,8 +35,7 @@ Medians of one run in milliseconds, copies to the GPU and back included; the con
 {times}
 The server under load from {connections} connections, a window a request: requests a second; median
 and 99th percentile of the latency in milliseconds, of the slowest of the {processes} processes that
-send; windows a batch. Several processes share the GPU by turns, or by NVIDIA's Multi-Process
-Service (MPS).
+send; windows a batch. Doors read requests and write answers; one more process runs the models.
 
 {rates}"""
 
@@ -51,7 +50,6 @@ class Report:
         answers: Of a model while others came and went: count by status.
         seconds: By bundle, batch and contender.
         rates: Of the server: by bundle, by its form.
-        skipped: What could not be measured, and why.
         faults: What is wrong besides.
     """
 
@@ -60,7 +58,6 @@ class Report:
     answers: dict[str, int] = field(default_factory=dict)
     seconds: dict[str, dict[int, dict[str, float]]] = field(default_factory=dict)
     rates: dict[str, dict[str, Mapping[str, Any]]] = field(default_factory=dict)
-    skipped: list[str] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
 
     @property
@@ -79,8 +76,7 @@ class Report:
 def render(report: Report) -> str:
     """The part of docs/gpu.md, or as much of it as there is."""
     head = ("bundle", "result", "replay against plain run", "error", "allowed", "other choices")
-    said = [f"Not measured: {reason}." for reason in report.skipped]
-    said += [f"**Wrong**: {fault}" for fault in report.faults]
+    said = [f"**Wrong**: {fault}" for fault in report.faults]
     return _TEXT.format(
         machine=machine("onnxruntime-gpu", "numpy"),
         gpus=report.gpus,

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import shutil
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -38,7 +37,6 @@ _START = "2024-01-01T00:00:00"
 def server(
     repository: Path,
     log: Path,
-    environment: Mapping[str, str] | None = None,
     **settings: object,
 ) -> Iterator[int]:
     """A server of a repository on the GPUs; its port.
@@ -49,10 +47,7 @@ def server(
     """
     port = free_port()
     own = {"device": "cuda", "models": repository, "port": port, "admin_keys": _KEY, **settings}
-    environment = {
-        **(environment or {}),
-        **{f"FORETELL_{name.upper()}": str(value) for name, value in own.items()},
-    }
+    environment = {f"FORETELL_{name.upper()}": str(value) for name, value in own.items()}
     ready = f"http://127.0.0.1:{port}/readyz"
     try:
         with running([*SERVER, "serve"], ready, log, environment, ROOT):
@@ -109,7 +104,6 @@ def rate(
     subject: Subject,
     folder: Path,
     seconds: float,
-    environment: Mapping[str, str] | None = None,
     **settings: object,
 ) -> dict[str, Any]:
     """Requests a second of one window each, and their latency in milliseconds.
@@ -123,7 +117,7 @@ def rate(
     _place(subject, repository)
     body = folder / "body"
     body.write_bytes(body_of(subject))
-    with server(repository, folder / "log", environment, **settings) as port:
+    with server(repository, folder / "log", **settings) as port:
         command = [sys.executable, "-m", "bench.gpu.load", str(port), str(body), str(seconds)]
         clients = [
             subprocess.Popen([*command, str(CONNECTIONS)], cwd=ROOT, stdout=subprocess.PIPE)
@@ -150,28 +144,6 @@ def rate(
         "failed": sum(one["failed"] for one in said),
         "windows": windows / max(1.0, batches),
     }
-
-
-@contextmanager
-def mps(folder: Path) -> Iterator[dict[str, str] | None]:
-    """NVIDIA's Multi-Process Service; variables for those that use it, or None without it."""
-    control = shutil.which("nvidia-cuda-mps-control")
-    if control is None:
-        yield None
-        return
-    own = {f"CUDA_MPS_{name}_DIRECTORY": str(folder / "mps") for name in ("PIPE", "LOG")}
-    environment = {**os.environ, **own}
-    (folder / "mps").mkdir()
-    began = subprocess.run([control, "-d"], env=environment, check=False, timeout=60)
-    if began.returncode:
-        yield None
-        return
-    try:
-        yield own
-    finally:
-        subprocess.run(
-            [control], input="quit\n", env=environment, text=True, check=False, timeout=60
-        )
 
 
 def _place(subject: Subject, repository: Path) -> None:

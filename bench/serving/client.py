@@ -98,9 +98,11 @@ class Client:
     Args:
         port: On the loopback interface.
         requests: Whole HTTP/1.1 requests; they are sent in turn.
+        pause: Seconds from an answer that is no 200 to the next request, for `keep_busy`.
     """
 
-    def __init__(self, port: int, requests: Sequence[bytes]) -> None:
+    def __init__(self, port: int, requests: Sequence[bytes], pause: float = 0.0) -> None:
+        self._pause = pause
         self.outcomes = Outcomes()
         self._port = port
         self._requests = itertools.cycle(requests)
@@ -114,14 +116,14 @@ class Client:
             seconds: How long.
             most: Requests on their way at any time; beyond it a turn is left out.
         """
-        tasks: set[asyncio.Task[None]] = set()
+        tasks: set[asyncio.Task[object]] = set()
         started = time.perf_counter()
         sent = 0
         while (elapsed := time.perf_counter() - started) < seconds:
             while sent < elapsed * rate:
                 sent += 1
                 if len(tasks) < most:
-                    task = asyncio.create_task(self.send())
+                    task: asyncio.Task[object] = asyncio.create_task(self.send())
                     tasks.add(task)
                     task.add_done_callback(tasks.discard)
             await asyncio.sleep(0.001)
@@ -132,12 +134,13 @@ class Client:
 
         async def loop() -> None:
             while more():
-                await self.send()
+                if not await self.send():
+                    await asyncio.sleep(self._pause)
 
         await asyncio.gather(*(loop() for _ in range(connections)))
 
-    async def send(self) -> None:
-        """Send the next request and note its outcome."""
+    async def send(self) -> bool:
+        """Send the next request and note its outcome; returns whether it was answered 200."""
         started = time.perf_counter()
         try:
             async with asyncio.timeout(_PATIENCE):
@@ -150,6 +153,8 @@ class Client:
             self.outcomes.statuses[status] += 1
             if status == 200:
                 self.outcomes.accepted.append(time.perf_counter() - started)
+                return True
+        return False
 
     async def close(self) -> None:
         """Close the connections."""

@@ -26,6 +26,8 @@ _NAMES = (
     pa.types.is_string_view,
     pa.types.is_integer,
 )
+# Of ids that are looked at together.
+_PIECE_ROWS = 64 * 1024
 _LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -35,12 +37,13 @@ class Groups:
 
     Attributes:
         ids: `[series]`, in order of appearance.
-        rows: `[rows]`, the table's rows series by series, each in the table's order.
+        rows: `[rows]`, the table's rows series by series, each in the table's order; None if the
+            table has them so.
         starts: `[series + 1]`, where each series begins in `rows`, and its end.
     """
 
     ids: pa.Array
-    rows: NDArray[np.int64]
+    rows: NDArray[np.int64] | None
     starts: NDArray[np.int64]
 
     def __len__(self) -> int:
@@ -48,7 +51,8 @@ class Groups:
 
     def of(self, series: int) -> NDArray[np.int64]:
         """The rows of a series."""
-        return self.rows[self.starts[series] : self.starts[series + 1]]
+        start, end = self.starts[series : series + 2]
+        return np.arange(start, end) if self.rows is None else self.rows[start:end]
 
 
 @dataclass(frozen=True)
@@ -66,12 +70,16 @@ class Times:
     kind: pa.DataType
 
 
-def read_groups(table: pa.Table) -> Groups:
+def read_groups(table: pa.Table, most: int) -> Groups:
     """Find the series.
+
+    Args:
+        table: The table.
+        most: Most series it may have.
 
     Raises:
         InvalidInputError: the column is missing, has nulls or a type that names nothing, or the
-            table is empty.
+            table is empty or has too many series.
     """
     column = _column(table, ID)
     if not table.num_rows:
@@ -81,23 +89,51 @@ def read_groups(table: pa.Table) -> Groups:
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     if not any(is_it(kind) for is_it in _NAMES):
         raise InvalidInputError(f"expected strings or integers, got {kind}", param=ID)
-    if pa.types.is_string_view(kind):
-        # Which Arrow does not encode.
-        column = column.cast(pa.large_string())
-    if not pa.types.is_dictionary(column.type):
-        column = column.dictionary_encode()
-    encoded = column.unify_dictionaries().combine_chunks()
-    codes = encoded.indices.cast(pa.int64()).to_numpy()
-    rows = np.arange(len(codes))
-    if len(np.unique(codes)) != 1 + np.count_nonzero(codes[1:] != codes[:-1]):
-        rows = np.argsort(codes, kind="stable")
-        codes = codes[rows]
-    starts = np.flatnonzero(np.concatenate([[True], codes[1:] != codes[:-1]]))
-    ids = encoded.dictionary.take(pa.array(codes[starts]))
+    encoded = _encode(column, most).unify_dictionaries().combine_chunks()
+    codes = encoded.indices.to_numpy()
+    is_used = np.zeros(len(encoded.dictionary), np.bool_)
+    for start in range(0, len(codes), _PIECE_ROWS):
+        is_used[codes[start : start + _PIECE_ROWS]] = True
+    if np.count_nonzero(is_used) > most:
+        raise _too_many(most)
+    starts = np.append(0, 1 + np.flatnonzero(codes[1:] != codes[:-1]))
+    rows = None
+    if len(starts) > np.count_nonzero(is_used):
+        # Numbers as short as can be are sorted at once.
+        short = codes.astype(np.min_scalar_type(len(encoded.dictionary)))
+        rows = np.argsort(short, kind="stable")
+        starts = np.append(0, 1 + np.flatnonzero(np.diff(short[rows])))
+    firsts = starts if rows is None else rows[starts]
+    ids = encoded.take(pa.array(firsts)).dictionary_decode()
     if ids.null_count:
         # A dictionary may hold one.
         raise InvalidInputError("expected a value in every row, got null", param=ID)
     return Groups(ids, rows, np.append(starts, len(codes)))
+
+
+def _encode(column: pa.ChunkedArray, most: int) -> pa.ChunkedArray:
+    """The column as dictionaries, of which none that is made here has too many values."""
+    # Arrow has no dictionaries of views.
+    if pa.types.is_dictionary(column.type):
+        if not pa.types.is_string_view(column.type.value_type):
+            return column
+        return pa.chunked_array(
+            pa.DictionaryArray.from_arrays(piece.indices, piece.dictionary.cast(pa.large_string()))
+            for piece in column.chunks
+        )
+    if pa.types.is_string_view(column.type):
+        column = column.cast(pa.large_string())
+    pieces = []
+    for start in range(0, len(column), _PIECE_ROWS):
+        piece = column.slice(start, _PIECE_ROWS).combine_chunks().dictionary_encode()
+        if len(piece.dictionary) > most:
+            raise _too_many(most)
+        pieces.append(piece)
+    return pa.chunked_array(pieces)
+
+
+def _too_many(most: int) -> InvalidInputError:
+    return InvalidInputError(f"expected at most {most} series", param=ID)
 
 
 def read_times(table: pa.Table, frequency: Frequency) -> Times | None:

@@ -20,8 +20,8 @@ from foretell.service.arrow.columns import (
     read_times,
     read_values,
 )
+from foretell.service.directory import Model
 from foretell.service.errors import InvalidInputError, ServiceError
-from foretell.service.model import Model
 from foretell.service.requests.decode import Job
 from foretell.service.requests.inputs import Series
 from foretell.service.requests.missing import Filled, fill
@@ -61,11 +61,7 @@ def decode(table: pa.Table, options: ForecastOptions, model: Model, settings: Se
             `NotSupportedError` likewise.
     """
     manifest = model.manifest
-    groups = read_groups(table)
-    if len(groups) > settings.max_inputs:
-        raise InvalidInputError(
-            f"expected at most {settings.max_inputs} series, got {len(groups)}", param="unique_id"
-        )
+    groups = read_groups(table, settings.max_inputs)
     wanted = plan(options, len(groups), model, settings)
     times = read_times(table, manifest.step)
     if times is None and manifest.calendar is not None:

@@ -13,8 +13,7 @@ from foretell.service.arrays import Arrays
 from foretell.service.arrow.columns import ID, TIME, Times
 from foretell.service.arrow.decode import Request
 from foretell.service.arrow.stream import write_table
-from foretell.service.errors import InvalidInputError, ServiceError
-from foretell.service.failures import error_object
+from foretell.service.errors import InvalidInputError, ServiceError, error_object
 from foretell.service.requests.decode import Job
 from foretell.service.requests.inputs import Series
 from foretell.service.tensors import FORECAST, MARGIN

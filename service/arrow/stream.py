@@ -18,7 +18,7 @@ _DICTIONARY_DATA = 6
 _COMPRESSION = 10
 
 
-def read_table(body: bytes | bytearray, most_rows: int) -> pa.Table:
+def read_table(body: bytes, most_rows: int) -> pa.Table:
     """Read a stream.
 
     Args:

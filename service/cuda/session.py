@@ -42,9 +42,6 @@ class CudaSession:
         """See `Session.run`; to be called on the worker's thread."""
         return self._gpus[worker].run(feeds)
 
-    def trim(self, feeds: Arrays) -> None:
-        """Its buffers stay as they are: there is nothing to give back."""
-
     def stop(self) -> None:
         """See `Session.stop`."""
         for gpu in self._gpus:

@@ -1,14 +1,14 @@
-"""Compressed request bodies, unfolded piece by piece: a few bytes may stand for gigabytes."""
+"""Compressed bodies: of requests, of which a few bytes may stand for gigabytes, and of answers."""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
 from backports import zstd
 
-from foretell.service.errors import UnreadableError
+from foretell.service.errors import UnreadableError, UnsupportedMediaError
 
 # Unfolding so much takes the event loop well under a millisecond.
 _PIECE = 256 * 1024
@@ -18,6 +18,9 @@ _ZSTD_WINDOW = {int(zstd.DecompressionParameter.window_log_max): 23}
 
 # Parts may be empty, and so cost time without end.
 _MOST_PARTS = 1024
+
+# Forecasts are noise after their first digits: more work saves little.
+_LEVEL = 1
 
 NAMES = ("gzip", "deflate", "zstd")
 
@@ -73,15 +76,16 @@ class Decoder:
         encoding: The request's `Content-Encoding`.
 
     Raises:
-        UnreadableError: the encoding is unknown.
+        UnsupportedMediaError: the encoding is unknown.
     """
 
     def __init__(self, encoding: str) -> None:
         name = encoding.strip().lower()
         if name not in ("identity", *_OPEN):
-            raise UnreadableError(
+            raise UnsupportedMediaError(
                 f"expected one of {', '.join(NAMES)}, got {encoding[:60]!r}",
                 param="Content-Encoding",
+                accepted=NAMES,
             )
         self._name = name
         self._parts = 1
@@ -122,3 +126,44 @@ class Decoder:
         """
         if self._unfolding is not None and not self._unfolding.eof:
             raise UnreadableError(f"the {self._name} body ends too early", param="Content-Encoding")
+
+
+def choose_encoding(accepted: str, offered: Sequence[str]) -> str | None:
+    """How to compress an answer; None if it is to stay as it is.
+
+    Args:
+        accepted: The request's header Accept-Encoding.
+        offered: Some of `NAMES`; of those that are wanted as much, the first is taken.
+    """
+    weights = dict(_weights(accepted))
+    best = max(offered, key=lambda encoding: weights.get(encoding, 0.0))
+    return best if weights.get(best, 0.0) > 0 else None
+
+
+def compress(encoding: str, parts: Iterable[bytes | memoryview]) -> bytes:
+    """The parts together, compressed.
+
+    Args:
+        encoding: One of `NAMES`.
+        parts: Bytes.
+    """
+    if encoding == "zstd":
+        folding = zstd.ZstdCompressor(_LEVEL)
+        return b"".join([*map(folding.compress, parts), folding.flush()])
+    stream = zlib.compressobj(_LEVEL, wbits=_GZIP if encoding == "gzip" else _ZLIB)
+    return b"".join([*map(stream.compress, parts), stream.flush()])
+
+
+def _weights(accepted: str) -> Iterator[tuple[str, float]]:
+    """The encodings that a header names, and how much each is wanted."""
+    for entry in accepted.split(","):
+        encoding, _, parameter = entry.partition(";")
+        name, _, weight = parameter.partition("=")
+        yield encoding.strip().lower(), _weight(weight) if name.strip().lower() == "q" else 1.0
+
+
+def _weight(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0

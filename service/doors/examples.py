@@ -10,7 +10,6 @@ from itertools import chain
 from typing import Any
 
 from foretell.service import errors
-from foretell.service.failures import error_body, error_object, status_of
 
 Example = dict[str, Any]
 
@@ -65,7 +64,14 @@ _REFUSALS: tuple[errors.ServiceError, ...] = (
     errors.UnknownModelError(
         "no model 'arima'; served: autoformer, patchtst, transformer", param="model"
     ),
+    errors.SlowBodyError("the deadline passed before the whole body was here"),
+    errors.LoadFailedError("patchtst@1 was refused: model.onnx: sha256 differs"),
     errors.TooLargeError("expected a body of at most 67108864 bytes"),
+    errors.UnsupportedMediaError(
+        "expected one of gzip, deflate, zstd, got 'br'",
+        param="Content-Encoding",
+        accepted=("gzip", "deflate", "zstd"),
+    ),
     errors.QueueFullError(
         "2048 windows are waiting and 1 more do not fit: at most 2048 may wait", retry_after=1
     ),
@@ -117,8 +123,8 @@ def refusal(path: str, status: int) -> Example:
     """
     own = _INVALID.get(_last(path))
     for error in (*_REFUSALS, *([own] if own else [])):
-        if status_of(error) == status:
-            return error_body(path, error_object(error))
+        if error.status == status:
+            return errors.error_body(path, errors.error_object(error))
     raise LookupError(f"{path}: {status}")
 
 

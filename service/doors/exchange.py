@@ -5,26 +5,27 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
-from typing import TypeVar
 
 from starlette.types import Receive
 
+from foretell.service.arrays import Arrays
+from foretell.service.directory import Pending
 from foretell.service.doors.compression import Decoder
 from foretell.service.errors import (
     CallerGoneError,
     DeadlineExceededError,
     InvalidInputError,
+    SlowBodyError,
     TooLargeError,
-    UnreadableError,
+    UnsupportedMediaError,
 )
 from foretell.service.web.callers import Caller
-
-_Outcome = TypeVar("_Outcome")
 
 TIMEOUT_HEADER = "x-timeout-ms"
 # Compressing may also add a little.
 _FRAMING = 64 * 1024
+# To put so many bytes together takes a millisecond.
+_LARGE = 4 * 1024 * 1024
 _LATE = "the deadline passed before the forecast was ready"
 
 
@@ -57,13 +58,14 @@ def media_type(headers: Mapping[str, str], *accepted: str) -> str:
         accepted: Media types; the first is taken for granted where the headers name none.
 
     Raises:
-        UnreadableError: it is none of them.
+        UnsupportedMediaError: it is none of them.
     """
     given = headers.get("content-type", accepted[0]).partition(";")[0].strip().lower()
     if given not in accepted:
-        raise UnreadableError(
+        raise UnsupportedMediaError(
             f"expected Content-Type: {' or '.join(accepted)}, got {given[:60]!r}",
             param="Content-Type",
+            accepted=accepted,
         )
     return given
 
@@ -74,7 +76,7 @@ async def read_body(
     limit: int,
     deadline: float,
     take: Callable[[int], None],
-) -> bytearray:
+) -> bytes:
     """The body of a request, unfolded as its `Content-Encoding` says.
 
     Args:
@@ -86,16 +88,18 @@ async def read_body(
 
     Raises:
         BuffersFullError: the budget is spent.
-        UnreadableError: the encoding is unknown, or the body is not in it.
+        UnsupportedMediaError: the encoding is unknown.
+        UnreadableError: the body is not in it.
         TooLargeError: the body is over the limit.
-        DeadlineExceededError: the caller sends too slowly.
+        SlowBodyError: the caller sends too slowly.
         CallerGoneError: the caller hung up.
     """
     decoder = Decoder(headers.get("content-encoding", "identity"))
     promised = headers.get("content-length", "")
     if promised.isdecimal() and int(promised[:20]) > limit:
         raise _too_large(limit)
-    body = bytearray()
+    pieces: list[bytes] = []
+    size = 0
     try:
         async with asyncio.timeout(deadline - time.monotonic()):
             came = 0
@@ -109,31 +113,35 @@ async def read_body(
                 if came > limit + _FRAMING:
                     raise _too_large(limit)
                 for piece in decoder.feed(chunk):
-                    if len(body) + len(piece) > limit:
+                    size += len(piece)
+                    if size > limit:
                         raise _too_large(limit)
                     take(len(piece))
-                    body += piece
+                    pieces.append(piece)
                     if len(piece) > len(chunk):
                         # What unfolds to much must not hold up the others.
                         await asyncio.sleep(0)
     except TimeoutError:
-        raise DeadlineExceededError("the deadline passed before the whole body was here") from None
+        raise SlowBodyError("the deadline passed before the whole body was here") from None
     decoder.finish()
-    return body
+    if size < _LARGE:
+        return b"".join(pieces)
+    # Which lets the others go on meanwhile.
+    return await asyncio.to_thread(b"".join, pieces)
 
 
-async def outcome(future: Future[_Outcome], caller: Caller, deadline: float) -> _Outcome:
-    """Wait for a result; whatever ends the wait cancels what is still queued.
+async def outcome(pending: Pending, caller: Caller, deadline: float) -> Arrays:
+    """Wait for the outputs of a run; whatever ends the wait cancels what is still queued.
 
     Args:
-        future: The result.
+        pending: The run.
         caller: Who waits for it, and may hang up.
         deadline: When the wait is over.
 
     Raises:
         DeadlineExceededError: the result did not come in time.
         CallerGoneError: the caller hung up.
-        ServiceError: what the future failed with.
+        ServiceError: what the run failed with.
     """
     loop = asyncio.get_running_loop()
     over = loop.create_future()
@@ -148,20 +156,20 @@ async def outcome(future: Future[_Outcome], caller: Caller, deadline: float) -> 
             loop.call_soon_threadsafe(wake)
 
     # What asyncio.wait would do, in two thirds of the time: every request comes by here.
-    future.add_done_callback(ready)
+    pending.add_done_callback(ready)
     timer = loop.call_later(max(0.0, deadline - time.monotonic()), wake)
     caller.watch(wake)
     try:
         await over
-        if future.done():
-            return future.result()
+        if pending.done():
+            return pending.result()
         if caller.gone:
             raise CallerGoneError("the caller hung up while waiting")
         raise DeadlineExceededError(_LATE)
     finally:
         timer.cancel()
         caller.unwatch(wake)
-        future.cancel()
+        pending.cancel()
 
 
 def _too_large(limit: int) -> TooLargeError:

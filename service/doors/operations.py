@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from fastapi import APIRouter, Response
 
-from foretell.service.metrics import Metrics
-from foretell.service.model import Model
-from foretell.service.repository import Repository
+from foretell.service.directory import Model
+from foretell.service.engines import Engine, Status
 from foretell.service.requests.schemas import ModelCard
 from foretell.service.settings import Settings
-from foretell.service.supervision.readiness import Readiness, Report
 
 
-def models_router(repository: Repository, settings: Settings) -> APIRouter:
+def models_router(engine: Engine, settings: Settings) -> APIRouter:
     """The routes for clients that ask what there is."""
     router = APIRouter(tags=["models"])
 
@@ -36,14 +32,15 @@ def models_router(repository: Repository, settings: Settings) -> APIRouter:
     @router.head("/models", include_in_schema=False)
     async def models() -> list[ModelCard]:
         """Every served model: what a client needs to build a request."""
+        directory = engine.directory
         return [
-            _card(model, repository.versions(model.name), settings) for model in repository.defaults
+            _card(model, directory.versions(model.name), settings) for model in directory.defaults
         ]
 
     return router
 
 
-def probes_router(readiness: Readiness, metrics: Metrics) -> APIRouter:
+def probes_router(engine: Engine) -> APIRouter:
     """The routes for what watches the server."""
     router = APIRouter(tags=["operations"])
 
@@ -54,23 +51,23 @@ def probes_router(readiness: Readiness, metrics: Metrics) -> APIRouter:
         return {"status": "alive"}
 
     @router.get(
-        "/readyz", responses={503: {"model": Report, "description": "Something is not served."}}
+        "/readyz", responses={503: {"model": Status, "description": "Something is not served."}}
     )
     @router.head("/readyz", include_in_schema=False)
-    async def readyz(response: Response) -> Report:
+    async def readyz(response: Response) -> Status:
         """Whether every model is served, and why not."""
-        report = readiness.report()
-        if not report.ready:
+        status = engine.status
+        if not status.ready:
             response.status_code = 503
-        return report
+        return status
 
     @router.get("/metrics", response_class=Response)
     @router.head("/metrics", include_in_schema=False)
     async def prometheus() -> Response:
         """Metrics in Prometheus' text format."""
-        metrics.sample(ready=readiness.own)
-        text = await asyncio.to_thread(metrics.render)
-        return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+        return Response(
+            await engine.render(), media_type="text/plain; version=0.0.4; charset=utf-8"
+        )
 
     return router
 

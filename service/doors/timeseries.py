@@ -2,44 +2,51 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
-
 from fastapi import APIRouter, Request, Response
 
 from foretell.service.arrays import Arrays
+from foretell.service.directory import Pending
 from foretell.service.doors.budget import BodyBudget
+from foretell.service.doors.compression import choose_encoding, compress
 from foretell.service.doors.exchange import deadline_of, media_type, outcome, read_body
-from foretell.service.doors.forms import ARROW, JSON, presumed_model, read
-from foretell.service.errors import ServiceError
-from foretell.service.repository import Repository
+from foretell.service.doors.forms import ARROW, JSON, read, reading_bytes
+from foretell.service.engines import Engine
 from foretell.service.requests.rolling import run
 from foretell.service.requests.schemas import ErrorResponse, ForecastResponse
 from foretell.service.settings import Settings
 from foretell.service.web.callers import caller_of
-from foretell.service.web.middleware import Exchange, exchange_of
-from foretell.service.web.offload import Offload
+from foretell.service.web.middleware import exchange_of
+from foretell.service.web.offload import ALWAYS, Offload
 
+# Most clients ask for compressed answers on their own, and gzip takes longer to write than most
+# forecasts: half a millisecond for so much. zstd takes a third of that, or less.
+_COMPRESSED_BYTES = 64 * 1024
 _ERRORS: dict[int | str, dict[str, object]] = {
-    400: {"model": ErrorResponse, "description": "Not JSON, or another content type."},
+    400: {"model": ErrorResponse, "description": "Not what the headers say, or not JSON."},
     404: {"model": ErrorResponse, "description": "Unknown model or version."},
+    408: {"model": ErrorResponse, "description": "The body came too slowly."},
     413: {"model": ErrorResponse, "description": "The body is over the limit."},
+    415: {"model": ErrorResponse, "description": "Not a type or an encoding that is read."},
     422: {"model": ErrorResponse, "description": "The request does not fit the model."},
     429: {
         "model": ErrorResponse,
         "description": "Too much is waiting; see `Retry-After`.",
     },
-    503: {"model": ErrorResponse, "description": "The model is not ready, or failed."},
+    503: {
+        "model": ErrorResponse,
+        "description": "The model is not ready, or failed; or see `Retry-After`.",
+    },
     504: {"model": ErrorResponse, "description": "The deadline passed."},
 }
 
 
 def timeseries_router(
-    repository: Repository, settings: Settings, budget: BodyBudget, offload: Offload
+    engine: Engine, settings: Settings, budget: BodyBudget, offload: Offload
 ) -> APIRouter:
     """The routes of this door.
 
     Args:
-        repository: Whose models answer.
+        engine: Runs the models.
         settings: Limits.
         budget: Counts the bodies of requests.
         offload: Reads large requests and writes large answers.
@@ -57,28 +64,36 @@ def timeseries_router(
             )
             size = len(body)
             query = request.query_params if request.scope["query_string"] else {}
-            _check_room(repository, presumed_model(media, body, query), exchange)
+            work = size if media == JSON else ALWAYS
             with exchange.stage("decode"):
-                parsed = await offload.run(size, read, media, body, query, settings)
-                model = repository.find(parsed.model)
+                take(await offload.run(size, deadline, reading_bytes, media, body))
+                parsed = await offload.run(work, deadline, read, media, body, query, settings)
+                take(parsed.memory)
+                model = engine.directory.find(parsed.model)
                 exchange.answered_by(model.name, model.version)
-                model.check_room()
-                found = await offload.run(size, parsed.decode, model, settings)
+                found = await offload.run(parsed.work, deadline, parsed.decode, model, settings)
                 exchange.windows = len(found.job.history)
             # Nothing of the request but the job outlives its share of the budget.
             del body, parsed
 
         caller = caller_of(request)
 
-        async def wait(future: Future[Arrays]) -> Arrays:
-            done = await outcome(future, caller, deadline)
-            exchange.ran(future)
+        async def wait(pending: Pending) -> Arrays:
+            done = await outcome(pending, caller, deadline)
+            exchange.ran(pending)
             return done
 
         outputs = await run(found.job, deadline, wait)
         with exchange.stage("encode"):
-            answer = await offload.run(found.answer_bytes(outputs), found.encode, outputs)
-        return Response(answer, media_type=media)
+            work = found.encoding_work(outputs)
+            answer = await offload.run(work, deadline, found.encode, outputs)
+            headers: dict[str, str] = {}
+            if len(answer) >= _COMPRESSED_BYTES:
+                accepted = exchange.headers.get("accept-encoding", "")
+                if encoding := choose_encoding(accepted, ("zstd", "gzip")):
+                    headers["Content-Encoding"] = encoding
+                    answer = await offload.run(ALWAYS, deadline, compress, encoding, [answer])
+        return Response(answer, headers=headers, media_type=media)
 
     for path in ("/forecast", "/v1/timeseries/forecast"):
         router.add_api_route(
@@ -94,29 +109,9 @@ def timeseries_router(
     async def models(response: Response) -> list[str]:
         """Names of the served models; `X-Foretell-Providers` says what runs them."""
         # Not model by model: clients refuse headers of many kilobytes.
-        providers = {model.provider for model in repository.models}
+        directory = engine.directory
+        providers = {model.provider for model in directory.models}
         response.headers["X-Foretell-Providers"] = ", ".join(sorted(providers))
-        return repository.names
+        return [model.name for model in directory.defaults]
 
     return router
-
-
-def _check_room(repository: Repository, name: str | None, exchange: Exchange) -> None:
-    """Refuse a request whose model has no room for it before reading it takes any time.
-
-    Raises:
-        QueueFullError: that is so.
-        ModelFailedError: it has failed. Any other error is told when the request is read.
-    """
-    if name is None and len(repository.models) != 1:
-        # It may name any of them later on.
-        return
-    try:
-        model = repository.find(name)
-    except ServiceError:
-        return
-    try:
-        model.check_room()
-    except ServiceError:
-        exchange.answered_by(model.name, model.version)
-        raise

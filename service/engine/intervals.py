@@ -21,11 +21,14 @@ class Intervals:
     Args:
         manifest: The model's.
         calibration: Its bundle's; without one `check` refuses every request.
+
+    Attributes:
+        calibration: As given.
     """
 
     def __init__(self, manifest: Manifest, calibration: Calibration | None) -> None:
         self._manifest = manifest
-        self._calibration = calibration
+        self.calibration = calibration
         floor = 0.0 if manifest.calibration is None else manifest.calibration.floor
         self._floor = np.array(manifest.scaler.std) * floor
 
@@ -92,8 +95,8 @@ class Intervals:
             `[levels, windows, horizon, channels]`, never decreasing with the level; not finite
             where a value is too large for float32.
         """
-        assert self._calibration is not None  # noqa: S101 - what `check` makes sure of
-        offsets = self._calibration.at(np.array(levels, np.float64), forecast.shape[1])
+        assert self.calibration is not None  # noqa: S101 - what `check` makes sure of
+        offsets = self.calibration.at(np.array(levels, np.float64), forecast.shape[1])
         with np.errstate(over="ignore"):
             found = forecast + scale(history, self._floor) * offsets[:, None]
             return found.astype(np.float32)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 from foretell.bundle import layout
@@ -13,8 +13,6 @@ from foretell.service.errors import LoadFailedError
 _CGROUPS = Path("/sys/fs/cgroup")
 _STATM = Path("/proc/self/statm")
 _MIB = 1024 * 1024
-# By less than this it is not worth looking.
-_GROWN = 1.02
 # Control groups of version 1 say "no limit" by a number of this size.
 _NO_LIMIT = 2**60
 
@@ -57,11 +55,11 @@ def resident_bytes() -> int:
     return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def container_limit(processes: int, cgroups: Path = _CGROUPS) -> int | None:
-    """Bytes of memory that a process may use of what the container may; None without a limit.
+def container_limit(others: int = 0, cgroups: Path = _CGROUPS) -> int | None:
+    """Bytes of memory that this process may use of what the container may; None without a limit.
 
     Args:
-        processes: How many share it.
+        others: Bytes that the container's other processes hold.
         cgroups: Where the control groups are mounted.
     """
     for file in (cgroups / "memory.max", cgroups / "memory" / "memory.limit_in_bytes"):
@@ -70,7 +68,7 @@ def container_limit(processes: int, cgroups: Path = _CGROUPS) -> int | None:
         except (OSError, ValueError):
             # No control groups here, or `max`.
             continue
-        return limit // processes if limit < _NO_LIMIT else None
+        return limit - others if limit < _NO_LIMIT else None
     return None
 
 
@@ -82,26 +80,15 @@ def return_free_memory() -> None:
         trim(0)
 
 
-class Leftover:
-    """What a burst of work took of memory.
+def keep_what_is_loaded() -> None:
+    """Collect no garbage among what stays.
 
-    Args:
-        forget: Frees what is kept for the next burst.
+    Parsed JSON is many lists without cycles: looking through them for any every 700 takes longer
+    than parsing.
     """
-
-    def __init__(self, forget: Callable[[], None]) -> None:
-        self._forget = forget
-        self._settled = 0
-
-    def give_back(self) -> None:
-        """Free what is kept, and return all that is free if the process has grown.
-
-        Takes milliseconds; while the memory is returned, other threads go on.
-        """
-        self._forget()
-        if resident_bytes() > _GROWN * self._settled:
-            return_free_memory()
-            self._settled = resident_bytes()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
 
 
 def _mib(count: int) -> str:

@@ -20,7 +20,8 @@ _DISABLED_OPTIMIZERS = ("SkipLayerNormFusion",)
 # Severities of onnxruntime's own log: from errors on, and from crashes on.
 _ERRORS, _NOTHING = 3, 4
 _GPU_BATCH = 128
-_CPU_BATCH = 16
+# From there on batches gain a CPU little, and work waits for others'.
+_CPU_BATCH = 8
 
 
 class Runtime:
@@ -102,9 +103,7 @@ class Runtime:
             providers=[CPU],
             disabled_optimizers=_DISABLED_OPTIMIZERS,
         )
-        trimming = self._onnxruntime.RunOptions()
-        trimming.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
-        return CpuSession(session, self._onnxruntime.RunOptions(), trimming, graph)
+        return CpuSession(session, self._onnxruntime.RunOptions(), graph)
 
     def _find_gpus(self, device: DeviceChoice) -> Gpus | None:
         try:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from foretell.service.directory import Model
 from foretell.service.errors import InvalidInputError, ServiceError
-from foretell.service.model import Model
 from foretell.service.requests.inputs import Inputs, Series
 from foretell.service.requests.plan import Plan, plan
 from foretell.service.requests.schemas import Envelope

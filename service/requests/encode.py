@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from foretell.bundle.frequency import Frequency
 from foretell.service.arrays import Arrays
-from foretell.service.errors import InvalidInputError, ServiceError
-from foretell.service.failures import error_object
+from foretell.service.errors import InvalidInputError, ServiceError, error_object
 from foretell.service.identifiers import new_identifier
 from foretell.service.requests.attention import describe
 from foretell.service.requests.decode import Job
@@ -23,16 +22,23 @@ from foretell.service.times.labels import write_labels
 Floats = NDArray[np.float32]
 
 _QUANTILES = "quantiles"
+# What takes about as long as to write so many bytes of numbers: the rest of an entry, and a time
+# whose UTC offset is its own.
+_ENTRY, _LABEL = 4096, 64
 
 
-def answer_bytes(job: Job, outputs: Arrays) -> int:
-    """At least how many bytes of numbers the answer will hold."""
+def encoding_work(job: Job, outputs: Arrays) -> int:
+    """How much there is to do to write the answer, as bytes of numbers that it might hold."""
     size = sum(rows.nbytes for rows in outputs.values())
     size += len(job.plan.quantiles) * outputs[FORECAST].nbytes
     if job.plan.attention is not None:
         # A whole map is made of a few lags or keys.
         channels = len(job.model.manifest.channels)
         size += 4 * len(job.entries) * job.plan.attention.values(channels)
+    for entry in job.entries:
+        size += _ENTRY
+        if isinstance(entry, Series) and entry.timeline and entry.timeline.varies:
+            size += _LABEL * job.plan.horizon
     return size
 
 

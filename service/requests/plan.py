@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from foretell.service.directory import Model
 from foretell.service.errors import InvalidInputError, NotSupportedError
-from foretell.service.model import Model
 from foretell.service.requests.attention import Selection, select
 from foretell.service.requests.schemas import AttentionOptions, ForecastOptions, Missing
 from foretell.service.settings import Settings

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Future
 
 import numpy as np
 from numpy.typing import NDArray
 
 from foretell.service.arrays import Arrays
+from foretell.service.directory import Pending
 from foretell.service.requests.decode import Job
 from foretell.service.tensors import FORECAST, FUTURE_CALENDAR, HISTORY, HISTORY_CALENDAR, MARGIN
 
-Wait = Callable[[Future[Arrays]], Awaitable[Arrays]]
+Wait = Callable[[Pending], Awaitable[Arrays]]
 
 
 async def run(job: Job, deadline: float, wait: Wait) -> Arrays:
@@ -32,7 +32,7 @@ async def run(job: Job, deadline: float, wait: Wait) -> Arrays:
         attention of the first pass.
 
     Raises:
-        ServiceError: as `Model.submit`, its future and `wait`.
+        ServiceError: as `Model.submit`, what it returns and `wait`.
     """
     explain = job.plan.attention is not None
     feeds = _feeds(job, 0, job.history, slice(None))

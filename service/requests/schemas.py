@@ -47,7 +47,7 @@ Rows = Annotated[
 ]
 Strings = Annotated[list[str], Field(fail_fast=True)]
 Level = Annotated[float, Field(strict=True, gt=0, lt=1)]
-# Checked by `foretell.service.requests.attention`: pydantic would name each branch of a union in
+# Checked by `foretell.service.requests.attention`: pydantic would name each branch in
 # the place.
 Heads = Annotated[
     Any,

@@ -16,6 +16,8 @@ from foretell.service.validation import shown
 
 _LARGEST = float(np.finfo(np.float32).max)
 _NUMBERS = {float, int}
+# `struct` takes the values as arguments, which are one more list of them.
+_PIECE = 64 * 1024
 
 
 Rows = list[Any] | NDArray[np.float64]
@@ -61,7 +63,7 @@ def _read_list(
             f"got {shown(rows[0]) if rows else 'an empty list'}",
             param=f"{place}[0]" if rows else place,
         )
-    values = _numbers(flat)
+    values = pack(flat, "d")
     if values is None:
         values = _numbers_and_gaps(flat) if gaps else None
     if values is None or not _in_range(values, gaps=gaps):
@@ -69,6 +71,30 @@ def _read_list(
             _check_rows(rows, channels, place)
         _refuse_value(rows, place, gaps=gaps)
     return values.reshape(-1, width)
+
+
+def pack(flat: list[Any], code: str) -> NDArray[Any] | None:
+    """Turn parsed JSON into an array.
+
+    Args:
+        flat: The values.
+        code: The type, as `struct` and numpy call it; little-endian.
+
+    Returns:
+        `[values]`; None if one of them is no number, or none of that type.
+    """
+    values = np.empty(len(flat), f"<{code}")
+    for start in range(0, len(flat), _PIECE):
+        part, packed = flat[start : start + _PIECE], values[start : start + _PIECE]
+        try:
+            # Checks and converts, in a fifth of the time that numpy takes to convert.
+            struct.pack_into(f"<{len(part)}{code}", packed.data, 0, *part)
+        except (struct.error, OverflowError):
+            return None
+        # It takes true for 1 and false for 0.
+        if ((packed == 0) | (packed == 1)).any() and bool in set(map(type, part)):
+            return None
+    return values
 
 
 def is_multivariate(rows: Rows) -> bool:
@@ -90,21 +116,6 @@ def _flatten(rows: list[Any], channels: Sequence[str], place: str) -> list[Any]:
     if not fits:
         _check_rows(rows, channels, place)
     return list(chain.from_iterable(rows))
-
-
-def _numbers(flat: list[Any]) -> NDArray[np.float64] | None:
-    """The values, if each is a number."""
-    values = np.empty(len(flat), np.float64)
-    try:
-        # Checks and converts, in a fifth of the time that numpy takes to convert.
-        struct.pack_into(f"{len(flat)}d", values.data, 0, *flat)
-    except struct.error:
-        return None
-    # It takes true for 1 and false for 0.
-    doubtful = np.flatnonzero((values == 0) | (values == 1))
-    if any(isinstance(flat[index], bool) for index in doubtful.tolist()):
-        return None
-    return values
 
 
 def _numbers_and_gaps(flat: list[Any]) -> NDArray[np.float64] | None:

@@ -18,6 +18,8 @@ _MOST_BYTES = 16 * 1024 * 1024
 # A parser keeps the memory that its largest document took: each thread has one for small documents.
 # One for larger ones is kept for all threads, and freed when there is nothing to do.
 _SMALL = 1024 * 1024
+# A parser keeps several times as much; what the largest take is given back.
+_MIDDLE = 4 * 1024 * 1024
 # Looking up a key of an object compares all those before it.
 _MOST_KEYS = 32
 # Objects with next to nothing in them take longer than as Python's own.
@@ -30,7 +32,7 @@ _local = threading.local()
 _large: deque[simdjson.Parser] = deque(maxlen=1)
 
 
-def read(body: bytes | bytearray) -> dict[str, Any] | None:
+def read(body: bytes) -> dict[str, Any] | None:
     """Read a request.
 
     Returns:
@@ -47,7 +49,7 @@ def read(body: bytes | bytearray) -> dict[str, Any] | None:
     except (RuntimeError, TypeError, ValueError):
         return None
     finally:
-        if len(body) > _SMALL:
+        if _SMALL < len(body) <= _MIDDLE:
             _large.append(parser)
     # The array of a series has no place for further lists among its numbers: were there any, the
     # body would have more of them than were seen. Brackets in texts only make it go another way.
@@ -55,12 +57,9 @@ def read(body: bytes | bytearray) -> dict[str, Any] | None:
     return request if brackets == lists else None
 
 
-def forget() -> None:
-    """Free the memory that is kept for the next large request."""
-    _large.clear()
-
-
 def _parser(size: int) -> simdjson.Parser:
+    if size > _MIDDLE:
+        return simdjson.Parser()
     if size > _SMALL:
         try:
             return _large.pop()
@@ -72,7 +71,7 @@ def _parser(size: int) -> simdjson.Parser:
     return parser
 
 
-def _read(parser: simdjson.Parser, body: bytes | bytearray) -> tuple[dict[str, Any], int]:
+def _read(parser: simdjson.Parser, body: bytes) -> tuple[dict[str, Any], int]:
     """The request, and how many lists it has.
 
     Raises:

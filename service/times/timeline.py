@@ -48,6 +48,11 @@ class Timeline:
         steps = self.frequency.steps_from(self.start, count, first=row - self.row)
         return self.clock.read(steps, row)
 
+    @property
+    def varies(self) -> bool:
+        """Whether its UTC offset may change."""
+        return not isinstance(self.clock, FixedClock)
+
     def labels(self, first: int, count: int) -> list[str]:
         """The same as ISO 8601 texts.
 

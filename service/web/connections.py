@@ -12,7 +12,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from foretell.service.failures import error_body, error_fields
+from foretell.service.errors import error_body, error_fields
 from foretell.service.metrics import Metrics
 from foretell.service.web.callers import EXTENSION, Caller
 from foretell.service.web.parser import Parser
@@ -22,6 +22,8 @@ from foretell.service.web.writing import Writing
 _MOST_HEADER_BYTES = 64 * 1024
 # What is read before the headers are measured again.
 _PIECE_BYTES = 8 * 1024
+# After which a connection may be one too many no more.
+_RETRY_SECONDS = 1
 # From the beginning of the end to the close of a connection nothing came on.
 _LINGER_SECONDS = 1.0
 
@@ -191,9 +193,13 @@ class Connection(HttpToolsProtocol):
         self._metrics.cut_off(reason)
         path = self.url.partition(b"?")[0].decode("latin-1")
         body = orjson.dumps(error_body(path, error_fields(status, reason, message)))
-        head = (
-            f"HTTP/1.1 {status} {status.phrase}\r\ncontent-type: application/json\r\n"
-            f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
-        )
-        self._writing.write(head.encode() + body)
+        lines = [
+            f"HTTP/1.1 {status} {status.phrase}",
+            "content-type: application/json",
+            f"content-length: {len(body)}",
+            "connection: close",
+        ]
+        if status == HTTPStatus.SERVICE_UNAVAILABLE:
+            lines.append(f"retry-after: {_RETRY_SECONDS}")
+        self._writing.write("\r\n".join([*lines, "", ""]).encode() + body)
         self._writing.close()

@@ -12,7 +12,6 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from foretell.service.errors import ServiceError
-from foretell.service.versions.inflight import InFlight
 from foretell.service.web.keys import Keys
 
 Refuse = Callable[[Request, Exception], Awaitable[Response]]
@@ -56,22 +55,6 @@ class Guarded:
                 await refusal(scope, receive, send)
                 return
         await self._app(scope, receive, send)
-
-
-class Tracked:
-    """ASGI middleware that tells which requests are being answered."""
-
-    def __init__(self, app: ASGIApp, requests: InFlight) -> None:
-        self._app = app
-        self._requests = requests
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        with self._requests.one():
-            await self._app(scope, receive, send)
 
 
 class Direct:

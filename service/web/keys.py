@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
+import logging
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from pathlib import Path
@@ -13,7 +15,12 @@ from pydantic import SecretStr
 from foretell.service.errors import ForbiddenError, StartError, UnauthorizedError
 from foretell.service.settings import Settings
 
+_Stamp = tuple[int, int, int]
+
+_logger = logging.getLogger(__name__)
+
 _SCHEME = "bearer"
+_LOOK_SECONDS = 1.0
 
 
 class Keys:
@@ -22,11 +29,25 @@ class Keys:
     Args:
         api: Keys that may ask for forecasts; without any, everybody may.
         admin: Keys that may do everything; without any, nobody may control the repository.
+        settings: What they are from, if it is looked at again.
+
+    Attributes:
+        api: Digests of the keys.
+        admin: Likewise.
     """
 
-    def __init__(self, api: Iterable[str] = (), admin: Iterable[str] = ()) -> None:
-        self._admin = [_digest(key) for key in admin]
-        self._api = [_digest(key) for key in api]
+    def __init__(
+        self,
+        api: Iterable[str] = (),
+        admin: Iterable[str] = (),
+        settings: Settings | None = None,
+    ) -> None:
+        self.admin = [_digest(key) for key in admin]
+        self.api = [_digest(key) for key in api]
+        self._settings = settings
+        self._files = (settings.api_keys_file, settings.admin_keys_file) if settings else ()
+        # What came since they were read is noticed too.
+        self._stamps: list[_Stamp | None] = []
 
     @classmethod
     def read(cls, settings: Settings) -> Self:
@@ -38,17 +59,42 @@ class Keys:
         return cls(
             _read("api_keys", settings.api_keys, settings.api_keys_file),
             _read("admin_keys", settings.admin_keys, settings.admin_keys_file),
+            settings,
         )
+
+    async def follow(self) -> None:
+        """Read the files again when they change, for ever."""
+        while any(self._files):
+            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.to_thread(self.refresh)
+
+    def refresh(self) -> None:
+        """Read the files again if they have changed.
+
+        If one cannot be used, that is logged once, and all keys stay as they are.
+        """
+        stamps = [_stamp(file) for file in self._files]
+        if stamps == self._stamps or self._settings is None:
+            return
+        self._stamps = stamps
+        try:
+            new = Keys.read(self._settings)
+        except StartError as error:
+            _logger.error("the keys stay as they are: %s", error)
+            return
+        if (new.api, new.admin) != (self.api, self.admin):
+            _logger.info("the keys have changed")
+            self.api, self.admin = new.api, new.admin
 
     @property
     def required(self) -> bool:
         """Whether requests need a key at all."""
-        return bool(self._api)
+        return bool(self.api)
 
     @property
     def controllable(self) -> bool:
         """Whether there is a key to control the repository with."""
-        return bool(self._admin)
+        return bool(self.admin)
 
     def require(self, headers: Mapping[str, str]) -> None:
         """Let only those pass who have a key, if keys are required.
@@ -60,7 +106,7 @@ class Keys:
             UnauthorizedError: there is no key, or not a right one.
         """
         if self.required:
-            _check(headers, self._api + self._admin)
+            _check(headers, self.api + self.admin)
 
     def require_admin(self, headers: Mapping[str, str]) -> None:
         """Let only those pass who may control the repository.
@@ -69,13 +115,13 @@ class Keys:
             ForbiddenError: no admin keys are configured, or the key is one for forecasts.
             UnauthorizedError: there is no key, or not a right one.
         """
-        if not self._admin:
+        if not self.admin:
             raise ForbiddenError(
                 "control of the repository is off: the server has no admin keys "
                 "(FORETELL_ADMIN_KEYS)"
             )
-        given = _check(headers, self._api + self._admin)
-        if not _is_any(given, self._admin):
+        given = _check(headers, self.api + self.admin)
+        if not _is_any(given, self.admin):
             raise ForbiddenError("expected an admin key, got one for forecasts")
 
 
@@ -102,6 +148,15 @@ def _is_any(given: bytes, keys: list[bytes]) -> bool:
 
 def _digest(key: str) -> bytes:
     return sha256(key.encode()).digest()
+
+
+def _stamp(file: Path | None) -> _Stamp | None:
+    """What another file of that name would have otherwise."""
+    try:
+        found = file.stat() if file else None
+    except OSError:
+        return None
+    return found and (found.st_mtime_ns, found.st_size, found.st_ino)
 
 
 def _read(name: str, keys: Iterable[SecretStr], file: Path | None) -> list[str]:

@@ -7,29 +7,27 @@ import logging
 import re
 import time
 from collections.abc import Mapping
-from concurrent.futures import Future
 from dataclasses import dataclass
-from http import HTTPStatus
 from typing import Any
 
 import orjson
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from foretell.service.arrays import Arrays
-from foretell.service.batching.work import Work
-from foretell.service.errors import NotReadyError
-from foretell.service.failures import error_body, error_fields, error_object, status_of
+from foretell.service.directory import Pending
+from foretell.service.errors import NotReadyError, error_body, error_fields, error_object
 from foretell.service.identifiers import new_identifier
-from foretell.service.metrics import Metrics
+from foretell.service.metrics import Metrics, Stage
 from foretell.service.telemetry import logs
-from foretell.service.telemetry.statistics import RequestStage
 from foretell.service.telemetry.tracing import Trace, Tracer
 
 _logger = logging.getLogger("foretell.access")
 
+_BUG = "internal_error"
 _REQUEST_ID = re.compile(r"[!-~]{1,128}")
 # W3C Trace Context: version, trace id, parent id, flags.
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}.*")
+# Routes of the framework's, which does not name them in the scope.
+_PAGES = {"/docs", "/openapi.json"}
 _QUIET = {"/healthz", "/readyz", "/metrics", "/v2/health/live", "/v2/health/ready"}
 
 
@@ -61,28 +59,26 @@ class Exchange:
         """The request is for this model."""
         self.model, self.version = model, version
 
-    def stage(self, name: RequestStage) -> Stage:
+    def stage(self, name: Stage) -> Timed:
         """Time a stage of the answer, within `with`; one that fails is not counted."""
-        return Stage(self, name)
+        return Timed(self, name)
 
-    def ran(self, future: Future[Arrays]) -> None:
+    def ran(self, pending: Pending) -> None:
         """Count what work that is done went through, and tell the trace."""
-        if not isinstance(future, Work):
-            return
-        statistics = self.metrics.statistics
-        waited, run = future.began - future.submitted, future.ended - future.began
-        statistics.staged("queue", self.model, self.version, waited)
-        statistics.staged("run", self.model, self.version, run)
+        metrics = self.metrics
+        waited, run = pending.began - pending.submitted, pending.ended - pending.began
+        metrics.staged("queue", self.model, self.version, waited)
+        metrics.staged("run", self.model, self.version, run)
         if self.trace is None:
             return
         # The batcher's clock does not say what time it is.
         offset = time.time_ns() - time.monotonic_ns()
         submitted, began, ended = (
             offset + round(moment * 1e9)
-            for moment in (future.submitted, future.began, future.ended)
+            for moment in (pending.submitted, pending.began, pending.ended)
         )
         self.trace.stage("queue", submitted, began, self.attributes)
-        self.trace.stage("run", began, ended, {**self.attributes, "foretell.batch": future.batch})
+        self.trace.stage("run", began, ended, {**self.attributes, "foretell.batch": pending.batch})
 
     @property
     def attributes(self) -> dict[str, str | int]:
@@ -94,12 +90,12 @@ class Exchange:
         }
 
 
-class Stage:
+class Timed:
     """A stage of an answer; see `Exchange.stage`."""
 
     __slots__ = ("_began", "_exchange", "_name", "_started")
 
-    def __init__(self, exchange: Exchange, name: RequestStage) -> None:
+    def __init__(self, exchange: Exchange, name: Stage) -> None:
         self._exchange = exchange
         self._name = name
 
@@ -111,9 +107,7 @@ class Stage:
             return
         took = time.perf_counter_ns() - self._started
         exchange = self._exchange
-        key = (exchange.model, exchange.version)
-        exchange.metrics.staged(self._name, *key, took / 1e9)
-        exchange.metrics.statistics.staged(self._name, *key, took / 1e9)
+        exchange.metrics.staged(self._name, exchange.model, exchange.version, took / 1e9)
         if exchange.trace is not None:
             began = self._began
             exchange.trace.stage(self._name, began, began + took, exchange.attributes)
@@ -168,11 +162,12 @@ class Observed:
             stopped = NotReadyError("the server stopped before the answer was ready")
             self._metrics.rejected(stopped.type)
             body = error_body(scope["path"], error_object(stopped))
-            await _send_error(send_identified, status_of(stopped), body)
+            await _send_error(send_identified, stopped.status, body)
         except Exception:
             _logger.exception("a request failed for a reason nobody foresaw")
+            self._metrics.rejected(_BUG)
             if not status:
-                failed = error_fields(500, "internal_error", "the server failed; its log says why")
+                failed = error_fields(500, _BUG, "the server failed; its log says why")
                 await _send_error(send_identified, 500, error_body(scope["path"], failed))
         finally:
             self._record(scope, exchange, status, time.perf_counter() - started)
@@ -196,16 +191,14 @@ class Observed:
         return exchange
 
     def _record(self, scope: Scope, exchange: Exchange, status: int, seconds: float) -> None:
-        route = getattr(scope.get("route"), "path", "unmatched")
-        self._metrics.answered(route, exchange.model, status, seconds)
+        route = getattr(scope.get("route"), "path", None)
+        if route is None:
+            route = scope["path"] if scope["path"] in _PAGES else "unmatched"
         if exchange.model:
-            self._metrics.statistics.answered(
-                exchange.model,
-                exchange.version,
-                exchange.windows,
-                seconds,
-                succeeded=status == HTTPStatus.OK,
-            )
+            about = (exchange.model, exchange.version, exchange.windows)
+            self._metrics.answered_by(*about, route, status, seconds)
+        else:
+            self._metrics.answered(route, status, seconds)
         if exchange.trace is not None:
             exchange.trace.end(scope["method"], route, status, exchange.attributes)
         level = logging.DEBUG if route in _QUIET else logging.INFO

@@ -7,40 +7,54 @@ import socket
 from foretell.service.errors import StartError
 
 
-def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
     """Take connections to an address.
 
     Args:
         host: Name or address.
         port: 0 takes a free one.
-        shared: Whether other processes that listen there get their share of the connections. The
-            kernel deals them out evenly, which processes that accept from one socket do not.
 
     Raises:
         StartError: the address is taken, or is none of this machine.
     """
     try:
-        return socket.create_server((host, port), family=_family(host), reuse_port=shared)
+        return socket.create_server((host, port), family=_family(host))
     except OSError as error:
         raise _refusal(host, port, error) from error
 
 
-def reserve(host: str, port: int) -> socket.socket:
-    """Take an address for processes that will listen there, `shared`; nobody connects to it yet.
+def reserve(host: str, port: int, count: int) -> list[socket.socket]:
+    """Take an address for several processes; nobody connects to it until they listen.
+
+    The kernel deals connections out evenly to sockets of their own, which processes that accept
+    from one socket do not.
+
+    Args:
+        host: Name or address.
+        port: 0 takes a free one.
+        count: How many sockets.
 
     Raises:
         StartError: as for `listen`.
     """
-    taken = socket.socket(_family(host))
+    taken: list[socket.socket] = []
     try:
-        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if taken.family == socket.AF_INET6:
-            taken.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        taken.bind((host, port))
-        # Not before: it would be bound next to the processes of another server.
-        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        for _ in range(count):
+            one = socket.socket(_family(host))
+            taken.append(one)
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if one.family == socket.AF_INET6:
+                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            if one is taken[0]:
+                # Not before: it would be bound next to the processes of another server.
+                one.bind((host, port))
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            else:
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+                one.bind((host, taken[0].getsockname()[1]))
     except OSError as error:
-        taken.close()
+        for one in taken:
+            one.close()
         raise _refusal(host, port, error) from error
     return taken
 

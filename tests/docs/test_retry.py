@@ -15,8 +15,8 @@ PAGE = ROOT / "docs" / "clients" / "httpx.md"
 
 @pytest.mark.parametrize("refusals", [0, 2])
 def test_a_busy_server_is_asked_again(monkeypatch: pytest.MonkeyPatch, refusals: int) -> None:
-    busy = httpx.Response(429, headers={"Retry-After": "3"})
-    answers = [*[busy] * refusals, httpx.Response(200, json={"outputs": ["forecast"]})]
+    busy = [httpx.Response(status, headers={"Retry-After": "3"}) for status in (429, 503)]
+    answers = [*busy[:refusals], httpx.Response(200, json={"outputs": ["forecast"]})]
     waits: list[float] = []
     monkeypatch.setattr(time, "sleep", waits.append)
     (block,) = (block for block in blocks(PAGE) if "Retry-After" in block.text)

@@ -160,18 +160,19 @@ def test_no_memory_for_the_attention_graph(
             assert server.wait() == REPLACE_ME
 
 
-def test_processes_of_a_server_are_replaced(
+def test_an_engine_that_loses_its_gpu_is_replaced(
     stand_in: Machine, models: Path, tmp_path: Path
 ) -> None:
     fake = {"fail": f"replay:{STARTED['replay']}:700"}
     settings = {"workers": 2, "threads": 1}
     with serve(stand_in, models, tmp_path, fake=fake, **settings) as server:
         until(lambda: is_ready(server))
-        # One after the other comes to its 200th replay; who takes its place begins anew.
+        doors = server.log.count("Started server process")
         with Traffic(server.url, FORECAST):
             until(lambda: "another one takes its place" in server.log)
         until(lambda: is_ready(server))
-        assert "a process of the server ended with status 75" in server.log
+        assert "a process of the server (engine) ended with status 75" in server.log
+        assert server.log.count("Started server process") == doors
         assert server.stop() == 0
 
 

@@ -99,6 +99,7 @@ def test_models_come_and_go_under_traffic_without_a_failed_request(
         until(lambda: "closed a model of repeat@1" in server.log)
         for name in bundles:
             change(name, "unload")
+        for name in bundles:
             until(lambda name=name: f"closed a model of {name}@1" in server.log)
         for name in bundles:
             change(name, "load")

@@ -10,9 +10,10 @@ from typing import Any, Self
 import httpx
 
 from foretell.service.app import create_app
+from foretell.service.engines import LocalEngine
+from foretell.service.loading import load
 from foretell.service.metrics import Metrics
 from foretell.service.repository import Repository
-from foretell.service.server import load
 from foretell.service.settings import Settings
 from foretell.service.telemetry.tracing import Tracer
 from tests.service.kserve import kserve_types
@@ -25,7 +26,8 @@ class Client:
         self.settings = Settings(**{"models": models, "device": "cpu", "threads": 1, **settings})
         self.metrics = Metrics()
         self.repository: Repository = load(self.settings, self.metrics)
-        self.app = create_app(self.settings, self.repository, self.metrics, tracer=tracer)
+        self.engine = LocalEngine(self.repository, self.metrics)
+        self.app = create_app(self.settings, self.engine, tracer=tracer)
         self._runner = asyncio.Runner()
         self._http = httpx.AsyncClient(
             transport=httpx.ASGITransport(self.app), base_url="http://server"

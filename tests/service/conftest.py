@@ -30,22 +30,10 @@ CALIBRATED = Spec(name="calibrated", stages=(softmax_stage(),), calibrated=3)
 class Quiet:
     """A batch observer that wants to know nothing."""
 
-    def waited(self, seconds: float) -> None:
+    def ran(self, windows: int, limit: int, assembled: float, ran: float) -> None:
         pass
 
-    def assembled(self, seconds: float) -> None:
-        pass
-
-    def ran(self, windows: int, seconds: float) -> None:
-        pass
-
-    def filled(self, fraction: float) -> None:
-        pass
-
-    def expired(self) -> None:
-        pass
-
-    def cancelled(self) -> None:
+    def dropped(self, reason: str) -> None:
         pass
 
 

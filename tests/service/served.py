@@ -7,9 +7,10 @@ from pathlib import Path
 
 from foretell.bundle import layout
 from foretell.bundle.errors import BundleError
+from foretell.service.catalogue import Policy
+from foretell.service.engine.memory import Memory
 from foretell.service.repository import Repository
 from foretell.service.settings import VersionChoice
-from foretell.service.versions.policy import Policy
 
 
 def place(repository: Path, name: str, version: str, content: str = "good") -> Path:
@@ -75,12 +76,9 @@ class Recorder:
     def __init__(self) -> None:
         self.events: list[str] = []
 
-    def loaded(self, model: Served, seconds: float) -> None:
+    def loaded(self, name: str, version: str, seconds: float) -> None:
         assert seconds >= 0
-        self.events.append(f"loaded {model.name}@{model.version}")
-
-    def unloaded(self, name: str, version: str) -> None:
-        self.events.append(f"unloaded {name}@{version}")
+        self.events.append(f"loaded {name}@{version}")
 
     def refused(self, name: str, version: str) -> None:
         self.events.append(f"refused {name}@{version}")
@@ -94,16 +92,33 @@ class Scene:
         told: What it tells.
     """
 
-    def __init__(self, folder: Path, versions: VersionChoice = "all", **pins: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        versions: VersionChoice = "all",
+        *,
+        request_seconds: float = 0.0,
+        watch_seconds: float | None = None,
+        memory: Memory | None = None,
+        **pins: str,
+    ) -> None:
         self.folder = folder
         self.open = Opener()
         self.told = Recorder()
-        self.repository = Repository(folder, self.open, self.told, policy=Policy(versions, pins))
+        self.repository = Repository(
+            folder,
+            self.open,
+            self.told,
+            policy=Policy(versions, pins),
+            watch_seconds=watch_seconds,
+            memory=memory,
+            request_seconds=request_seconds,
+        )
 
     @classmethod
-    def started(cls, folder: Path, *references: str) -> Scene:
+    def started(cls, folder: Path, *references: str, request_seconds: float = 0.0) -> Scene:
         """One that serves what it was given first."""
-        scene = cls(folder)
+        scene = cls(folder, request_seconds=request_seconds)
         for reference in references:
             scene.place(reference)
         scene.repository.start()
@@ -112,6 +127,17 @@ class Scene:
     def place(self, reference: str, content: str = "good") -> None:
         place(self.folder, *reference.split("@"), content)
 
+    def find(self, reference: str | None) -> Served:
+        model = self.repository.directory.find(reference)
+        assert isinstance(model, Served)
+        return model
+
     @property
     def has(self) -> list[str]:
-        return [f"{model.name}@{model.version}" for model in self.repository.models]
+        return [f"{model.name}@{model.version}" for model in self.repository.directory.models]
+
+    @property
+    def states(self) -> dict[str, str]:
+        """State of every version that is known of, by `name@version`."""
+        entries = self.repository.directory.entries()
+        return {f"{entry.name}@{entry.version}": entry.state for entry in entries}

@@ -1,23 +1,33 @@
 from __future__ import annotations
 
 import asyncio
-import re
+import importlib
 import threading
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from foretell.service.arrays import Arrays
+from foretell.service.arrow.stream import write_table
 from foretell.service.doors import forms
 from foretell.service.errors import QueueFullError
 from foretell.service.model import Model
 from tests.service.bundles import Spec, write_bundle
 from tests.service.client import Client
 
-BODY = {"model": "repeat", "inputs": [{"series": [1.0] * 8}]}
+BODY: dict[str, Any] = {"model": "repeat", "inputs": [{"series": [1.0] * 8}]}
+
+
+def zeros_table() -> bytes:
+    """500,000 rows of which each takes two bytes."""
+    codes = pa.array(np.zeros(500_000, np.int8))
+    ids = pa.DictionaryArray.from_arrays(codes, pa.array(["a"]))
+    return write_table(pa.table({"unique_id": ids, "y": codes}))
 
 
 @pytest.mark.parametrize(
@@ -51,47 +61,25 @@ def test_a_full_queue_says_when_to_retry(client: Client, monkeypatch: pytest.Mon
     answer = client.forecast(BODY)
     assert (answer.status_code, answer.headers["retry-after"]) == (429, "7")
     assert answer.json()["error"]["type"] == "queue_full"
-    assert 'foretell_rejected_total{reason="queue_full"}' in client.get("/metrics").text
+    text = client.get("/metrics").text
+    assert 'foretell_rejected_total{reason="queue_full"}' in text
+    assert 'foretell_requests_total{model="repeat",route="/forecast",status="429"}' in text
 
 
 def test_a_request_is_not_refused_for_another_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full() -> None:
+    def full(*_: object, **__: object) -> None:
         raise QueueFullError("full", retry_after=7)
 
     for version in ("1", "2"):
         write_bundle(tmp_path, Spec(version=version))
     series = [{"series": [1.0] * 8}]
     with Client(tmp_path) as client:
-        monkeypatch.setattr(client.repository.find("repeat@2"), "check_room", full)
+        monkeypatch.setattr(client.repository.directory.find("repeat@2"), "submit", full)
         assert client.forecast({"inputs": series, "model": "repeat@1"}).status_code == 200
         assert client.forecast({"inputs": series, "model": "repeat"}).status_code == 429
         assert client.forecast({"inputs": series}).status_code == 429
-
-
-def test_a_full_queue_refuses_what_it_has_not_read(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full() -> None:
-        raise QueueFullError("full", retry_after=7)
-
-    def refused() -> float:
-        counter = 'foretell_requests_total{model="repeat",route="/forecast",status="429"} '
-        found = re.search(f"^{re.escape(counter)}(.*)$", client.get("/metrics").text, re.MULTILINE)
-        return float(found[1]) if found else 0
-
-    unreadable = b'{"model": "repeat", "inputs": ['
-    headers = {"Content-Type": "application/json"}
-    assert client.request("POST", "/forecast", content=unreadable, headers=headers).is_client_error
-    monkeypatch.setattr(client.repository.find("repeat"), "check_room", full)
-    before = refused()
-    answer = client.request("POST", "/forecast", content=unreadable, headers=headers)
-    assert (answer.status_code, answer.headers["Retry-After"]) == (429, "7")
-    assert refused() == before + 1
-    elsewhere = unreadable.replace(b"repeat", b"unknown")
-    answer = client.request("POST", "/forecast", content=elsewhere, headers=headers)
-    assert answer.status_code == 400
 
 
 def test_a_deadline(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,9 +97,35 @@ def test_a_bad_deadline(client: Client) -> None:
 
 
 def test_headers_that_promise_something_else(client: Client) -> None:
-    for headers in ({"content_type": "text/csv"}, {"content_encoding": "gzip"}):
-        answer = client.send(b"{}", **headers)
-        assert (answer.status_code, answer.json()["error"]["type"]) == (400, "unreadable")
+    answer = client.send(b"{}", content_encoding="gzip")
+    assert (answer.status_code, answer.json()["error"]["type"]) == (400, "unreadable")
+
+
+@pytest.mark.parametrize(
+    ("header", "value", "told", "accepted"),
+    [
+        ("content_type", "text/csv", "accept", f"{forms.JSON}, {forms.ARROW}"),
+        ("content_encoding", "br", "accept-encoding", "gzip, deflate, zstd"),
+    ],
+)
+def test_media_that_are_not_read(
+    client: Client, header: str, value: str, told: str, accepted: str
+) -> None:
+    answer = client.send(b"{}", **{header: value})
+    assert (answer.status_code, answer.json()["error"]["type"]) == (415, "unsupported_media")
+    assert answer.headers[told] == accepted
+
+
+def test_a_body_that_comes_too_slowly(client: Client) -> None:
+    async def slowly() -> Any:
+        yield b"{"
+        await asyncio.Event().wait()
+
+    headers = {"X-Timeout-Ms": "10"}
+    answer = client.request("POST", "/forecast", content=slowly(), headers=headers)
+    assert (answer.status_code, answer.json()["error"]["type"]) == (408, "slow_body")
+    # What still comes is no request.
+    assert answer.headers["connection"] == "close"
 
 
 def test_bodies_over_the_limit(models: Path) -> None:
@@ -146,10 +160,49 @@ def test_more_bodies_than_the_server_may_hold(models: Path) -> None:
                 return [refused, await first]
 
         refused, first = asyncio.run(scene())
-        assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
         assert refused.json()["error"]["type"] == "buffers_full"
         assert first.status_code == 400
         assert client.send(b" " * 100).status_code == 400
+
+
+ZEROS = b'{"inputs": [{"series": [%s1]}]}' % (b"0," * 500_000)
+TENSOR = b'{"inputs": [{"name": "history", "shape": [1, 8, 1], "datatype": "FP32", "data": [%s1]}]}'
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "media"),
+    [
+        ("/forecast", ZEROS, forms.JSON),
+        ("/forecast", zeros_table(), forms.ARROW),
+        ("/v2/models/repeat/infer", TENSOR % (b"0," * 500_000), forms.JSON),
+    ],
+)
+def test_what_reading_takes_is_counted(models: Path, path: str, body: bytes, media: str) -> None:
+    headers = {"Content-Type": media}
+    with Client(models, max_body_bytes=2 * 10**6, max_buffered_bytes=10**7) as client:
+        answer = client.request("POST", path, content=body, headers=headers)
+        assert answer.status_code == 413
+        assert "may hold 10000000 (max_buffered_bytes)" in answer.text
+        # Everything is given back.
+        assert client.send(b" " * 1_600_000).status_code == 400
+    with Client(models, max_body_bytes=2 * 10**6, max_buffered_bytes=10**8) as client:
+        answer = client.request("POST", path, content=body, headers=headers)
+        assert answer.status_code in (200, 422)
+
+
+def test_the_numbers_of_a_tensor_are_read_as_they_are(models: Path) -> None:
+    values = np.zeros((1000, 8, 1), np.float32).tobytes() * 30
+    head = (
+        b'{"inputs": [{"name": "history", "shape": [30000, 8, 1], "datatype": "FP32", '
+        b'"parameters": {"binary_data_size": %d}}]}' % len(values)
+    )
+    headers = {"Inference-Header-Content-Length": str(len(head))}
+    limits = {"max_inputs": 30_000, "max_queue": 30_000, "max_body_bytes": 10**6}
+    with Client(models, **limits, max_buffered_bytes=10**6) as client:
+        path = "/v2/models/repeat/infer"
+        answer = client.request("POST", path, content=head + values, headers=headers)
+        assert answer.status_code == 200, answer.text
 
 
 def test_large_bodies_are_read_and_written_off_the_loop(
@@ -168,20 +221,46 @@ def test_large_bodies_are_read_and_written_off_the_loop(
 
     for name in ("parse", "decode", "encode"):
         watched(name)
-    client.forecast(BODY)
-    client.forecast({**BODY, "metadata": {"large": "x" * 300_000}})
-    assert threads == [True, True, True, False, False, True]
+    (series,) = BODY["inputs"]
+    timed = {**series, "start_timestamp": "2024-01-01T00:00:00"}
+    for body, off_the_loop in (
+        (BODY, []),
+        ({**BODY, "metadata": {"large": "x" * 300_000}}, ["parse", "decode"]),
+        # Not many bytes, but much to do.
+        ({**BODY, "inputs": [series] * 40}, ["decode"]),
+        ({**BODY, "inputs": [series] * 70}, ["decode", "encode"]),
+        ({**BODY, "inputs": [timed]}, []),
+        ({**BODY, "inputs": [{**timed, "time_zone": "Asia/Tokyo"}]}, ["decode"]),
+    ):
+        threads.clear()
+        assert client.forecast(body).is_success
+        assert threads == [name not in off_the_loop for name in ("parse", "decode", "encode")]
 
 
-def test_a_full_queue_is_told_before_the_series_are_read(
+def test_what_reads_tables_is_loaded_off_the_loop(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_: object) -> None:
-        raise QueueFullError("full", retry_after=1)
+    threads: list[threading.Thread] = []
 
-    monkeypatch.setattr(Model, "check_room", refuse)
-    answer = client.forecast({"model": "repeat", "inputs": [{"series": "nonsense"}]})
-    assert answer.status_code == 429
+    def load(name: str) -> Any:
+        threads.append(threading.current_thread())
+        return importlib.import_module(name)
+
+    monkeypatch.setattr(forms, "import_module", load)
+    assert client.send(b"no table", content_type=forms.ARROW).status_code == 400
+    assert threads != [threading.main_thread()]
+
+
+def test_a_server_without_what_reads_tables(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(_: str) -> Any:
+        raise ModuleNotFoundError("no module", name="pyarrow")
+
+    monkeypatch.setattr(forms, "import_module", load)
+    answer = client.send(b"no table", content_type=forms.ARROW)
+    assert (answer.status_code, answer.headers["accept"]) == (415, "application/json")
+    assert "lacks pyarrow (foretell's extra arrow)" in answer.text
 
 
 def test_shutting_down_closes_the_models(models: Path) -> None:

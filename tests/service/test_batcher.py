@@ -3,22 +3,28 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import CancelledError, Future, wait
+from concurrent.futures import CancelledError
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from foretell.service import batcher as module
+from foretell.service import queues
 from foretell.service.arrays import Arrays
-from foretell.service.batcher import Batcher
-from foretell.service.batching.queue import Queue
+from foretell.service.batcher import Batcher, Queue
 from foretell.service.errors import (
     DeadlineExceededError,
     DeviceLostError,
     ModelFailedError,
     NotReadyError,
     QueueFullError,
+    ServiceError,
+    TooLargeError,
 )
+from foretell.service.queues import Work
 from tests.service.conftest import Quiet
+from tests.service.waiting import until
 
 LATER = time.monotonic() + 3600
 MAX_BATCH = 4
@@ -50,27 +56,14 @@ class Told(Quiet):
 
     def __init__(self) -> None:
         self.said: list[tuple[object, ...]] = []
-        self.dropped = threading.Semaphore(0)
+        self.left = threading.Semaphore(0)
 
-    def waited(self, seconds: float) -> None:
-        self.said.append(("waited", seconds >= 0))
+    def ran(self, windows: int, limit: int, assembled: float, ran: float) -> None:
+        self.said.append(("ran", windows, limit, assembled >= 0, ran >= 0))
 
-    def assembled(self, seconds: float) -> None:
-        self.said.append(("assembled", seconds >= 0))
-
-    def ran(self, windows: int, seconds: float) -> None:
-        self.said.append(("ran", windows, seconds >= 0))
-
-    def filled(self, fraction: float) -> None:
-        self.said.append(("filled", fraction))
-
-    def expired(self) -> None:
-        self.said.append(("expired",))
-        self.dropped.release()
-
-    def cancelled(self) -> None:
-        self.said.append(("cancelled",))
-        self.dropped.release()
+    def dropped(self, reason: str) -> None:
+        self.said.append((reason,))
+        self.left.release()
 
 
 @pytest.fixture
@@ -109,27 +102,78 @@ def add(batcher: Batcher, run: Callable[..., Arrays], **options: object) -> Queu
 
 def submit(
     queue: Queue, *values: int, graph: str = "g", deadline: float = LATER, admitted: bool = False
-) -> Future[Arrays]:
+) -> Work:
     return queue.submit(graph, {"x": np.array(values)}, deadline=deadline, admitted=admitted)
 
 
-def occupy(queue: Queue, gate: Gate) -> Future[Arrays]:
+def occupy(queue: Queue, gate: Gate) -> Work:
     """Keep the only worker busy, so that what follows waits."""
     future = submit(queue, 0)
     assert gate.entered.acquire(timeout=30)
     return future
 
 
-def result(future: Future[Arrays]) -> list[int]:
+def result(future: Work) -> list[int]:
     values: list[int] = future.result(30)["y"].tolist()
     return values
 
 
-def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.001)
+def error_of(future: Work) -> ServiceError:
+    with pytest.raises(ServiceError) as raised:
+        future.result(30)
+    return raised.value
+
+
+class Held:
+    """Keeps workers busy until it is released; all, or those with an index from `first` on."""
+
+    def __init__(self, batcher: Batcher, first: int = 0) -> None:
+        self._go_on = threading.Event()
+        entered = threading.Semaphore(0)
+
+        def hold(worker: int) -> None:
+            entered.release()
+            assert worker < first or self._go_on.wait(30)
+
+        for _ in batcher.on_workers(hold):
+            assert entered.acquire(timeout=30)
+
+    def release(self) -> None:
+        self._go_on.set()
+
+
+class Clock:
+    """A clock of the test's own, for the batcher alone."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    for user in (module, queues):
+        monkeypatch.setattr(user, "time", SimpleNamespace(monotonic=clock.monotonic))
+    return clock
+
+
+class Costly:
+    """A run function that takes some seconds of the clock for a batch of a graph, 1 if not said."""
+
+    def __init__(self, clock: Clock, order: list[str] | None = None, **seconds: float) -> None:
+        self.clock = clock
+        self.seconds = seconds
+        self.order: list[str] = [] if order is None else order
+        self.then: Callable[[], None] = lambda: None
+
+    def __call__(self, worker: int, graph: str, feeds: Arrays) -> Arrays:
+        self.order.append(graph)
+        self.clock.now += self.seconds.get(graph, 1.0)
+        self.then()
+        return {"y": feeds["x"] * 10}
 
 
 def test_runs_alone_at_once(queue: Queue, gate: Gate) -> None:
@@ -192,6 +236,30 @@ def test_free_workers_share_what_waits(make: Callable[..., Batcher], gate: Gate)
     assert {worker for worker, _ in gate.workers} == {0, 1}
 
 
+def test_the_last_worker_to_fall_asleep_wakes_first(make: Callable[..., Batcher]) -> None:
+    batcher = make(workers=3)
+    go_on = [threading.Event() for _ in range(3)]
+    batcher.on_workers(lambda worker: go_on[worker].wait(30))
+    for asleep, worker in enumerate((1, 2, 0)):
+        go_on[worker].set()
+        until(lambda asleep=asleep: len(batcher._asleep) == asleep + 1)
+    ran: list[int] = []
+    entered, leave = threading.Semaphore(0), threading.Event()
+
+    def run(worker: int, graph: str, feeds: Arrays) -> Arrays:
+        ran.append(worker)
+        entered.release()
+        assert leave.wait(30)
+        return feeds
+
+    queue = add(batcher, run)
+    for value in range(3):
+        submit(queue, value)
+        assert entered.acquire(timeout=30)
+    assert ran == [0, 2, 1]
+    leave.set()
+
+
 def test_a_single_work_is_not_copied(batcher: Batcher) -> None:
     seen: list[Arrays] = []
 
@@ -205,19 +273,133 @@ def test_a_single_work_is_not_copied(batcher: Batcher) -> None:
     assert np.shares_memory(outputs["x"], rows)
 
 
-def test_a_full_queue_refuses_and_says_when_to_retry(queue: Queue, gate: Gate) -> None:
+def test_queues_have_even_shares_of_the_workers(batcher: Batcher, clock: Clock) -> None:
+    run = Costly(clock, slow=3.0)
+    held = Held(batcher)
+    futures = [submit(add(batcher, run), *range(16), graph=graph) for graph in ("fast", "slow")]
+    futures += [submit(add(batcher, run), *range(16), graph="rest")]
+    held.release()
+    for future in futures:
+        future.result(30)
+    order = "".join(graph[0] for graph in run.order)
+    assert order == "fsrfrfrsfrss"
+
+
+def test_a_queue_that_comes_is_not_behind_one_that_was_there_before(
+    batcher: Batcher, clock: Clock
+) -> None:
+    run = Costly(clock)
+    hot, rare = add(batcher, run, max_windows=400), add(batcher, run)
+    came: list[Work] = []
+
+    def come() -> None:
+        if len(run.order) == 50:
+            came.append(submit(rare, 1, graph="rare"))
+
+    run.then = come
+    submit(hot, *range(400)).result(30)
+    came[0].result(30)
+    assert run.order.index("rare") == 50
+
+
+def test_graphs_have_even_shares_of_a_queue(batcher: Batcher, clock: Clock) -> None:
+    run = Costly(clock, slow=4.0)
+    queue = add(batcher, run, max_windows=100)
+    held = Held(batcher)
+    futures = [submit(queue, *range(40), graph=graph) for graph in ("g", "slow")]
+    held.release()
+    for future in futures:
+        future.result(30)
+    assert run.order[:10] == ["g", "slow", *["g"] * 3, "slow", *["g"] * 4]
+
+
+def test_what_runs_is_counted_with_what_it_will_take(
+    make: Callable[..., Batcher], clock: Clock
+) -> None:
+    batcher = make(workers=8)
+    run = Costly(clock, slow=8.0)
+    queue = add(batcher, run, max_windows=100)
+    for graph in ("g", "slow"):
+        held = Held(batcher)
+        future = submit(queue, 1, 2, 3, 4, graph=graph)
+        held.release()
+        future.result(30)
+    run.order.clear()
+    entered, go_on = threading.Semaphore(0), threading.Event()
+
+    def wait() -> None:
+        entered.release()
+        assert go_on.wait(30)
+
+    run.then = wait
+    held = Held(batcher)
+    futures = [submit(queue, *range(40), graph=graph) for graph in ("g", "slow")]
+    held.release()
+    for _ in range(8):
+        assert entered.acquire(timeout=30)
+    # None of these batches is done.
+    assert sorted(run.order) == [*["g"] * 7, "slow"]
+    go_on.set()
+    for future in futures:
+        future.result(30)
+
+
+def test_a_full_queue_refuses(queue: Queue, gate: Gate) -> None:
     occupy(queue, gate)
     submit(queue, *range(MAX_WINDOWS - 1))
-    queue.check_room()
+    with pytest.raises(QueueFullError, match="15 windows are waiting and 2 more do not fit"):
+        submit(queue, 1, 2)
     submit(queue, 1)
     assert queue.waiting == MAX_WINDOWS
-    with pytest.raises(
-        QueueFullError, match="16 windows are waiting and 1 more do not fit: at most 16"
-    ) as full:
+    with pytest.raises(QueueFullError, match="1 more do not fit: at most 16 may wait") as full:
         submit(queue, 1)
     assert full.value.retry_after == 1
-    with pytest.raises(QueueFullError):
-        queue.check_room()
+
+
+@pytest.mark.parametrize("limits", [{}, {"max_windows": 100, "max_bytes": 100}])
+def test_what_never_fits_is_not_to_come_again(batcher: Batcher, limits: dict[str, int]) -> None:
+    queue = add(batcher, lambda worker, graph, feeds: feeds, **limits)
+    with pytest.raises(TooLargeError, match="17 more do not fit"):
+        submit(queue, *range(MAX_WINDOWS + 1))
+    queue.submit("g", {"x": np.zeros(MAX_WINDOWS, np.int8)}, deadline=LATER).result(30)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "workers", "retry_after"),
+    [(2.0, 1, (10, 20)), (2.0, 2, (5, 10)), (0.001, 1, (1, 1)), (60.0, 2, (60, 60))],
+)
+def test_says_when_to_retry_by_the_pace_it_measured(
+    make: Callable[..., Batcher],
+    clock: Clock,
+    seconds: float,
+    workers: int,
+    retry_after: tuple[int, int],
+) -> None:
+    batcher = make(workers)
+    queue = add(batcher, Costly(clock, g=seconds), max_windows=40)
+    held = Held(batcher)
+    first = submit(queue, 1, 2, 3, 4)
+    held.release()
+    first.result(30)
+    held = Held(batcher)
+    submit(queue, *range(40))
+    for windows, expected in zip((20, 40), retry_after, strict=True):
+        with pytest.raises(QueueFullError) as full:
+            submit(queue, *range(windows))
+        assert full.value.retry_after == expected
+    held.release()
+
+
+def test_who_shares_the_workers_makes_the_wait_longer(batcher: Batcher, clock: Clock) -> None:
+    queue = add(batcher, Costly(clock, g=2.0))
+    submit(queue, 1, 2, 3, 4).result(30)
+    held = Held(batcher)
+    submit(queue, *range(16))
+    submit(add(batcher, Costly(clock)), 1)
+    with pytest.raises(QueueFullError) as full:
+        submit(queue, *range(16))
+    assert full.value.retry_after == 16
+    held.release()
 
 
 def test_what_continues_accepted_work_always_has_room(queue: Queue, gate: Gate) -> None:
@@ -233,13 +415,29 @@ def test_bytes_are_bounded_too(batcher: Batcher, gate: Gate) -> None:
     queue = add(batcher, gate, max_bytes=10 * np.array([0]).nbytes)
     occupy(queue, gate)
     waiting = submit(queue, *range(9))
-    with pytest.raises(QueueFullError):
-        queue.check_room()
-    with pytest.raises(QueueFullError):
+    with pytest.raises(QueueFullError, match="hold 80 bytes, where there are 80 and 8 more"):
         submit(queue, 1)
-    waiting.cancel()
+    assert waiting.cancel()
     gate.open.set()
     assert result(submit(queue, *range(9))) == [10 * value for value in range(9)]
+
+
+def test_the_outputs_of_split_work_are_held_too(batcher: Batcher, gate: Gate) -> None:
+    queue = add(batcher, gate, max_bytes=20 * np.array([0]).nbytes)
+    large = submit(queue, *range(8))
+    assert gate.entered.acquire(timeout=30)
+    submit(queue, *range(12)).cancel()
+    gate.open.set()
+    gate.open = threading.Event()
+    assert gate.entered.acquire(timeout=30)
+    # Half of the outputs are there, in an array for all.
+    with pytest.raises(QueueFullError, match="where there are 128 and 40 more"):
+        submit(queue, *range(5))
+    fitting = submit(queue, *range(4))
+    gate.open.set()
+    assert result(large) == [10 * value for value in range(8)]
+    fitting.result(30)
+    submit(queue, *range(MAX_WINDOWS)).result(30)
 
 
 def test_cancelled_work_frees_its_place_at_once_and_is_not_run(batcher: Batcher) -> None:
@@ -248,58 +446,117 @@ def test_cancelled_work_frees_its_place_at_once_and_is_not_run(batcher: Batcher)
     occupy(queue, gate)
     gone, kept = submit(queue, *range(MAX_WINDOWS - 1)), submit(queue, 3)
     assert gone.cancel()
+    assert gone.cancel()
+    assert gone.done()
     assert queue.waiting == 1
-    assert ("cancelled",) in told.said
-    # Who waits for several of them is not kept waiting.
-    assert wait([gone], timeout=30).done
+    assert told.said.count(("cancelled",)) == 1
     gate.open.set()
     assert result(kept) == [30]
     assert gate.batches[1:] == [("g", [3])]
     assert queue.waiting == 0
 
 
-def test_expired_work_is_told_and_frees_its_place_while_all_workers_are_busy(
-    batcher: Batcher,
-) -> None:
+def test_what_is_cancelled_when_its_time_is_over_has_expired(batcher: Batcher) -> None:
     gate, told = Gate(), Told()
     queue = add(batcher, gate, observer=told)
     occupy(queue, gate)
-    kept = submit(queue, 2)
-    late = [submit(queue, 1, 1, deadline=time.monotonic() + wait) for wait in (0.05, 0, 0.01)]
-    for future in late:
-        assert isinstance(future.exception(30), DeadlineExceededError)
-        assert told.dropped.acquire(timeout=30)
-    assert queue.waiting == 1
-    assert told.said.count(("expired",)) == 3
+    assert submit(queue, 1, deadline=time.monotonic()).cancel()
+    assert told.said == [("expired",)]
     gate.open.set()
-    assert result(kept) == [20]
-    assert gate.batches[1:] == [("g", [2])]
 
 
-def test_who_waits_for_a_batch_that_runs_for_too_long_is_told_too(batcher: Batcher) -> None:
+def test_what_runs_is_not_counted_as_dropped_when_it_is_cancelled(batcher: Batcher) -> None:
     gate, told = Gate(), Told()
     queue = add(batcher, gate, observer=told)
-    running = submit(queue, 1, deadline=time.monotonic() + 0.02)
-    assert isinstance(running.exception(30), DeadlineExceededError)
+    running = occupy(queue, gate)
+    assert running.cancel()
     gate.open.set()
-    assert result(submit(queue, 2)) == [20]
-    # It was run, and so was not dropped.
-    assert ("expired",) not in told.said
+    queue.close(30)
+    with pytest.raises(CancelledError):
+        running.result(0)
+    assert not {("cancelled",), ("expired",)} & set(told.said)
+
+
+def test_late_work_is_not_run_and_makes_way_for_other_work(batcher: Batcher, clock: Clock) -> None:
+    gate, told = Gate(), Told()
+    queue = add(batcher, gate, observer=told)
+    held = Held(batcher)
+    late = [submit(queue, 1, 1, deadline=clock.now + seconds) for seconds in (1, 2)]
+    kept = submit(queue, 2, deadline=clock.now + 3)
+    clock.now += 2
+    assert not any(future.done() for future in late)
+    held.release()
+    for future in late:
+        assert isinstance(error_of(future), DeadlineExceededError)
+    assert gate.entered.acquire(timeout=30)
+    # They were told before the batch is done.
+    assert told.said == [("expired",)] * 2
+    gate.open.set()
+    assert result(kept) == [20]
+    assert gate.batches == [("g", [2])]
+
+
+def test_a_worker_that_finds_late_work_alone_goes_on(batcher: Batcher, clock: Clock) -> None:
+    gate, told = Gate(), Told()
+    gate.open.set()
+    queue = add(batcher, gate, observer=told)
+    late = submit(queue, *range(9), deadline=clock.now)
+    assert isinstance(error_of(late), DeadlineExceededError)
+    assert result(submit(queue, 1)) == [10]
+    assert gate.batches == [("g", [1])]
+    queue.close(30)
+
+
+def test_a_full_queue_drops_what_is_late_first(batcher: Batcher, clock: Clock) -> None:
+    gate, told = Gate(), Told()
+    queue = add(batcher, gate, observer=told)
+    held = Held(batcher)
+    late = submit(queue, *range(5), deadline=clock.now + 1)
+    kept = submit(queue, *range(8), deadline=clock.now + 2)
+    clock.now += 1
+    with pytest.raises(QueueFullError, match="8 windows are waiting and 9 more do not fit"):
+        submit(queue, *range(9))
+    assert late.done()
+    assert isinstance(error_of(late), DeadlineExceededError)
+    assert told.said == [("expired",)]
+    assert not kept.done()
+    clock.now += 1
+    submit(queue, *range(9))
+    assert kept.done()
+    assert queue.waiting == 9
+    gate.open.set()
+    held.release()
 
 
 @pytest.mark.parametrize("end", ["cancel", "expire"])
-def test_split_work_that_ends_half_way_is_not_continued(queue: Queue, gate: Gate, end: str) -> None:
-    deadline = time.monotonic() + 0.05 if end == "expire" else LATER
-    large = submit(queue, 1, 2, 3, 4, 5, deadline=deadline)
+def test_split_work_that_ends_half_way_is_not_continued(
+    queue: Queue, gate: Gate, clock: Clock, end: str
+) -> None:
+    large = submit(queue, 1, 2, 3, 4, 5, deadline=clock.now + 1)
     assert gate.entered.acquire(timeout=30)
     if end == "cancel":
         assert large.cancel()
+        assert queue.waiting == 0
     else:
-        assert isinstance(large.exception(30), DeadlineExceededError)
-    assert queue.waiting == 0
+        clock.now += 1
     gate.open.set()
     assert result(submit(queue, 6)) == [60]
+    with pytest.raises(CancelledError if end == "cancel" else DeadlineExceededError):
+        large.result(30)
+    assert large.outputs == {}, "the first part of split work is of no use"
+    assert queue.waiting == 0
     assert [values for _, values in gate.batches] == [[1, 2, 3, 4], [6]]
+
+
+def test_work_knows_when_its_batches_ran(batcher: Batcher, clock: Clock) -> None:
+    queue = add(batcher, Costly(clock))
+    held = Held(batcher)
+    work = submit(queue, *range(6))
+    clock.now += 1
+    held.release()
+    work.result(30)
+    assert (work.submitted, work.began, work.ended) == (1000.0, 1001.0, 1003.0)
+    assert work.batch == 4
 
 
 def test_a_failure_reaches_every_waiter_of_the_batch_and_no_other(queue: Queue, gate: Gate) -> None:
@@ -307,9 +564,9 @@ def test_a_failure_reaches_every_waiter_of_the_batch_and_no_other(queue: Queue, 
     first = occupy(queue, gate)
     together = [submit(queue, 1), submit(queue, 2, 3, 4, 5, 6)]
     gate.open.set()
-    failures = [future.exception(30) for future in (first, *together)]
+    failures = [error_of(future) for future in (first, *together)]
     assert {type(failure) for failure in failures} == {ModelFailedError}
-    assert all(failure is not None and failure.__cause__ is gate.error for failure in failures)
+    assert all(failure.__cause__ is gate.error for failure in failures)
     assert len(set(map(id, failures))) == 3
     gate.error = None
     assert result(submit(queue, 7)) == [70]
@@ -328,8 +585,7 @@ def test_a_domain_error_stays_what_it_is(queue: Queue, gate: Gate, error: Except
     gate.error = error
     error.__cause__ = reason = OSError("gone")
     gate.open.set()
-    failure = submit(queue, 1).exception(30)
-    assert failure is not None
+    failure = error_of(submit(queue, 1))
     assert failure is not error
     assert type(failure) is type(error)
     assert (str(failure), vars(failure), failure.__cause__) == (str(error), vars(error), reason)
@@ -341,7 +597,7 @@ def test_whatever_a_run_raises_is_told_and_the_worker_lives_on(
 ) -> None:
     gate.error = error
     gate.open.set()
-    failure = submit(queue, 1).exception(30)
+    failure = error_of(submit(queue, 1))
     assert isinstance(failure, ModelFailedError)
     assert failure.__cause__ is error
     gate.error = None
@@ -353,7 +609,7 @@ def test_outputs_that_are_not_one_for_each_window_are_nobodys(
     batcher: Batcher, rows: np.ndarray
 ) -> None:
     queue = add(batcher, lambda worker, graph, feeds: {"y": rows})
-    failure = submit(queue, 1, 2).exception(30)
+    failure = error_of(submit(queue, 1, 2))
     assert isinstance(failure, ModelFailedError)
     assert "a batch of 2 windows came out as y" in failure.message
 
@@ -375,11 +631,11 @@ def test_an_observer_that_fails_costs_nobody_an_answer(
     first = occupy(queue, gate)
     assert submit(queue, 1).cancel()
     late = submit(queue, 1, deadline=time.monotonic())
-    assert isinstance(late.exception(30), DeadlineExceededError)
     gate.open.set()
+    assert isinstance(error_of(late), DeadlineExceededError)
     assert result(first) == [0]
     assert result(submit(queue, 2)) == [20]
-    assert "a queue's observer failed" in caplog.text
+    assert "a callback of a queue failed" in caplog.text
 
 
 def test_tells_of_every_batch(batcher: Batcher) -> None:
@@ -388,16 +644,21 @@ def test_tells_of_every_batch(batcher: Batcher) -> None:
     future = submit(queue, 1, 2, 3)
     gate.open.set()
     assert result(future) == [10, 20, 30]
-    queue.close(30)
+    batcher.close(30)
     assert told.said == [
-        ("waited", True),
-        ("assembled", True),
-        ("ran", 2, True),
-        ("filled", 1.0),
-        ("assembled", True),
-        ("ran", 1, True),
-        ("filled", 0.5),
+        ("ran", 2, 2, True, True),
+        ("ran", 1, 2, True, True),
     ]
+
+
+def test_of_a_batch_that_fails_it_tells_nothing(batcher: Batcher, gate: Gate) -> None:
+    told = Told()
+    queue = add(batcher, gate, observer=told)
+    gate.error = ValueError("broken")
+    gate.open.set()
+    error_of(submit(queue, 1))
+    batcher.close(30)
+    assert told.said == []
 
 
 def test_every_worker_makes_a_call_before_its_next_batch(
@@ -448,7 +709,7 @@ def close_in_thread(close: Callable[[float], None], queue: Queue) -> threading.T
     """Begin to close with time enough; returns once new work is refused."""
     closing = threading.Thread(target=close, args=(30,))
     closing.start()
-    until(lambda: queue._backlog.draining)
+    until(lambda: queue.draining)
     return closing
 
 
@@ -460,25 +721,42 @@ def test_a_worker_whose_device_is_lost_leaves_the_work_to_others(
 
     def run(worker: int, graph: str, feeds: Arrays) -> Arrays:
         ran.append(worker)
-        if worker == 1:
-            raise DeviceLostError("GPU 1 is lost")
+        if worker == 0:
+            raise DeviceLostError("GPU 0 is lost")
         return {"y": feeds["x"] * 10}
 
     queue = add(batcher, run)
-    lost = 0
-    while not lost:
-        (error,) = (submit(queue, 1).exception(30),)
-        if error is not None:
-            assert isinstance(error, DeviceLostError)
-            assert error.message == "GPU 1 is lost"
-            lost += 1
-    until(lambda: not batcher._workers[1].is_alive())
-    ran.clear()
+    held = Held(batcher, first=1)
+    with pytest.raises(DeviceLostError, match="GPU 0 is lost"):
+        submit(queue, 1).result(30)
+    until(lambda: not batcher._threads[0].is_alive())
+    waiting = submit(queue, 2)
+    held.release()
+    assert result(waiting) == [20]
     for value in range(20):
         assert result(submit(queue, value)) == [10 * value]
-    assert set(ran) == {0}
+    assert set(ran[1:]) == {1}
     (call,) = batcher.on_workers(lambda worker: ran.append(worker))
     call.result(30)
+
+
+def test_who_is_left_sets_the_pace(make: Callable[..., Batcher], clock: Clock) -> None:
+    batcher = make(workers=2)
+    queue = add(batcher, Costly(clock, g=2.0))
+
+    def lose(worker: int) -> None:
+        if worker == 1:
+            raise DeviceLostError("GPU 1 is lost")
+
+    batcher.on_workers(lose)
+    until(lambda: not batcher._threads[1].is_alive())
+    submit(queue, 1, 2, 3, 4).result(30)
+    held = Held(batcher)
+    submit(queue, *range(16))
+    with pytest.raises(QueueFullError) as full:
+        submit(queue, *range(16))
+    assert full.value.retry_after == 8
+    held.release()
 
 
 def test_a_device_that_is_lost_in_a_call(make: Callable[..., Batcher]) -> None:
@@ -491,7 +769,7 @@ def test_a_device_that_is_lost_in_a_call(make: Callable[..., Batcher]) -> None:
     first, second = batcher.on_workers(fail)
     assert isinstance(first.exception(30), DeviceLostError)
     second.result(30)
-    until(lambda: not batcher._workers[0].is_alive())
+    until(lambda: not batcher._threads[0].is_alive())
     assert len(batcher.on_workers(fail)) == 1
 
 
@@ -503,13 +781,13 @@ def test_without_any_device_all_that_waits_is_told(
     gate.error = DeviceLostError("GPU 0 is lost")
     gate.open.set()
     for future in (*futures, call):
-        error = future.exception(30)
-        assert isinstance(error, DeviceLostError)
-        assert error.message == "GPU 0 is lost"
-    for refused in (lambda: submit(queue, 1), queue.check_room):
         with pytest.raises(DeviceLostError, match="GPU 0 is lost"):
-            refused()
+            future.result(30)
+    for _ in range(2):
+        with pytest.raises(DeviceLostError, match="GPU 0 is lost"):
+            submit(queue, 1)
     assert len(gate.batches) == 1
+    assert batcher.on_workers(lambda worker: None) == []
     queue.close(30)
 
 
@@ -528,6 +806,27 @@ def test_close_finishes_what_was_accepted(
     assert [future.result(0)["y"].tolist() for future in futures] == [[v * 10] for v in range(9)]
     with pytest.raises(NotReadyError, match="stopping"):
         submit(queue, 9, admitted=True)
+
+
+def test_close_waits_no_longer_than_there_is_work(batcher: Batcher, queue: Queue) -> None:
+    held = Held(batcher)
+    waiting = submit(queue, 1)
+    closing = close_in_thread(queue.close, queue)
+    assert waiting.cancel()
+    closing.join(10)
+    assert not closing.is_alive()
+    held.release()
+
+
+def test_close_waits_for_a_batch_that_nobody_waits_for(queue: Queue, gate: Gate) -> None:
+    running = occupy(queue, gate)
+    closing = close_in_thread(queue.close, queue)
+    assert running.cancel()
+    closing.join(0.05)
+    assert closing.is_alive()
+    gate.open.set()
+    closing.join(10)
+    assert not closing.is_alive()
 
 
 def test_a_closed_queue_is_no_matter_to_others(batcher: Batcher, queue: Queue, gate: Gate) -> None:
@@ -563,7 +862,7 @@ def test_a_closed_batcher_takes_nothing_and_its_threads_have_ended(
 ) -> None:
     before = threading.active_count()
     batcher.close(30)
-    assert threading.active_count() == before - 2
+    assert threading.active_count() == before - 1
     for take in (
         lambda: submit(queue, 1),
         lambda: add(batcher, gate),

@@ -15,14 +15,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretell.service.arrays import Arrays
-from foretell.service.batcher import Batcher
-from foretell.service.batching.queue import Queue
+from foretell.service.batcher import Batcher, Queue
 from foretell.service.errors import (
     DeadlineExceededError,
     ModelFailedError,
     NotReadyError,
     QueueFullError,
+    ServiceError,
 )
+from foretell.service.queues import Work
 from tests.service.conftest import Quiet
 
 MAX_BATCH = 4
@@ -43,10 +44,10 @@ class Submitted:
     windows: int
     fails: bool
     ends: str
-    future: Future[Arrays]
+    work: Work
     outcomes: int = 0
 
-    def count(self, _: Future[Arrays]) -> None:
+    def count(self, _: Work) -> None:
         self.outcomes += 1
 
 
@@ -111,24 +112,24 @@ class World:
         rows = np.array([(number, row, fails and row == windows - 1) for row in range(windows)])
         seconds = {"late": -1.0, "soon": 0.002}.get(ends, LONG)
         try:
-            future = self.queues[queue].submit(
+            work = self.queues[queue].submit(
                 graph, {"x": rows}, deadline=time.monotonic() + seconds, admitted=admitted
             )
         except (QueueFullError, NotReadyError) as error:
             if admitted and isinstance(error, QueueFullError):
                 self.wrong.append("work that continues was refused")
             return
-        one = Submitted(queue, graph, number, windows, fails, ends, future)
+        one = Submitted(queue, graph, number, windows, fails, ends, work)
         with self._lock:
             self.submitted.append(one)
-        future.add_done_callback(one.count)
+        work.add_done_callback(one.count)
         if ends == "cancel":
-            future.cancel()
+            work.cancel()
 
     def cancel(self, number: int) -> None:
         if self.submitted:
             one = self.submitted[number % len(self.submitted)]
-            if one.future.cancel():
+            if one.work.cancel():
                 one.ends = "cancel"
 
     def check(self) -> None:
@@ -137,28 +138,29 @@ class World:
         assert all(call.done() for call in self.calls)
         for queue in self.queues:
             assert queue.waiting == 0
-            assert queue._backlog.room.bytes == 0
-            assert not queue._backlog.busy
-        schedule = self.batcher._schedule
-        assert schedule._waiting == 0
-        assert schedule._deadlines._items == {}
+            assert queue._bytes == 0
+            assert queue.running == 0
+            assert queue.active == {}
+        assert self.batcher.share.waiting == 0
+        assert self.batcher.share.active == {}
+        assert self.batcher.ended == []
         failing = {(one.queue, one.graph) for one in self.submitted if one.fails}
         for one in self.submitted:
             assert one.outcomes == 1
             run = self._seen.get(one.number, [])
             assert sorted(run) == sorted(set(run)), "a window ran twice"
+            assert one.ends != "late" or run == [], "late work was run"
             self._check_outcome(one, (one.queue, one.graph) in failing)
 
     def _check_outcome(self, one: Submitted, failing: bool) -> None:
-        if one.future.cancelled():
+        error = one.work.error
+        if isinstance(error, CancelledError):
             assert one.ends == "cancel"
-            return
-        error = one.future.exception(0)
-        if error is None:
+        elif error is None:
             assert one.ends in ("", "soon", "cancel")
             rows = np.array([(one.number, row) for row in range(one.windows)])
             expected = rows * 10 + (ord(one.graph) + 1000 * one.queue)
-            np.testing.assert_array_equal(one.future.result(0)["y"], expected)
+            np.testing.assert_array_equal(one.work.result(0)["y"], expected)
         elif isinstance(error, DeadlineExceededError):
             assert one.ends in ("late", "soon")
         elif isinstance(error, ModelFailedError):
@@ -205,10 +207,10 @@ def test_every_work_has_one_outcome(
     world.permits.release(10_000)
     if waits:
         for one in world.submitted:
-            with suppress(CancelledError):
-                one.future.exception(30)
+            with suppress(CancelledError, ServiceError):
+                one.work.result(30)
     world.batcher.close(30)
-    assert not any(thread.is_alive() for thread in world.batcher._workers)
+    assert not any(thread.is_alive() for thread in world.batcher._threads)
     world.check()
 
 

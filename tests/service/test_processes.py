@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -18,17 +20,50 @@ from tests.service.process import Server
 from tests.service.waiting import until
 
 BODY = {"inputs": [{"series": [1.0] * 8}]}
-BATCHES = 'foretell_batch_windows_count{model="slow",version="1"}'
+ANSWERED = 'foretell_requests_total{model="slow",route="/forecast",status="200"}'
+WINDOWS = 'foretell_batch_windows_sum{model="slow",version="1"}'
 
 
 def everyone(server: Server) -> bool:
-    """Whether both processes can be asked."""
+    """Whether both doors are connected to the engine."""
     return bool(httpx.get(f"{server.url}/readyz").json()["processes"] == 2)
 
 
-def pids(server: Server) -> list[int]:
-    """The processes that ever served."""
+def doors(server: Server) -> list[int]:
+    """The processes that ever took requests."""
     return [int(pid) for pid in re.findall(r"Started server process \[(\d+)\]", server.log)]
+
+
+def engine(server: Server) -> int:
+    """The process that runs the models now."""
+    loads = [line for line in server.log.splitlines() if "loaded slow@1" in line]
+    return int(json.loads(loads[-1])["process"])
+
+
+def ask_all_the_time(server: Server, statuses: list[int]) -> Callable[[], list[threading.Thread]]:
+    """Clients that ask until the server is gone or the function is called that is returned."""
+    stopped = threading.Event()
+
+    def ask() -> None:
+        while not stopped.is_set():
+            with suppress(httpx.TransportError), httpx.Client(timeout=60) as http:
+                while not stopped.is_set():
+                    answer = http.post(f"{server.url}/forecast", json=BODY)
+                    statuses.append(answer.status_code)
+                    if answer.status_code == 503:
+                        assert answer.headers["retry-after"] == "1"
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+
+    def stop() -> list[threading.Thread]:
+        stopped.set()
+        for thread in threads:
+            thread.join(60)
+        return threads
+
+    return stop
 
 
 @pytest.fixture(scope="module")
@@ -46,29 +81,86 @@ def server(slow: Path, tmp_path: Path) -> Iterator[Server]:
         yield server
 
 
-def test_several_count_and_report_as_one(server: Server) -> None:
+def test_doors_count_and_report_as_one(server: Server) -> None:
     for _ in range(20):
         # Each connection goes to one of them.
         assert httpx.post(f"{server.url}/forecast", json=BODY).status_code == 200
-    assert server.metric(BATCHES) == 20
+    until(lambda: server.metric(ANSWERED) == 20)
+    assert server.metric(WINDOWS) == 20
     assert server.metric("foretell_ready") == 1
     assert (
-        server.metric('foretell_model_loads_total{name="slow",outcome="loaded",version="1"}') == 2
+        server.metric('foretell_model_loads_total{name="slow",outcome="loaded",version="1"}') == 1
     )
     answer = httpx.get(f"{server.url}/readyz").json()
     assert answer == {"ready": True, "processes": 2, "models": {"slow@1": "ready"}}
     assert server.stop() == 0
 
 
-def test_a_killed_process_is_replaced_and_what_it_counted_stays(server: Server) -> None:
-    for _ in range(20):
-        httpx.post(f"{server.url}/forecast", json=BODY)
-    os.kill(pids(server)[0], signal.SIGKILL)
-    until(lambda: len(pids(server)) == 3)
+def test_a_killed_door_is_replaced_and_nobody_is_refused(server: Server) -> None:
+    statuses: list[int] = []
+    stop = ask_all_the_time(server, statuses)
+    until(lambda: len(statuses) > 20)
+    os.kill(doors(server)[0], signal.SIGKILL)
+    until(lambda: len(doors(server)) == 3)
     until(lambda: everyone(server))
-    assert server.metric(BATCHES) == 20
-    assert httpx.post(f"{server.url}/forecast", json=BODY).status_code == 200
+    before = len(statuses)
+    until(lambda: len(statuses) > before + 20)
+    stop()
+    # Its own connections are lost; new ones wait until somebody takes them.
+    assert set(statuses) == {200}
+    assert server.metric(WINDOWS) >= len(statuses)
     assert server.stop() == 0
+
+
+def test_a_killed_engine_is_replaced_and_everybody_is_told(server: Server) -> None:
+    statuses: list[int] = []
+    stop = ask_all_the_time(server, statuses)
+    until(lambda: len(statuses) > 20)
+    killed = engine(server)
+    os.kill(killed, signal.SIGKILL)
+    until(lambda: httpx.get(f"{server.url}/readyz").status_code == 503)
+    assert httpx.get(f"{server.url}/healthz").status_code == 200
+    until(lambda: engine(server) != killed)
+    until(lambda: httpx.get(f"{server.url}/readyz").status_code == 200)
+    before = len(statuses)
+    until(lambda: 200 in statuses[before:])
+    stop()
+    assert set(statuses) == {200, 503}
+    assert len(doors(server)) == 2
+    assert server.stop() == 0
+
+
+def test_a_stuck_engine_is_replaced(server: Server) -> None:
+    stuck = engine(server)
+    os.kill(stuck, signal.SIGSTOP)
+    # It takes a quarter of a minute to be sure.
+    until(lambda: engine(server) != stuck)
+    until(lambda: httpx.get(f"{server.url}/readyz").status_code == 200)
+    assert httpx.post(f"{server.url}/forecast", json=BODY).status_code == 200
+    assert f"process {stuck} (engine) is stuck" in server.log
+    assert server.stop() == 0
+
+
+def test_models_come_and_go_for_all_doors(tmp_path: Path) -> None:
+    models = tmp_path / "models"
+    write_bundle(models, Spec())
+    with Server(models, tmp_path / "log", workers=2, threads=1, admin_keys="secret") as server:
+        until(lambda: everyone(server))
+        write_bundle(models, Spec(version="2", horizon=6))
+        key = {"X-API-Key": "secret"}
+        load = f"{server.url}/v2/repository/models/repeat/load"
+        assert httpx.post(load, headers=key).status_code == 200
+        for _ in range(20):
+            # Each connection goes to one of the doors, and both know.
+            answer = httpx.post(f"{server.url}/forecast", json=BODY).json()
+            assert answer["model_version"] == "2"
+        index = httpx.post(f"{server.url}/v2/repository/index", json={"ready": True}).json()
+        assert [entry["version"] for entry in index] == ["1", "2"]
+        stats = httpx.get(f"{server.url}/v2/models/repeat/stats").json()["model_stats"]
+        assert [each["execution_count"] for each in stats] == [0, 20]
+        refused = httpx.post(f"{server.url}/v2/repository/models/other/load", headers=key)
+        assert refused.status_code == 404
+        assert server.stop() == 0
 
 
 def test_under_load_nothing_that_was_sent_is_lost(server: Server) -> None:

@@ -9,18 +9,14 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
-from typing import cast
 
 import httpx
 import pytest
-import uvicorn
 
 from foretell.service.errors import StartError
-from foretell.service.metrics import Metrics
-from foretell.service.repository import Repository
+from foretell.service.loading import Watch
 from foretell.service.server import _Server, run
 from foretell.service.settings import Settings
-from foretell.service.supervision.readiness import Readiness
 from tests.service.bundles import Spec, write_bundle
 from tests.service.client import Client
 from tests.service.process import Server
@@ -93,7 +89,7 @@ def test_a_full_queue_a_deadline_and_a_hang_up(server: Server) -> None:
     with ThreadPoolExecutor(1) as pool:
         accepted = pool.submit(post, large)
         until(lambda: server.metric(DEPTH) > 0)
-        assert post(BODY, timeout_ms=1).status_code == 504
+        assert post(BODY, timeout_ms=50).status_code == 504
         gone = server.metric(GONE)
         with pytest.raises(httpx.ReadTimeout):
             httpx.post(f"{server.url}/forecast", json=BODY, timeout=httpx.Timeout(60, read=0.001))
@@ -183,15 +179,38 @@ def test_who_is_still_sending_when_the_grace_period_ends_is_told(
         assert "Traceback" not in server.log
 
 
+def process(client: Client, watch: Watch | None = None, **settings: object) -> _Server:
+    """What serves the application of a client, without its sockets."""
+    given = client.settings.model_copy(update=settings)
+    return _Server(given, client.engine, [], watch=watch)
+
+
 def test_a_signal_says_at_once_that_the_server_is_not_ready(slow: Path) -> None:
     with Client(slow) as client:
-        readiness = Readiness(client.repository)
-        server = _Server(uvicorn.Config(client.app), client.metrics, readiness, client.repository)
+        server = process(client)
         server.handle_exit(signal.SIGTERM, None)
         assert client.get("/readyz").status_code == 503
         assert (server.should_exit, server.force_exit) == (True, False)
         server.handle_exit(signal.SIGTERM, None)
         assert server.force_exit
+
+
+def test_it_goes_on_unready_for_as_long_as_load_balancers_need(slow: Path, tmp_path: Path) -> None:
+    with Server(slow, tmp_path / "log", unready_seconds=3600) as server:
+        server.process.send_signal(signal.SIGTERM)
+        until(lambda: httpx.get(f"{server.url}/readyz").status_code == 503)
+        # New connections, all of them.
+        assert httpx.post(f"{server.url}/forecast", json=BODY).status_code == 200
+        assert server.process.poll() is None
+        # Asked again, it waits no longer.
+        assert server.stop() == 0
+
+
+def test_then_it_ends_by_itself(slow: Path, tmp_path: Path) -> None:
+    with Server(slow, tmp_path / "log", unready_seconds=0.5) as server:
+        server.process.send_signal(signal.SIGTERM)
+        until(lambda: httpx.get(f"{server.url}/readyz").status_code == 503)
+        assert server.wait() == 0
 
 
 def test_sigint_stops_too(slow: Path, tmp_path: Path) -> None:
@@ -234,53 +253,37 @@ def test_an_idle_connection_is_answered_once_more(slow: Path, tmp_path: Path) ->
         assert server.wait() == 0
 
 
-@pytest.mark.parametrize(("others", "seconds"), [(True, 30), (False, 0)])
-def test_a_lost_gpu_ends_the_process(
-    slow: Path, caplog: pytest.LogCaptureFixture, others: bool, seconds: int
-) -> None:
-    lost: dict[int, str] = {}
-    with Client(slow) as client, pytest.MonkeyPatch.context() as patch:
-        repository = client.repository
-        patch.setattr(repository, "_lost", lambda: lost)
-        patch.setattr(type(repository), "dead", property(lambda _: bool(lost) and not others))
-        config = uvicorn.Config(client.app, timeout_graceful_shutdown=30)
-        server = _Server(config, client.metrics, Readiness(repository), repository)
-        server._give_up_if_lost(100.0)
+def test_a_lost_gpu_ends_the_process(slow: Path) -> None:
+    class Over(Watch):
+        def __init__(self) -> None:
+            self.over = False
+
+        def is_over(self, now: float) -> bool:
+            return self.over
+
+    with Client(slow) as client:
+        watch = Over()
+        server = process(client, watch)
+        asyncio.run(server.on_tick(10))
+        assert (server.should_exit, server.gave_up) == (False, False)
+        watch.over = True
+        # Looked at once a second.
+        asyncio.run(server.on_tick(11))
         assert not server.should_exit
-        lost[0] = "GPU 0 is lost"
-        # Load balancers get to see that it is not ready, while others answer.
-        for now in (101.0, 100.9 + seconds):
-            server._give_up_if_lost(now)
-            assert server.should_exit == (not others)
-        server._give_up_if_lost(101.0 + seconds)
+        asyncio.run(server.on_tick(20))
         assert (server.should_exit, server.gave_up, server.force_exit) == (True, True, False)
-        assert repository.draining
-    assert caplog.messages == [f"ends in {seconds} s with status 75, to be replaced"]
+        assert client.repository.draining
 
 
 def test_a_server_that_is_stopping_anyway_does_not_ask_to_be_replaced(slow: Path) -> None:
-    with Client(slow) as client, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(client.repository, "_lost", lambda: {0: "GPU 0 is lost"})
-        patch.setattr(type(client.repository), "dead", True)
-        readiness = Readiness(client.repository)
-        server = _Server(uvicorn.Config(client.app), client.metrics, readiness, client.repository)
+    class Over(Watch):
+        def __init__(self) -> None: ...
+
+        def is_over(self, now: float) -> bool:
+            return True
+
+    with Client(slow) as client:
+        server = process(client, Over())
         server.handle_exit(signal.SIGTERM, None)
-        server._give_up_if_lost(100.0)
+        asyncio.run(server.on_tick(10))
         assert not server.gave_up
-
-
-def test_memory_is_returned_when_nobody_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    returned: list[int] = []
-
-    async def tick(requests: int, busy: int) -> None:
-        server._metrics.begun = requests
-        server.server_state.tasks = {cast("asyncio.Task[None]", object()) for _ in range(busy)}
-        server._return_memory()
-        await asyncio.get_running_loop().shutdown_default_executor()
-
-    repository = cast("Repository", None)
-    server = _Server(uvicorn.Config("none"), Metrics(), Readiness(repository), repository)
-    monkeypatch.setattr(server._leftover, "give_back", lambda: returned.append(1))
-    for requests, busy in ((0, 0), (5, 1), (9, 0), (9, 0), (10, 0)):
-        asyncio.run(tick(requests, busy))
-    assert len(returned) == 2

@@ -1,14 +1,11 @@
 from __future__ import annotations
 
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from foretell.bundle import layout
-from foretell.service.engine.memory import resident_bytes
 from foretell.service.engine.runtime import Runtime
 from foretell.service.errors import ModelFailedError
 from tests.service.bundles import Spec, write_bundle
@@ -53,24 +50,3 @@ def test_a_failing_graph(
     with pytest.raises(ModelFailedError) as failure:
         session.run({"history": np.full((1, 8, 1), 5, np.float32)})
     assert "out of data bounds" in str(failure.value.__cause__)
-
-
-def test_trimming_gives_back_what_a_large_run_took(tmp_path: Path) -> None:
-    graph = write_bundle(tmp_path, Spec(channels=("a", "b"))) / layout.FORECAST_GRAPH
-    # In this process others hold parts of the arena, and what they share a region with stays.
-    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-        held, left = pool.submit(_held_and_left, graph).result(60)
-    assert held > 40 << 20
-    assert left < 8 << 20
-
-
-def _held_and_left(graph: Path) -> tuple[int, int]:
-    """Bytes that a large run takes, and how many of them are still held after trimming."""
-    session = Runtime("cpu").open(graph)
-    window = np.ones((1, 8, 2), np.float32)
-    session.trim({"history": window})
-    before = resident_bytes()
-    session.run({"history": np.repeat(window, 1_000_000, axis=0)})
-    held = resident_bytes() - before
-    session.trim({"history": window})
-    return held, resident_bytes() - before

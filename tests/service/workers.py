@@ -6,10 +6,12 @@ import logging
 import os
 import signal
 import threading
+import time
+from functools import partial
 from pathlib import Path
 
 from foretell.service.errors import StartError
-from foretell.service.supervision.supervisor import Pulse
+from foretell.service.supervisor import Pulse
 
 
 def folder() -> Path:
@@ -35,6 +37,15 @@ def until_told_to_stop(slot: int, pulse: Pulse) -> None:
     while not stopped.wait(0.02):
         pulse()
     tell(slot, "stopped")
+
+
+def slow_to_stop(slot: int, pulse: Pulse) -> None:
+    """Goes on for a second, saying that it lives all the time."""
+    until_told_to_stop(slot, pulse)
+    end = time.monotonic() + 1
+    while time.monotonic() < end:
+        pulse()
+        time.sleep(0.02)
 
 
 def for_ever(slot: int, pulse: Pulse) -> None:
@@ -73,18 +84,7 @@ def fails_with_last_words(slot: int, pulse: Pulse) -> None:
 
 def supervised() -> None:
     """A supervisor of two, as a program: `python -c 'from … import supervised; supervised()'`."""
-    from foretell.service.supervision.supervisor import Supervisor
+    from foretell.service.supervisor import Role, Supervisor
 
-    Supervisor(until_told_to_stop, 2, stop_seconds=5, on_end=lambda _: None).run()
-
-
-def count(folder: Path, slot: int) -> None:
-    """One rejection, a time in a stage, one request that is being answered."""
-    from foretell.service.metrics import Metrics, share
-
-    share(folder, slot)
-    metrics = Metrics(folder)
-    metrics.rejected("queue_full")
-    metrics.staged("run", "m", "1", 0.5)
-    metrics.began()
-    metrics.sample(ready=slot == 0)
+    roles = [Role(f"role-{slot}", partial(until_told_to_stop, slot)) for slot in range(2)]
+    Supervisor(roles, stop_seconds=5).run(together=2)

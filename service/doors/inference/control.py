@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import orjson
 from fastapi import APIRouter, Request
 from pydantic import BaseModel
 
+from foretell.service.directory import State
 from foretell.service.doors.budget import BodyBudget
 from foretell.service.doors.exchange import read_body
-from foretell.service.doors.inference.changes import Changes
 from foretell.service.doors.inference.routes import path_parameter, refusals
 from foretell.service.doors.inference.wire import (
     ChangeParameters,
@@ -22,11 +19,10 @@ from foretell.service.doors.inference.wire import (
     IndexEntry,
     IndexRequest,
 )
+from foretell.service.engines import Engine
 from foretell.service.errors import NotSupportedError, UnreadableError
-from foretell.service.repository import Repository
 from foretell.service.settings import Settings
 from foretell.service.validation import validate
-from foretell.service.versions.table import State
 from foretell.service.web.keys import Keys
 from foretell.service.web.middleware import exchange_of
 
@@ -38,26 +34,16 @@ _FILE = "file:"
 _MOST_BYTES = 1024 * 1024
 
 
-def control_router(
-    repository: Repository, settings: Settings, budget: BodyBudget, keys: Keys
-) -> APIRouter:
+def control_router(engine: Engine, settings: Settings, budget: BodyBudget, keys: Keys) -> APIRouter:
     """The routes of those who look after the models.
 
     Args:
-        repository: The models.
+        engine: Runs the models.
         settings: Limits.
         budget: Counts the bodies of requests.
         keys: Who may load and unload.
     """
-    changes = Changes(repository)
-
-    @asynccontextmanager
-    async def lifespan(_: object) -> AsyncIterator[None]:
-        # The application's own ends after this one, and closes the models.
-        yield
-        changes.close()
-
-    router = APIRouter(lifespan=lifespan)
+    router = APIRouter(tags=["inference"])
 
     async def read(request: Request, kind: type[_Body]) -> _Body:
         """The body, which may be empty, whatever its content type."""
@@ -70,14 +56,11 @@ def control_router(
             except orjson.JSONDecodeError as error:
                 raise UnreadableError(f"the body is not JSON: {error}") from None
 
-    @router.post(
-        "/v2/repository/index",
-        responses=refusals(400, 413, 422, 429, 504),
-    )
+    @router.post("/v2/repository/index", responses=refusals(400, 408, 413, 415, 422, 503))
     async def index(request: Request) -> list[IndexEntry]:
         """Every version that is loaded, was refused, or is on disk."""
         wanted = await read(request, IndexRequest)
-        entries = await asyncio.to_thread(repository.index)
+        entries = await engine.index()
         return [
             IndexEntry(
                 name=entry.name, version=entry.version, state=entry.state, reason=entry.reason
@@ -91,22 +74,23 @@ def control_router(
         keys.require_admin(request.headers)
         parameters = (await read(request, ChangeRequest)).parameters
         _check_source(parameters)
-        await changes.run(repository.load, *_meant(request, parameters))
+        await engine.load(*_meant(request, parameters))
         return {}
 
     async def unload(request: Request) -> dict[str, Any]:
         """Unload a model, or its version that is given; it finishes what it has begun."""
         keys.require_admin(request.headers)
         parameters = (await read(request, ChangeRequest)).parameters
-        await changes.run(repository.unload, *_meant(request, parameters))
+        await engine.unload(*_meant(request, parameters))
         return {}
 
+    statuses = (400, 401, 403, 404, 408, 409, 413, 415, 422, 503)
     for name, endpoint in (("load", load), ("unload", unload)):
         router.add_api_route(
             "/v2/repository/models/{model}/" + name,
             endpoint,
             methods=["POST"],
-            responses=refusals(400, 401, 403, 404, 413, 422, 429, 503, 504),
+            responses=refusals(*statuses),
             openapi_extra={
                 "parameters": [
                     path_parameter("model"),

@@ -11,11 +11,12 @@ from pydantic_core import from_json
 
 from foretell.bundle.manifest import Manifest
 from foretell.service.arrays import Arrays
+from foretell.service.directory import Model
 from foretell.service.doors.inference.inputs import Inputs
 from foretell.service.doors.inference.metadata import forecast_outputs
 from foretell.service.doors.inference.wire import InferRequest, RequestedOutput
 from foretell.service.errors import InvalidInputError, NotSupportedError, UnreadableError
-from foretell.service.model import Model
+from foretell.service.requests.parsing import parsing_bytes
 from foretell.service.settings import Settings
 from foretell.service.tensors import HISTORY
 from foretell.service.validation import shown, validate
@@ -69,7 +70,19 @@ class Job:
         return len(self.feeds[HISTORY])
 
 
-def decode(body: bytearray, length: str | None, model: Model, settings: Settings) -> Job:
+def reading_bytes(body: bytes, length: str | None) -> int:
+    """About how many bytes it takes to read the JSON of a request; the rest is taken as it is.
+
+    Args:
+        body: The JSON and what follows it.
+        length: As for `decode`, which refuses what is no length.
+    """
+    is_length = length is not None and length.isascii() and length.isdecimal() and len(length) < 20
+    end = int(length) if length is not None and is_length else None
+    return parsing_bytes(memoryview(body)[:end])
+
+
+def decode(body: bytes, length: str | None, model: Model, settings: Settings) -> Job:
     """Read a request; the job's arrays may be views of its body.
 
     Args:

@@ -10,10 +10,15 @@ import orjson
 from numpy.typing import NDArray
 
 from foretell.service.arrays import Arrays
-from foretell.service.doors.inference.compression import choose_encoding, compress
+from foretell.service.doors.compression import choose_encoding, compress
 from foretell.service.doors.inference.decode import Job
 from foretell.service.doors.inference.tensors import datatype_of
 from foretell.service.errors import InvalidInputError
+
+# HTTP's "deflate" is zlib's format, not the bare stream. Not zstd: there are clients that offer it
+# on their own and then cannot read it.
+_ENCODINGS = ("gzip", "deflate")
+_NOT_WORTH = 1024
 
 
 @dataclass(frozen=True)
@@ -70,7 +75,7 @@ def encode(job: Job, outputs: Arrays, accepted: str) -> Answer:
             "inference-header-content-length": str(len(text)),
         }
     size = len(text) + sum(len(part) for part in parts)
-    encoding = choose_encoding(accepted, size)
+    encoding = choose_encoding(accepted, _ENCODINGS) if size >= _NOT_WORTH else None
     if encoding is None:
         return Answer(b"".join((text, *parts)), headers)
     return Answer(compress(encoding, (text, *parts)), headers | {"content-encoding": encoding})

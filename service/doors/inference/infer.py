@@ -8,11 +8,11 @@ from fastapi import APIRouter, Request, Response
 
 from foretell.service.doors.budget import BodyBudget
 from foretell.service.doors.exchange import deadline_of, outcome, read_body
-from foretell.service.doors.inference.decode import decode
+from foretell.service.doors.inference.decode import decode, reading_bytes
 from foretell.service.doors.inference.encode import answer_bytes, encode
 from foretell.service.doors.inference.routes import add_model_route, find_model
 from foretell.service.doors.inference.wire import InferResponse
-from foretell.service.repository import Repository
+from foretell.service.engines import Engine
 from foretell.service.settings import Settings
 from foretell.service.web.callers import caller_of
 from foretell.service.web.middleware import exchange_of
@@ -22,12 +22,12 @@ HEADER = "inference-header-content-length"
 
 
 def infer_router(
-    repository: Repository, settings: Settings, budget: BodyBudget, offload: Offload
+    engine: Engine, settings: Settings, budget: BodyBudget, offload: Offload
 ) -> APIRouter:
     """The routes that run models.
 
     Args:
-        repository: Whose models answer.
+        engine: Runs the models.
         settings: Limits.
         budget: Counts the bodies of requests.
         offload: Reads large requests and writes large answers.
@@ -44,18 +44,19 @@ def infer_router(
         exchange = exchange_of(request.scope)
         headers = exchange.headers
         deadline = deadline_of(headers, settings.timeout_seconds)
-        model = find_model(repository, request)
+        model = find_model(engine, request)
         exchange.answered_by(model.name, model.version)
-        model.check_room()
         # The tensors may be views of the body, which is held, and counted, until they were run.
         with budget.share() as take:
             body = await read_body(
                 request.receive, headers, settings.max_body_bytes, deadline, take
             )
             with exchange.stage("decode"):
-                job = await offload.run(
-                    len(body), decode, body, headers.get(HEADER), model, settings
-                )
+                length, size = headers.get(HEADER), len(body)
+                parsing = await offload.run(size, deadline, reading_bytes, body, length)
+                take(parsing)
+                job = await offload.run(size, deadline, decode, body, length, model, settings)
+                take(-parsing)
                 exchange.windows = job.windows
             if job.timeout is not None:
                 deadline = min(deadline, began + job.timeout)
@@ -65,6 +66,7 @@ def infer_router(
         with exchange.stage("encode"):
             answer = await offload.run(
                 answer_bytes(job, outputs),
+                deadline,
                 encode,
                 job,
                 outputs,
@@ -72,6 +74,6 @@ def infer_router(
             )
         return Response(answer.body, headers=answer.headers)
 
-    statuses = (400, 404, 413, 422, 429, 503, 504)
+    statuses = (400, 404, 408, 413, 415, 422, 429, 503, 504)
     add_model_route(router, "POST", "/infer", infer, InferResponse, *statuses)
     return router

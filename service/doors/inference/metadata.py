@@ -6,8 +6,8 @@ from typing import Any
 
 from foretell.bundle.attention import ElementType
 from foretell.bundle.manifest import Manifest
+from foretell.service.directory import Model
 from foretell.service.doors.inference.wire import ModelMetadata, TensorMetadata
-from foretell.service.model import Model
 from foretell.service.settings import Settings
 from foretell.service.tensors import FORECAST, FUTURE_CALENDAR, HISTORY, HISTORY_CALENDAR, MARGIN
 

@@ -9,9 +9,9 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
 from foretell.bundle import layout
+from foretell.service.directory import Model
 from foretell.service.doors.inference.wire import InferenceError
-from foretell.service.model import Model
-from foretell.service.repository import Repository
+from foretell.service.engines import Engine
 
 Endpoint = Callable[[Request], Awaitable[Response | BaseModel | dict[str, Any]]]
 
@@ -23,10 +23,13 @@ _REASONS = {
     401: "The key is missing, or not one of this server's.",
     403: "The key does not allow this, or nothing does.",
     404: "Unknown model or version.",
+    408: "The body came too slowly.",
+    409: "The bundle was refused; what was there still answers.",
     413: "The body is over the limit.",
+    415: "Not an encoding that is read.",
     422: "The request does not fit the model.",
     429: "Too much is waiting; see `Retry-After`.",
-    503: "The model is not ready, or failed.",
+    503: "The model is not ready, or failed; or see `Retry-After`.",
     504: "The deadline passed.",
 }
 
@@ -74,11 +77,11 @@ def add_model_route(
 
 
 def reference_of(request: Request) -> str:
-    """The model and version of a path, as `Repository.find` takes them."""
+    """The model and version of a path, as `Directory.find` takes them."""
     parts: dict[str, str] = request.path_params
     return "@".join((parts["model"], parts["version"]) if "version" in parts else (parts["model"],))
 
 
-def find_model(repository: Repository, request: Request) -> Model:
-    """The model that a path means; raises as `Repository.find`."""
-    return repository.find(reference_of(request))
+def find_model(engine: Engine, request: Request) -> Model:
+    """The model that a path means; raises as `Directory.find`."""
+    return engine.directory.find(reference_of(request))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import struct
 from itertools import chain
 from typing import Any, NoReturn
 
@@ -11,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretell.service.errors import InvalidInputError
+from foretell.service.requests.series import pack
 from foretell.service.validation import shown
 
 Floats = NDArray[np.float32]
@@ -90,15 +90,8 @@ def from_json(data: list[Any], datatype: str, shape: tuple[int, ...], place: str
             f"{shown(data)}{' lists' if _is_nested(data) else ''}",
             param=f"{place}.data",
         )
-    values = np.empty(len(flat), _dtype(datatype))
-    try:
-        # Checks kind and range, and converts, in a fraction of the time that numpy takes.
-        struct.pack_into(f"<{len(flat)}{_CODES[datatype]}", values.data, 0, *flat)
-    except (struct.error, OverflowError):
-        _refuse(data, flat, datatype, shape, place)
-    # It takes true for 1 and false for 0.
-    doubtful = np.flatnonzero((values == 0) | (values == 1))
-    if any(isinstance(flat[index], bool) for index in doubtful.tolist()):
+    values = pack(flat, _CODES[datatype])
+    if values is None:
         _refuse(data, flat, datatype, shape, place)
     return _checked(values.reshape(shape), place)
 
@@ -137,11 +130,7 @@ def _refuse(
 
 
 def _is_of(datatype: str, value: object) -> bool:
-    try:
-        struct.pack(f"<{_CODES[datatype]}", value)
-    except (struct.error, OverflowError):
-        return False
-    return not isinstance(value, bool)
+    return pack([value], _CODES[datatype]) is not None
 
 
 def _position(index: int, shape: tuple[int, ...]) -> list[int]:

@@ -57,7 +57,6 @@ SERVED = {"rate": 12345.6, "p50": 3.21, "p99": 9.87, "windows": 17.54, "failed":
         ({"answers": {"connection lost": 1}}, False),
         ({"rates": {"a": {"one process": {**SERVED, "failed": 1}}}}, False),
         ({"faults": ["a server did not start"]}, False),
-        ({"skipped": ["MPS"]}, True),
     ],
 )
 def test_passed(changes: dict[str, Any], passed: bool) -> None:
@@ -74,13 +73,10 @@ def test_traffic() -> None:
 def test_times_and_rates() -> None:
     seconds = {"demo": {8: {REPLAY: 0.0005, PLAIN: 0.002}, 1: {REPLAY: 0.0001, CPU: 0.003}}}
     rates = {"demo": {"one process": SERVED}}
-    text = render(
-        Report(1, seconds=seconds, rates=rates, skipped=["MPS, which is not there"], faults=["x"])
-    )
+    text = render(Report(1, seconds=seconds, rates=rates, faults=["x"]))
     assert "| demo | 8 | 0.500 | 2.000 |  | 16,000 |" in text
     assert "| demo | 1 | 0.100 |  | 3.000 | 10,000 |" in text
     assert "| demo | one process | 12,346 | 3.2 | 9.9 | 17.5 | 0 |" in text
-    assert "Not measured: MPS, which is not there." in text
     assert "**Wrong**: x" in text
     assert "from 64 connections" in text
 

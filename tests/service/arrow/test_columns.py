@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import tracemalloc
 from datetime import date, datetime, timedelta
 from typing import Any
 
@@ -28,9 +29,14 @@ def days(*numbers: int) -> pa.Array:
     "ids",
     [
         pa.array(["b", "b", "a"]),
+        *(
+            pa.DictionaryArray.from_arrays(pa.array([1, 1, 0], kind), pa.array(["a", "b"]))
+            for kind in (pa.int8(), pa.uint32(), pa.uint64())
+        ),
         pa.array(["b", "b", "a"], pa.large_string()),
         pa.array(["b", "b", "a"], pa.string_view()),
         pa.array(["b", "b", "a"]).dictionary_encode(),
+        pa.DictionaryArray.from_arrays([1, 1, 0], pa.array(["a", "b"], pa.string_view())),
         pa.chunked_array([["b"], ["b", "a"]]),
         pa.chunked_array(
             [pa.array(["b"]).dictionary_encode(), pa.array(["b", "a"]).dictionary_encode()]
@@ -39,15 +45,74 @@ def days(*numbers: int) -> pa.Array:
     ],
 )
 def test_series_in_order_of_appearance(ids: pa.Array) -> None:
-    groups = read_groups(table(unique_id=ids))
+    groups = read_groups(table(unique_id=ids), 2)
     assert groups.ids.to_pylist() == ["b", "a"]
     assert [groups.of(0).tolist(), groups.of(1).tolist()] == [[0, 1], [2]]
 
 
 def test_rows_of_a_series_keep_their_order_when_series_are_mixed() -> None:
-    groups = read_groups(table(unique_id=[7, 9, 7, 9, 7]))
+    groups = read_groups(table(unique_id=[7, 9, 7, 9, 7]), 2)
     assert groups.ids.to_pylist() == [7, 9]
     assert [groups.of(0).tolist(), groups.of(1).tolist()] == [[0, 2, 4], [1, 3]]
+
+
+def test_mixed_series_of_many_rows() -> None:
+    """In pieces of which each has a dictionary of its own."""
+    names = np.random.default_rng(0).integers(0, 300, 600_000)
+    groups = read_groups(table(unique_id=pa.array(names).cast(pa.string())), 300)
+    assert len(groups) == 300
+    for series in range(0, 300, 50):
+        rows = groups.of(series)
+        np.testing.assert_array_equal(
+            rows, np.flatnonzero(names == int(groups.ids[series].as_py()))
+        )
+
+
+def ids_of_many(kind: str, count: int) -> pa.Array:
+    numbers = pa.array(np.arange(count))
+    match kind:
+        case "texts":
+            return numbers.cast(pa.string())
+        case "a dictionary":
+            return numbers.dictionary_encode()
+    return numbers
+
+
+@pytest.mark.parametrize("kind", ["numbers", "texts", "a dictionary"])
+@pytest.mark.parametrize("count", [1025, 1_000_000])
+def test_too_many_series_are_refused_before_rows_take_memory(kind: str, count: int) -> None:
+    whole = table(unique_id=ids_of_many(kind, count))
+    pool, usual = pa.proxy_memory_pool(pa.default_memory_pool()), pa.default_memory_pool()
+    tracemalloc.start()
+    pa.set_memory_pool(pool)
+    try:
+        with pytest.raises(InvalidInputError, match="at most 1024 series") as error:
+            read_groups(whole, 1024)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        pa.set_memory_pool(usual)
+        tracemalloc.stop()
+    assert error.value.param == "unique_id"
+    assert peak < 2 * count + 100_000
+    assert pool.max_memory() < 20 * 2**20
+
+
+def test_rows_of_series_one_after_another_take_little_memory() -> None:
+    whole = table(unique_id=pa.array(np.repeat(np.arange(10), 100_000)))
+    tracemalloc.start()
+    try:
+        groups = read_groups(whole, 10)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert groups.of(9).tolist() == list(range(900_000, 1_000_000))
+    assert peak < 2 * 1_000_000
+
+
+def test_values_that_a_dictionary_does_not_use_are_no_series() -> None:
+    codes, many = pa.array(np.zeros(5, np.int8)), pa.array([str(one) for one in range(100)])
+    groups = read_groups(table(unique_id=pa.DictionaryArray.from_arrays(codes, many)), 1)
+    assert groups.ids.to_pylist() == ["0"]
 
 
 @pytest.mark.parametrize(
@@ -66,7 +131,7 @@ def test_rows_of_a_series_keep_their_order_when_series_are_mixed() -> None:
 )
 def test_bad_ids(columns: dict[str, Any], message: str, place: str) -> None:
     with pytest.raises(InvalidInputError, match=message) as error:
-        read_groups(table(**columns))
+        read_groups(table(**columns), 9)
     assert error.value.param == place
 
 

@@ -35,7 +35,7 @@ def test_a_damaged_stream_is_read_or_refused(changes: dict[int, int]) -> None:
         body[at] = value
     with contextlib.suppress(ServiceError):
         table = read_table(body, 100)
-        read_groups(table)
+        read_groups(table, 1024)
         read_times(table, Frequency.parse("h"))
         read_values(table, ("load",))
 

@@ -10,8 +10,8 @@ from backports import zstd
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foretell.service.doors.compression import Decoder
-from foretell.service.errors import UnreadableError
+from foretell.service.doors.compression import NAMES, Decoder, choose_encoding, compress
+from foretell.service.errors import UnreadableError, UnsupportedMediaError
 
 FOLD: dict[str, Callable[[bytes], bytes]] = {
     "gzip": gzip.compress,
@@ -67,7 +67,7 @@ def test_damage_is_named(encoding: str) -> None:
 
 
 def test_an_unknown_encoding() -> None:
-    with pytest.raises(UnreadableError, match="gzip, deflate, zstd, got 'br'") as error:
+    with pytest.raises(UnsupportedMediaError, match="gzip, deflate, zstd, got 'br'") as error:
         Decoder("br")
     assert error.value.param == "Content-Encoding"
 
@@ -84,3 +84,39 @@ def test_a_window_that_would_take_gigabytes_is_refused() -> None:
 def test_parts_without_end_are_refused(encoding: str) -> None:
     with pytest.raises(UnreadableError, match="at most 1024 compressed parts"):
         unfold(encoding, FOLD[encoding](b"") * 2000, 4096)
+
+
+@pytest.mark.parametrize(
+    ("accepted", "chosen"),
+    [
+        ("", None),
+        ("identity", None),
+        ("br, zstd", None),
+        ("*", None),
+        ("gzip", "gzip"),
+        ("DEFLATE", "deflate"),
+        ("gzip, deflate, br", "gzip"),
+        ("deflate, gzip;q=0.5", "deflate"),
+        ("gzip; q=0.2, deflate ; Q=0.4", "deflate"),
+        ("gzip;q=0, deflate;q=0.000", None),
+        ("gzip;q=nonsense", None),
+        ("gzip;level=9", "gzip"),
+        (";,=;q", None),
+    ],
+)
+def test_the_caller_chooses(accepted: str, chosen: str | None) -> None:
+    assert choose_encoding(accepted, ("gzip", "deflate")) == chosen
+
+
+def test_the_first_of_those_that_are_wanted_as_much() -> None:
+    assert choose_encoding("gzip, zstd", ("zstd", "gzip")) == "zstd"
+    assert choose_encoding("gzip, zstd;q=0.9", ("zstd", "gzip")) == "gzip"
+    assert choose_encoding("gzip, deflate, br", ("zstd", "gzip")) == "gzip"
+
+
+@pytest.mark.parametrize("encoding", NAMES)
+def test_parts_are_one_stream(encoding: str) -> None:
+    parts = [b"head", memoryview(b"tail" * 1000), b""]
+    folded = compress(encoding, parts)
+    assert unfold(encoding, folded, 7) == b"head" + b"tail" * 1000
+    assert len(folded) < 100

@@ -33,7 +33,7 @@ def test_the_answer_and_the_options_are_of_theirs() -> None:
     TableOptions.model_validate(examples.PARAMETERS)
 
 
-@pytest.mark.parametrize("status", [400, 401, 404, 413, 422, 429, 503, 504])
+@pytest.mark.parametrize("status", [400, 401, 404, 408, 413, 415, 422, 429, 503, 504])
 def test_an_error_has_the_form_of_its_door(status: int) -> None:
     assert examples.refusal(FORECAST, status)["error"]["code"] == str(status)
     assert isinstance(examples.refusal(INFER, status)["error"], str)

@@ -18,8 +18,10 @@ from foretell.service.errors import (
     CallerGoneError,
     DeadlineExceededError,
     InvalidInputError,
+    SlowBodyError,
     TooLargeError,
     UnreadableError,
+    UnsupportedMediaError,
 )
 from foretell.service.web.callers import Caller
 
@@ -85,7 +87,7 @@ def test_a_body_of_no_type_is_of_the_first() -> None:
 
 @pytest.mark.parametrize("media", ["text/csv", "application/x-www-form-urlencoded", ""])
 def test_other_types(media: str) -> None:
-    with pytest.raises(UnreadableError, match="application/json or text/html, got") as error:
+    with pytest.raises(UnsupportedMediaError, match="application/json or text/html, got") as error:
         media_type({"content-type": media}, "application/json", "text/html")
     assert error.value.param == "Content-Type"
 
@@ -96,7 +98,7 @@ def test_a_compressed_body_is_unfolded() -> None:
 
 
 def test_an_unknown_encoding() -> None:
-    with pytest.raises(UnreadableError, match="got 'br'"):
+    with pytest.raises(UnsupportedMediaError, match="got 'br'"):
         run(read(request(part(b"{}"), content_encoding="br"), LIMIT, later(), take))
 
 
@@ -126,17 +128,26 @@ def test_an_unpromised_body_over_the_limit_is_not_kept() -> None:
 
 
 def test_a_body_takes_from_the_servers_budget_as_it_comes() -> None:
-    budget = BodyBudget(7)
-    with budget.share() as share:
+    budget = BodyBudget(12)
+    with budget.share() as others, budget.share() as share:
+        others(5)
         sent = request(part(b"01234", more=True), part(b"56789", more=True))
         with pytest.raises(BuffersFullError):
             run(read(sent, LIMIT, later(), share))
     with budget.share() as share:
         assert run(read(request(part(b"0123456")), LIMIT, later(), share)) == b"0123456"
+        with pytest.raises(BuffersFullError), budget.share() as others:
+            others(6)
+
+
+def test_a_large_body_in_parts() -> None:
+    parts = [bytes([number]) * 2**20 for number in range(9)]
+    sent = request(*(part(one, more=True) for one in parts), part(b"end"))
+    assert run(read(sent, 2**24, later(), take)) == b"".join(parts) + b"end"
 
 
 def test_a_slow_sender() -> None:
-    with pytest.raises(DeadlineExceededError, match="before the whole body"):
+    with pytest.raises(SlowBodyError, match="before the whole body"):
         run(read(request(part(b"0", more=True)), LIMIT, soon(), take))
 
 

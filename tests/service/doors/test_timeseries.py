@@ -1,9 +1,15 @@
 from __future__ import annotations
 
+import asyncio
+import gzip
+import json
+from collections.abc import Callable
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
+from backports import zstd
 
 from tests.service.bundles import Spec, write_bundle
 from tests.service.client import Client
@@ -26,6 +32,55 @@ def test_forecasts(client: Client) -> None:
     multi = client.first(body({"series": PAIRS}, model="multi"))
     assert multi["mean_forecast"] == [[7.0, -10.0]] * 4
     assert multi["type"] == "multivariate_time_series"
+
+
+RAW: dict[str, Callable[[bytes], bytes]] = {
+    "gzip": gzip.decompress,
+    "zstd": zstd.decompress,
+    "": bytes,
+}
+
+
+def raw(client: Client, accepted: str, note: str) -> tuple[bytes, str]:
+    """The body of an answer that has a note, as it comes, and its encoding."""
+
+    async def ask() -> tuple[bytes, str]:
+        transport = httpx.ASGITransport(client.app)
+        headers = {"Accept-Encoding": accepted}
+        content = {**body(), "metadata": {"note": note}}
+        async with httpx.AsyncClient(transport=transport, base_url="http://server") as http:
+            asked = http.stream("POST", "/forecast", json=content, headers=headers)
+            async with asked as answer:
+                parts = [part async for part in answer.aiter_raw()]
+                return b"".join(parts), answer.headers.get("content-encoding", "")
+
+    return asyncio.run(ask())
+
+
+@pytest.mark.parametrize(
+    ("accepted", "encoding"),
+    [
+        ("gzip, deflate, br, zstd", "zstd"),
+        ("gzip, deflate", "gzip"),
+        ("zstd;q=0.1, gzip", "gzip"),
+        ("deflate, br", ""),
+        ("identity", ""),
+    ],
+)
+def test_large_answers_are_compressed(client: Client, accepted: str, encoding: str) -> None:
+    note = "x" * 2**16
+    answer, told = raw(client, accepted, note)
+    assert told == encoding
+    assert json.loads(RAW[encoding](answer))["metadata"] == {"note": note}
+    # Clients that read what they accept notice nothing.
+    sent = client.forecast({**body(), "metadata": {"note": note}}, **{"Accept-Encoding": "gzip"})
+    assert sent.json()["metadata"] == {"note": note}
+
+
+def test_small_answers_stay_as_they_are(client: Client) -> None:
+    answer, told = raw(client, "gzip, zstd", "x" * 60_000)
+    assert told == ""
+    assert json.loads(answer)["metadata"] == {"note": "x" * 60_000}
 
 
 def test_both_paths_answer(client: Client) -> None:

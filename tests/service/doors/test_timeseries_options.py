@@ -122,7 +122,7 @@ def test_a_channel_without_values(client: Client) -> None:
 
 @pytest.mark.parametrize("name", ["multi", "calendar", "monthly", "calibrated"])
 def test_a_long_horizon_is_what_a_caller_gets_by_hand(client: Client, name: str) -> None:
-    model = client.repository.find(name)
+    model = client.repository.directory.find(name)
     own, channels = model.manifest.horizon, len(model.manifest.channels)
     values = np.random.default_rng(3).normal(size=(11, channels)).astype(np.float32)
     known = (values if channels > 1 else values[:, 0]).tolist()

@@ -20,7 +20,7 @@ PAIRS = [[float(n), -float(n)] for n in range(8)]
 def job(client: Client, *inputs: dict[str, Any], model: str = "repeat", **rest: Any) -> Job:
     body = {"model": model, "inputs": list(inputs), **rest}
     envelope = parse(json.dumps(body).encode())
-    return decode(envelope, client.repository.find(envelope.model), client.settings)
+    return decode(envelope, client.repository.directory.find(envelope.model), client.settings)
 
 
 def only(decoded: Job) -> Series:

@@ -10,7 +10,7 @@ import pytest
 
 from foretell.service.errors import InvalidInputError
 from foretell.service.requests.decode import Job, decode
-from foretell.service.requests.encode import answer_bytes, encode
+from foretell.service.requests.encode import encode, encoding_work
 from foretell.service.requests.parsing import parse
 from tests.service.bundles import Spec, write_bundle
 from tests.service.client import Client
@@ -20,7 +20,7 @@ from tests.service.requests.test_decode import EIGHT, PAIRS
 def job(client: Client, *inputs: dict[str, Any], model: str = "repeat", **rest: Any) -> Job:
     body = {"model": model, "inputs": list(inputs), **rest}
     envelope = parse(json.dumps(body).encode())
-    return decode(envelope, client.repository.find(envelope.model), client.settings)
+    return decode(envelope, client.repository.directory.find(envelope.model), client.settings)
 
 
 def outputs(*windows: list[float]) -> dict[str, np.ndarray[Any, Any]]:
@@ -74,12 +74,21 @@ def test_a_forecast_that_is_not_finite_is_an_error_of_its_series(client: Client)
     assert second["status"] == "completed"
 
 
-def test_the_size_of_an_answer(client: Client) -> None:
+def test_the_work_of_an_answer(client: Client) -> None:
     inputs = [{"series": PAIRS}] * 2
     values = outputs([1, 2, 3, 4], [1, 2, 3, 4])
-    assert answer_bytes(job(client, *inputs, model="multi"), values) == 32
+    least = 32 + 2 * 4096
+    assert encoding_work(job(client, *inputs, model="multi"), values) == least
     explained = job(client, *inputs, model="multi", options={"attention": True})
-    assert answer_bytes(explained, values) == 32 + 4 * 2 * (18 + 64 + 36)
+    assert encoding_work(explained, values) == least + 4 * 2 * (18 + 64 + 36)
+
+
+def test_times_are_work_where_their_offsets_differ(client: Client) -> None:
+    work = []
+    for zone in (None, "Europe/Berlin"):
+        entry = {"series": EIGHT, "start_timestamp": "2024-01-01T00:00:00", "time_zone": zone}
+        work.append(encoding_work(job(client, entry), outputs([1, 2, 3, 4])))
+    assert work[1] == work[0] + 4 * 64
 
 
 def test_nothing_finite(client: Client) -> None:

@@ -12,7 +12,7 @@ from tests.service.client import Client
 
 def made(client: Client, name: str = "calibrated", inputs: int = 1, **options: Any) -> Plan:
     read = ForecastOptions.model_validate(options)
-    return plan(read, inputs, client.repository.find(name), client.settings)
+    return plan(read, inputs, client.repository.directory.find(name), client.settings)
 
 
 def refused(client: Client, name: str = "calibrated", inputs: int = 1, **options: Any) -> Any:

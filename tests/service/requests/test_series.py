@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -83,6 +84,30 @@ def test_names_the_culprit_among_gaps(rows: list[Any], place: str, message: str)
     with pytest.raises(InvalidInputError, match=message) as error:
         read_values(rows, ["load"], "s", gaps=True)
     assert error.value.param == place
+
+
+def test_long_lists() -> None:
+    numbers: list[Any] = np.random.default_rng(0).normal(size=200_000).tolist()
+    numbers[1::2] = [0, 1] * 50_000
+    np.testing.assert_array_equal(read_values(numbers, ["load"], "s")[:, 0], numbers)
+    for place in (70_001, 199_999):
+        for wrong in (True, False, "1"):
+            with pytest.raises(InvalidInputError) as error:
+                read_values([*numbers[:place], wrong, *numbers[place + 1 :]], ["load"], "s")
+            assert error.value.param == f"s[{place}]"
+
+
+@pytest.mark.parametrize("value", [0, 1, 1.5])
+def test_numbers_take_no_memory_but_their_own(value: float) -> None:
+    numbers: list[Any] = [value] * 1_000_000
+    tracemalloc.start()
+    try:
+        read_values(numbers, ["load"], "s")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    # Of the range check, a copy: the largest of the absolute values.
+    assert peak < 8 * len(numbers) * 2.5
 
 
 @settings(deadline=None, max_examples=200)

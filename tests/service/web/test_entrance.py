@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,8 +8,6 @@ from fastapi.routing import APIRoute
 
 from foretell.service.errors import QueueFullError
 from foretell.service.model import Model
-from foretell.service.versions.inflight import InFlight
-from foretell.service.web.entrance import Tracked
 from tests.service.client import Client
 
 BODY = {"model": "repeat", "inputs": [{"series": [1.0] * 8}]}
@@ -107,24 +104,3 @@ def test_other_methods_and_paths_go_the_long_way(client: Client) -> None:
     assert client.request("POST", "/forecast/").status_code == 404
     assert client.request("POST", "/v2/models/repeat/infer/more").status_code == 404
     assert client.request("POST", "/v2/models/a/b/infer").status_code == 404
-
-
-def test_a_request_that_fails_has_ended_too() -> None:
-    requests = InFlight()
-
-    async def fail(scope: object, receive: object, send: object) -> None:
-        assert not requests.settle(0)
-        raise ValueError("failed")
-
-    with pytest.raises(ValueError, match="failed"):
-        asyncio.run(Tracked(fail, requests)({"type": "http"}, None, None))
-    assert requests.settle(0)
-
-
-def test_the_start_of_the_server_is_no_request() -> None:
-    requests = InFlight()
-
-    async def lifespan(scope: object, receive: object, send: object) -> None:
-        assert requests.settle(0)
-
-    asyncio.run(Tracked(lifespan, requests)({"type": "lifespan"}, None, None))

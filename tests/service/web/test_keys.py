@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import asyncio
+import os
 from pathlib import Path
 
+import httpx
 import pytest
 
 from foretell.service.errors import ForbiddenError, ServiceError, StartError, UnauthorizedError
 from foretell.service.settings import Settings
 from foretell.service.web.keys import Keys
+from tests.service.client import Client
 
 KEYS = Keys(api=["one", "two"], admin=["boss"])
 
@@ -87,6 +91,102 @@ def test_keys_come_from_settings_and_files(tmp_path: Path) -> None:
     for key in ("one", "two", "three", "four", "boss"):
         keys.require(bearer(key))
     keys.require_admin(bearer("boss"))
+
+
+def rotating(tmp_path: Path, **given: str) -> tuple[Keys, Path, Path]:
+    """Keys of two files: one, two; boss."""
+    api, admin = tmp_path / "api", tmp_path / "admin"
+    api.write_text("one\ntwo\n")
+    admin.write_text("boss\n")
+    settings = Settings.read(models="m", api_keys_file=api, admin_keys_file=admin, **given)
+    keys = Keys.read(settings)
+    keys.refresh()
+    return keys, api, admin
+
+
+def passes(keys: Keys, key: str) -> bool:
+    try:
+        keys.require(bearer(key))
+    except UnauthorizedError:
+        return False
+    return True
+
+
+def test_files_are_read_again_when_they_change(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    keys, api, admin = rotating(tmp_path, api_keys="fixed")
+    api.write_text("two\nthree\n")
+    keys.refresh()
+    assert [passes(keys, key) for key in ("fixed", "one", "two", "three")] == [
+        *(True, False, True, True)
+    ]
+    # As Kubernetes does: another file of that name. This one is as large, and as old.
+    (tmp_path / "new").write_text("chef\n")
+    times = admin.stat()
+    os.utime(tmp_path / "new", ns=(times.st_atime_ns, times.st_mtime_ns))
+    (tmp_path / "new").rename(admin)
+    keys.refresh()
+    keys.require_admin(bearer("chef"))
+    with pytest.raises(UnauthorizedError):
+        keys.require_admin(bearer("boss"))
+    assert "three" not in caplog.text
+
+
+@pytest.mark.parametrize("content", [None, "", "two words\n"])
+def test_a_file_that_breaks_leaves_the_keys_as_they_are(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, content: str | None
+) -> None:
+    keys, api, admin = rotating(tmp_path)
+    admin.write_text("chef\n")
+    if content is None:
+        api.unlink()
+    else:
+        api.write_text(content)
+    for _ in range(3):
+        keys.refresh()
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    assert f"FORETELL_API_KEYS_FILE: {api}" in caplog.text
+    keys.require_admin(bearer("boss"))
+    assert passes(keys, "one")
+    api.write_text("three\n")
+    keys.refresh()
+    assert (passes(keys, "one"), passes(keys, "three"), passes(keys, "chef")) == (False, True, True)
+
+
+def test_what_is_written_while_the_server_starts_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text("one\n")
+    keys = Keys.read(Settings(models="m", api_keys_file=file))
+    file.write_text("two\n")
+    keys.refresh()
+    assert passes(keys, "two")
+
+
+def test_keys_are_followed_while_the_server_runs(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("foretell.service.web.keys._LOOK_SECONDS", 0.001)
+    file = tmp_path / "keys"
+    file.write_text("one\n")
+    with Client(models, api_keys_file=file) as client:
+
+        async def scene() -> None:
+            transport = httpx.ASGITransport(client.app)
+            async with (
+                client.app.router.lifespan_context(client.app),
+                httpx.AsyncClient(transport=transport, base_url="http://server") as http,
+            ):
+                assert (await http.get("/models", headers=bearer("two"))).status_code == 401
+                file.write_text("two\n")
+                while not (await http.get("/models", headers=bearer("two"))).is_success:
+                    await asyncio.sleep(0.001)
+
+        asyncio.run(asyncio.wait_for(scene(), 30))
+
+
+def test_keys_without_files_need_no_looking_after() -> None:
+    asyncio.run(asyncio.wait_for(Keys.read(Settings(models="m", api_keys="one")).follow(), 30))
 
 
 @pytest.mark.parametrize(

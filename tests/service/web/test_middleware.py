@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+import re
 
 import pytest
 
@@ -8,6 +9,13 @@ from foretell.service.model import Model
 from tests.service.client import Client
 
 BODY = {"model": "repeat", "inputs": [{"series": [1.0] * 8}]}
+
+
+def counted(client: Client, metric: str) -> float:
+    found = re.search(
+        f"^foretell_{re.escape(metric)} (.*)$", client.get("/metrics").text, re.MULTILINE
+    )
+    return float(found[1]) if found else 0
 
 
 def test_a_request_id_is_kept(client: Client) -> None:
@@ -60,6 +68,8 @@ def test_a_bug_is_logged_and_answered(
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("a bug")
 
+    metric = 'rejected_total{reason="internal_error"}'
+    before = counted(client, metric)
     monkeypatch.setattr(Model, "submit", fail)
     answer = client.forecast(BODY, **{"X-Request-Id": "abc"})
     assert answer.status_code == 500
@@ -68,3 +78,31 @@ def test_a_bug_is_logged_and_answered(
     assert "a bug" not in answer.text
     assert "RuntimeError: a bug" in caplog.text
     assert 'model="repeat",route="/forecast",status="500"' in client.get("/metrics").text
+    assert counted(client, metric) == before + 1
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "reason"),
+    [("GET", "/nope", "not_found"), ("PUT", "/forecast", "method_not_allowed")],
+)
+def test_errors_of_routes_are_counted(client: Client, method: str, path: str, reason: str) -> None:
+    metric = f'rejected_total{{reason="{reason}"}}'
+    before = counted(client, metric)
+    client.request(method, path)
+    assert counted(client, metric) == before + 1
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "route"),
+    [
+        ("/docs", 200, "/docs"),
+        ("/openapi.json", 200, "/openapi.json"),
+        ("/models", 200, "/models"),
+        ("/docs/more", 404, "unmatched"),
+    ],
+)
+def test_requests_are_counted_by_route(client: Client, path: str, status: int, route: str) -> None:
+    metric = f'requests_total{{model="",route="{route}",status="{status}"}}'
+    before = counted(client, metric)
+    assert client.get(path).status_code == status
+    assert counted(client, metric) == before + 1

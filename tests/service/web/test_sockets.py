@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import socket
+from contextlib import ExitStack
 
 import pytest
 
@@ -14,9 +15,13 @@ def port_of(bound: socket.socket) -> int:
     return int(bound.getsockname()[1])
 
 
+def take_two(host: str, port: int) -> list[socket.socket]:
+    return reserve(host, port, 2)
+
+
 def test_an_address_is_taken_once() -> None:
     with listen(LOOPBACK, 0) as taken:
-        for take in (listen, reserve):
+        for take in (listen, take_two):
             with pytest.raises(
                 StartError, match=f"^cannot listen on {LOOPBACK}:{port_of(taken)}: "
             ):
@@ -24,37 +29,44 @@ def test_an_address_is_taken_once() -> None:
 
 
 def test_an_address_of_another_machine() -> None:
-    for take in (listen, reserve):
+    for take in (listen, take_two):
         with pytest.raises(StartError, match=r"cannot listen on 192\.0\.2\.1:80"):
             take("192.0.2.1", 80)
 
 
-def test_a_reserved_address_is_for_those_who_share_it() -> None:
-    with reserve(LOOPBACK, 0) as reserved:
-        port = port_of(reserved)
-        with listen(LOOPBACK, port, shared=True), listen(LOOPBACK, port, shared=True):
-            for take in (listen, reserve):
-                with pytest.raises(StartError):
-                    take(LOOPBACK, port)
+def test_a_reserved_address_is_for_one_server() -> None:
+    with ExitStack() as stack:
+        one, other = map(stack.enter_context, take_two(LOOPBACK, 0))
+        assert port_of(one) == port_of(other)
+        one.listen()
+        for take in (listen, take_two):
+            with pytest.raises(StartError):
+                take(LOOPBACK, port_of(one))
 
 
-def test_a_reserved_address_takes_no_connections() -> None:
-    with (
-        reserve(LOOPBACK, 0) as reserved,
-        pytest.raises(ConnectionRefusedError),
-        socket.create_connection((LOOPBACK, port_of(reserved)), timeout=60),
-    ):
-        pass
+def test_a_reserved_address_takes_no_connections_until_somebody_listens() -> None:
+    with ExitStack() as stack:
+        one, _ = map(stack.enter_context, take_two(LOOPBACK, 0))
+        address = (LOOPBACK, port_of(one))
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(address, timeout=60)
+        one.listen()
+        # All of them to the one that listens.
+        for _ in range(16):
+            socket.create_connection(address, timeout=60).close()
+        assert _count(one) == 16
 
 
 def test_connections_are_dealt_out() -> None:
-    with reserve(LOOPBACK, 0) as reserved:
-        address = (LOOPBACK, port_of(reserved))
-        with listen(*address, shared=True) as one, listen(*address, shared=True) as other:
-            connections = [socket.create_connection(address, timeout=60) for _ in range(64)]
-            accepted = [_count(listener) for listener in (one, other)]
-            for connection in connections:
-                connection.close()
+    with ExitStack() as stack:
+        both = [stack.enter_context(each) for each in take_two(LOOPBACK, 0)]
+        for each in both:
+            each.listen()
+        address = (LOOPBACK, port_of(both[0]))
+        connections = [socket.create_connection(address, timeout=60) for _ in range(64)]
+        accepted = [_count(listener) for listener in both]
+        for connection in connections:
+            connection.close()
     assert sum(accepted) == 64
     assert min(accepted) > 0
 
@@ -72,8 +84,9 @@ def test_both_protocols() -> None:
     if not socket.has_ipv6:
         pytest.skip("no IPv6 here")
     try:
-        reserved = reserve("::1", 0)
+        reserved = take_two("::1", 0)
     except StartError:
         pytest.skip("no IPv6 here")
-    with reserved, listen("::1", port_of(reserved), shared=True) as listener:
-        assert listener.family == socket.AF_INET6
+    with ExitStack() as stack:
+        for each in map(stack.enter_context, reserved):
+            assert each.family == socket.AF_INET6

@@ -49,7 +49,7 @@ def test_the_index_says_why_a_model_does_not_answer(client: Client) -> None:
         "reason": "not loaded",
     }
     refused = change(client, "load", model="bad")
-    assert refused.status_code == 400
+    assert refused.status_code == 409
     assert "sha256 differs" in refused.json()["error"]
     assert "sha256 differs" in client.request("POST", "/v2/repository/index").json()[0]["reason"]
     assert index(client, b'{"ready": true}') == {"repeat@1": "READY", "repeat@2": "READY"}

@@ -23,7 +23,7 @@ WEIGHTS = "encoder.0.self.weights"
 
 def read(client: Client, body: Any, length: str | None = None, **limits: int) -> Job:
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    model = client.repository.find("multi")
+    model = client.repository.directory.find("multi")
     return decode(bytearray(content), length, model, Settings(models=Path(), **limits))
 
 

@@ -17,7 +17,7 @@ LAGS = np.array([[3, 1], [2, 0]])
 
 def job(client: Client, *outputs: tuple[str, bool], id: str | None = None) -> Job:  # noqa: A002
     wanted = [Output(name, 1, attention=False, binary=binary) for name, binary in outputs]
-    return Job(client.repository.find("multi"), id, {"history": FORECAST}, wanted, None)
+    return Job(client.repository.directory.find("multi"), id, {"history": FORECAST}, wanted, None)
 
 
 def test_json(client: Client) -> None:

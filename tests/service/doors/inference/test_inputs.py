@@ -15,7 +15,7 @@ MOST = 4
 
 
 def reader(client: Client, data: bytes = b"", model: str = "multi") -> Inputs:
-    return Inputs(client.repository.find(model).manifest, MOST, memoryview(data))
+    return Inputs(client.repository.directory.find(model).manifest, MOST, memoryview(data))
 
 
 def read(client: Client, *inputs: dict[str, Any], data: bytes = b"", model: str = "multi") -> Any:
@@ -30,7 +30,7 @@ def refusal(client: Client, *inputs: dict[str, Any], **options: Any) -> tuple[st
 
 
 def test_binary_tensors_follow_in_order(client: Client) -> None:
-    features = client.repository.find("calendar").manifest.calendar
+    features = client.repository.directory.find("calendar").manifest.calendar
     assert features is not None
     past = np.random.default_rng(0).normal(size=(2, 8, len(features.features))).astype(np.float64)
     future = np.ones((2, 4, len(features.features)), np.float16)
@@ -81,7 +81,7 @@ def test_batches(client: Client) -> None:
     # Refused before anything of that size is made.
     place, _ = refusal(client, tensor(shape=[2**50, 8, 2]))
     assert place == "inputs[0].shape[0]"
-    features = client.repository.find("calendar").manifest.calendar
+    features = client.repository.directory.find("calendar").manifest.calendar
     assert features is not None
     other = tensor(np.zeros((3, 8, len(features.features))), name="history_calendar")
     assert refusal(client, tensor(np.zeros((2, 8, 1))), other, model="calendar") == (

@@ -14,7 +14,7 @@ from tests.service.client import Client
 
 @pytest.mark.parametrize("name", ["repeat", "multi", "calendar", "quarter-hourly"])
 def test_what_is_said_is_what_the_graph_does(client: Client, name: str) -> None:
-    model = client.repository.find(name)
+    model = client.repository.directory.find(name)
     metadata = describe(model, ["1"])
     feeds = {
         tensor.name: np.zeros([3, *tensor.shape[1:]], np.float32) for tensor in metadata.inputs
@@ -35,7 +35,7 @@ def test_what_is_said_is_what_the_graph_does(client: Client, name: str) -> None:
 def test_a_margin_is_an_output(tmp_path: Path) -> None:
     write_bundle(tmp_path, Spec(margin_bound=0.5))
     with Client(tmp_path) as client:
-        outputs = describe(client.repository.find("repeat"), ["1"]).outputs
+        outputs = describe(client.repository.directory.find("repeat"), ["1"]).outputs
         assert [(each.name, each.shape) for each in outputs] == [
             ("forecast", [-1, 4, 1]),
             ("margin", [-1]),
@@ -43,7 +43,7 @@ def test_a_margin_is_an_output(tmp_path: Path) -> None:
 
 
 def test_the_configuration(client: Client) -> None:
-    model: Model = client.repository.find("multi")
+    model: Model = client.repository.directory.find("multi")
     settings = Settings(models=Path(), max_inputs=100)
     found = configuration(model, settings)
     assert (found["name"], found["platform"]) == ("multi", "onnxruntime_onnx")

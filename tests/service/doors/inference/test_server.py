@@ -43,6 +43,6 @@ def test_a_refused_bundle_is_not_ready(tmp_path: Path) -> None:
 
 def test_statistics_of_all_models(client: Client) -> None:
     found = client.get("/v2/models/stats").json()["model_stats"]
-    loaded = [(model.name, model.version) for model in client.repository.models]
+    loaded = [(model.name, model.version) for model in client.repository.directory.models]
     assert [(each["name"], each["version"]) for each in found] == loaded
     assert ("repeat", "1") in loaded

@@ -1,0 +1,160 @@
+"""What one request runs through: `python -m bench.calls`.
+
+Counts our own files, functions and Python calls (resumptions of coroutines included) of one
+`POST /forecast` with one series, a key and a start time: in a door, in the engine's process, and on
+its workers. Without the connection, the log's line and traces. The demo's models must be there
+(`make demo`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import socket
+import sys
+import tempfile
+import threading
+from collections import Counter
+from http import HTTPStatus
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import orjson
+import uvloop
+
+from foretell.service.app import create_app
+from foretell.service.doors import examples
+from foretell.service.engines import Engine, LocalEngine
+from foretell.service.host import Host
+from foretell.service.loading import load
+from foretell.service.metrics import Metrics
+from foretell.service.remote import RemoteEngine
+from foretell.service.settings import Settings
+from foretell.service.web.callers import EXTENSION, Caller
+
+ROOT = Path(__file__).parent.parent
+MODELS = ROOT / ".demo" / "repository"
+_KEY = "bench"
+_WARM = 20
+# The engine looks for news every tenth of a second, which is no part of a request.
+_REST_SECONDS = 0.03
+
+
+class Tracer:
+    """Counts the calls of our functions, by file and name.
+
+    Attributes:
+        calls: Those while `on` is set.
+        on: Whether they are counted.
+    """
+
+    def __init__(self) -> None:
+        self.calls: Counter[tuple[str, str]] = Counter()
+        self.on = False
+        self._service = str(ROOT / "service") + "/"
+        # Of this thread, and of those that are started from here on.
+        sys.setprofile(self._count)
+        threading.setprofile(self._count)
+
+    def _count(self, frame: FrameType, event: str, _: object) -> None:
+        if self.on and event == "call":
+            code = frame.f_code
+            path = str(Path(code.co_filename).resolve())
+            if path.startswith(self._service):
+                self.calls[path.removeprefix(self._service), code.co_qualname] += 1
+
+
+async def ask(app: Any, content: bytes) -> int:  # noqa: ANN401 - an ASGI application
+    """Send the request; returns the status of its answer."""
+    headers = [(b"content-type", b"application/json"), (b"x-api-key", _KEY.encode())]
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": "POST",
+        "path": "/forecast",
+        "raw_path": b"/forecast",
+        "query_string": b"",
+        "scheme": "http",
+        "root_path": "",
+        "server": ("127.0.0.1", 8000),
+        "client": ("127.0.0.1", 1),
+        "headers": headers,
+        "state": {},
+        "extensions": {EXTENSION: Caller(lambda: None)},
+    }
+    statuses: list[int] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": content, "more_body": False}
+
+    async def send(message: Any) -> None:  # noqa: ANN401
+        if message["type"] == "http.response.start":
+            statuses.append(message["status"])
+
+    await app(scope, receive, send)
+    return statuses[0]
+
+
+async def measure(engine: Engine, settings: Settings, tracer: Tracer) -> None:
+    """Count one request, and show what it runs through."""
+    app = create_app(settings, engine)
+    (body, *_) = examples.requests("/forecast").values()
+    content = orjson.dumps(body)
+    for _ in range(_WARM):
+        if await ask(app, content) != HTTPStatus.OK:
+            raise RuntimeError("the demo's PatchTST does not answer: see `make demo`")
+    await asyncio.sleep(_REST_SECONDS)
+    tracer.calls.clear()
+    tracer.on = True
+    await ask(app, content)
+    # What a worker does after the answer is part of it.
+    await asyncio.sleep(_REST_SECONDS)
+    tracer.on = False
+
+
+def show(title: str, calls: Counter[tuple[str, str]], *, verbose: bool) -> None:
+    """Print what was counted."""
+    files = {path for path, _ in calls}
+    print(f"{title}: {calls.total()} calls of {len(calls)} functions in {len(files)} files")
+    if verbose:
+        for (path, name), count in sorted(calls.items()):
+            print(f"  {count:3} {path}: {name}")
+
+
+def main() -> None:
+    """Count, in one process and through a socket."""
+    parser = argparse.ArgumentParser(prog="python -m bench.calls", description=__doc__)
+    parser.add_argument("--verbose", action="store_true", help="show every function")
+    verbose = parser.parse_args().verbose
+    logging.getLogger("foretell.access").setLevel(logging.WARNING)
+    tracer = Tracer()
+    settings = Settings.read(models=MODELS, device="cpu", threads=1, api_keys=_KEY)
+    metrics = Metrics()
+    own = LocalEngine(load(settings, metrics), metrics)
+
+    async def run() -> None:
+        await measure(own, settings, tracer)
+        show("In one process", tracer.calls, verbose=verbose)
+        with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as listener:
+            path = Path(folder) / "engine"
+            listener.bind(str(path))
+            listener.listen()
+            going = True
+            serving = asyncio.ensure_future(Host(own).serve(listener, lambda: going))
+            door = RemoteEngine(path, Metrics())
+            await door.start()
+            await measure(door, settings, tracer)
+            show("A door and the engine", tracer.calls, verbose=verbose)
+            await door.close()
+            going = False
+            await serving
+
+    uvloop.run(run())
+    sys.setprofile(None)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,288 @@
+"""What is served at a moment, and which model a request means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any, Protocol
+
+from foretell.bundle.manifest import Manifest
+from foretell.service.arrays import Arrays
+from foretell.service.engine.intervals import Intervals
+from foretell.service.errors import (
+    EngineLostError,
+    InvalidInputError,
+    NotReadyError,
+    UnknownModelError,
+    UnknownVersionError,
+)
+
+_NOT_LOADED = "not loaded"
+_RETRY_SECONDS = 1
+
+
+class Pending(Protocol):
+    """A run of a model that was accepted.
+
+    Attributes:
+        submitted: When, on the clock of `time.monotonic`.
+        began: When the first of its batches was taken.
+        ended: When the last of them had run.
+        batch: Windows of the largest of them.
+    """
+
+    submitted: float
+    began: float
+    ended: float
+    batch: int
+
+    def add_done_callback(self, callback: Callable[[Any], object], /) -> None:
+        """Have a function called when it is done, from any thread; at once if it is."""
+
+    def done(self) -> bool:
+        """Whether it has its outputs or has failed."""
+
+    def result(self) -> Arrays:
+        """Its outputs, `[windows, …]` by name, or raises what it failed with."""
+
+    def cancel(self) -> bool:
+        """Give it up: what of it still waits is not run."""
+
+
+class Model(Protocol):
+    """A version that answers.
+
+    Attributes:
+        manifest: Of its bundle.
+        intervals: Its quantiles.
+        max_batch: Most windows run together.
+    """
+
+    manifest: Manifest
+    intervals: Intervals
+    max_batch: int
+
+    @property
+    def name(self) -> str:
+        """The name it is served under."""
+
+    @property
+    def version(self) -> str:
+        """Its version."""
+
+    @property
+    def provider(self) -> str:
+        """The execution provider that runs it."""
+
+    @property
+    def failure(self) -> str | None:
+        """Why it does not work any more, if so."""
+
+    def submit(
+        self, feeds: Arrays, *, explain: bool, deadline: float, admitted: bool = False
+    ) -> Pending:
+        """Queue windows.
+
+        Args:
+            feeds: `[windows, …]` by input name, already checked.
+            explain: Whether the attention outputs are wanted besides the forecast.
+            deadline: On the clock of `time.monotonic`.
+            admitted: Whether this continues work that was accepted.
+
+        Raises:
+            ServiceError: it is not accepted; what is pending fails for the same reasons.
+        """
+
+
+class Loaded(Model, Protocol):
+    """A model in the process that runs it."""
+
+    @property
+    def waiting(self) -> int:
+        """Windows in its queue."""
+
+    def close(self, timeout: float) -> None:
+        """Refuse new work and finish what was accepted, within `timeout` seconds; drop the rest."""
+
+
+class State(StrEnum):
+    """States of a version, as the Open Inference Protocol's repository index has them."""
+
+    READY = "READY"
+    UNAVAILABLE = "UNAVAILABLE"
+    LOADING = "LOADING"
+    UNLOADING = "UNLOADING"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One version in the index.
+
+    Attributes:
+        name: The model's name.
+        version: Its version.
+        state: Whether it answers.
+        reason: Why not; of a version that answers, why its changed bundle does not; or empty.
+    """
+
+    name: str
+    version: str
+    state: State
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """The place of a version.
+
+    Attributes:
+        model: Answers, if it is loaded.
+        refused: Why the last attempt to load it failed, or empty.
+        busy: LOADING or UNLOADING while no model is there yet, or no more.
+        wanted: Whether it should be loaded: it was chosen at the start, or loaded, and has not been
+            unloaded since.
+    """
+
+    model: Model | None = None
+    refused: str = ""
+    busy: State | None = None
+    wanted: bool = False
+
+    def entry(self, name: str, version: str) -> Entry:
+        """The slot as the index shows it."""
+        if self.model is not None:
+            if self.model.failure is not None:
+                return Entry(name, version, State.UNAVAILABLE, self.model.failure)
+            return Entry(name, version, State.READY, self.refused)
+        if self.busy is not None:
+            return Entry(name, version, self.busy)
+        return Entry(name, version, State.UNAVAILABLE, self.refused or _NOT_LOADED)
+
+
+@dataclass(frozen=True)
+class Directory:
+    """Slots by name and version; it is replaced as models come and go, and never changed.
+
+    Attributes:
+        slots: Of every version that anything is known of.
+        means: The version that each name means, of those that are loaded: the newest or the pinned.
+        pins: The version that a name is to mean, by the operator's word.
+        gone: Why nothing is known just now, or empty.
+    """
+
+    slots: Mapping[str, Mapping[str, Slot]] = field(default_factory=dict)
+    means: Mapping[str, str] = field(default_factory=dict)
+    pins: Mapping[str, str] = field(default_factory=dict)
+    gone: str = ""
+
+    def __iter__(self) -> Iterator[tuple[str, str, Slot]]:
+        """Every name, version and slot; versions from the oldest."""
+        for name, versions in sorted(self.slots.items()):
+            for version in sorted(versions, key=int):
+                yield name, version, versions[version]
+
+    def get(self, name: str, version: str) -> Slot:
+        """The slot of a version; an empty one if nothing is known of it."""
+        return self.slots.get(name, {}).get(version, Slot())
+
+    @property
+    def models(self) -> list[Model]:
+        """Every loaded version of every model."""
+        return [slot.model for _, _, slot in self if slot.model is not None]
+
+    @property
+    def defaults(self) -> list[Model]:
+        """The model that each name means, by name."""
+        return [self._of(name, self.means[name]) for name in sorted(self.means)]
+
+    def versions(self, name: str) -> list[str]:
+        """Loaded versions of a model, oldest first."""
+        versions = self.slots.get(name, {})
+        return sorted((key for key, slot in versions.items() if slot.model is not None), key=int)
+
+    def find(self, reference: str | None) -> Model:
+        """The model a request means.
+
+        Args:
+            reference: `name`, `name@version`, or None for the only model served.
+
+        Raises:
+            InvalidInputError: no name is given and several models are served.
+            UnknownModelError: the name is not known.
+            UnknownVersionError: the name is known, that version of it is not.
+            NotReadyError: the model or version is known and not loaded.
+            EngineLostError: nothing is known just now.
+        """
+        if self.gone:
+            raise EngineLostError(self.gone, retry_after=_RETRY_SECONDS)
+        if reference is None:
+            return self._only()
+        name, at, version = reference.partition("@")
+        model = self.get(name, version if at else self.means.get(name, "")).model
+        if model is not None:
+            return model
+        if name not in self.slots:
+            served = ", ".join(sorted(self.means))
+            raise UnknownModelError(f"no model {name[:64]!r}; served: {served}", param="model")
+        if at and version not in self.slots[name]:
+            versions = ", ".join(self.versions(name))
+            raise UnknownVersionError(
+                f"{name} has no version {version[:32]!r}; served: {versions}", param="model"
+            )
+        raise NotReadyError(f"{reference} is not loaded; /readyz says why", param="model")
+
+    def having(self, name: str, version: str, slot: Slot | None) -> Directory:
+        """This with another slot of a version, or with none."""
+        versions = {**self.slots.get(name, {}), version: slot}
+        kept = {key: own for key, own in versions.items() if own is not None}
+        slots = {key: own for key, own in {**self.slots, name: kept}.items() if own}
+        loaded = [key for key, own in kept.items() if own.model is not None]
+        means = {key: own for key, own in self.means.items() if key != name}
+        if (meant := self.pins.get(name) or max(loaded, key=int, default="")) in loaded:
+            means[name] = meant
+        return replace(self, slots=slots, means=means)
+
+    def entries(self) -> list[Entry]:
+        """Every slot as the index shows it; by name, oldest first."""
+        return [slot.entry(name, version) for name, version, slot in self]
+
+    def report(self) -> dict[str, str]:
+        """State of every version, by `name@version`: `ready`, `loading`, or why it is not."""
+        report = {
+            f"{entry.name}@{entry.version}": (
+                entry.state.lower() if entry.state is not State.UNAVAILABLE else entry.reason
+            )
+            for entry in self.entries()
+        }
+        for name, version in self.pins.items():
+            report.setdefault(f"{name}@{version}", "pinned, and not loaded")
+        return report
+
+    @property
+    def ready(self) -> bool:
+        """Whether every name answers, and nothing that is loaded has failed.
+
+        A version that was refused takes no traffic away while another one answers to the name, nor
+        does a model that was never wanted, or was unloaded on request.
+        """
+        missed = {name for name, _, slot in self if slot.wanted and slot.refused}
+        missed |= self.pins.keys()
+        failed = any(model.failure for model in self.models)
+        return bool(self.means) and missed <= self.means.keys() and not failed
+
+    def _only(self) -> Model:
+        models = self.defaults
+        if len(models) > 1:
+            names = ", ".join(model.name for model in models)
+            raise InvalidInputError(
+                f"required when several models are served: {names}", param="model"
+            )
+        if not models:
+            raise NotReadyError("no model is loaded; /readyz says why", param="model")
+        return models[0]
+
+    def _of(self, name: str, version: str) -> Model:
+        model = self.slots[name][version].model
+        assert model is not None  # noqa: S101 - a name means only what is loaded
+        return model

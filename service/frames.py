@@ -1,0 +1,173 @@
+"""Frames: what doors and the engine send each other over a Unix socket.
+
+A frame is a head of 16 bytes (little-endian: bytes of the body, kind, 3 bytes of nothing, number)
+and a body, padded to 16 bytes so that arrays may be read where they lie. The number ties an answer
+to what it answers. Both ends are of the same installation and user: nothing else ever speaks it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Callable, Iterator
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import numpy as np
+import orjson
+
+from foretell.service.arrays import Arrays
+
+_HEAD = struct.Struct("<IB3xQ")
+_ARRAY = struct.Struct("<BcBx")
+_ALIGNMENT = 16
+_PADDING = [bytes(size) for size in range(_ALIGNMENT)]
+
+
+class Kind(IntEnum):
+    """What a frame is: of doors from `RUN` on, of the engine from `DIRECTORY` on."""
+
+    RUN = 1
+    CANCEL = 2
+    CALL = 3
+    COUNTS = 4
+    SEEN = 5
+    DIRECTORY = 16
+    OUTPUTS = 17
+    ANSWER = 18
+    ERROR = 19
+
+
+class Frame(NamedTuple):
+    """One frame.
+
+    Attributes:
+        kind: What it is.
+        number: What it is about.
+        body: Its body, with its padding.
+    """
+
+    kind: int
+    number: int
+    body: memoryview
+
+
+def frame(kind: Kind, number: int, *pieces: bytes | memoryview) -> list[bytes | memoryview]:
+    """A frame, as pieces to be written one after the other."""
+    size = 0
+    for piece in pieces:
+        size += piece.nbytes if isinstance(piece, memoryview) else len(piece)
+    padding = -size % _ALIGNMENT
+    return [_HEAD.pack(size + padding, kind, number), *pieces, _PADDING[padding]]
+
+
+def pack(arrays: Arrays) -> list[bytes | memoryview]:
+    """Arrays by name, as pieces of a body; their sizes are multiples of 16 bytes."""
+    pieces: list[bytes | memoryview] = [len(arrays).to_bytes(_ALIGNMENT, "little")]
+    for name, array in arrays.items():
+        told = name.encode()
+        head = _ARRAY.pack(len(told), array.dtype.char.encode(), array.ndim)
+        head += struct.pack(f"<{array.ndim}Q", *array.shape) + told
+        # No copy: some windows of a batch are contiguous.
+        data = np.ascontiguousarray(array).data
+        pieces += (head, _PADDING[-len(head) % _ALIGNMENT])
+        pieces += (data, _PADDING[-data.nbytes % _ALIGNMENT])
+    return pieces
+
+
+def unpack(body: memoryview, at: int = 0) -> Arrays:
+    """The arrays of a body, as views of it.
+
+    Args:
+        body: The body.
+        at: Where `pack`'s pieces begin.
+    """
+    arrays: Arrays = {}
+    count = body[at]
+    at += _ALIGNMENT
+    for _ in range(count):
+        named, code, dimensions = _ARRAY.unpack_from(body, at)
+        shape = struct.unpack_from(f"<{dimensions}Q", body, at + _ARRAY.size)
+        begin = at + _ARRAY.size + 8 * dimensions
+        name = str(body[begin : begin + named], "utf-8")
+        at = _aligned(begin + named)
+        values = np.ndarray(shape, code.decode(), body, at)
+        arrays[name] = values
+        at += _aligned(values.nbytes)
+    return arrays
+
+
+def _aligned(size: int) -> int:
+    return size + -size % _ALIGNMENT
+
+
+def pack_document(document: object, arrays: Arrays) -> list[bytes | memoryview]:
+    """What JSON can say, and arrays, as pieces of a body."""
+    text = orjson.dumps(document)
+    padding = _PADDING[-len(text) % _ALIGNMENT]
+    return [len(text).to_bytes(_ALIGNMENT, "little"), text, padding, *pack(arrays)]
+
+
+def unpack_document(body: memoryview) -> tuple[Any, Arrays]:
+    """What `pack_document` has packed."""
+    size = int.from_bytes(body[:_ALIGNMENT], "little")
+    begin = _ALIGNMENT
+    return orjson.loads(body[begin : begin + size]), unpack(body, begin + _aligned(size))
+
+
+class Reader:
+    """Cuts what comes over a socket into frames."""
+
+    def __init__(self) -> None:
+        self._rest = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[Frame]:
+        """The frames that are complete with what came; their bodies may be kept."""
+        if self._rest:
+            self._rest += data
+            if len(self._rest) < _HEAD.size + self._missing():
+                return
+            data, self._rest = bytes(self._rest), bytearray()
+        view, at = memoryview(data), 0
+        while at + _HEAD.size <= len(data):
+            size, kind, number = _HEAD.unpack_from(data, at)
+            end = at + _HEAD.size + size
+            if end > len(data):
+                break
+            yield Frame(kind, number, view[at + _HEAD.size : end])
+            at = end
+        if at < len(data):
+            self._rest += view[at:]
+
+    def _missing(self) -> int:
+        """Bytes of the body that has begun, as far as its head is there."""
+        if len(self._rest) < _HEAD.size:
+            return 0
+        size: int = _HEAD.unpack_from(self._rest)[0]
+        return size
+
+
+class Writer:
+    """Writes the frames of a turn of the event loop together.
+
+    Args:
+        transport: Takes them.
+        loop: The running one.
+    """
+
+    def __init__(self, transport: asyncio.WriteTransport, loop: asyncio.AbstractEventLoop) -> None:
+        self._write: Callable[[bytes], None] = transport.write
+        self._loop = loop
+        self._pieces: list[bytes | memoryview] = []
+
+    def send(self, pieces: list[bytes | memoryview]) -> None:
+        """Send a frame, before the loop's next turn."""
+        if not self._pieces:
+            self._loop.call_soon(self.flush)
+        self._pieces += pieces
+
+    def flush(self) -> None:
+        """Send what waits."""
+        if self._pieces:
+            pieces, self._pieces = self._pieces, []
+            self._write(b"".join(pieces))

@@ -1,1 +1,0 @@
-"""The parts of the repository: which versions there are, which are wanted, how they come and go."""

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from http import HTTPStatus
+from itertools import chain
+from typing import Any
+
+import pytest
+
+from foretell.service import errors
+from foretell.service.errors import error_body, error_object
+
+
+def all_errors(kind: type[errors.ServiceError] = errors.ServiceError) -> list[Any]:
+    below = [all_errors(one) for one in kind.__subclasses__()]
+    return [kind, *chain.from_iterable(below)]
+
+
+@pytest.mark.parametrize("kind", all_errors())
+def test_every_error_has_a_status_of_http(kind: type[errors.ServiceError]) -> None:
+    # nginx's own is the only one that is not registered.
+    assert kind.status == 499 or HTTPStatus(kind.status) >= 400
+
+
+def test_an_error_has_the_status_of_what_it_is_a_kind_of() -> None:
+    class OutOfMemoryError(errors.ModelFailedError):
+        type = "out_of_memory"
+
+    error = OutOfMemoryError("no memory is left")
+    assert (error_object(error)["code"], error.headers) == ("503", {})
+
+
+@pytest.mark.parametrize(
+    ("error", "headers"),
+    [
+        (errors.QueueFullError("full", retry_after=7), {"Retry-After": "7"}),
+        (errors.BuffersFullError("full", retry_after=1), {"Retry-After": "1"}),
+        (errors.UnauthorizedError("no key"), {"WWW-Authenticate": "Bearer"}),
+        (errors.ForbiddenError("no"), {}),
+    ],
+)
+def test_headers(error: errors.ServiceError, headers: dict[str, str]) -> None:
+    assert error.headers == headers
+
+
+def test_types_are_distinct() -> None:
+    types = [kind.type for kind in all_errors()]
+    assert len(set(types)) == len(types)
+
+
+def test_the_object() -> None:
+    error = errors.InvalidInputError("expected this, got that", param="inputs[0]")
+    assert error_object(error) == {
+        "code": "422",
+        "message": "expected this, got that",
+        "param": "inputs[0]",
+        "type": "invalid_input",
+    }
+
+
+@pytest.mark.parametrize("path", ["/v2", "/v2/models/nope", "/v2/"])
+def test_the_inference_protocol_has_one_text(path: str) -> None:
+    error = errors.InvalidInputError("expected this, got that", param="inputs[0]")
+    body = error_body(path, error_object(error))
+    assert body == {"error": "inputs[0]: expected this, got that"}
+    assert error_body(path, error_object(errors.NotReadyError("soon"))) == {"error": "soon"}
+
+
+@pytest.mark.parametrize("path", ["/forecast", "/v2x", "/", ""])
+def test_other_doors_have_the_object(path: str) -> None:
+    error = error_object(errors.NotReadyError("soon"))
+    assert error_body(path, error) == {"error": error}

@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from foretell.service import supervisor
+from foretell.service.errors import StartError
+from foretell.service.supervisor import Pulse, Role, Supervisor
+from tests.service import workers
+from tests.service.process import ROOT
+from tests.service.waiting import until
+from tests.service.workers import told
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("FORETELL_TEST_FOLDER", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pauses and ticks are short."""
+    for name in ("_FIRST_PAUSE", "_TICK_SECONDS"):
+        monkeypatch.setattr(supervisor, name, 0.05)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+Act = Callable[[int, Pulse], None]
+
+
+def two(act: Act, stuck_seconds: int = 60) -> list[Role]:
+    return [Role(f"role-{slot}", partial(act, slot), stuck_seconds) for slot in range(2)]
+
+
+class Scene:
+    """Does something while a supervisor runs, then tells it to stop."""
+
+    def __init__(self, act: Callable[[], None]) -> None:
+        self._act = act
+        self.error: BaseException | None = None
+
+    def run(
+        self, act: Act, *, stop_seconds: float = 30, stuck_seconds: int = 60, together: int = 2
+    ) -> bool:
+        thread = threading.Thread(target=self._play)
+        roles = two(act, stuck_seconds)
+        found = Supervisor(roles, stop_seconds=stop_seconds)
+        thread.start()
+        try:
+            return found.run(together=together)
+        finally:
+            thread.join()
+            if self.error is not None:
+                raise self.error
+
+    def _play(self) -> None:
+        try:
+            self._act()
+        except BaseException as error:
+            self.error = error
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_stops_all_when_told_to() -> None:
+    handler = signal.getsignal(signal.SIGTERM)
+    scene = Scene(lambda: until(lambda: len(told("serving")) == 2))
+    assert scene.run(workers.until_told_to_stop)
+    assert told("stopped") == told("serving")
+    assert signal.getsignal(signal.SIGTERM) is handler
+
+
+def test_another_takes_the_place_of_one_that_died(caplog: pytest.LogCaptureFixture) -> None:
+    def kill_one() -> None:
+        until(lambda: len(told("serving")) == 2)
+        os.kill(told("serving")[0], signal.SIGKILL)
+        until(lambda: len(told("serving")) == 3)
+
+    assert Scene(kill_one).run(workers.until_told_to_stop)
+    assert len(told("stopped")) == 2
+    assert "(role-0) ended with SIGKILL; another one takes its place in 0 s" in caplog.text
+
+
+def test_who_dies_again_and_again_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+    def kill_three() -> None:
+        for count in range(2, 5):
+            until(lambda count=count: len(told("serving")) == count)
+            os.kill(told("serving")[-1], signal.SIGKILL)
+        until(lambda: len(told("serving")) == 5)
+
+    assert Scene(kill_three).run(workers.until_told_to_stop)
+    pauses = [line.split()[-2] for line in caplog.messages if "takes its place" in line]
+    assert sorted(pauses) in (["0", "0", "0.05"], ["0", "0.05", "0.1"])
+
+
+def test_what_no_signal_is_named_after_ends_nobody_else(caplog: pytest.LogCaptureFixture) -> None:
+    def kill_one() -> None:
+        until(lambda: len(told("serving")) == 2)
+        # A real-time signal, of which Python knows no name.
+        os.kill(told("serving")[0], 40)
+        until(lambda: len(told("serving")) == 3)
+
+    assert Scene(kill_one).run(workers.until_told_to_stop)
+    assert "ended with signal 40" in caplog.text
+
+
+def test_the_last_role_is_told_to_stop_when_the_others_have() -> None:
+    scene = Scene(lambda: until(lambda: len(told("serving")) == 2))
+    assert scene.run(workers.until_told_to_stop, together=1)
+    first, second = (
+        next(file.stat().st_mtime_ns for file in workers.folder().glob(f"{slot}-stopped-*"))
+        for slot in range(2)
+    )
+    assert first <= second
+
+
+def test_it_does_not_spin_while_it_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = 0
+    wait = supervisor.connection.wait
+
+    def counting(*given: object) -> object:
+        nonlocal waits
+        waits += 1
+        return wait(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(supervisor.connection, "wait", counting)
+    scene = Scene(lambda: until(lambda: len(told("serving")) == 2))
+    assert scene.run(workers.slow_to_stop)
+    # Each says fifty times that it lives; who spins asks a hundred thousand times.
+    assert waits < 10_000
+
+
+def test_who_cannot_begin_ends_all() -> None:
+    with pytest.raises(StartError, match=r"^no such device$"):
+        Supervisor(two(workers.never), stop_seconds=30).run()
+    assert not any(map(is_alive, told("serving")))
+
+
+def test_who_dies_before_it_serves_ends_all() -> None:
+    with pytest.raises(StartError, match="ended with SIGKILL before it could serve"):
+        Supervisor(two(workers.dies_at_once), stop_seconds=30).run()
+    assert not any(map(is_alive, told("serving")))
+
+
+def test_the_last_words_of_who_fails_are_heard(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(StartError, match="ended with status 1 before it could serve"):
+        Supervisor(two(workers.fails_with_last_words), stop_seconds=30).run()
+    assert '"last words"' in capfd.readouterr().err
+
+
+def test_who_cannot_return_leaves_the_others_alone(caplog: pytest.LogCaptureFixture) -> None:
+    def kill_one() -> None:
+        until(lambda: len(told("serving")) == 2)
+        os.kill(told("serving")[0], signal.SIGKILL)
+        until(lambda: len(told("refused")) >= 2)
+
+    assert Scene(kill_one).run(workers.cannot_return)
+    assert len(told("stopped")) == 1
+    assert "no longer; another one takes its place" in caplog.text
+
+
+def test_who_does_not_stop_is_made_to(caplog: pytest.LogCaptureFixture) -> None:
+    scene = Scene(lambda: until(lambda: len(told("serving")) == 2))
+    assert not scene.run(workers.for_ever, stop_seconds=0.2)
+    assert "does not end by itself" in caplog.text
+    assert not any(map(is_alive, told("serving")))
+
+
+def test_who_is_stuck_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
+    """These processes give one sign of life, and then none."""
+    scene = Scene(lambda: until(lambda: len(told("serving")) >= 4))
+    scene.run(workers.for_ever, stop_seconds=0.2, stuck_seconds=10)
+    assert "is stuck" in caplog.text
+
+
+@pytest.fixture
+def program() -> Iterator[subprocess.Popen[bytes]]:
+    code = "from tests.service.workers import supervised; supervised()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], cwd=ROOT, start_new_session=True
+    ) as started:
+        until(lambda: len(told("serving")) == 2)
+        yield started
+        if started.poll() is None:
+            started.kill()
+
+
+def test_nobody_is_left_behind(program: subprocess.Popen[bytes]) -> None:
+    program.kill()
+    until(lambda: len(told("stopped")) == 2)
+    until(lambda: not any(map(is_alive, told("serving"))))
+
+
+def test_a_terminal_interrupts_all_once(program: subprocess.Popen[bytes]) -> None:
+    os.killpg(program.pid, signal.SIGINT)
+    assert program.wait(60) == 0
+    assert told("stopped") == told("serving")
