@@ -24,21 +24,22 @@ from typing import Any
 import orjson
 import uvloop
 
-from foretell.service.app import create_app
-from foretell.service.doors import examples
-from foretell.service.engines import Engine, LocalEngine
-from foretell.service.host import Host
-from foretell.service.loading import load
+from foretell.service.api import examples
+from foretell.service.api.app import create_app
+from foretell.service.engine.host import Host
+from foretell.service.engine.local import Engine, LocalEngine
+from foretell.service.engine.process import load
+from foretell.service.engine.remote import RemoteEngine
 from foretell.service.metrics import Metrics
-from foretell.service.remote import RemoteEngine
 from foretell.service.settings import Settings
-from foretell.service.web.callers import EXTENSION, Caller
+from foretell.service.web.connections import EXTENSION, Caller
 
 ROOT = Path(__file__).parent.parent
 MODELS = ROOT / ".demo" / "repository"
 _KEY = "bench"
 _WARM = 20
-# The engine looks for news every tenth of a second, which is no part of a request.
+# The engine's looks for news fall into some, and the fewest calls are the request's own.
+_ROUNDS = 9
 _REST_SECONDS = 0.03
 
 
@@ -98,21 +99,25 @@ async def ask(app: Any, content: bytes) -> int:  # noqa: ANN401 - an ASGI applic
     return statuses[0]
 
 
-async def measure(engine: Engine, settings: Settings, tracer: Tracer) -> None:
-    """Count one request, and show what it runs through."""
+async def measure(engine: Engine, settings: Settings, tracer: Tracer) -> Counter[tuple[str, str]]:
+    """The calls of one request, by file and name."""
     app = create_app(settings, engine)
     (body, *_) = examples.requests("/forecast").values()
     content = orjson.dumps(body)
     for _ in range(_WARM):
         if await ask(app, content) != HTTPStatus.OK:
             raise RuntimeError("the demo's PatchTST does not answer: see `make demo`")
-    await asyncio.sleep(_REST_SECONDS)
-    tracer.calls.clear()
-    tracer.on = True
-    await ask(app, content)
-    # What a worker does after the answer is part of it.
-    await asyncio.sleep(_REST_SECONDS)
-    tracer.on = False
+    found = []
+    for _ in range(_ROUNDS):
+        await asyncio.sleep(_REST_SECONDS)
+        tracer.calls.clear()
+        tracer.on = True
+        await ask(app, content)
+        # What a worker does after the answer is part of it.
+        await asyncio.sleep(_REST_SECONDS)
+        tracer.on = False
+        found.append(tracer.calls.copy())
+    return min(found, key=Counter.total)
 
 
 def show(title: str, calls: Counter[tuple[str, str]], *, verbose: bool) -> None:
@@ -136,8 +141,7 @@ def main() -> None:
     own = LocalEngine(load(settings, metrics), metrics)
 
     async def run() -> None:
-        await measure(own, settings, tracer)
-        show("In one process", tracer.calls, verbose=verbose)
+        show("In one process", await measure(own, settings, tracer), verbose=verbose)
         with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as listener:
             path = Path(folder) / "engine"
             listener.bind(str(path))
@@ -146,8 +150,8 @@ def main() -> None:
             serving = asyncio.ensure_future(Host(own).serve(listener, lambda: going))
             door = RemoteEngine(path, Metrics())
             await door.start()
-            await measure(door, settings, tracer)
-            show("A door and the engine", tracer.calls, verbose=verbose)
+            calls = await measure(door, settings, tracer)
+            show("A door and the engine", calls, verbose=verbose)
             await door.close()
             going = False
             await serving

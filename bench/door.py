@@ -26,16 +26,15 @@ import uvloop
 from bench.page import machine, table, write_part
 from bench.parsers import CHANNELS, parsers
 from foretell.service import server
-from foretell.service.app import create_app
-from foretell.service.arrays import Arrays
-from foretell.service.directory import Model
+from foretell.service.api.app import create_app
+from foretell.service.api.forecast.encode import encode
+from foretell.service.api.forecast.job import decode
+from foretell.service.api.forecast.parsing import parse
+from foretell.service.arrays import FORECAST, HISTORY, Arrays
+from foretell.service.engine.directory import Model
 from foretell.service.metrics import Metrics
-from foretell.service.requests.decode import decode
-from foretell.service.requests.encode import encode
-from foretell.service.requests.parsing import parse
 from foretell.service.settings import Settings
-from foretell.service.tensors import FORECAST, HISTORY
-from foretell.service.web.callers import EXTENSION, Caller
+from foretell.service.web.connections import EXTENSION, Caller
 from tests.service.bundles import Spec, write_bundle
 
 CONTEXT, HORIZON = 336, 96

@@ -1,4 +1,4 @@
-"""What goes into a run of a model and comes out of it."""
+"""What goes into a run of a model and comes out of it, and the names that graphs have for it."""
 
 from __future__ import annotations
 
@@ -7,3 +7,10 @@ from typing import Any
 from numpy.typing import NDArray
 
 Arrays = dict[str, NDArray[Any]]
+
+
+HISTORY = "history"
+HISTORY_CALENDAR = "history_calendar"
+FUTURE_CALENDAR = "future_calendar"
+FORECAST = "forecast"
+MARGIN = "margin"

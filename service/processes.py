@@ -1,22 +1,319 @@
-"""A server: one process, or an engine and several doors."""
+"""A server: one process, or an engine and several doors, and what watches over these."""
 
 from __future__ import annotations
 
 import logging
+import multiprocessing
+import os
+import signal
 import socket
 import sys
 import tempfile
-from contextlib import ExitStack
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
+from multiprocessing import connection
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
+from foretell.service import logs
+from foretell.service.errors import StartError
 from foretell.service.settings import Settings
-from foretell.service.supervisor import Pulse, Role, Supervisor
-from foretell.service.telemetry import logs
 from foretell.service.web.keys import Keys
 from foretell.service.web.sockets import reserve
 
 _logger = logging.getLogger(__name__)
+
+# onnxruntime's threads and CUDA's state do not survive a fork.
+_context = multiprocessing.get_context("spawn")
+
+Pulse = Callable[[], None]
+# Runs in a process until that is told to stop by SIGTERM; calls its pulse about once a second.
+Target = Callable[[Pulse], None]
+
+_TICK_SECONDS = 1.0
+_FIRST_PAUSE = 1.0
+_LONGEST_PAUSE = 30.0
+_STEADY_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Role:
+    """What one process does; another one takes its place when it ends.
+
+    Attributes:
+        name: Of the process.
+        target: Module-level function or a partial of one.
+        stuck_seconds: One that has served and says nothing for so long is killed.
+    """
+
+    name: str
+    target: Target
+    stuck_seconds: int = 60
+
+
+class Supervisor:
+    """Runs roles in a process each until SIGTERM or SIGINT.
+
+    A process that ends takes no other with it: another takes its place, at once or, if that happens
+    again and again, after a pause that grows. One that cannot even begin ends all.
+
+    Args:
+        roles: In the order in which they are told to stop, each once those before it have.
+        stop_seconds: Time that each has to end when it is told to.
+    """
+
+    def __init__(self, roles: Sequence[Role], *, stop_seconds: float) -> None:
+        self._stop_seconds = stop_seconds
+        self._workers = [_Worker(role, stop_seconds) for role in roles]
+        self._signals = 0
+
+    def run(self, *, together: int = 0) -> bool:
+        """Watch until told to stop.
+
+        Args:
+            together: How many of the first roles are told to stop at once.
+
+        Returns:
+            Whether all processes have ended as they should.
+
+        Raises:
+            StartError: one could not begin; the message is its reason.
+        """
+        groups = [self._workers[:together], *([worker] for worker in self._workers[together:])]
+        with self._listening() as woken:
+            try:
+                for worker in self._workers:
+                    worker.start()
+                self._watch(woken)
+            except BaseException:
+                self._stop(woken, groups)
+                raise
+            return self._stop(woken, groups)
+
+    def _watch(self, woken: socket.socket) -> None:
+        ticked = time.monotonic()
+        while not self._signals:
+            now = time.monotonic()
+            self._wait(woken, min(worker.pause(now) for worker in self._workers))
+            now = time.monotonic()
+            for worker in self._workers:
+                worker.check(now)
+            # Counted rather than timed: a machine that was asleep kills nobody.
+            if now - ticked >= _TICK_SECONDS:
+                ticked = now
+                for worker in self._workers:
+                    worker.tick()
+
+    def _stop(self, woken: socket.socket, groups: Sequence[Sequence[_Worker]]) -> bool:
+        clean = True
+        for group in groups:
+            end, told = time.monotonic() + self._stop_seconds, -1
+            while any(worker.alive for worker in group) and time.monotonic() < end:
+                if told != self._signals:
+                    # Told again, they do not wait for what they have begun.
+                    told = self._signals
+                    for worker in group:
+                        worker.terminate()
+                self._wait(woken, min(_TICK_SECONDS, max(0.0, end - time.monotonic())))
+            ended = [worker.end() for worker in group]
+            clean = clean and all(ended)
+        return clean
+
+    def _wait(self, woken: socket.socket, seconds: float) -> None:
+        """Until a process says something or ends, or a signal comes."""
+        waited = [source for worker in self._workers for source in worker.sources]
+        connection.wait([woken, *waited], seconds)
+        for worker in self._workers:
+            worker.listen()
+        with suppress(BlockingIOError):
+            woken.recv(64)
+
+    @contextmanager
+    def _listening(self) -> Iterator[socket.socket]:
+        """Have signals counted, and a byte sent for each."""
+
+        def count(*_: object) -> None:
+            self._signals += 1
+
+        ours, pythons = socket.socketpair()
+        with ours, pythons:
+            ours.setblocking(False)
+            pythons.setblocking(False)
+            before = signal.set_wakeup_fd(pythons.fileno(), warn_on_full_buffer=False)
+            handlers = {
+                number: signal.signal(number, count) for number in (signal.SIGTERM, signal.SIGINT)
+            }
+            try:
+                yield ours
+            finally:
+                signal.set_wakeup_fd(before)
+                for number, handler in handlers.items():
+                    signal.signal(number, handler)
+
+
+class _Worker:
+    """The place of one process, whoever fills it."""
+
+    def __init__(self, role: Role, stop_seconds: float) -> None:
+        self._role = role
+        self._stop_seconds = stop_seconds
+        self._process: SpawnProcess | None = None
+        self._reports: Connection | None = None
+        self._reason: str | None = None
+        self._has_served = False
+        self._serves = False
+        self._silent = False
+        self._missed = 0
+        self._since = 0.0
+        self._pause = 0.0
+        self._resumes = 0.0
+
+    @property
+    def alive(self) -> bool:
+        """Whether there is a process."""
+        return self._process is not None and self._process.is_alive()
+
+    @property
+    def sources(self) -> list[Connection | int]:
+        """What changes when the process says something or ends; nothing once it has ended."""
+        if self._process is None or self._reports is None or not self.alive:
+            return []
+        # A process that ends has closed its end before it is gone.
+        return [self._process.sentinel, *([] if self._silent else [self._reports])]
+
+    def pause(self, now: float) -> float:
+        """Seconds until something is to be done about it, at most a tick."""
+        if self._process is not None:
+            return _TICK_SECONDS
+        return min(_TICK_SECONDS, max(0.0, self._resumes - now))
+
+    def start(self) -> None:
+        """Fill the place."""
+        reports, theirs = _context.Pipe(duplex=False)
+        arguments = (self._role.target, theirs, self._stop_seconds)
+        process = _context.Process(target=_enter, args=arguments, name=self._role.name)
+        try:
+            process.start()
+        except BaseException:
+            reports.close()
+            raise
+        finally:
+            theirs.close()
+        self._process, self._reports = process, reports
+        self._since = time.monotonic()
+        self._serves, self._silent, self._reason, self._missed = False, False, None, 0
+
+    def check(self, now: float) -> None:
+        """Replace the process if it has ended.
+
+        Raises:
+            StartError: it has ended before it ever served.
+        """
+        if self._process is None:
+            if now >= self._resumes:
+                try:
+                    self.start()
+                except OSError as error:
+                    # Of memory or of processes: the others go on.
+                    self._pause = min(2 * self._pause, _LONGEST_PAUSE) or _FIRST_PAUSE
+                    self._resumes = now + self._pause
+                    _logger.error("no process starts: %s; again in %g s", error, self._pause)
+            return
+        if self._process.is_alive():
+            return
+        self.listen()
+        name, status = self._role.name, _said(self._process.exitcode)
+        how = self._reason or f"a process of the server ({name}) ended with {status}"
+        self.end()
+        if not self._has_served:
+            raise StartError(how if self._reason else f"{how} before it could serve")
+        if self._serves and now - self._since > _STEADY_SECONDS:
+            self._pause = 0.0
+        self._resumes = now + self._pause
+        _logger.error("%s; another one takes its place in %g s", how, self._pause)
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE) or _FIRST_PAUSE
+
+    def listen(self) -> None:
+        """Take note of what the process has said."""
+        if self._reports is None:
+            return
+        try:
+            while self._reports.poll():
+                self._reason = self._reports.recv()
+                if self._reason is None:
+                    self._serves = self._has_served = True
+                    self._missed = 0
+        except (EOFError, OSError):
+            self._silent = True
+
+    def tick(self) -> None:
+        """Another second without a word."""
+        self._missed += 1
+        if self._serves and self._missed > self._role.stuck_seconds and self._process is not None:
+            _logger.error("process %d (%s) is stuck", self._process.pid, self._role.name)
+            self._process.kill()
+
+    def terminate(self) -> None:
+        """Tell the process to end."""
+        if self._process is not None and self.alive:
+            self._process.terminate()
+
+    def end(self) -> bool:
+        """Clear the place, by force if need be; returns whether the process ended as it should."""
+        if self._process is None or self._reports is None:
+            return True
+        process, self._process = self._process, None
+        killed = process.is_alive()
+        if killed:
+            _logger.error("process %d (%s) does not end by itself", process.pid, self._role.name)
+            process.kill()
+        process.join()
+        self._reports.close()
+        self._reports = None
+        # One that was told while it still began did not catch the signal.
+        return not killed and process.exitcode in (0, -signal.SIGTERM)
+
+
+def _enter(target: Target, reports: Connection, stop_seconds: float) -> None:
+    """The beginning of a process."""
+    # From a terminal it goes to all processes; who watches tells them.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, args=(stop_seconds,), daemon=True).start()
+
+    def pulse() -> None:
+        with suppress(OSError):
+            reports.send(None)
+
+    try:
+        target(pulse)
+    except StartError as error:
+        with suppress(OSError):
+            reports.send(str(error))
+        sys.exit(2)
+
+
+def _end_with_parent(stop_seconds: float) -> None:
+    """End when nobody watches any more."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None  # noqa: S101 - this is a child
+    parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(stop_seconds)
+    os._exit(1)
+
+
+def _said(status: int | None) -> str:
+    if status is not None and status < 0:
+        with suppress(ValueError):
+            return signal.Signals(-status).name
+        return f"signal {-status}"
+    return f"status {status}"
+
 
 # Besides the grace period: to close models, and to write the last lines of the log.
 _END_SECONDS = 5.0
@@ -77,7 +374,7 @@ def _open_door(settings: Settings, path: Path, sockets: list[socket.socket], pul
 
 
 def _run_engine(settings: Settings, listener: socket.socket, pulse: Pulse) -> None:
-    from foretell.service.loading import run_engine
+    from foretell.service.engine.process import run_engine
 
     logs.configure(settings.log_level, settings.log_format)
     run_engine(settings, listener, pulse)

@@ -19,17 +19,16 @@ from typing import Any, cast
 
 import uvicorn
 
-from foretell.service.app import ByPort, create_app, create_operations_app
-from foretell.service.engine.memory import keep_what_is_loaded
-from foretell.service.engines import Engine, LocalEngine
-from foretell.service.loading import REPLACE_ME, Watch, load
+from foretell.service.api.app import ByPort, create_app, create_operations_app
+from foretell.service.engine.local import Engine, LocalEngine
+from foretell.service.engine.process import REPLACE_ME, Watch, load
+from foretell.service.engine.remote import RemoteEngine
+from foretell.service.engine.resources import keep_what_is_loaded
 from foretell.service.metrics import Metrics
-from foretell.service.remote import RemoteEngine
 from foretell.service.settings import Settings
-from foretell.service.telemetry.tracing import open_tracer
-from foretell.service.web.acceptor import Acceptor
+from foretell.service.tracing import open_tracer
 from foretell.service.web.connections import Connection, Limits
-from foretell.service.web.sockets import accept_all, listen
+from foretell.service.web.sockets import Acceptor, accept_all, listen
 
 _logger = logging.getLogger(__name__)
 

@@ -40,8 +40,12 @@ LIBRARIES: dict[str, set[str]] = {
         *("simdjson", "starlette", "uvicorn", "uvloop"),
     },
 }
-# What an extra of the installation brings, and the only folder that needs it.
-EXTRA = {"service/arrow": {"flatbuffers", "pyarrow"}}
+# What an extra of the installation brings, and the only files that need it.
+EXTRA = {
+    "service/api/forecast/table.py": {"flatbuffers", "pyarrow"},
+    "service/api/forecast/read_table.py": {"pyarrow"},
+    "service/api/forecast/write_table.py": {"pyarrow"},
+}
 HEAVY = {"torch", "onnx", "onnxruntime", "fastapi", "pandas", "matplotlib"}
 # The extras of the installation with which each package works.
 EXTRAS: dict[str, set[str]] = {
@@ -52,7 +56,7 @@ EXTRAS: dict[str, set[str]] = {
     "foretell": {"client", "demo", "train"},
 }
 # The parts of `service` that know HTTP; the others are its core.
-HTTP_PARTS = {"app", "doors", "server", "web"}
+HTTP_PARTS = {"api", "server", "web"}
 HTTP_LIBRARIES = {"fastapi", "httptools", "starlette", "uvicorn", "http"}
 
 
@@ -137,7 +141,7 @@ def test_the_pages_name_packages_of_foretell() -> None:
 
 
 @pytest.mark.parametrize(
-    ("folder", "module"), [("models", "data"), ("models", "checkpoint"), ("service", "app")]
+    ("folder", "module"), [("models", "data"), ("models", "checkpoint"), ("service", "server")]
 )
 def test_a_bare_name_is_found(folder: str, module: str) -> None:
     name = f"{folder}.{module}"
@@ -157,7 +161,7 @@ def test_libraries_stay_in_their_place(package: str) -> None:
 def test_serving_needs_little(package: str) -> None:
     allowed = LIBRARIES[package] | {"foretell"} | set(sys.stdlib_module_names)
     for name, path in where(package):
-        extra = EXTRA.get(str(Path(name).parent), set())
+        extra = EXTRA.get(name, set())
         assert tops(imports(path)) <= allowed | extra, name
 
 
@@ -227,23 +231,28 @@ def test_the_core_of_the_service_knows_nothing_of_http() -> None:
         assert part in HTTP_PARTS or not tops(imports(path)) & HTTP_LIBRARIES, path
 
 
-def test_what_handles_requests_needs_no_sessions() -> None:
-    """All it asks of a model is in `service/directory.py`: the model may be anywhere."""
-    sessions = {"cuda", "model", "server", "session"}
-    for part in ("arrow", "directory", "doors", "metrics", "repository", "requests", "web"):
-        found = [path for path in modules("service") if part_of(path) == part]
-        assert found, part
-        for path in found:
-            names = [name.split(".") for name in imports(path) if packages({name}) == {"service"}]
-            assert not {module for name in names for module in name[2:3]} & sessions, path
+def ours(path: Path) -> set[str]:
+    """The modules of `service` that one imports, by their names within it."""
+    found = {name.removeprefix("foretell.service.") for name in imports(path)}
+    named = {name for name in found if is_module(ROOT / "service" / name.replace(".", "/"))}
+    return named | {name.rpartition(".")[0] for name in found - named if "." in name}
+
+
+def test_a_door_holds_no_model() -> None:
+    """All that it asks of one is in `engine/directory.py`: the model may be anywhere."""
+    known = {"engine.directory", "engine.intervals", "engine.local"}
+    for path in modules("service"):
+        if part_of(path) in ("api", "web"):
+            used = {name for name in ours(path) if name.startswith(("engine.", "cuda", "session"))}
+            assert used <= known, path
 
 
 def test_the_batcher_knows_neither_models_nor_runtimes() -> None:
-    known = {f"foretell.service.{name}" for name in ("arrays", "errors", "queues")}
-    for path in (ROOT / "service/batcher.py", ROOT / "service/queues.py"):
-        ours = {name for name in imports(path) if packages({name})}
-        parts = {".".join(name.split(".")[:3]) for name in ours}
-        assert parts <= known, path
+    known = {"arrays", "errors", "engine.queues"}
+    for name in ("batcher", "queues"):
+        path = ROOT / "service" / "engine" / f"{name}.py"
+        own = {each for each in ours(path) if is_module(ROOT / "service" / each.replace(".", "/"))}
+        assert own <= known, path
 
 
 def test_only_one_module_of_the_service_names_onnxruntime() -> None:

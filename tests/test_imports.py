@@ -34,10 +34,10 @@ print(json.dumps(sorted(sys.modules)))
 BARE = "import json, sys; print(json.dumps(sorted(sys.modules)))"
 APP = """
 import json, sys
-from foretell.service.app import create_app
-from foretell.service.engines import LocalEngine
+from foretell.service.api.app import create_app
+from foretell.service.engine.local import LocalEngine
 from foretell.service.metrics import Metrics
-from foretell.service.loading import load
+from foretell.service.engine.process import load
 from foretell.service.settings import Settings
 settings = Settings(models=sys.argv[1], device="cpu")
 metrics = Metrics()

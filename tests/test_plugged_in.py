@@ -40,9 +40,9 @@ NAMES_IN = (
     "bundle/format_1.py",
     # The demo's models are these three, and the examples are requests to them.
     "foretell/commands/demo.py",
-    "service/doors/examples.py",
+    "service/api/examples.py",
     # An example too: what the interface's document shows.
-    "service/requests/schemas.py",
+    "service/api/forecast/schemas.py",
 )
 
 

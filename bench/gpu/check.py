@@ -21,12 +21,11 @@ from foretell.export.choices import Outputs
 from foretell.export.comparison import LARGEST as LARGEST_COMPARED
 from foretell.export.comparison import Comparison
 from foretell.export.window_set import Floats, WindowSet
-from foretell.service.arrays import Arrays
-from foretell.service.cuda.buckets import bucket_sizes
+from foretell.service.arrays import FORECAST, Arrays
+from foretell.service.cuda.memory import bucket_sizes
 from foretell.service.engine.runtime import Runtime
 from foretell.service.engine.selftest import SelfTest
 from foretell.service.session import Session
-from foretell.service.tensors import FORECAST
 
 LARGEST = 128
 _RUNS = 20

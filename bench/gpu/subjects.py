@@ -20,7 +20,7 @@ from foretell.bundle.errors import BundleError
 from foretell.bundle.manifest import Manifest
 from foretell.export.comparison import Case, Reference
 from foretell.export.window_set import WindowSet
-from foretell.service.tensors import FUTURE_CALENDAR, HISTORY, HISTORY_CALENDAR
+from foretell.service.arrays import FUTURE_CALENDAR, HISTORY, HISTORY_CALENDAR
 
 Arrays = dict[str, NDArray[np.generic]]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from foretell.service.arrays import Arrays
-from foretell.service.cuda.session import CudaSession
+from foretell.service.cuda.gpu import CudaSession
 from foretell.service.engine.runtime import Runtime
 
 LARGEST = 128

@@ -58,10 +58,10 @@ def command(bundle: Path, checkpoint: Path | None, data: Path | None, report: bo
 
 def _open(bundle: Path) -> str:
     """Load a bundle with all that serving asks of it; what ran it."""
-    from foretell.service.batcher import Batcher
+    from foretell.service.engine.batcher import Batcher
+    from foretell.service.engine.model import Capacity, Model
     from foretell.service.engine.runtime import Runtime
     from foretell.service.metrics import Metrics
-    from foretell.service.model import Capacity, Model
 
     observer = Metrics().observer(bundle.parent.name, bundle.name)
     batcher = Batcher(workers=1)

@@ -8,15 +8,16 @@ from __future__ import annotations
 import ctypes
 import logging
 import threading
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
 from foretell.bundle.errors import BundleError
 from foretell.service.arrays import Arrays
-from foretell.service.cuda.device import Device
-from foretell.service.cuda.library import CudaError
-from foretell.service.cuda.replays import NO_GRAPH, Replays
+from foretell.service.cuda.device import CudaError, Device
+from foretell.service.cuda.memory import NO_GRAPH, Replays
 from foretell.service.errors import DeviceLostError
 from foretell.service.session import input_shapes, output_names
 
@@ -258,3 +259,46 @@ class Gpu:
             name: np.zeros((size, *(axis or 1 for axis in shape[1:])), np.float32)
             for name, shape in input_shapes(self.session).items()
         }
+
+
+class CudaSession:
+    """See `foretell.service.session.Session`; a worker runs the session of its own GPU.
+
+    Args:
+        gpus: One for every worker.
+        graph: Where it came from.
+        provider: The execution provider.
+
+    Attributes:
+        captures: Whether all its runs replay CUDA graphs.
+    """
+
+    def __init__(self, gpus: Sequence[Gpu], graph: Path, *, provider: str) -> None:
+        self._gpus = gpus
+        self.graph = graph
+        self.provider = provider
+        self.inputs = input_shapes(gpus[0].session)
+        self.outputs = output_names(gpus[0].session)
+
+    @property
+    def captures(self) -> bool:
+        """See above."""
+        return all(gpu.captures for gpu in self._gpus)
+
+    def warm(self, worker: int) -> None:
+        """See `Session.warm`; captures the CUDA graphs of the worker's GPU."""
+        self._gpus[worker].warm()
+
+    def run(self, feeds: Arrays, worker: int = 0) -> Arrays:
+        """See `Session.run`; to be called on the worker's thread."""
+        return self._gpus[worker].run(feeds)
+
+    def stop(self) -> None:
+        """See `Session.stop`."""
+        for gpu in self._gpus:
+            gpu.stop()
+
+    def close(self) -> None:
+        """See `Session.close`."""
+        for gpu in self._gpus:
+            gpu.close()

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import base64
 import logging
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from foretell.bundle.errors import BundleError
-from foretell.service.cuda.device import Device
-from foretell.service.cuda.driver import gpu_count
-from foretell.service.cuda.exclusion import Exclusion
-from foretell.service.cuda.gpu import Gpu
-from foretell.service.cuda.library import CudaError, Library, preload
-from foretell.service.cuda.placement import RECORD, shape_arithmetic, strays
-from foretell.service.cuda.session import CudaSession
+from foretell.service.cuda.device import CudaError, Device, Exclusion, Library, gpu_count, preload
+from foretell.service.cuda.gpu import CudaSession, Gpu
 from foretell.service.errors import DeviceLostError, StartError
 from foretell.service.session import CPU, open_session, session_options
 
@@ -143,3 +139,51 @@ class Gpus:
             f"{graph}: onnxruntime would run {len(found)} of its nodes on the CPU: "
             f"{', '.join(found[:8])}"
         )
+
+
+# Arithmetic on shapes, which onnxruntime keeps on the host on purpose; a CUDA graph, whose shapes
+# are fixed, does without it.
+_SHAPE_OPS = frozenset(
+    {
+        "Cast",
+        "Concat",
+        "ConstantOfShape",
+        "Gather",
+        "Shape",
+        "Size",
+        "Slice",
+        "Squeeze",
+        "Unsqueeze",
+    }
+)
+# Asks onnxruntime to keep what `strays` reads.
+RECORD = ("session.record_ep_graph_assignment_info", "1")
+
+
+def strays(session: Any, provider: str) -> list[str]:  # noqa: ANN401 - onnxruntime is untyped
+    """Nodes that another provider runs, beside arithmetic on shapes: `name (operator)`.
+
+    Args:
+        session: An `InferenceSession` that was opened with `RECORD`.
+        provider: The one that should run them.
+    """
+    return [_named(node) for node in _elsewhere(session, provider) if not _is_allowed(node)]
+
+
+def shape_arithmetic(session: Any, provider: str) -> list[str]:  # noqa: ANN401
+    """As `strays`, the nodes that these leave out."""
+    return [_named(node) for node in _elsewhere(session, provider) if _is_allowed(node)]
+
+
+def _elsewhere(session: Any, provider: str) -> Iterator[Any]:  # noqa: ANN401
+    for subgraph in session.get_provider_graph_assignment_info():
+        if subgraph.ep_name != provider:
+            yield from subgraph.get_nodes()
+
+
+def _is_allowed(node: Any) -> bool:  # noqa: ANN401
+    return node.op_type in _SHAPE_OPS
+
+
+def _named(node: Any) -> str:  # noqa: ANN401
+    return f"{node.name} ({node.op_type})"

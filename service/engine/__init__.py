@@ -1,1 +1,1 @@
-"""The parts of a model: its device and memory, its self-test, tuning and health, its intervals."""
+"""What runs models: repository, queues, sessions, and how doors reach it; it knows no HTTP."""

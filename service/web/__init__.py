@@ -1,1 +1,1 @@
-"""Around the doors: sockets, connections, keys, and what happens to every request."""
+"""A process that speaks HTTP: sockets, connections, keys, and what happens to every request."""

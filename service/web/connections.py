@@ -1,22 +1,205 @@
-"""Connections that nobody can hold for ever: bounded in number, and in how slow they may be."""
+"""Connections that nobody can hold for ever: bounded in number, and in how slow they may be.
+
+All that is taken of uvicorn's protocol, and changed, is here.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from array import array
+from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
+import httptools
 import orjson
+from starlette.requests import Request
+from starlette.types import Receive
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from foretell.service.errors import error_body, error_fields
 from foretell.service.metrics import Metrics
-from foretell.service.web.callers import EXTENSION, Caller
-from foretell.service.web.parser import Parser
-from foretell.service.web.writing import Writing
+
+
+class Parser(httptools.HttpRequestParser):
+    """Reads requests that offer another protocol, as Java's and curl's do, like any others.
+
+    To llhttp such a request ends with its head, and what follows is in the other protocol. But its
+    body follows: the head is read a second time, without the offer.
+
+    Args:
+        connection: Told what is read. Of an offer it is told twice; the first time, when
+            `should_upgrade` says so, it is to begin nothing. If it closes, nothing more is read.
+    """
+
+    def __init__(self, connection: HttpToolsProtocol) -> None:
+        self._connection = connection
+        self._begin()
+
+    def feed_data(self, data: bytes | bytearray | memoryview | array[int]) -> None:
+        """Read what came.
+
+        Raises:
+            HttpParserError: it is no request.
+        """
+        rest = memoryview(data)
+        while rest:
+            try:
+                super().feed_data(rest)
+                return
+            except httptools.HttpParserUpgrade as offer:
+                (end,) = offer.args
+            if self._connection.transport.is_closing():
+                return
+            head = self._plain_head()
+            # After the last request of a connection llhttp reads nothing, not even its head.
+            self._begin()
+            super().feed_data(head)
+            rest = rest[end:]
+
+    def _begin(self) -> None:
+        super().__init__(self._connection)
+        # As uvicorn has it: to go on sending after the last request is no error.
+        self.set_dangerous_leniencies(lenient_data_after_close=True)
+
+    def _plain_head(self) -> bytes:
+        target, version = self._connection.url, self.get_http_version().encode()
+        lines = [b"%b %b HTTP/%b" % (self.get_method(), target, version)]
+        lines += [b"%b: %b" % line for line in self._connection.headers if line[0] != b"upgrade"]
+        return b"\r\n".join([*lines, b"", b""])
+
+
+class Writing:
+    """What an answer is written to: a transport, of which it needs no more than is here.
+
+    Answers come in pieces, the head first and the body right after it. Every piece of its own is a
+    system call and a packet, and wakes the caller: so the first one waits for the second, but no
+    longer than until the loop's next turn.
+
+    Args:
+        transport: Of the connection.
+        loop: It is on.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._held = b""
+        self._turn: asyncio.Handle | None = None
+
+    def write(self, data: bytes) -> None:
+        """Write a piece, or hold it for the next one; in vain once the connection is closed."""
+        if self._turn is None:
+            self._held = data
+            self._turn = self._loop.call_soon(self.flush)
+        else:
+            self._send(data)
+
+    def flush(self) -> None:
+        """Write what is held."""
+        if self._turn is not None:
+            self._send()
+
+    def close(self) -> None:
+        """Write what is held, and close the connection."""
+        self.flush()
+        self._transport.close()
+
+    def is_closing(self) -> bool:
+        """Whether nothing more can be written."""
+        return self._transport.is_closing()
+
+    def _send(self, *more: bytes) -> None:
+        pieces = (self._held, *more)
+        if self._turn is not None:
+            self._turn.cancel()
+        self._turn, self._held = None, b""
+        if not self._transport.is_closing():
+            self._transport.writelines(pieces)
+
+
+# In the scope of a request, among what servers offer beyond ASGI.
+EXTENSION = "foretell.caller"
+
+Watcher = Callable[[], None]
+
+
+class Caller:
+    """The caller at the other end of a connection; for use on the event loop alone.
+
+    Args:
+        listen: Has the server read on, which may have paused when it had enough of a body: the end
+            of a connection is something that is read.
+
+    Attributes:
+        gone: Whether it hung up.
+    """
+
+    def __init__(self, listen: Callable[[], None]) -> None:
+        self.gone = False
+        self._listen = listen
+        self._watchers: set[Watcher] = set()
+
+    @property
+    def watched(self) -> bool:
+        """Whether anybody would be told."""
+        return bool(self._watchers)
+
+    def watch(self, watcher: Watcher) -> None:
+        """Have a function called when the caller hangs up, or at once if it has."""
+        self._watchers.add(watcher)
+        if self.gone:
+            watcher()
+        else:
+            self._listen()
+
+    def unwatch(self, watcher: Watcher) -> None:
+        """Have it called no more."""
+        self._watchers.discard(watcher)
+
+    def hang_up(self) -> None:
+        """The caller is gone."""
+        self.gone = True
+        for watcher in tuple(self._watchers):
+            watcher()
+
+
+class _Reached(Caller):
+    """A caller of whom no more is known than ASGI tells, which takes a task to listen.
+
+    Args:
+        receive: Of a request whose body was read.
+    """
+
+    def __init__(self, receive: Receive) -> None:
+        super().__init__(self._begin)
+        self._receive = receive
+        self._task: asyncio.Task[None] | None = None
+
+    def unwatch(self, watcher: Watcher) -> None:
+        super().unwatch(watcher)
+        if self._task is not None and not self.watched:
+            self._task.cancel()
+            self._task = None
+
+    def _begin(self) -> None:
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._wait())
+
+    async def _wait(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self.hang_up()
+
+
+def caller_of(request: Request) -> Caller:
+    """The caller of a request whose body was read."""
+    caller: Caller | None = request.scope.get("extensions", {}).get(EXTENSION)
+    return _Reached(request.receive) if caller is None else caller
+
 
 # The headers that clients and proxies send take a few kilobytes.
 _MOST_HEADER_BYTES = 64 * 1024

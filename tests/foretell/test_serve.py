@@ -53,7 +53,7 @@ def test_a_damaged_repository_ends_all_processes(tmp_path: Path, workers: int) -
 @pytest.fixture
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """The command configures the whole process's logs; a test should not."""
-    monkeypatch.setattr("foretell.service.telemetry.logs.configure", lambda *_: None)
+    monkeypatch.setattr("foretell.service.logs.configure", lambda *_: None)
 
 
 def test_an_empty_repository(tmp_path: Path, quiet: None) -> None:

@@ -9,13 +9,13 @@ from typing import Any, Self
 
 import httpx
 
-from foretell.service.app import create_app
-from foretell.service.engines import LocalEngine
-from foretell.service.loading import load
+from foretell.service.api.app import create_app
+from foretell.service.engine.local import LocalEngine
+from foretell.service.engine.process import load
+from foretell.service.engine.repository import Repository
 from foretell.service.metrics import Metrics
-from foretell.service.repository import Repository
 from foretell.service.settings import Settings
-from foretell.service.telemetry.tracing import Tracer
+from foretell.service.tracing import Tracer
 from tests.service.kserve import kserve_types
 
 

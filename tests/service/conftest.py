@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from foretell.service.batcher import Batcher
+from foretell.service.engine.batcher import Batcher
+from foretell.service.engine.model import Capacity, Model
 from foretell.service.engine.runtime import Runtime
-from foretell.service.model import Capacity, Model
 from tests.service.bundles import Spec, lag_stage, softmax_stage, write_bundle
 from tests.service.client import Client
 

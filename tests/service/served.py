@@ -7,9 +7,9 @@ from pathlib import Path
 
 from foretell.bundle import layout
 from foretell.bundle.errors import BundleError
-from foretell.service.catalogue import Policy
-from foretell.service.engine.memory import Memory
-from foretell.service.repository import Repository
+from foretell.service.engine.catalogue import Policy
+from foretell.service.engine.repository import Repository
+from foretell.service.engine.resources import Memory
 from foretell.service.settings import VersionChoice
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from foretell.service.arrays import Arrays
-from foretell.service.model import Model
+from foretell.service.engine.model import Model
 from tests.service.client import Client
 from tests.service.conftest import MULTIVARIATE
 

@@ -13,9 +13,9 @@ import pytest
 from pyarrow import ipc
 
 from foretell.bundle import layout
-from foretell.service.arrow.stream import write_table
-from foretell.service.doors.forms import ARROW
-from foretell.service.requests.schemas import ForecastResponse
+from foretell.service.api.forecast.routes import ARROW
+from foretell.service.api.forecast.schemas import ForecastResponse
+from foretell.service.api.forecast.table import write_table
 from tests.service.bundles import (
     Spec,
     channel_stage,

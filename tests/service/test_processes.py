@@ -201,7 +201,7 @@ def test_a_killed_watcher_leaves_nobody_behind(server: Server) -> None:
 def test_two_servers_do_not_share_a_port(
     server: Server, slow: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("foretell.service.telemetry.logs.configure", lambda *_: None)
+    monkeypatch.setattr("foretell.service.logs.configure", lambda *_: None)
     port = httpx.URL(server.url).port
     settings = Settings(models=slow, port=port, workers=2, device="cpu")
     with pytest.raises(StartError, match=f"cannot listen on 127.0.0.1:{port}: Address already"):
@@ -211,7 +211,7 @@ def test_two_servers_do_not_share_a_port(
 def test_bad_keys_are_told_before_anything_is_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("foretell.service.telemetry.logs.configure", lambda *_: None)
+    monkeypatch.setattr("foretell.service.logs.configure", lambda *_: None)
     settings = Settings(models=tmp_path / "nowhere", port=0, api_keys_file=tmp_path / "no-keys")
     with pytest.raises(StartError, match="FORETELL_API_KEYS_FILE"):
         serve(settings)

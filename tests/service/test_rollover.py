@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from foretell.bundle import layout
-from foretell.service.model import Model
+from foretell.service.engine.model import Model
 from tests.service.bundles import Spec, write_bundle
 from tests.service.client import Client
 from tests.service.process import Server

@@ -13,8 +13,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from foretell.service.engine.process import Watch
 from foretell.service.errors import StartError
-from foretell.service.loading import Watch
 from foretell.service.server import _Server, run
 from foretell.service.settings import Settings
 from tests.service.bundles import Spec, write_bundle

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from foretell.service import supervisor
+from foretell.service import processes as supervisor
 from foretell.service.errors import StartError
-from foretell.service.supervisor import Pulse, Role, Supervisor
+from foretell.service.processes import Pulse, Role, Supervisor
 from tests.service import workers
 from tests.service.process import ROOT
 from tests.service.waiting import until

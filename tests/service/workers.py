@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from foretell.service.errors import StartError
-from foretell.service.supervisor import Pulse
+from foretell.service.processes import Pulse
 
 
 def folder() -> Path:
@@ -75,7 +75,7 @@ def cannot_return(slot: int, pulse: Pulse) -> None:
 
 
 def fails_with_last_words(slot: int, pulse: Pulse) -> None:
-    from foretell.service.telemetry import logs
+    from foretell.service import logs
 
     logs.configure("info", "json")
     logging.info("last words")
@@ -84,7 +84,7 @@ def fails_with_last_words(slot: int, pulse: Pulse) -> None:
 
 def supervised() -> None:
     """A supervisor of two, as a program: `python -c 'from … import supervised; supervised()'`."""
-    from foretell.service.supervisor import Role, Supervisor
+    from foretell.service.processes import Role, Supervisor
 
     roles = [Role(f"role-{slot}", partial(until_told_to_stop, slot)) for slot in range(2)]
     Supervisor(roles, stop_seconds=5).run(together=2)

@@ -16,9 +16,7 @@ import numpy as np
 import onnxruntime
 
 from foretell.service.arrays import Arrays
-from foretell.service.cuda.device import Device
-from foretell.service.cuda.exclusion import Exclusion
-from foretell.service.cuda.library import CudaError
+from foretell.service.cuda.device import CudaError, Device, Exclusion
 
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 GRAPH = "gpu_graph_id"
@@ -26,7 +24,7 @@ NAMES = {2: "cudaErrorMemoryAllocation", 700: "cudaErrorIllegalAddress", 719: "c
 
 
 class FakeLibrary:
-    """See `foretell.service.cuda.library.Library`.
+    """See `foretell.service.cuda.device.Library`.
 
     Attributes:
         calls: What was called, in order: the name and what it was about.

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from foretell.service.cuda.buckets import bucket_for, bucket_sizes
+from foretell.service.cuda.memory import bucket_for, bucket_sizes
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from foretell.service.cuda.buffers import Buffers
-from foretell.service.cuda.library import CudaError
+from foretell.service.cuda.device import CudaError
+from foretell.service.cuda.memory import Buffers
 from tests.service.cuda.fake import FakeLibrary
 
 ARRAYS = {"a": np.zeros((4, 3, 5), np.float32), "b": np.zeros(4, np.int64)}

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from foretell.service.cuda.library import CudaError
+from foretell.service.cuda.device import CudaError
 from foretell.service.errors import DeviceLostError, ModelFailedError
 from tests.service.cuda.fake import FakeLibrary, device
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from foretell.service.cuda.driver import gpu_count
+from foretell.service.cuda.device import gpu_count
 
 
 def driver(monkeypatch: pytest.MonkeyPatch, count: int, *, init: int = 0) -> None:

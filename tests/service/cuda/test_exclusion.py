@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 
-from foretell.service.cuda.exclusion import Exclusion
+from foretell.service.cuda.device import Exclusion
 
 
 class Holder:

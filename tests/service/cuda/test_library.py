@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from foretell.service.cuda.library import CudaError, Library, preload
+from foretell.service.cuda.device import CudaError, Library, preload
 
 LINKED = ("libcudart.so.13", "libcublasLt.so.13", "libcublas.so.13", "libcurand.so.10")
 # Beyond 32 bits, as addresses are.
@@ -146,7 +146,7 @@ def test_libraries_come_from_their_wheels(monkeypatch: pytest.MonkeyPatch, tmp_p
     for name in LINKED[1:]:
         (wheel / name).touch()
     spec = SimpleNamespace(submodule_search_locations=[str(tmp_path / "a"), str(tmp_path / "b")])
-    monkeypatch.setattr("foretell.service.cuda.library.find_spec", {"nvidia": spec}.get)
+    monkeypatch.setattr("foretell.service.cuda.device.find_spec", {"nvidia": spec}.get)
     loaded: list[str] = []
     monkeypatch.setattr(ctypes, "CDLL", loaded.append)
     preload("13")
@@ -154,7 +154,7 @@ def test_libraries_come_from_their_wheels(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 
 def test_libraries_of_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("foretell.service.cuda.library.find_spec", lambda name: None)
+    monkeypatch.setattr("foretell.service.cuda.device.find_spec", lambda name: None)
     loaded: list[str] = []
     monkeypatch.setattr(ctypes, "CDLL", loaded.append)
     preload("13")
@@ -162,6 +162,6 @@ def test_libraries_of_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_library_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("foretell.service.cuda.library.find_spec", lambda name: None)
+    monkeypatch.setattr("foretell.service.cuda.device.find_spec", lambda name: None)
     with pytest.raises(OSError, match=r"libcudart\.so\.99"):
         preload("99")

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import onnxruntime
 
 from foretell.bundle import layout
-from foretell.service.cuda.placement import RECORD, shape_arithmetic, strays
+from foretell.service.cuda.gpus import RECORD, shape_arithmetic, strays
 from tests.service.bundles import Spec, write_bundle
 from tests.service.cuda.fake import CPU, CUDA
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from foretell.service.cuda.library import CudaError
-from foretell.service.cuda.replays import Replays
+from foretell.service.cuda.device import CudaError
+from foretell.service.cuda.memory import Replays
 from tests.service.cuda.fake import MODULE, FakeGraph, FakeLibrary, expected, history
 
 

@@ -5,8 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from foretell.service.cuda.gpu import Gpu
-from foretell.service.cuda.session import CudaSession
+from foretell.service.cuda.gpu import CudaSession, Gpu
 from foretell.service.errors import ModelFailedError
 from tests.service.cuda.fake import CUDA, MODULE, FakeGraph, FakeLibrary, device, expected, history
 

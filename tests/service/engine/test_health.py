@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from foretell.service.engine.health import Health
+from foretell.service.engine.selftest import Health
 from foretell.service.errors import ModelFailedError
 
 

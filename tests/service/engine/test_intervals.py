@@ -13,8 +13,8 @@ from foretell.bundle.calibration import Calibration, order_statistics, stored_le
 from foretell.bundle.errors import BundleError
 from foretell.bundle.manifest import CalibrationReport, Manifest, Scaler
 from foretell.service.engine.intervals import Intervals
+from foretell.service.engine.model import Model
 from foretell.service.errors import InvalidInputError, NotSupportedError, ServiceError
-from foretell.service.model import Model
 from tests.service.bundles import Spec, rewrite_manifest, write_bundle
 
 HORIZON, CONTEXT, CHANNELS = 3, 8, 2

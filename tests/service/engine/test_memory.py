@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from foretell.bundle import layout
-from foretell.service.engine.memory import (
+from foretell.service.engine.resources import (
     Memory,
     bundle_bytes,
     container_limit,
@@ -36,7 +36,7 @@ def test_each_graph_holds_the_weights(folder: Path) -> None:
 
 
 def test_refuses_what_does_not_fit(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("foretell.service.engine.memory.resident_bytes", lambda: 100 * MIB)
+    monkeypatch.setattr("foretell.service.engine.resources.resident_bytes", lambda: 100 * MIB)
     Memory(106 * MIB).check(folder)
     Memory(None).check(folder)
     with pytest.raises(

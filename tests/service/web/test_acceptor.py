@@ -6,8 +6,7 @@ from contextlib import ExitStack
 
 import uvloop
 
-from foretell.service.web.acceptor import Acceptor
-from foretell.service.web.sockets import listen
+from foretell.service.web.sockets import Acceptor, listen
 
 CALLERS = 50
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from starlette.requests import Request
 
-from foretell.service.web.callers import EXTENSION, Caller, caller_of
+from foretell.service.web.connections import EXTENSION, Caller, caller_of
 
 
 def test_who_watches_is_told() -> None:

@@ -15,8 +15,7 @@ import pytest
 from starlette.requests import Request
 
 from foretell.service.metrics import Metrics
-from foretell.service.web.callers import caller_of
-from foretell.service.web.connections import Connection
+from foretell.service.web.connections import Connection, caller_of
 from tests.service.bundles import Spec, write_bundle
 from tests.service.process import Server
 from tests.service.waiting import until

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from fastapi.routing import APIRoute
 
+from foretell.service.engine.model import Model
 from foretell.service.errors import QueueFullError
-from foretell.service.model import Model
 from tests.service.client import Client
 
 BODY = {"model": "repeat", "inputs": [{"series": [1.0] * 8}]}

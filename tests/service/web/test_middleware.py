@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from foretell.service.model import Model
+from foretell.service.engine.model import Model
 from tests.service.client import Client
 
 BODY = {"model": "repeat", "inputs": [{"series": [1.0] * 8}]}

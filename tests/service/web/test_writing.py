@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from foretell.service.web.writing import Writing
+from foretell.service.web.connections import Writing
 from tests.service.web.wire import Wire
 
 

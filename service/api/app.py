@@ -1,0 +1,231 @@
+"""The ASGI application: doors before an engine."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from importlib import metadata
+
+from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from foretell.service.api.body import BodyBudget, Offload
+from foretell.service.api.forecast.routes import timeseries_router
+from foretell.service.api.forecast.schemas import ModelCard
+from foretell.service.api.inference.infer import infer_router
+from foretell.service.api.inference.models import control_router, server_router
+from foretell.service.api.inference.models import models_router as inference_models_router
+from foretell.service.api.openapi import describe_requests
+from foretell.service.engine.directory import Model
+from foretell.service.engine.local import Engine, Status
+from foretell.service.errors import (
+    ModelFailedError,
+    ServiceError,
+    error_body,
+    error_fields,
+    error_object,
+)
+from foretell.service.settings import Settings
+from foretell.service.tracing import Tracer
+from foretell.service.web.keys import Keys
+from foretell.service.web.middleware import Direct, Guarded, Observed, exchange_of
+
+_logger = logging.getLogger(__name__)
+
+
+def create_app(settings: Settings, engine: Engine, *, tracer: Tracer | None = None) -> FastAPI:
+    """Build the application.
+
+    Args:
+        settings: Limits.
+        engine: Runs the models; closed when the application shuts down.
+        tracer: Begins the traces of requests; closed when the application shuts down.
+
+    Raises:
+        StartError: a file of keys cannot be used.
+    """
+    budget = BodyBudget(settings.max_buffered_bytes)
+    offload = Offload()
+    keys = Keys.read(settings)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        following = asyncio.create_task(keys.follow())
+        yield
+        following.cancel()
+        offload.close()
+        # Every request was answered by now or was cut off: nobody waits for a model any more.
+        await engine.close()
+        if tracer is not None:
+            await asyncio.to_thread(tracer.close)
+
+    async def refuse(request: Request, error: Exception) -> Response:
+        assert isinstance(error, ServiceError)  # noqa: S101 - what it is registered for
+        engine.metrics.rejected(error.type)
+        # Without a cause it says what was logged before.
+        if isinstance(error, ModelFailedError) and error.__cause__ is not None:
+            _logger.error("model failed", exc_info=error)
+        body = error_body(request.url.path, error_object(error))
+        return JSONResponse(body, error.status, error.headers)
+
+    app = FastAPI(
+        title="foretell",
+        version=metadata.version("foretell"),
+        description="Forecasts of verified transformer models. The page at `/docs` loads its "
+        "script and style from cdn.jsdelivr.net, which the browser must reach; `/openapi.json` "
+        "needs no other host.",
+        lifespan=lifespan,
+        redoc_url=None,
+        redirect_slashes=False,
+        # `foretell.service.tracing` makes the spans, and knows the stages of a forecast.
+        telemetry={"tracing": False, "metrics": False, "logs": False},
+    )
+    forecasts = timeseries_router(engine, settings, budget, offload)
+    inferences = infer_router(engine, settings, budget, offload)
+    # The last one added is the first to be asked.
+    app.add_middleware(Direct, routes=forecasts.routes + inferences.routes, refuse=refuse)
+    if keys.required:
+        app.add_middleware(Guarded, keys=keys, refuse=refuse)
+    app.add_middleware(Observed, metrics=engine.metrics, tracer=tracer)
+    app.add_exception_handler(ServiceError, refuse)
+    app.add_exception_handler(HTTPException, _refuse_route)
+    app.include_router(forecasts)
+    app.include_router(models_router(engine, settings))
+    app.include_router(inferences)
+    # Before the paths of models: in /v2/models/stats, `stats` is none.
+    app.include_router(server_router(engine, controllable=keys.controllable))
+    app.include_router(inference_models_router(engine, settings))
+    app.include_router(control_router(engine, settings, budget, keys))
+    if settings.operations_port is None:
+        app.include_router(probes_router(engine))
+    describe_requests(app, keys=keys.required)
+    return app
+
+
+def create_operations_app(engine: Engine) -> FastAPI:
+    """The application of a port of its own, for probes and metrics."""
+    app = FastAPI(openapi_url=None, redirect_slashes=False)
+    app.add_middleware(Observed, metrics=engine.metrics)
+    app.add_exception_handler(HTTPException, _refuse_route)
+    app.include_router(probes_router(engine))
+    return app
+
+
+class ByPort:
+    """ASGI application that answers requests to one of the server's ports by another one.
+
+    Args:
+        app: Answers all other requests.
+        port: One of those the server listens on.
+        other: Answers what comes to that port.
+    """
+
+    def __init__(self, app: ASGIApp, port: int, other: ASGIApp) -> None:
+        self._app = app
+        self._port = port
+        self._other = other
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request."""
+        # The address of the socket, not what the caller's Host header says.
+        to_other = scope["type"] == "http" and scope["server"][1] == self._port
+        await (self._other if to_other else self._app)(scope, receive, send)
+
+
+async def _refuse_route(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)  # noqa: S101 - what it is registered for
+    message = f"{error.detail}: {request.method} {request.url.path[:200]}"
+    kind = HTTPStatus(error.status_code).name.lower()
+    exchange_of(request.scope).metrics.rejected(kind)
+    body = error_body(request.url.path, error_fields(error.status_code, kind, message))
+    return JSONResponse(body, error.status_code, error.headers)
+
+
+def models_router(engine: Engine, settings: Settings) -> APIRouter:
+    """The routes for clients that ask what there is."""
+    router = APIRouter(tags=["models"])
+
+    @router.get("/")
+    async def index() -> dict[str, object]:
+        """Where to go from here."""
+        return {
+            "service": "foretell",
+            "links": {
+                "forecast": "/forecast",
+                "inference": "/v2",
+                "models": "/models",
+                "documentation": "/docs",
+                "openapi": "/openapi.json",
+            },
+        }
+
+    @router.get("/models")
+    @router.head("/models", include_in_schema=False)
+    async def models() -> list[ModelCard]:
+        """Every served model: what a client needs to build a request."""
+        directory = engine.directory
+        return [
+            _card(model, directory.versions(model.name), settings) for model in directory.defaults
+        ]
+
+    return router
+
+
+def probes_router(engine: Engine) -> APIRouter:
+    """The routes for what watches the server."""
+    router = APIRouter(tags=["operations"])
+
+    @router.get("/healthz")
+    @router.head("/healthz", include_in_schema=False)
+    async def healthz() -> dict[str, str]:
+        """Whether the process is alive."""
+        return {"status": "alive"}
+
+    @router.get(
+        "/readyz", responses={503: {"model": Status, "description": "Something is not served."}}
+    )
+    @router.head("/readyz", include_in_schema=False)
+    async def readyz(response: Response) -> Status:
+        """Whether every model is served, and why not."""
+        status = engine.status
+        if not status.ready:
+            response.status_code = 503
+        return status
+
+    @router.get("/metrics", response_class=Response)
+    @router.head("/metrics", include_in_schema=False)
+    async def prometheus() -> Response:
+        """Metrics in Prometheus' text format."""
+        return Response(
+            await engine.render(), media_type="text/plain; version=0.0.4; charset=utf-8"
+        )
+
+    return router
+
+
+def _card(model: Model, versions: list[str], settings: Settings) -> ModelCard:
+    manifest = model.manifest
+    return ModelCard(
+        name=model.name,
+        version=model.version,
+        versions=versions,
+        architecture=manifest.architecture,
+        channels=manifest.channels,
+        context=manifest.context,
+        horizon=manifest.horizon,
+        max_horizon=manifest.horizon * settings.max_horizon_multiple,
+        frequency=manifest.frequency,
+        needs_timestamps=manifest.calendar is not None,
+        quantiles=manifest.calibration is not None,
+        attention=[stage.name for stage in manifest.attention],
+        provider=model.provider,
+        parameters=manifest.parameters,
+        test=manifest.test,
+        calibration=manifest.calibration,
+        verification=manifest.verification,
+    )

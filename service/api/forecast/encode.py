@@ -1,0 +1,162 @@
+"""From a job's outputs to the bytes of an answer, inside KServe's ForecastResponse."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from foretell.bundle.frequency import Frequency
+from foretell.service.api.forecast.attention import describe
+from foretell.service.api.forecast.inputs import Series
+from foretell.service.api.forecast.job import Job
+from foretell.service.api.forecast.timeline import write_labels
+from foretell.service.arrays import FORECAST, MARGIN, Arrays
+from foretell.service.errors import InvalidInputError, ServiceError, error_object
+from foretell.service.logs import new_identifier
+
+Floats = NDArray[np.float32]
+
+_QUANTILES = "quantiles"
+# What takes about as long as to write so many bytes of numbers: the rest of an entry, and a time
+# whose UTC offset is its own.
+_ENTRY, _LABEL = 4096, 64
+
+
+def encoding_work(job: Job, outputs: Arrays) -> int:
+    """How much there is to do to write the answer, as bytes of numbers that it might hold."""
+    size = sum(rows.nbytes for rows in outputs.values())
+    size += len(job.plan.quantiles) * outputs[FORECAST].nbytes
+    if job.plan.attention is not None:
+        # A whole map is made of a few lags or keys.
+        channels = len(job.model.manifest.channels)
+        size += 4 * len(job.entries) * job.plan.attention.values(channels)
+    for entry in job.entries:
+        size += _ENTRY
+        if isinstance(entry, Series) and entry.timeline and entry.timeline.varies:
+            size += _LABEL * job.plan.horizon
+    return size
+
+
+def encode(job: Job, outputs: Arrays) -> bytes:
+    """Write the answer.
+
+    Args:
+        job: The request.
+        outputs: `[windows, …]` by output name.
+
+    Raises:
+        ServiceError: no input has a forecast; it is the first input's error.
+    """
+    identifier = f"forecast-{new_identifier()}"
+    quantiles: Floats | None = None
+    if job.plan.quantiles:
+        quantiles = job.model.intervals.quantiles(
+            job.history, outputs[FORECAST][:, : job.plan.horizon], job.plan.quantiles
+        )
+    answers: list[dict[str, Any]] = []
+    failures: list[ServiceError] = []
+    for index, entry in enumerate(job.entries):
+        answer = {"type": "time_series_forecast", "id": f"{identifier}-{index}"}
+        try:
+            content = _forecast(job, entry, outputs, quantiles, f"inputs[{index}]")
+            answers.append(answer | {"status": "completed", "content": [content], "error": None})
+        except ServiceError as error:
+            failures.append(error)
+            answers.append(
+                answer | {"status": "error", "content": [], "error": error_object(error)}
+            )
+    if len(failures) == len(answers):
+        raise failures[0]
+    response: dict[str, Any] = {
+        "id": identifier,
+        "created_at": int(time.time()),
+        "status": "partial" if failures else "completed",
+        "error": None,
+        "model": job.model.name,
+        "model_version": job.model.version,
+        "outputs": answers,
+    }
+    if job.metadata is not None:
+        response["metadata"] = orjson.Fragment(job.metadata)
+    return orjson.dumps(response, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def _forecast(
+    job: Job,
+    series: Series | ServiceError,
+    outputs: Arrays,
+    quantiles: Floats | None,
+    place: str,
+) -> dict[str, Any]:
+    if isinstance(series, ServiceError):
+        raise series
+    own = {name: outputs[name][series.row] for name in _used(job)}
+    own[FORECAST] = own[FORECAST][: job.plan.horizon]
+    if quantiles is not None:
+        own[_QUANTILES] = quantiles[:, series.row]
+    if not all(np.isfinite(values).all() for values in own.values()):
+        raise InvalidInputError(
+            "the model's forecast of this series is not finite: its values are too far from those "
+            "it was trained on",
+            param=f"{place}.series",
+        )
+    frequency = job.model.manifest.step
+    answer: dict[str, Any] = {
+        "type": f"{'univariate' if series.univariate else 'multivariate'}_time_series",
+        "name": series.name,
+        "mean_forecast": _shaped(own[FORECAST], series),
+        "frequency": frequency.kserve,
+        "start_timestamp": "",
+    }
+    if frequency.multiple != 1:
+        answer["frequency_multiple"] = frequency.multiple
+    if Frequency.parse(frequency.kserve) != frequency:
+        answer["frequency_alias"] = str(frequency)
+    if series.timeline is not None:
+        times = write_labels(series.timeline, job.plan.horizon)
+        answer["start_timestamp"] = orjson.Fragment(times[1 : times.index(b'"', 2) + 1])
+        answer["timestamps"] = orjson.Fragment(times)
+    return answer | _notes(job, series, own)
+
+
+def _used(job: Job) -> list[str]:
+    """Names of the outputs that the answer is made of: others need not be finite."""
+    used = [FORECAST]
+    if job.model.manifest.margin_bound is not None:
+        used.append(MARGIN)
+    return used if job.plan.attention is None else [*used, *job.plan.attention.outputs]
+
+
+def _notes(job: Job, series: Series, own: Arrays) -> dict[str, Any]:
+    """What only some answers have."""
+    manifest = job.model.manifest
+    notes: dict[str, Any] = {}
+    if job.plan.quantiles:
+        notes["quantiles"] = {
+            str(level): _shaped(values, series)
+            for level, values in zip(job.plan.quantiles, own[_QUANTILES], strict=True)
+        }
+    if job.plan.passes > 1:
+        notes["rolled_from"] = manifest.horizon
+    if series.filled:
+        notes["filled"] = series.filled
+    if manifest.margin_bound is not None:
+        notes["ill_conditioned"] = bool(own[MARGIN] < manifest.margin_bound)
+    if series.columns is not None:
+        notes["channels"] = [manifest.channels[column] for column in series.columns]
+    if job.plan.attention is not None:
+        notes["attention"] = describe(
+            job.plan.attention, own, series.timeline, manifest, series.columns
+        )
+    return notes
+
+
+def _shaped(values: Floats, series: Series) -> Floats:
+    """Values `[steps, channels]` in the shape and order of the input's columns."""
+    if series.univariate:
+        return np.ascontiguousarray(values[:, 0])
+    return np.ascontiguousarray(values if series.columns is None else values[:, series.columns])

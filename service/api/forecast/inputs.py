@@ -1,0 +1,360 @@
+"""What is to be forecast: the options of a request, and the histories of its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretell.bundle.errors import TimestampError
+from foretell.bundle.manifest import Manifest
+from foretell.bundle.timestamps import check_years
+from foretell.service.api.forecast.attention import Selection, select
+from foretell.service.api.forecast.clocks import find_zone
+from foretell.service.api.forecast.schemas import (
+    AttentionOptions,
+    ForecastOptions,
+    Missing,
+    SeriesInput,
+)
+from foretell.service.api.forecast.series import is_multivariate, read_values
+from foretell.service.api.forecast.timeline import Timeline, check_frequency, read_timeline
+from foretell.service.engine.directory import Model
+from foretell.service.errors import InvalidInputError, NotSupportedError, ServiceError
+from foretell.service.settings import Settings
+from foretell.service.validation import shown, validate
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to forecast of every input.
+
+    Attributes:
+        horizon: Steps to answer.
+        passes: Runs of the model it takes to forecast them.
+        missing: What becomes of missing values.
+        quantiles: Levels of the quantiles to answer.
+        attention: The attention to answer, if any.
+    """
+
+    horizon: int
+    passes: int
+    missing: Missing
+    quantiles: tuple[float, ...]
+    attention: Selection | None
+
+
+def plan(options: ForecastOptions, inputs: int, model: Model, settings: Settings) -> Plan:
+    """Read the options of a request.
+
+    Args:
+        options: The options.
+        inputs: How many inputs the request has.
+        model: Who forecasts.
+        settings: Limits.
+
+    Raises:
+        InvalidInputError: an option does not fit the model, or the answer would be too large.
+        NotSupportedError: the model cannot do it.
+    """
+    own = model.manifest.horizon
+    horizon = _check_horizon(options.horizon, model, settings.max_horizon_multiple)
+    quantiles = _check_quantiles(options.quantiles or [], horizon, model)
+    values = inputs * horizon * len(model.manifest.channels) * (1 + len(quantiles))
+    if values > settings.max_answer_values:
+        raise InvalidInputError(
+            f"the answer would hold {values} values and may hold {settings.max_answer_values} "
+            "(max_answer_values); send fewer inputs, or ask for fewer steps or quantiles",
+            param="options",
+        )
+    attention = None
+    if options.attention is not None:
+        attention = _check_attention(options.attention, inputs, model, settings)
+    return Plan(horizon, -(-horizon // own), options.missing, quantiles, attention)
+
+
+def _check_horizon(horizon: int | None, model: Model, multiple: int) -> int:
+    own = model.manifest.horizon
+    if horizon is None:
+        return own
+    if horizon > multiple * own:
+        raise NotSupportedError(
+            f"expected at most {multiple * own} steps, {multiple} times (max_horizon_multiple) the "
+            f"{own} that {model.name} forecasts at once, got {shown(horizon)}",
+            param="options.horizon",
+        )
+    return horizon
+
+
+def _check_quantiles(levels: list[float], horizon: int, model: Model) -> tuple[float, ...]:
+    place = "options.quantiles"
+    if not levels:
+        return ()
+    for index, level in enumerate(levels):
+        if level in levels[:index]:
+            raise InvalidInputError(f"{level} is asked for twice", param=f"{place}[{index}]")
+    model.intervals.check(levels, horizon, place)
+    return tuple(levels)
+
+
+def _check_attention(
+    options: AttentionOptions, inputs: int, model: Model, settings: Settings
+) -> Selection:
+    place = "options.attention"
+    selection = select(options, model.manifest, place)
+    values = inputs * selection.values(len(model.manifest.channels))
+    if values > settings.max_attention_values:
+        raise InvalidInputError(
+            f"the answer would hold {values} attention weights and may hold "
+            f"{settings.max_attention_values} (max_attention_values); send fewer inputs, choose "
+            "stages, layers or heads, or set heads to 'mean'",
+            param=place,
+        )
+    return selection
+
+
+Filled = dict[str, int]
+
+
+def fill(
+    values: NDArray[np.float64],
+    method: Missing,
+    window: int,
+    channels: Sequence[str],
+    place: Callable[[int, int], str],
+) -> Filled:
+    """Fill the gaps of a history's window, its last rows, in place.
+
+    `interpolate` draws a line over the steps from the known value before a gap to the one after it;
+    a gap before the first known value takes that one, a gap after the last takes the last. `ffill`
+    takes the known value before a gap. Rows before the window may help, and stay as they are.
+
+    Args:
+        values: `[time, channels]`, NaN where a value is missing.
+        method: How; `error` is for histories without gaps.
+        window: Rows that are read.
+        channels: Names of the columns.
+        place: Where the value of a row and column stands in the request.
+
+    Returns:
+        How many values of the window were filled, by channel, where there were any.
+
+    Raises:
+        InvalidInputError: a channel has no value in the window, or nothing comes before a gap that
+            `ffill` is to fill.
+    """
+    missing = np.isnan(values)
+    first = len(values) - window
+    filled: Filled = {}
+    for column in np.flatnonzero(missing[first:].any(axis=0)).tolist():
+        name = channels[column]
+        gaps = first + np.flatnonzero(missing[first:, column])
+        known = np.flatnonzero(~missing[:, column])
+        if len(gaps) == window:
+            raise InvalidInputError(
+                f"{name!r} has no value in the last {window} rows, the model's context",
+                param=place(first, column),
+            )
+        if method == "interpolate":
+            values[gaps, column] = np.interp(gaps, known, values[known, column])
+        elif gaps[0] > known[0]:
+            values[gaps, column] = values[known[np.searchsorted(known, gaps) - 1], column]
+        else:
+            raise InvalidInputError(
+                f"no value of {name!r} comes before it to be carried on",
+                param=place(int(gaps[0]), column),
+            )
+        filled[name] = len(gaps)
+    return filled
+
+
+@dataclass(frozen=True)
+class Series:
+    """One input that will be forecast.
+
+    Attributes:
+        name: As the request has it.
+        row: Its window in the batch arrays.
+        univariate: Whether it came, and is answered, as `[time]`.
+        columns: The model's channel of each of its columns, if not in the model's order.
+        timeline: When its steps are, if it said so.
+        filled: How many missing values were filled in its window, by channel.
+    """
+
+    name: str
+    row: int
+    univariate: bool
+    columns: list[int] | None
+    timeline: Timeline | None
+    filled: Filled
+
+
+class Inputs:
+    """Reads inputs into the rows of arrays.
+
+    Args:
+        manifest: The model's.
+        plan: What the request asks for.
+        count: Inputs of the request.
+    """
+
+    def __init__(self, manifest: Manifest, plan: Plan, count: int) -> None:
+        self._manifest = manifest
+        self._plan = plan
+        self._frequency = manifest.step
+        self._names: set[str] = set()
+        self._history = np.empty((count, manifest.context, len(manifest.channels)), np.float32)
+        self._steps = manifest.context + plan.passes * manifest.horizon
+        self._calendar: NDArray[np.float32] | None = None
+        if manifest.calendar is not None:
+            features = len(manifest.calendar.features)
+            self._calendar = np.empty((count, self._steps, features), np.float32)
+
+    def read(
+        self, inputs: list[Any]
+    ) -> tuple[list[Series | ServiceError], NDArray[np.float32], NDArray[np.float32] | None]:
+        """Read them all; a bad one does not sink the others.
+
+        Returns:
+            Every input or why it could not be read; and of the windows of those that were, the
+            history `[windows, context, channels]` and the calendar features of the history and of
+            all steps that follow `[windows, context + passes * horizon, features]`, if the model
+            reads them.
+        """
+        entries: list[Series | ServiceError] = []
+        windows = 0
+        for index, raw in enumerate(inputs):
+            try:
+                entries.append(self._read(raw, index, windows))
+                windows += 1
+            except ServiceError as error:
+                entries.append(error)
+        calendar = None if self._calendar is None else self._calendar[:windows]
+        return entries, self._history[:windows], calendar
+
+    def _read(self, raw: object, index: int, row: int) -> Series:
+        place = f"inputs[{index}]"
+        entry = validate(SeriesInput, raw, place)
+        name = self._claim_name(entry.name, index)
+        if entry.frequency is not None:
+            check_frequency(entry.frequency, self._frequency, f"{place}.frequency")
+        if entry.frequency_multiple not in (None, self._frequency.multiple):
+            raise InvalidInputError(
+                f"expected the model's, {self._frequency.multiple} (frequency {self._frequency}), "
+                f"got {shown(entry.frequency_multiple)}",
+                param=f"{place}.frequency_multiple",
+            )
+        columns = self._columns(entry.channels, f"{place}.channels")
+        filled = self._read_history(entry, columns, row, place)
+        timeline = self._read_times(entry, row, place)
+        return Series(name, row, not is_multivariate(entry.series), columns, timeline, filled)
+
+    def _claim_name(self, given: str | None, index: int) -> str:
+        name = f"series-{index}" if given is None else given
+        if name in self._names:
+            raise InvalidInputError(
+                f"expected a name that no other input has, got {shown(name)}",
+                param=f"inputs[{index}].name",
+            )
+        self._names.add(name)
+        return name
+
+    def _columns(self, names: list[str] | None, place: str) -> list[int] | None:
+        channels = self._manifest.channels
+        if names is None or tuple(names) == channels:
+            return None
+        for index, name in enumerate(names):
+            if name not in channels:
+                raise InvalidInputError(
+                    f"expected a channel of the model ({', '.join(channels)}), got {shown(name)}",
+                    param=f"{place}[{index}]",
+                )
+            if name in names[:index]:
+                raise InvalidInputError(f"{name!r} is named twice", param=f"{place}[{index}]")
+        if missing := [name for name in channels if name not in names]:
+            raise InvalidInputError(
+                f"the model needs every channel; missing: {', '.join(missing)}", param=place
+            )
+        return [channels.index(name) for name in names]
+
+    def _read_history(
+        self, entry: SeriesInput, columns: list[int] | None, row: int, place: str
+    ) -> Filled:
+        context = self._manifest.context
+        _check_type(entry, place)
+        names = self._manifest.channels if columns is None else entry.channels or ()
+        place = f"{place}.series"
+        gaps = self._plan.missing != "error"
+        values = read_values(entry.series, names, place, gaps=gaps)
+        if len(values) < context:
+            raise InvalidInputError(
+                f"expected at least {context} rows, the model's context, got {len(values)}",
+                param=place,
+            )
+        filled: Filled = {}
+        if gaps:
+            nested = is_multivariate(entry.series)
+            filled = fill(
+                values,
+                self._plan.missing,
+                context,
+                names,
+                lambda at, column: f"{place}[{at}]" + (f"[{column}]" if nested else ""),
+            )
+        window = self._history[row]
+        if columns is None:
+            window[:] = values[-context:]
+        else:
+            window[:, columns] = values[-context:]
+        return filled
+
+    def _read_times(self, entry: SeriesInput, row: int, place: str) -> Timeline | None:
+        """When its steps are; their calendar features go into the arrays."""
+        manifest = self._manifest
+        zone = None
+        if entry.time_zone is not None:
+            zone = find_zone(entry.time_zone, f"{place}.time_zone")
+        timeline = read_timeline(
+            entry.start_timestamp,
+            entry.timestamps,
+            zone,
+            self._frequency,
+            len(entry.series),
+            place,
+        )
+        if timeline is None:
+            if manifest.calendar is not None:
+                raise InvalidInputError(
+                    f"required: {manifest.name} uses calendar features",
+                    param=f"{place}.start_timestamp",
+                )
+            return None
+        try:
+            if manifest.calendar is None and zone is None:
+                # Times follow each other: the last one tells whether all can be written.
+                check_years(timeline.read(max(self._plan.horizon, manifest.horizon) - 1, 1)[0])
+                return timeline
+            walls, _ = timeline.read(-manifest.context, self._steps)
+            check_years(walls)
+        except TimestampError as error:
+            field = "start_timestamp" if entry.timestamps is None else "timestamps"
+            raise InvalidInputError(str(error), param=f"{place}.{field}") from None
+        if manifest.calendar is not None and self._calendar is not None:
+            self._calendar[row] = manifest.calendar.encode(walls)
+        return timeline
+
+
+def _check_type(entry: SeriesInput, place: str) -> None:
+    if entry.type is None or not len(entry.series):
+        return
+    found = "multivariate" if is_multivariate(entry.series) else "univariate"
+    if entry.type != f"{found}_time_series":
+        form = "[time][channel]" if found == "univariate" else "[time]"
+        raise InvalidInputError(
+            f"series is {'[time]' if found == 'univariate' else '[time][channel]'}, and "
+            f"{entry.type} is {form}",
+            param=f"{place}.type",
+        )

@@ -1,0 +1,147 @@
+"""A request as it is run: its histories in batch arrays, and the runs that its horizon takes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretell.service.api.forecast.inputs import Inputs, Plan, Series, plan
+from foretell.service.api.forecast.schemas import Envelope
+from foretell.service.arrays import (
+    FORECAST,
+    FUTURE_CALENDAR,
+    HISTORY,
+    HISTORY_CALENDAR,
+    MARGIN,
+    Arrays,
+)
+from foretell.service.engine.directory import Model, Pending
+from foretell.service.errors import InvalidInputError, ServiceError
+from foretell.service.settings import Settings
+
+
+@dataclass(frozen=True)
+class Job:
+    """A request, checked.
+
+    Attributes:
+        model: Who forecasts.
+        plan: What of every input.
+        entries: For every input what was read, or why it could not be.
+        history: `[windows, context, channels]`, a window for every input that was read.
+        calendar: `[windows, context + passes * horizon, features]`, if the model reads them: of
+            the history's steps and of all that follow.
+        metadata: To be echoed, as JSON.
+    """
+
+    model: Model
+    plan: Plan
+    entries: list[Series | ServiceError]
+    history: NDArray[np.float32]
+    calendar: NDArray[np.float32] | None
+    metadata: bytes | None
+
+
+def decode(envelope: Envelope, model: Model, settings: Settings) -> Job:
+    """Read the rest of a request.
+
+    Raises:
+        InvalidInputError: the request does not fit the model, or none of its inputs does;
+            `NotSupportedError` likewise.
+    """
+    count = len(envelope.inputs)
+    if count > settings.max_inputs:
+        raise InvalidInputError(
+            f"expected at most {settings.max_inputs} inputs, got {count}", param="inputs"
+        )
+    wanted = plan(envelope.options, count, model, settings)
+    metadata = _encode_metadata(envelope.metadata)
+    entries, history, calendar = Inputs(model.manifest, wanted, count).read(envelope.inputs)
+    if not len(history):
+        raise next(entry for entry in entries if isinstance(entry, ServiceError))
+    return Job(model, wanted, entries, history, calendar, metadata)
+
+
+def _encode_metadata(metadata: dict[str, Any] | None) -> bytes | None:
+    if metadata is None:
+        return None
+    try:
+        return json.dumps(metadata, allow_nan=False).encode()
+    except ValueError:
+        raise InvalidInputError(
+            "expected JSON values; NaN and Infinity are none", param="metadata"
+        ) from None
+
+
+Wait = Callable[[Pending], Awaitable[Arrays]]
+
+
+async def run(job: Job, deadline: float, wait: Wait) -> Arrays:
+    """Forecast all steps of a job.
+
+    Later passes read the forecasts of earlier ones as if they had happened, exactly as a caller
+    would get them from requests of its own.
+
+    Args:
+        job: The job.
+        deadline: On the clock of `time.monotonic`, over all passes.
+        wait: Waits for a pass; raises if the caller hangs up or the deadline passes.
+
+    Returns:
+        `[windows, …]` by output name: the forecast of all passes `[windows, steps, channels]`, NaN
+        from a pass on that could not follow one that was not finite; the smallest margin; and the
+        attention of the first pass.
+
+    Raises:
+        ServiceError: as `Model.submit`, what it returns and `wait`.
+    """
+    explain = job.plan.attention is not None
+    feeds = _feeds(job, 0, job.history, slice(None))
+    outputs = await wait(job.model.submit(feeds, explain=explain, deadline=deadline))
+    if job.plan.passes == 1:
+        return outputs
+    return await _roll(job, outputs, deadline, wait)
+
+
+async def _roll(job: Job, first: Arrays, deadline: float, wait: Wait) -> Arrays:
+    """Run the passes after the first one, whose outputs are given."""
+    own = job.model.manifest.horizon
+    context = job.history.shape[1]
+    windows, _, channels = first[FORECAST].shape
+    forecast = np.full((windows, job.plan.passes * own, channels), np.nan, np.float32)
+    forecast[:, :own] = first[FORECAST]
+    outputs = first | {FORECAST: forecast}
+    if MARGIN in first:
+        outputs[MARGIN] = first[MARGIN].copy()
+    for number in range(1, job.plan.passes):
+        known = np.concatenate([job.history, forecast[:, : number * own]], axis=1)
+        rows = np.flatnonzero(np.isfinite(known).all(axis=(1, 2)))
+        if not len(rows):
+            break
+        feeds = _feeds(job, number, known[rows, -context:], rows)
+        # What was accepted is finished: no pass is refused because others wait.
+        pending = job.model.submit(feeds, explain=False, deadline=deadline, admitted=True)
+        found = await wait(pending)
+        forecast[rows, number * own : (number + 1) * own] = found[FORECAST]
+        if MARGIN in found:
+            outputs[MARGIN][rows] = np.minimum(outputs[MARGIN][rows], found[MARGIN])
+    return outputs
+
+
+def _feeds(
+    job: Job, number: int, history: NDArray[np.float32], rows: slice | NDArray[np.int64]
+) -> Arrays:
+    """The inputs of a pass of some windows, whose history is given."""
+    feeds: Arrays = {HISTORY: history}
+    if job.calendar is not None:
+        manifest = job.model.manifest
+        now = number * manifest.horizon + manifest.context
+        known, future = now - manifest.context, now + manifest.horizon
+        feeds[HISTORY_CALENDAR] = np.ascontiguousarray(job.calendar[rows, known:now])
+        feeds[FUTURE_CALENDAR] = np.ascontiguousarray(job.calendar[rows, now:future])
+    return feeds

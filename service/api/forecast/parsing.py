@@ -1,0 +1,83 @@
+"""From the bytes of a request to its envelope."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import orjson
+from pydantic_core import from_json
+
+from foretell.service.api.forecast.schemas import Envelope
+from foretell.service.errors import UnreadableError
+from foretell.service.validation import validate
+
+# It has no wheels for the latest Python.
+_simd = import_module("foretell.service.api.forecast.simd") if find_spec("simdjson") else None
+
+# What smaller bodies take is no more than they may be many.
+_COUNTED = 256 * 1024
+# Bytes, each measured where there is nothing else: values, lists and objects, keys and texts as
+# Python has them, with the parser's own and an array of the numbers.
+_COSTS = {ord(","): 64, ord("["): 64, ord("{"): 64, ord(":"): 104, ord('"'): 24}
+_EACH, _NOT_ASCII = 5, 8
+_PIECE = 1024 * 1024
+_BEGINNING = 64 * 1024
+
+
+def parsing_bytes(body: bytes | memoryview) -> int:
+    """About how many bytes of memory it takes to parse JSON, and to make arrays of its numbers.
+
+    They are over those of the body, and 0 for a small one.
+    """
+    if len(body) < _COUNTED:
+        return 0
+    marks = np.frombuffer(body, np.uint8)
+    total = _EACH * len(marks)
+    for start in range(0, len(marks), _PIECE):
+        piece = marks[start : start + _PIECE]
+        total += _NOT_ASCII * int(np.count_nonzero(piece >= 128))
+        for mark, cost in _COSTS.items():
+            total += cost * int(np.count_nonzero(piece == mark))
+    return total
+
+
+def parse(body: bytes) -> Envelope:
+    """Read a request as far as it can be read without knowing its model.
+
+    Raises:
+        UnreadableError: the body is no JSON, or begins with more than 64 KiB of blanks.
+        InvalidInputError: the request does not fit the interface.
+    """
+    if len(body) > _BEGINNING:
+        # A parser looks at, and copies, all of what may be nothing but blanks or zeros.
+        first = body[:_BEGINNING].lstrip(b" \t\n\r")[:1]
+        if not first or first not in b'{["-0123456789tfnNI':
+            raise UnreadableError(f"the body is not JSON: it begins with {body[:20]!r}")
+    return validate(Envelope, _read(body))
+
+
+def _read(body: bytes) -> Any:  # noqa: ANN401 - any JSON
+    if _simd is not None and (request := _simd.read(body)) is not None:
+        return request
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return _read_leniently(body)
+    if isinstance(value, dict) and value.get("metadata"):
+        # It is echoed digit by digit, and orjson makes floats of integers beyond 64 bits.
+        return _read_leniently(body)
+    return value
+
+
+def _read_leniently(body: bytes) -> Any:  # noqa: ANN401 - any JSON
+    """Read JSON at half the speed, with integers of any size, and NaN and Infinity as numbers.
+
+    `read_values` knows what to make of them, or refuses them with their place.
+    """
+    try:
+        return from_json(body, allow_inf_nan=True, cache_strings="keys")
+    except ValueError as error:
+        raise UnreadableError(f"the body is not JSON: {error}") from None

@@ -1,0 +1,190 @@
+"""From a table in long form to a job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from foretell.bundle.errors import TimestampError
+from foretell.bundle.manifest import Manifest
+from foretell.bundle.regularity import first_irregularity, origin
+from foretell.bundle.timestamps import Timestamps, check_years
+from foretell.service.api.forecast.inputs import Filled, Plan, Series, fill, plan
+from foretell.service.api.forecast.job import Job
+from foretell.service.api.forecast.schemas import ForecastOptions
+from foretell.service.api.forecast.table import (
+    TIME,
+    Groups,
+    Times,
+    read_groups,
+    read_times,
+    read_values,
+)
+from foretell.service.api.forecast.timeline import IRREGULAR, Timeline, check_first, shown_step
+from foretell.service.engine.directory import Model
+from foretell.service.errors import InvalidInputError, ServiceError
+from foretell.service.settings import Settings
+
+
+@dataclass(frozen=True)
+class Request:
+    """A table, checked.
+
+    Attributes:
+        job: What to do.
+        ids: `[series]`, one for every entry of the job.
+        times: The table's timestamps, if it has any.
+    """
+
+    job: Job
+    ids: pa.Array
+    times: Times | None
+
+
+def decode(table: pa.Table, options: ForecastOptions, model: Model, settings: Settings) -> Request:
+    """Read a table.
+
+    Args:
+        table: Rows of every series in order of time; the series may be mixed.
+        options: What to forecast.
+        model: Who forecasts.
+        settings: Limits.
+
+    Raises:
+        InvalidInputError: the table does not fit the model, or none of its series does;
+            `NotSupportedError` likewise.
+    """
+    manifest = model.manifest
+    groups = read_groups(table, settings.max_inputs)
+    wanted = plan(options, len(groups), model, settings)
+    times = read_times(table, manifest.step)
+    if times is None and manifest.calendar is not None:
+        raise InvalidInputError(f"required: {manifest.name} uses calendar features", param=TIME)
+    values = read_values(table, manifest.channels)
+    reader = _Reader(manifest, wanted, groups, times, values)
+    entries = [reader.read(index) for index in range(len(groups))]
+    history, calendar = reader.arrays()
+    if not len(history):
+        raise next(entry for entry in entries if isinstance(entry, ServiceError))
+    return Request(Job(model, wanted, entries, history, calendar, None), groups.ids, times)
+
+
+class _Reader:
+    """Reads series into the rows of arrays; those with the same timestamps are checked once."""
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        wanted: Plan,
+        groups: Groups,
+        times: Times | None,
+        values: list[NDArray[np.float64]],
+    ) -> None:
+        self._manifest = manifest
+        self._plan = wanted
+        self._groups = groups
+        self._times = times
+        self._values = values
+        # Of all series at once: most of them have no gap to look for.
+        self._missing = np.logical_or.reduce([np.isnan(channel) for channel in values])
+        self._windows: list[NDArray[np.int64]] = []
+        self._filled: dict[int, NDArray[np.float64]] = {}
+        self._calendars: list[NDArray[np.float32]] = []
+        self._known: dict[bytes, tuple[Timeline, NDArray[np.float32] | None]] = {}
+
+    def read(self, index: int) -> Series | ServiceError:
+        rows = self._groups.of(index)
+        context = self._manifest.context
+        try:
+            if len(rows) < context:
+                raise InvalidInputError(
+                    f"expected at least {context} rows, the model's context, got {len(rows)}",
+                    param=f"unique_id[{rows[0]}]",
+                )
+            timeline, calendar = self._read_times(rows)
+            filled = self._fill(rows)
+        except ServiceError as error:
+            return error
+        name = str(self._groups.ids[index].as_py())
+        self._windows.append(rows[-context:])
+        if calendar is not None:
+            self._calendars.append(calendar)
+        return Series(name, len(self._windows) - 1, False, None, timeline, filled)
+
+    def arrays(self) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
+        """History and calendar of the windows that were read, as a `Job` has them."""
+        windows, context, channels = len(self._windows), self._manifest.context, len(self._values)
+        history = np.empty((windows, context, channels), np.float32)
+        rows = np.array(self._windows, np.int64).reshape(windows, context)
+        for channel, values in enumerate(self._values):
+            history[:, :, channel] = values[rows]
+        for window, values in self._filled.items():
+            history[window] = values
+        return history, np.stack(self._calendars) if self._calendars else None
+
+    def _fill(self, rows: NDArray[np.int64]) -> Filled:
+        window = rows[-self._manifest.context :]
+        if not self._missing[window].any():
+            return {}
+        channels = self._manifest.channels
+        if self._plan.missing == "error":
+            gaps = np.isnan([values[window] for values in self._values])
+            channel, row = np.argwhere(gaps)[0]
+            raise InvalidInputError(
+                "a value is missing, and missing is 'error'",
+                param=f"{channels[channel]}[{window[row]}]",
+            )
+        series = np.stack([values[rows] for values in self._values], axis=1)
+        filled = fill(
+            series,
+            self._plan.missing,
+            len(window),
+            channels,
+            lambda row, column: f"{channels[column]}[{rows[row]}]",
+        )
+        self._filled[len(self._windows)] = series[-len(window) :]
+        return filled
+
+    def _read_times(
+        self, rows: NDArray[np.int64]
+    ) -> tuple[Timeline | None, NDArray[np.float32] | None]:
+        if self._times is None:
+            return None, None
+        steps = self._times.steps[rows]
+        key = steps.tobytes()
+        if key not in self._known:
+            try:
+                timeline = self._timeline(steps, rows, self._times)
+                self._known[key] = timeline, self._encode(timeline)
+            except TimestampError as error:
+                raise InvalidInputError(str(error), param=f"{TIME}[{rows[0]}]") from None
+        return self._known[key]
+
+    def _timeline(self, steps: Timestamps, rows: NDArray[np.int64], times: Times) -> Timeline:
+        frequency = self._manifest.step
+        if np.isnat(steps).any():
+            row = rows[np.isnat(steps).argmax()]
+            raise InvalidInputError("expected a timestamp, got null", param=f"{TIME}[{row}]")
+        check_first(steps[0], times.clock, frequency, f"{TIME}[{rows[0]}]")
+        wrong = first_irregularity(frequency, steps)
+        if wrong is not None:
+            expected, found = (
+                shown_step(step, times.clock, wrong.index)
+                for step in (wrong.expected, steps[wrong.index])
+            )
+            raise InvalidInputError(
+                f"expected {expected} (frequency {frequency}), got {found}: "
+                f"{IRREGULAR[wrong.kind]}",
+                param=f"{TIME}[{rows[wrong.index]}]",
+            )
+        first = origin(frequency, steps)
+        return Timeline(frequency, steps[first], first, len(steps), times.clock)
+
+    def _encode(self, timeline: Timeline) -> NDArray[np.float32] | None:
+        manifest, passes = self._manifest, self._plan.passes
+        walls, _ = timeline.read(-manifest.context, manifest.context + passes * manifest.horizon)
+        check_years(walls)
+        return None if manifest.calendar is None else manifest.calendar.encode(walls)

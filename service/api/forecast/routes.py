@@ -1,0 +1,237 @@
+"""The main door: KServe's time-series forecast API, `POST /forecast`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Protocol
+
+from fastapi import APIRouter, Request, Response
+
+from foretell.service.api.body import (
+    ALWAYS,
+    BodyBudget,
+    Offload,
+    deadline_of,
+    media_type,
+    outcome,
+    read_body,
+)
+from foretell.service.api.compression import choose_encoding, compress
+from foretell.service.api.forecast.encode import encode, encoding_work
+from foretell.service.api.forecast.job import Job, decode, run
+from foretell.service.api.forecast.parsing import parse, parsing_bytes
+from foretell.service.api.forecast.schemas import Envelope, ErrorResponse, ForecastResponse
+from foretell.service.arrays import Arrays
+from foretell.service.engine.directory import Model, Pending
+from foretell.service.engine.local import Engine
+from foretell.service.errors import UnsupportedMediaError
+from foretell.service.settings import Settings
+from foretell.service.web.connections import caller_of
+from foretell.service.web.middleware import exchange_of
+
+# Most clients ask for compressed answers on their own, and gzip takes longer to write than most
+# forecasts: half a millisecond for so much. zstd takes a third of that, or less.
+_COMPRESSED_BYTES = 64 * 1024
+_ERRORS: dict[int | str, dict[str, object]] = {
+    400: {"model": ErrorResponse, "description": "Not what the headers say, or not JSON."},
+    404: {"model": ErrorResponse, "description": "Unknown model or version."},
+    408: {"model": ErrorResponse, "description": "The body came too slowly."},
+    413: {"model": ErrorResponse, "description": "The body is over the limit."},
+    415: {"model": ErrorResponse, "description": "Not a type or an encoding that is read."},
+    422: {"model": ErrorResponse, "description": "The request does not fit the model."},
+    429: {
+        "model": ErrorResponse,
+        "description": "Too much is waiting; see `Retry-After`.",
+    },
+    503: {
+        "model": ErrorResponse,
+        "description": "The model is not ready, or failed; or see `Retry-After`.",
+    },
+    504: {"model": ErrorResponse, "description": "The deadline passed."},
+}
+
+
+def timeseries_router(
+    engine: Engine, settings: Settings, budget: BodyBudget, offload: Offload
+) -> APIRouter:
+    """The routes of this door.
+
+    Args:
+        engine: Runs the models.
+        settings: Limits.
+        budget: Counts the bodies of requests.
+        offload: Reads large requests and writes large answers.
+    """
+    router = APIRouter(tags=["time series"])
+
+    async def forecast(request: Request) -> Response:
+        """Forecast every series of the request."""
+        exchange = exchange_of(request.scope)
+        deadline = deadline_of(exchange.headers, settings.timeout_seconds)
+        with budget.share() as take:
+            media = media_type(exchange.headers, JSON, ARROW)
+            body = await read_body(
+                request.receive, exchange.headers, settings.max_body_bytes, deadline, take
+            )
+            size = len(body)
+            query = request.query_params if request.scope["query_string"] else {}
+            work = size if media == JSON else ALWAYS
+            with exchange.stage("decode"):
+                take(await offload.run(size, deadline, reading_bytes, media, body))
+                parsed = await offload.run(work, deadline, read, media, body, query, settings)
+                take(parsed.memory)
+                model = engine.directory.find(parsed.model)
+                exchange.answered_by(model.name, model.version)
+                found = await offload.run(parsed.work, deadline, parsed.decode, model, settings)
+                exchange.windows = len(found.job.history)
+            # Nothing of the request but the job outlives its share of the budget.
+            del body, parsed
+
+        caller = caller_of(request)
+
+        async def wait(pending: Pending) -> Arrays:
+            done = await outcome(pending, caller, deadline)
+            exchange.ran(pending)
+            return done
+
+        outputs = await run(found.job, deadline, wait)
+        with exchange.stage("encode"):
+            work = found.encoding_work(outputs)
+            answer = await offload.run(work, deadline, found.encode, outputs)
+            headers: dict[str, str] = {}
+            if len(answer) >= _COMPRESSED_BYTES:
+                accepted = exchange.headers.get("accept-encoding", "")
+                if encoding := choose_encoding(accepted, ("zstd", "gzip")):
+                    headers["Content-Encoding"] = encoding
+                    answer = await offload.run(ALWAYS, deadline, compress, encoding, [answer])
+        return Response(answer, headers=headers, media_type=media)
+
+    for path in ("/forecast", "/v1/timeseries/forecast"):
+        router.add_api_route(
+            path,
+            forecast,
+            methods=["POST"],
+            responses={200: {"model": ForecastResponse}, **_ERRORS},
+            response_class=Response,
+            operation_id="forecast" + path.replace("/", "_").removesuffix("_forecast"),
+        )
+
+    @router.get("/v1/timeseries/models")
+    async def models(response: Response) -> list[str]:
+        """Names of the served models; `X-Foretell-Providers` says what runs them."""
+        # Not model by model: clients refuse headers of many kilobytes.
+        directory = engine.directory
+        providers = {model.provider for model in directory.models}
+        response.headers["X-Foretell-Providers"] = ", ".join(sorted(providers))
+        return [model.name for model in directory.defaults]
+
+    return router
+
+
+JSON = "application/json"
+ARROW = "application/vnd.apache.arrow.stream"
+
+# What an input takes beside its numbers, as `Offload` has it: its checks, and calendar features.
+_INPUT = 8 * 1024
+
+
+class Answering(Protocol):
+    """A request that was read whole, and knows how to write its answer."""
+
+    @property
+    def job(self) -> Job:
+        """What to do."""
+
+    def encoding_work(self, outputs: Arrays) -> int:
+        """How much there is to do to write the answer, as `Offload` has it."""
+
+    def encode(self, outputs: Arrays) -> bytes:
+        """Write the answer; raises a `ServiceError` if nothing could be forecast."""
+
+
+class Parsed(Protocol):
+    """A request, read as far as it can be without knowing its model."""
+
+    @property
+    def model(self) -> str | None:
+        """The model it names."""
+
+    @property
+    def work(self) -> int:
+        """How much there is to do to read the rest, as `Offload` has it."""
+
+    @property
+    def memory(self) -> int:
+        """About how many bytes the rest will take that are not counted yet."""
+
+    def decode(self, model: Model, settings: Settings) -> Answering:
+        """Read the rest; raises a `ServiceError` that says where it does not fit."""
+
+
+def reading_bytes(media_type: str, body: bytes) -> int:
+    """About how many bytes it takes to read a request; of a table it says so itself, once read."""
+    return parsing_bytes(body) if media_type == JSON else 0
+
+
+def read(media_type: str, body: bytes, query: Mapping[str, str], settings: Settings) -> Parsed:
+    """Begin to read a request.
+
+    Args:
+        media_type: `JSON` or `ARROW`.
+        body: Its body.
+        query: The parameters of its URL, where a table has its options.
+        settings: Limits.
+
+    Raises:
+        UnreadableError: the body is not what the media type says.
+        UnsupportedMediaError: tables are not read, for want of a library.
+        InvalidInputError: the request does not fit the interface.
+    """
+    if media_type == JSON:
+        return _JsonParsed(parse(body), len(body))
+    try:
+        # Arrow takes its time and memory to load; many servers never see a table.
+        request = import_module("foretell.service.api.forecast.write_table")
+    except ModuleNotFoundError as error:
+        raise UnsupportedMediaError(
+            f"this server reads no {ARROW}: it lacks {error.name} (foretell's extra arrow)",
+            param="Content-Type",
+            accepted=[JSON],
+        ) from None
+    parsed: Parsed = request.TableRequest(body, query, settings)
+    return parsed
+
+
+class _JsonParsed:
+    memory = 0
+
+    def __init__(self, envelope: Envelope, size: int) -> None:
+        self._envelope = envelope
+        self._size = size
+
+    @property
+    def model(self) -> str | None:
+        return self._envelope.model
+
+    @property
+    def work(self) -> int:
+        inputs = self._envelope.inputs
+        # The first to name a zone waits until its clock is known.
+        if any(isinstance(entry, dict) and "time_zone" in entry for entry in inputs):
+            return ALWAYS
+        return self._size + _INPUT * len(inputs)
+
+    def decode(self, model: Model, settings: Settings) -> Answering:
+        return _JsonAnswering(decode(self._envelope, model, settings))
+
+
+class _JsonAnswering:
+    def __init__(self, job: Job) -> None:
+        self.job = job
+
+    def encoding_work(self, outputs: Arrays) -> int:
+        return encoding_work(self.job, outputs)
+
+    def encode(self, outputs: Arrays) -> bytes:
+        return encode(self.job, outputs)

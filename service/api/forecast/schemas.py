@@ -1,0 +1,335 @@
+"""The wire types of the time-series door: KServe's, plus what foretell adds."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import (
+    BaseModel,
+    Field,
+    PlainValidator,
+    StrictInt,
+    WithJsonSchema,
+    field_validator,
+)
+from pydantic_core import PydanticKnownError
+
+from foretell.bundle.attention import Form
+from foretell.bundle.manifest import CalibrationReport, TestResult, Verification
+
+SeriesType = Literal["univariate_time_series", "multivariate_time_series"]
+Status = Literal["completed", "partial", "error"]
+Missing = Literal["error", "interpolate", "ffill"]
+
+_Number = {"type": ["number", "null"]}
+
+
+def _check_rows(value: object) -> object:
+    if not isinstance(value, list | np.ndarray):
+        raise PydanticKnownError("list_type")
+    return value
+
+
+# Numbers are checked in bulk by `foretell.service.api.forecast.series`, not one by one here.
+Rows = Annotated[
+    list[Any] | NDArray[np.float64],
+    PlainValidator(_check_rows),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "array", "items": _Number},
+                {"type": "array", "items": {"type": "array", "items": _Number}},
+            ]
+        }
+    ),
+]
+Strings = Annotated[list[str], Field(fail_fast=True)]
+Level = Annotated[float, Field(strict=True, gt=0, lt=1)]
+# Checked by `foretell.service.api.forecast.attention`: pydantic would name each branch in
+# the place.
+Heads = Annotated[
+    Any,
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"enum": ["all", "mean"]},
+                {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1},
+            ]
+        }
+    ),
+]
+
+
+class SeriesInput(BaseModel):
+    """One history to forecast."""
+
+    name: str | None = Field(
+        default=None, description="Unique in the request; `series-<index>` if absent."
+    )
+    type: SeriesType | None = Field(
+        default=None, description="Given by the shape of `series` if absent."
+    )
+    series: Rows = Field(
+        description="`[time]` for a model of one channel, `[time][channel]` otherwise, oldest "
+        "first; of a longer history than the model reads, the latest part is used."
+    )
+    channels: Strings | None = Field(
+        default=None, description="Names of the columns of `series`, if not in the model's order."
+    )
+    frequency: str | None = Field(
+        default=None,
+        description="S T H D W M Q Y or second … year, which name the unit, or a pandas alias; the "
+        "model's if absent.",
+    )
+    frequency_multiple: Annotated[int, Field(strict=True, ge=1)] | None = Field(
+        default=None, description="Units a step, as in answers; the model's if absent."
+    )
+    start_timestamp: str | None = Field(
+        default=None,
+        description="ISO 8601 time of the first row; models with calendar features need it.",
+    )
+    timestamps: Strings | None = Field(
+        default=None, description="ISO 8601 time of every row, instead of `start_timestamp`."
+    )
+    time_zone: str | None = Field(
+        default=None,
+        description="IANA name, such as `Europe/Berlin`: whose clock times without a UTC offset "
+        "are about, and calendar features and answered times follow, over clock changes too.",
+    )
+
+
+class AttentionOptions(BaseModel):
+    """Which attention to return."""
+
+    layers: Annotated[list[StrictInt], Field(fail_fast=True)] | None = Field(
+        default=None, description="Layer numbers, from 0; all if absent."
+    )
+    heads: Heads = Field(
+        default="all", description="Every head's weights, their mean, or some heads by number."
+    )
+    stages: Strings | None = Field(
+        default=None,
+        description="Names as in `GET /models`, such as `encoder.0.self`; all if absent.",
+    )
+
+
+class ForecastOptions(BaseModel):
+    """How to forecast."""
+
+    horizon: Annotated[int, Field(strict=True, ge=1)] | None = Field(
+        default=None,
+        description="Steps to forecast; the model's horizon if absent. More are forecast in "
+        "further passes, each on the forecasts before it, up to `max_horizon` of `GET /models`.",
+    )
+    quantiles: Annotated[list[Level], Field(fail_fast=True, max_length=99)] | None = Field(
+        default=None,
+        description="Levels of quantiles to answer, in any order; of models that are calibrated.",
+    )
+    missing: Missing = Field(
+        default="error",
+        description="What becomes of missing values (null): an error; a line from the value before "
+        "to the one after, or the nearest at either end; or the value before.",
+    )
+    attention: AttentionOptions | None = Field(
+        default=None, description="Whether, and which, attention weights are returned."
+    )
+
+    @field_validator("attention", mode="before", json_schema_input_type=bool | AttentionOptions)
+    @classmethod
+    def _all_of_it(cls, value: object) -> object:
+        if isinstance(value, bool):
+            return AttentionOptions() if value else None
+        return value
+
+
+class TableOptions(BaseModel):
+    """How to forecast a table, as parameters of the URL."""
+
+    model: str | None = Field(
+        default=None,
+        description="`name` or `name@version`; may be absent when one model is served.",
+    )
+    horizon: int | None = Field(default=None, description="As `options.horizon` of JSON.")
+    quantiles: list[float] | None = Field(
+        default=None, description="Levels, separated by commas: columns `<channel>_q<level>`."
+    )
+    missing: Missing = Field(default="error", description="As `options.missing` of JSON.")
+
+    @field_validator("quantiles", mode="before", json_schema_input_type=str)
+    @classmethod
+    def _separated(cls, value: object) -> object:
+        return value.split(",") if isinstance(value, str) else value
+
+
+class Envelope(BaseModel):
+    """A request whose inputs are checked one by one: a bad one does not sink the others."""
+
+    model: str | None = Field(
+        default=None,
+        description="`name` or `name@version`; may be absent when one model is served.",
+    )
+    inputs: Annotated[list[Any], Field(min_length=1)]
+    options: ForecastOptions = Field(default_factory=ForecastOptions)
+    metadata: dict[str, Any] | None = Field(default=None, description="Echoed in the answer.")
+
+    @field_validator("options", mode="before")
+    @classmethod
+    def _defaults(cls, value: object) -> object:
+        return ForecastOptions() if value is None else value
+
+
+class ForecastRequest(Envelope):
+    """A request for forecasts."""
+
+    inputs: Annotated[list[SeriesInput], Field(min_length=1)]
+
+
+class Error(BaseModel):
+    """What went wrong, and where."""
+
+    code: str = Field(description="The HTTP status, as text.", examples=["422"])
+    message: str = Field(examples=["expected a finite number, got NaN"])
+    param: str | None = Field(default=None, examples=["inputs[3].series[17]"])
+    type: str = Field(examples=["invalid_input"])
+
+
+class ErrorResponse(BaseModel):
+    """The body of every answer that is no success."""
+
+    error: Error
+
+
+class PatchLabel(BaseModel):
+    """The first and the last step of a patch, as in a single step's label."""
+
+    start: int | str
+    end: int | str
+
+
+class Attention(BaseModel):
+    """What one attention stage looked at.
+
+    A stage of the form `none` has but a name, a kind and a form. Labels of steps are timestamps if
+    the input has them; otherwise numbers, the first forecast step's 0. Channels have their names,
+    landmarks and clusters numbers. A position that stands for nothing is null.
+    """
+
+    name: str
+    kind: str = Field(description="The mechanism, for the reader.", examples=["softmax"])
+    form: Form = Field(
+        description="How the answer has the map: `dense`, all weights; `circulant`, all weights, "
+        "and the lags they come from; `sparse`, weights of some keys of each query; `none`, not."
+    )
+    shape: list[int] | None = None
+    axes: list[Literal["channel", "head", "query", "key", "kept"]] | None = Field(
+        default=None, description="Axes of `weights`."
+    )
+    weights: list[Any] | None = Field(default=None, description="Nested lists of that shape.")
+    keys: list[Any] | None = Field(
+        default=None,
+        description="Sparse maps: which key each weight is of, from 0; -1 is none. In the shape of "
+        "`weights`.",
+    )
+    channels: list[str] | None = Field(default=None, description="Along the channel axis.")
+    heads: list[int] | None = Field(default=None, description="Along the head axis.")
+    query: list[int | str | PatchLabel | None] | None = Field(
+        default=None, description="Along the query axis."
+    )
+    key: list[int | str | PatchLabel | None] | None = Field(
+        default=None, description="Of every key, in order."
+    )
+    lags: list[int] | None = Field(
+        default=None, description="Circulant maps: chosen lags, in positions of the axes."
+    )
+    lag_durations: list[str | None] | None = Field(
+        default=None,
+        description="The lags as ISO 8601 durations; null for business days, which have none.",
+    )
+    lag_weights: list[float] | None = None
+    correlation: list[float] | None = Field(default=None, description="Mean correlation by lag.")
+
+
+class Forecast(BaseModel):
+    """The forecast of one input."""
+
+    type: SeriesType
+    name: str
+    mean_forecast: list[float] | list[list[float]]
+    frequency: Literal["S", "T", "H", "D", "W", "M", "Q", "Y"]
+    frequency_multiple: int | None = Field(default=None, description="Units a step, where not 1.")
+    frequency_alias: str | None = Field(
+        default=None, description="The pandas alias, where the letter alone does not say it."
+    )
+    start_timestamp: str = Field(description="The first forecast step; empty if unknown.")
+    timestamps: list[str] | None = None
+    channels: list[str] | None = Field(
+        default=None, description="Columns, if the input named them."
+    )
+    quantiles: dict[str, list[float] | list[list[float]]] | None = Field(
+        default=None, description="By level, such as `0.9`; each in the shape of `mean_forecast`."
+    )
+    rolled_from: int | None = Field(
+        default=None,
+        description="Where the horizon is over the model's: the first step, from 0, that was "
+        "forecast from forecasts.",
+    )
+    filled: dict[str, int] | None = Field(
+        default=None,
+        description="How many missing values were filled in what the model read, by channel.",
+    )
+    ill_conditioned: bool | None = Field(
+        default=None,
+        description="Rounding may decide what the model chooses for this history, such as the lags "
+        "that count (in a constant or exactly periodic one, say): another machine may forecast "
+        "otherwise.",
+    )
+    attention: list[Attention] | None = Field(
+        default=None, description="Of the first pass, where there are several."
+    )
+
+
+class ForecastOutput(BaseModel):
+    """The outcome of one input."""
+
+    type: Literal["time_series_forecast"]
+    id: str
+    status: Status
+    content: list[Forecast] = Field(description="One forecast; none if there is an error.")
+    error: Error | None
+
+
+class ForecastResponse(BaseModel):
+    """Forecasts, one output an input, in order."""
+
+    id: str
+    created_at: int = Field(description="Seconds since 1970.")
+    status: Status
+    error: Error | None
+    model: str
+    model_version: str
+    outputs: list[ForecastOutput]
+    metadata: dict[str, Any] | None = None
+
+
+class ModelCard(BaseModel):
+    """What a client needs to know to use a model."""
+
+    name: str
+    version: str
+    versions: list[str]
+    architecture: str
+    channels: tuple[str, ...]
+    context: int
+    horizon: int
+    max_horizon: int
+    frequency: str
+    needs_timestamps: bool
+    quantiles: bool
+    attention: list[str]
+    provider: str
+    parameters: int
+    test: TestResult | None
+    calibration: CalibrationReport | None
+    verification: Verification

@@ -1,0 +1,226 @@
+"""From a job's outputs to a table in long form."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from foretell.bundle.timestamps import Timestamps
+from foretell.service.api.forecast.encode import encoding_work
+from foretell.service.api.forecast.inputs import Series
+from foretell.service.api.forecast.job import Job
+from foretell.service.api.forecast.read_table import Request, decode
+from foretell.service.api.forecast.schemas import ForecastOptions, TableOptions
+from foretell.service.api.forecast.table import ID, TIME, Times, read_table, write_table
+from foretell.service.api.forecast.timeline import Timeline
+from foretell.service.arrays import FORECAST, MARGIN, Arrays
+from foretell.service.engine.directory import Model
+from foretell.service.errors import InvalidInputError, ServiceError, error_object
+from foretell.service.settings import Settings
+from foretell.service.validation import validate
+
+# What the columns do not tell, as JSON in the schema's metadata.
+NOTES = b"foretell"
+
+
+def encode(request: Request, outputs: Arrays) -> bytes:
+    """Write the answer: `unique_id`, `ds` if it came, the channels, and `<channel>_q<level>`.
+
+    Args:
+        request: The request.
+        outputs: `[windows, …]` by output name.
+
+    Raises:
+        ServiceError: no series has a forecast; it is the first one's error.
+    """
+    job = request.job
+    forecast = outputs[FORECAST][:, : job.plan.horizon]
+    layers = [forecast]
+    if job.plan.quantiles:
+        layers.extend(job.model.intervals.quantiles(job.history, forecast, job.plan.quantiles))
+    good, failures = _outcomes(request, np.asarray(np.isfinite(layers).all(axis=(0, 2, 3))))
+    if not good:
+        raise next(iter(failures.values()))
+    indices = np.array([index for index, _ in good])
+    rows = np.array([series.row for _, series in good])
+    columns = {ID: request.ids.take(pa.array(np.repeat(indices, job.plan.horizon)))}
+    if request.times is not None:
+        columns[TIME] = _times([series for _, series in good], job.plan.horizon, request.times)
+    names = ["", *(f"_q{level}" for level in job.plan.quantiles)]
+    for suffix, layer in zip(names, layers, strict=True):
+        for channel, name in enumerate(job.model.manifest.channels):
+            columns[name + suffix] = pa.array(layer[rows, :, channel].ravel())
+    table = pa.table(columns)
+    notes = _notes(request, good, failures, outputs)
+    return write_table(table.replace_schema_metadata({NOTES: json.dumps(notes).encode()}))
+
+
+def _outcomes(
+    request: Request, finite: NDArray[np.bool_]
+) -> tuple[list[tuple[int, Series]], dict[int, ServiceError]]:
+    """The series that have a forecast, and why the others have none, by their index."""
+    good: list[tuple[int, Series]] = []
+    failures: dict[int, ServiceError] = {}
+    for index, entry in enumerate(request.job.entries):
+        if isinstance(entry, ServiceError):
+            failures[index] = entry
+        elif finite[entry.row]:
+            good.append((index, entry))
+        else:
+            failures[index] = InvalidInputError(
+                "the model's forecast of this series is not finite: its values are too far from "
+                "those it was trained on",
+                param=f"unique_id={entry.name[:60]}",
+            )
+    return good, failures
+
+
+def _times(series: list[Series], horizon: int, times: Times) -> pa.Array:
+    known: dict[int, Timestamps] = {}
+    found = []
+    for one in series:
+        assert one.timeline is not None  # noqa: S101 - the table has times
+        # Series with the same timestamps share their timeline.
+        if id(one.timeline) not in known:
+            known[id(one.timeline)] = _moments(one.timeline, horizon, times)
+        found.append(known[id(one.timeline)])
+    moments = pa.array(np.concatenate(found), pa.timestamp("us", getattr(times.kind, "tz", None)))
+    try:
+        return moments.cast(times.kind, safe=pa.types.is_timestamp(times.kind))
+    except pa.ArrowInvalid:
+        raise InvalidInputError(
+            f"the times of the forecast do not fit {times.kind}", param=TIME
+        ) from None
+
+
+def _moments(timeline: Timeline, horizon: int, times: Times) -> Timestamps:
+    """Forecast steps `[horizon]`; in UTC where the column has a time zone."""
+    walls, offset = timeline.read(0, horizon)
+    if offset is None or getattr(times.kind, "tz", None) is None:
+        return walls
+    return np.asarray(
+        walls - (offset if isinstance(offset, np.ndarray) else np.timedelta64(offset))
+    )
+
+
+def _notes(
+    request: Request,
+    good: list[tuple[int, Series]],
+    failures: dict[int, ServiceError],
+    outputs: Arrays,
+) -> dict[str, object]:
+    job: Job = request.job
+    notes: dict[str, object] = {
+        "model": job.model.name,
+        "model_version": job.model.version,
+        "status": "partial" if failures else "completed",
+        "errors": [
+            {"unique_id": request.ids[index].as_py(), **error_object(error)}
+            for index, error in failures.items()
+        ],
+    }
+    if job.plan.passes > 1:
+        notes["rolled_from"] = job.model.manifest.horizon
+    if filled := {series.name: series.filled for _, series in good if series.filled}:
+        notes["filled"] = filled
+    bound = job.model.manifest.margin_bound
+    if bound is not None:
+        notes["ill_conditioned"] = [
+            series.name for _, series in good if outputs[MARGIN][series.row] < bound
+        ]
+    return notes
+
+
+# Of a value; a table of `max_body_bytes` cannot have more rows than this lets through.
+_SMALLEST = 2
+# Bytes at most, of each row: its place among the series, each of its values, and its time.
+_ROW, _COLUMN, _TIME = 12, 12, 64
+
+
+class TableRequest:
+    """A table and the options in the URL, before its model is known.
+
+    Args:
+        body: The stream.
+        query: The URL's parameters.
+        settings: Limits.
+
+    Raises:
+        UnreadableError: the body is no Arrow stream.
+        InvalidInputError: a parameter is unknown or wrong.
+    """
+
+    def __init__(self, body: bytes, query: Mapping[str, str], settings: Settings) -> None:
+        for name in query:
+            if name not in TableOptions.model_fields:
+                raise InvalidInputError(
+                    f"expected one of {', '.join(TableOptions.model_fields)}, got {name[:60]!r}",
+                    param="query",
+                )
+        self._options = validate(TableOptions, dict(query), "query")
+        self._table = read_table(body, settings.max_body_bytes // _SMALLEST)
+
+    @property
+    def model(self) -> str | None:
+        """The model it names."""
+        return self._options.model
+
+    @property
+    def work(self) -> int:
+        """How much there is to do to read the table, as `Offload` has it: nobody knows yet."""
+        return sys.maxsize
+
+    @property
+    def memory(self) -> int:
+        """About how many bytes the arrays will take that are made of its columns."""
+        row = _ROW + _COLUMN * len(self._table.column_names)
+        if TIME in self._table.column_names:
+            row += _TIME
+        return row * int(self._table.num_rows)
+
+    def decode(self, model: Model, settings: Settings) -> TableAnswering:
+        """Read the table.
+
+        Raises:
+            InvalidInputError: it does not fit the model; `NotSupportedError` likewise.
+        """
+        given = self._options
+        options = validate(
+            ForecastOptions,
+            {"horizon": given.horizon, "quantiles": given.quantiles, "missing": given.missing},
+            "query",
+        )
+        return TableAnswering(decode(self._table, options, model, settings))
+
+
+class TableAnswering:
+    """A table that was read.
+
+    Args:
+        request: What was read.
+    """
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+
+    @property
+    def job(self) -> Job:
+        """What to do."""
+        return self._request.job
+
+    def encoding_work(self, outputs: Arrays) -> int:
+        """How much there is to do to write the answer, as `Offload` has it."""
+        return encoding_work(self.job, outputs)
+
+    def encode(self, outputs: Arrays) -> bytes:
+        """Write the answer.
+
+        Raises:
+            ServiceError: no series has a forecast; it is the first one's error.
+        """
+        return encode(self._request, outputs)

@@ -1,0 +1,239 @@
+"""Tensors in, tensors out: one run of a model."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import orjson
+from fastapi import APIRouter, Request, Response
+from numpy.typing import NDArray
+from pydantic import BaseModel
+
+from foretell.bundle import layout
+from foretell.service.api.body import BodyBudget, Offload, deadline_of, outcome, read_body
+from foretell.service.api.compression import choose_encoding, compress
+from foretell.service.api.inference.decode import Job, decode, reading_bytes
+from foretell.service.api.inference.tensors import datatype_of
+from foretell.service.api.inference.wire import InferenceError, InferResponse
+from foretell.service.arrays import Arrays
+from foretell.service.engine.directory import Model
+from foretell.service.engine.local import Engine
+from foretell.service.errors import InvalidInputError
+from foretell.service.settings import Settings
+from foretell.service.web.connections import caller_of
+from foretell.service.web.middleware import exchange_of
+
+Endpoint = Callable[[Request], Awaitable[Response | BaseModel | dict[str, Any]]]
+
+_MODEL = "/v2/models/{model}"
+_VERSION = _MODEL + "/versions/{version}"
+_PATTERNS = {"model": layout.NAME.pattern, "version": layout.VERSION.pattern}
+_REASONS = {
+    400: "The body is not what its headers say, or not JSON.",
+    401: "The key is missing, or not one of this server's.",
+    403: "The key does not allow this, or nothing does.",
+    404: "Unknown model or version.",
+    408: "The body came too slowly.",
+    409: "The bundle was refused; what was there still answers.",
+    413: "The body is over the limit.",
+    415: "Not an encoding that is read.",
+    422: "The request does not fit the model.",
+    429: "Too much is waiting; see `Retry-After`.",
+    503: "The model is not ready, or failed; or see `Retry-After`.",
+    504: "The deadline passed.",
+}
+
+
+def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """What the OpenAPI document says of errors."""
+    return {
+        status: {"model": InferenceError, "description": _REASONS[status]} for status in statuses
+    }
+
+
+def path_parameter(name: str) -> dict[str, Any]:
+    """`model` or `version` in a path, as the OpenAPI document has it."""
+    schema = {"type": "string", "pattern": f"^{_PATTERNS[name]}$"}
+    return {"name": name, "in": "path", "required": True, "schema": schema}
+
+
+def add_model_route(
+    router: APIRouter,
+    method: str,
+    suffix: str,
+    endpoint: Endpoint,
+    answer: type[BaseModel] | None,
+    *statuses: int,
+) -> None:
+    """Add a route for a model, and one for a version of it.
+
+    Args:
+        router: Takes them.
+        method: GET or POST.
+        suffix: What follows the model in the path.
+        endpoint: Answers both; `reference_of` tells it for whom.
+        answer: What it returns; None for any JSON.
+        statuses: Of its errors.
+    """
+    for path, names in ((_MODEL, ("model",)), (_VERSION, ("model", "version"))):
+        router.add_api_route(
+            path + suffix,
+            endpoint,
+            methods=[method],
+            response_model=answer,
+            responses=refusals(*statuses),
+            openapi_extra={"parameters": [path_parameter(name) for name in names]},
+        )
+
+
+def reference_of(request: Request) -> str:
+    """The model and version of a path, as `Directory.find` takes them."""
+    parts: dict[str, str] = request.path_params
+    return "@".join((parts["model"], parts["version"]) if "version" in parts else (parts["model"],))
+
+
+def find_model(engine: Engine, request: Request) -> Model:
+    """The model that a path means; raises as `Directory.find`."""
+    return engine.directory.find(reference_of(request))
+
+
+# HTTP's "deflate" is zlib's format, not the bare stream. Not zstd: there are clients that offer it
+# on their own and then cannot read it.
+_ENCODINGS = ("gzip", "deflate")
+_NOT_WORTH = 1024
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What is sent.
+
+    Attributes:
+        body: The JSON, and what follows it.
+        headers: What the caller must know to read it.
+    """
+
+    body: bytes
+    headers: dict[str, str]
+
+
+def answer_bytes(job: Job, outputs: Arrays) -> int:
+    """At least how many bytes the answer will hold before it is compressed."""
+    return sum(outputs[output.name].nbytes for output in job.outputs)
+
+
+def encode(job: Job, outputs: Arrays, accepted: str) -> Answer:
+    """Write the answer.
+
+    Args:
+        job: The request.
+        outputs: `[windows, …]` by output name.
+        accepted: How the caller lets it be compressed: the header Accept-Encoding.
+
+    Raises:
+        InvalidInputError: an output is not finite.
+    """
+    parts: list[bytes | memoryview] = []
+    described: list[dict[str, Any]] = []
+    for output in job.outputs:
+        values = np.ascontiguousarray(outputs[output.name])
+        _check_finite(values, output.name)
+        entry = {"name": output.name, "datatype": datatype_of(values), "shape": values.shape}
+        if output.binary:
+            parts.append(values.data.cast("B"))
+            described.append(entry | {"parameters": {"binary_data_size": values.nbytes}})
+        else:
+            described.append(entry | {"data": values.reshape(-1)})
+    head: dict[str, Any] = {} if job.id is None else {"id": job.id}
+    head |= {
+        "model_name": job.model.name,
+        "model_version": job.model.version,
+        "outputs": described,
+    }
+    text = orjson.dumps(head, option=orjson.OPT_SERIALIZE_NUMPY)
+    headers = {"content-type": "application/json"}
+    if parts:
+        headers = {
+            "content-type": "application/octet-stream",
+            "inference-header-content-length": str(len(text)),
+        }
+    size = len(text) + sum(len(part) for part in parts)
+    encoding = choose_encoding(accepted, _ENCODINGS) if size >= _NOT_WORTH else None
+    if encoding is None:
+        return Answer(b"".join((text, *parts)), headers)
+    return Answer(compress(encoding, (text, *parts)), headers | {"content-encoding": encoding})
+
+
+def _check_finite(values: NDArray[Any], name: str) -> None:
+    finite = np.isfinite(values)
+    if not finite.all():
+        window = int(np.unravel_index(int(finite.argmin()), values.shape)[0])
+        raise InvalidInputError(
+            f"{name} of window {window} is not finite: its values are too far from those the model "
+            "was trained on",
+            param="inputs",
+        )
+
+
+HEADER = "inference-header-content-length"
+
+
+def infer_router(
+    engine: Engine, settings: Settings, budget: BodyBudget, offload: Offload
+) -> APIRouter:
+    """The routes that run models.
+
+    Args:
+        engine: Runs the models.
+        settings: Limits.
+        budget: Counts the bodies of requests.
+        offload: Reads large requests and writes large answers.
+    """
+    router = APIRouter(tags=["inference"])
+
+    async def infer(request: Request) -> Response:
+        """Run the model once; the body is JSON, or JSON and binary tensors after it.
+
+        The header `Inference-Header-Content-Length` says how long the JSON is, if tensors follow.
+        Content types are not looked at: clients send none, or any.
+        """
+        began = time.monotonic()
+        exchange = exchange_of(request.scope)
+        headers = exchange.headers
+        deadline = deadline_of(headers, settings.timeout_seconds)
+        model = find_model(engine, request)
+        exchange.answered_by(model.name, model.version)
+        # The tensors may be views of the body, which is held, and counted, until they were run.
+        with budget.share() as take:
+            body = await read_body(
+                request.receive, headers, settings.max_body_bytes, deadline, take
+            )
+            with exchange.stage("decode"):
+                length, size = headers.get(HEADER), len(body)
+                parsing = await offload.run(size, deadline, reading_bytes, body, length)
+                take(parsing)
+                job = await offload.run(size, deadline, decode, body, length, model, settings)
+                take(-parsing)
+                exchange.windows = job.windows
+            if job.timeout is not None:
+                deadline = min(deadline, began + job.timeout)
+            pending = model.submit(job.feeds, explain=job.explain, deadline=deadline)
+            outputs = await outcome(pending, caller_of(request), deadline)
+            exchange.ran(pending)
+        with exchange.stage("encode"):
+            answer = await offload.run(
+                answer_bytes(job, outputs),
+                deadline,
+                encode,
+                job,
+                outputs,
+                headers.get("accept-encoding", ""),
+            )
+        return Response(answer.body, headers=answer.headers)
+
+    statuses = (400, 404, 408, 413, 415, 422, 429, 503, 504)
+    add_model_route(router, "POST", "/infer", infer, InferResponse, *statuses)
+    return router

@@ -1,0 +1,220 @@
+"""What the server and its models are, whether they can answer, and loading and unloading them."""
+
+from __future__ import annotations
+
+import time
+from importlib import metadata
+from typing import Any, TypeVar
+
+import orjson
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel
+
+from foretell.service.api.body import BodyBudget, read_body
+from foretell.service.api.inference.infer import (
+    add_model_route,
+    find_model,
+    path_parameter,
+    refusals,
+)
+from foretell.service.api.inference.wire import (
+    ChangeParameters,
+    ChangeRequest,
+    IndexEntry,
+    IndexRequest,
+    ModelHealth,
+    ModelMetadata,
+    ServerHealth,
+    ServerMetadata,
+    configuration,
+    describe,
+)
+from foretell.service.engine.directory import State
+from foretell.service.engine.local import Engine
+from foretell.service.errors import ModelFailedError, NotSupportedError, UnreadableError
+from foretell.service.settings import Settings
+from foretell.service.statistics import StatisticsReport
+from foretell.service.validation import validate
+from foretell.service.web.keys import Keys
+from foretell.service.web.middleware import exchange_of
+
+_EXTENSIONS = ["binary_tensor_data", "model_configuration", "statistics"]
+_CONTROL = ["model_repository"]
+
+
+def server_router(engine: Engine, *, controllable: bool) -> APIRouter:
+    """The routes of the server.
+
+    Args:
+        engine: Runs the models.
+        controllable: Whether models can be loaded and unloaded by this door.
+    """
+    router = APIRouter(tags=["inference"])
+    extensions = _EXTENSIONS + (_CONTROL if controllable else [])
+
+    @router.get("/v2")
+    async def server() -> ServerMetadata:
+        """The server, and the extensions of the protocol that work here."""
+        return ServerMetadata(
+            name="foretell", version=metadata.version("foretell"), extensions=extensions
+        )
+
+    @router.get("/v2/health/live")
+    async def live() -> ServerHealth:
+        """Whether the server runs."""
+        return ServerHealth(live=True, ready=engine.status.ready)
+
+    @router.get(
+        "/v2/health/ready", responses={503: {"model": ServerHealth, "description": "Not ready."}}
+    )
+    async def ready(response: Response) -> ServerHealth:
+        """Whether every model is served."""
+        health = ServerHealth(live=True, ready=engine.status.ready)
+        if not health.ready:
+            response.status_code = 503
+        return health
+
+    @router.get("/v2/models/stats")
+    async def stats() -> StatisticsReport:
+        """Counts of every version that is loaded, since the server started."""
+        models = engine.directory.models
+        return await engine.statistics((model.name, model.version) for model in models)
+
+    return router
+
+
+def models_router(engine: Engine, settings: Settings) -> APIRouter:
+    """The routes of models.
+
+    Args:
+        engine: Runs them.
+        settings: Limits.
+    """
+    router = APIRouter(tags=["inference"])
+
+    async def about(request: Request) -> ModelMetadata:
+        """What a model takes and returns; outputs of attention are answered if they are named."""
+        model = find_model(engine, request)
+        return describe(model, engine.directory.versions(model.name))
+
+    async def ready(request: Request) -> ModelHealth:
+        """Whether a model answers."""
+        model = find_model(engine, request)
+        if model.failure is not None:
+            raise ModelFailedError(f"{model.name} has failed; /readyz says why")
+        return ModelHealth(name=model.name, ready=True)
+
+    async def config(request: Request) -> dict[str, Any]:
+        """What is true of a model of Triton's ModelConfig."""
+        return configuration(find_model(engine, request), settings)
+
+    async def stats(request: Request) -> StatisticsReport:
+        """Counts of every version of a model that is loaded, or of one."""
+        model = find_model(engine, request)
+        versions = engine.directory.versions(model.name)
+        if "version" in request.path_params:
+            versions = [model.version]
+        return await engine.statistics((model.name, version) for version in versions)
+
+    add_model_route(router, "GET", "", about, ModelMetadata, 404, 503)
+    add_model_route(router, "GET", "/ready", ready, ModelHealth, 404, 503)
+    add_model_route(router, "GET", "/config", config, None, 404, 503)
+    add_model_route(router, "GET", "/stats", stats, StatisticsReport, 404, 503)
+    return router
+
+
+_Body = TypeVar("_Body", bound=BaseModel)
+
+# As the protocol has it, of files that are to be taken instead of those in the repository.
+_FILE = "file:"
+# A name and a few parameters.
+_MOST_BYTES = 1024 * 1024
+
+
+def control_router(engine: Engine, settings: Settings, budget: BodyBudget, keys: Keys) -> APIRouter:
+    """The routes of those who look after the models.
+
+    Args:
+        engine: Runs the models.
+        settings: Limits.
+        budget: Counts the bodies of requests.
+        keys: Who may load and unload.
+    """
+    router = APIRouter(tags=["inference"])
+
+    async def read(request: Request, kind: type[_Body]) -> _Body:
+        """The body, which may be empty, whatever its content type."""
+        deadline = time.monotonic() + settings.timeout_seconds
+        with budget.share() as take:
+            headers = exchange_of(request.scope).headers
+            body = await read_body(request.receive, headers, _MOST_BYTES, deadline, take)
+            try:
+                return validate(kind, orjson.loads(body or b"{}"))
+            except orjson.JSONDecodeError as error:
+                raise UnreadableError(f"the body is not JSON: {error}") from None
+
+    @router.post("/v2/repository/index", responses=refusals(400, 408, 413, 415, 422, 503))
+    async def index(request: Request) -> list[IndexEntry]:
+        """Every version that is loaded, was refused, or is on disk."""
+        wanted = await read(request, IndexRequest)
+        entries = await engine.index()
+        return [
+            IndexEntry(
+                name=entry.name, version=entry.version, state=entry.state, reason=entry.reason
+            )
+            for entry in entries
+            if entry.state is State.READY or not wanted.ready
+        ]
+
+    async def load(request: Request) -> dict[str, Any]:
+        """Load a model as its bundle is now, or its version that is given."""
+        keys.require_admin(request.headers)
+        parameters = (await read(request, ChangeRequest)).parameters
+        _check_source(parameters)
+        await engine.load(*_meant(request, parameters))
+        return {}
+
+    async def unload(request: Request) -> dict[str, Any]:
+        """Unload a model, or its version that is given; it finishes what it has begun."""
+        keys.require_admin(request.headers)
+        parameters = (await read(request, ChangeRequest)).parameters
+        await engine.unload(*_meant(request, parameters))
+        return {}
+
+    statuses = (400, 401, 403, 404, 408, 409, 413, 415, 422, 503)
+    for name, endpoint in (("load", load), ("unload", unload)):
+        router.add_api_route(
+            "/v2/repository/models/{model}/" + name,
+            endpoint,
+            methods=["POST"],
+            responses=refusals(*statuses),
+            openapi_extra={
+                "parameters": [
+                    path_parameter("model"),
+                    {
+                        "name": "version",
+                        "in": "query",
+                        "description": "As `parameters.version`, for clients that cannot send it.",
+                        "schema": path_parameter("version")["schema"],
+                    },
+                ]
+            },
+        )
+    return router
+
+
+def _meant(request: Request, parameters: ChangeParameters) -> tuple[str, str | None]:
+    """The model and version that are to change."""
+    return request.path_params["model"], parameters.version or request.query_params.get("version")
+
+
+def _check_source(parameters: ChangeParameters) -> None:
+    """Refuse to load anything but what is in the repository."""
+    given = {"config": parameters.config, **(parameters.model_extra or {})}
+    for name, value in given.items():
+        if value is not None and (name == "config" or name.startswith(_FILE)):
+            raise NotSupportedError(
+                "models are loaded as they are in the repository, with no other configuration or "
+                "files",
+                param=f"parameters.{name[:60]}",
+            )

@@ -1,0 +1,151 @@
+"""The numbers of one tensor: from JSON or binary to float32, and back."""
+
+from __future__ import annotations
+
+import math
+from itertools import chain
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretell.service.api.forecast.series import pack
+from foretell.service.errors import InvalidInputError
+from foretell.service.validation import shown
+
+Floats = NDArray[np.float32]
+
+# What `struct` and numpy both call them.
+_CODES = {
+    "INT8": "b",
+    "INT16": "h",
+    "INT32": "i",
+    "INT64": "q",
+    "UINT8": "B",
+    "UINT16": "H",
+    "UINT32": "I",
+    "UINT64": "Q",
+    "FP16": "e",
+    "FP32": "f",
+    "FP64": "d",
+}
+_NAMES = {np.dtype(code): name for name, code in _CODES.items()}
+
+
+def check_datatype(datatype: str, place: str) -> None:
+    """Make sure that a tensor holds numbers.
+
+    Raises:
+        InvalidInputError: it does not.
+    """
+    if datatype not in _CODES:
+        raise InvalidInputError(
+            f"expected a datatype of numbers, one of {', '.join(_CODES)}, got {shown(datatype)}",
+            param=f"{place}.datatype",
+        )
+
+
+def datatype_of(values: NDArray[Any]) -> str:
+    """The protocol's name of an array's type."""
+    return _NAMES[values.dtype]
+
+
+def binary_size(datatype: str, shape: tuple[int, ...]) -> int:
+    """Bytes of a tensor."""
+    return math.prod(shape) * _dtype(datatype).itemsize
+
+
+def from_binary(data: memoryview, datatype: str, shape: tuple[int, ...], place: str) -> Floats:
+    """Read a tensor of `binary_size` bytes, without a copy if it is float32 and aligned.
+
+    Args:
+        data: The bytes, row-major.
+        datatype: One of numbers.
+        shape: As the model has it.
+        place: Where the tensor stands in the request, for errors.
+
+    Raises:
+        InvalidInputError: a value is not finite in float32.
+    """
+    return _checked(np.frombuffer(data, _dtype(datatype)).reshape(shape), place)
+
+
+def from_json(data: list[Any], datatype: str, shape: tuple[int, ...], place: str) -> Floats:
+    """Read a tensor.
+
+    Args:
+        data: Parsed JSON: every value in one list, row-major, or lists nested as the shape says.
+        datatype: One of numbers.
+        shape: As the model has it.
+        place: Where the tensor stands in the request, for errors.
+
+    Raises:
+        InvalidInputError: the lists are not of the shape, or a value is no number of the datatype
+            or not finite in float32.
+    """
+    flat = _flattened(data, shape)
+    if flat is None:
+        raise InvalidInputError(
+            f"expected a list of {math.prod(shape)} numbers, or lists nested as {list(shape)}, got "
+            f"{shown(data)}{' lists' if _is_nested(data) else ''}",
+            param=f"{place}.data",
+        )
+    values = pack(flat, _CODES[datatype])
+    if values is None:
+        _refuse(data, flat, datatype, shape, place)
+    return _checked(values.reshape(shape), place)
+
+
+def _dtype(datatype: str) -> np.dtype[Any]:
+    # Little-endian, as the protocol has it.
+    return np.dtype(f"<{_CODES[datatype]}")
+
+
+def _flattened(data: list[Any], shape: tuple[int, ...]) -> list[Any] | None:
+    """Every value in one list; None if the lists are not of the shape."""
+    flat = data
+    if _is_nested(data):
+        if len(data) != shape[0]:
+            return None
+        for size in shape[1:]:
+            if set(map(type, flat)) != {list} or set(map(len, flat)) != {size}:
+                return None
+            flat = list(chain.from_iterable(flat))
+    return flat if len(flat) == math.prod(shape) else None
+
+
+def _is_nested(data: list[Any]) -> bool:
+    return bool(data) and isinstance(data[0], list)
+
+
+def _refuse(
+    data: list[Any], flat: list[Any], datatype: str, shape: tuple[int, ...], place: str
+) -> NoReturn:
+    index = next(index for index, value in enumerate(flat) if not _is_of(datatype, value))
+    where = _position(index, shape) if _is_nested(data) else [index]
+    raise InvalidInputError(
+        f"expected a number of {datatype}, got {shown(flat[index])}",
+        param=f"{place}.data" + "".join(f"[{part}]" for part in where),
+    )
+
+
+def _is_of(datatype: str, value: object) -> bool:
+    return pack([value], _CODES[datatype]) is not None
+
+
+def _position(index: int, shape: tuple[int, ...]) -> list[int]:
+    return [int(part) for part in np.unravel_index(index, shape)]
+
+
+def _checked(values: NDArray[Any], place: str) -> Floats:
+    with np.errstate(over="ignore"):
+        floats: Floats = np.require(values, np.float32, ["C", "A"])
+    finite = np.isfinite(floats)
+    if not finite.all():
+        where = _position(int(finite.argmin()), values.shape)
+        raise InvalidInputError(
+            f"expected finite numbers of at most 3.4e38 (float32), got {values[tuple(where)]} "
+            f"at {where}",
+            param=place,
+        )
+    return floats

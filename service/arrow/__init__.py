@@ -1,1 +1,0 @@
-"""Series in Arrow's streaming format; needs the extra `arrow`, and is imported on first use."""

@@ -1,0 +1,285 @@
+"""The engine as a process of its own: it runs models for doors that are connected to it."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import socket
+from collections import deque
+from collections.abc import Callable, Coroutine
+from dataclasses import astuple
+from functools import partial
+from typing import Any, cast
+from weakref import WeakKeyDictionary, WeakValueDictionary
+
+from foretell.service.arrays import Arrays
+from foretell.service.engine.directory import Model, Pending
+from foretell.service.engine.frames import (
+    Frame,
+    Kind,
+    Reader,
+    Writer,
+    frame,
+    pack,
+    pack_document,
+    unpack,
+    unpack_document,
+)
+from foretell.service.engine.local import LocalEngine
+from foretell.service.engine.remote import RAN, RUN
+from foretell.service.errors import ModelFailedError, NotReadyError, ServiceError, to_wire
+from foretell.service.metrics import IN_FLIGHT
+
+_logger = logging.getLogger(__name__)
+
+# How soon doors hear of what has changed by itself: a model that failed, a new version.
+_LOOK_SECONDS = 0.1
+# For doors to hear of a model that was loaded or unloaded on request.
+_SEEN_SECONDS = 5.0
+_POLL_SECONDS = 0.002
+
+
+class Host:
+    """Serves doors.
+
+    Args:
+        engine: What they share.
+    """
+
+    def __init__(self, engine: LocalEngine) -> None:
+        self._engine = engine
+        self._doors: set[_Door] = set()
+        self._number = 0
+        self._told: object = None
+        self._numbers = itertools.count(1)
+        self._handles: WeakKeyDictionary[Model, int] = WeakKeyDictionary()
+        self._models: WeakValueDictionary[int, Model] = WeakValueDictionary()
+        self._done: deque[tuple[_Door, int, Pending]] = deque()
+        self._woken = False
+        self._loop = asyncio.get_running_loop()
+
+    async def serve(self, listener: socket.socket, tick: Callable[[], bool]) -> None:
+        """Serve until told to stop, and until no door is left.
+
+        Args:
+            listener: A Unix socket, listening.
+            tick: Called every tenth of a second; says whether to go on.
+        """
+        server = await self._loop.create_unix_server(lambda: _Door(self), sock=listener)
+        while tick():
+            await asyncio.sleep(_LOOK_SECONDS)
+            self._tell()
+        server.close()
+        for door in [*self._doors]:
+            door.close()
+
+    @property
+    def doors(self) -> int:
+        """How many are connected."""
+        return len(self._doors)
+
+    def come(self, door: _Door) -> None:
+        """A door has connected."""
+        self._doors.add(door)
+        self._tell()
+
+    def go(self, door: _Door) -> None:
+        """A door is gone, and with it what waits for its clients."""
+        self._doors.discard(door)
+        runs, door.runs = door.runs, {}
+        for run in runs.values():
+            run.cancel()
+        self._engine.metrics.counts.add(IN_FLIGHT, amount=-door.in_flight)
+
+    def take(self, door: _Door, come: Frame) -> None:
+        """A frame of a door is here."""
+        if come.kind == Kind.RUN:
+            self._run(door, come)
+        elif come.kind == Kind.CANCEL:
+            if run := door.runs.pop(come.number, None):
+                run.cancel()
+        elif come.kind == Kind.COUNTS:
+            taken, _ = unpack_document(come.body)
+            self._engine.metrics.counts.merge(taken)
+            door.in_flight += sum(amount for (name, *_), amount in taken[0] if name == IN_FLIGHT)
+        elif come.kind == Kind.SEEN:
+            door.seen = come.number
+        else:
+            door.begin(self._answer(door, come.number, *unpack_document(come.body)[0]))
+
+    def _run(self, door: _Door, come: Frame) -> None:
+        deadline, handle, explain, admitted = RUN.unpack_from(come.body)
+        model = self._models.get(handle)
+        try:
+            if model is None:
+                raise NotReadyError("the model was unloaded")
+            feeds = unpack(come.body, RUN.size)
+            run = model.submit(feeds, explain=explain, deadline=deadline, admitted=admitted)
+        except ServiceError as error:
+            door.send(_error(come.number, error))
+            return
+        door.runs[come.number] = run
+        run.add_done_callback(partial(self._finished, door, come.number))
+
+    def _finished(self, door: _Door, number: int, run: Pending) -> None:
+        """A run is done, on a worker's thread or this one."""
+        self._done.append((door, number, run))
+        # Those that are done until the loop gets to it need no wake of their own.
+        if not self._woken:
+            self._woken = True
+            self._loop.call_soon_threadsafe(self._deliver)
+
+    def _deliver(self) -> None:
+        self._woken = False
+        while self._done:
+            door, number, run = self._done.popleft()
+            # What is not there any more was cancelled.
+            if door.runs.pop(number, None) is None:
+                continue
+            try:
+                outputs = pack(run.result())
+            except ServiceError as error:
+                if isinstance(error, ModelFailedError) and error.__cause__ is not None:
+                    _logger.error("model failed", exc_info=error)
+                door.send(_error(number, error))
+            except Exception:
+                # The others are still to be told.
+                _logger.exception("a run ended in a way that nobody foresaw")
+                door.send(_error(number, ModelFailedError("the model could not be run")))
+            else:
+                ran = RAN.pack(run.submitted, run.began, run.ended, run.batch)
+                door.send(frame(Kind.OUTPUTS, number, ran, *outputs))
+
+    async def _answer(self, door: _Door, number: int, method: str, given: list[Any]) -> None:
+        """Do what a door asks for, and say what came of it."""
+        engine = self._engine
+        try:
+            answer: object = None
+            match method:
+                case "index":
+                    answer = [astuple(entry) for entry in await engine.index()]
+                case "load":
+                    await engine.load(*given)
+                    await self._all_know()
+                case "unload":
+                    await engine.unload(*given)
+                    await self._all_know()
+                case "statistics":
+                    versions = [(name, version) for name, version in given[0]]
+                    answer = (await engine.statistics(versions)).model_dump()
+                case "render":
+                    answer = (await engine.render()).decode()
+        except ServiceError as error:
+            door.send(_error(number, error))
+        else:
+            door.send(frame(Kind.ANSWER, number, *pack_document(answer, {})))
+
+    async def _all_know(self) -> None:
+        """Wait until every door knows what is served now; a slow one is not waited for long."""
+        self._tell()
+        number, end = self._number, self._loop.time() + _SEEN_SECONDS
+        while any(door.seen < number for door in self._doors) and self._loop.time() < end:
+            await asyncio.sleep(_POLL_SECONDS)
+
+    def _tell(self) -> None:
+        """Tell the doors what is served, if that is not what they know."""
+        engine, directory = self._engine, self._engine.directory
+        status = engine.status.model_copy(update={"processes": len(self._doors)})
+        failures = {model: model.failure for model in directory.models if model.failure}
+        told = (directory, status, failures)
+        if told == self._told:
+            return
+        self._told = told
+        self._number += 1
+        document: dict[str, Any] = {
+            "status": status.model_dump(),
+            "means": dict(directory.means),
+            "pins": dict(directory.pins),
+            "slots": [
+                (name, version, self._handle(slot.model), slot.model and slot.model.failure)
+                for name, version, slot in directory
+            ],
+        }
+        for door in self._doors:
+            new = [model for model in directory.models if self._handle(model) not in door.known]
+            door.known |= {self._handles[model] for model in new}
+            about = {str(self._handles[model]): _about(model) for model in new}
+            arrays: Arrays = {}
+            for model in new:
+                arrays |= _calibration(self._handles[model], model)
+            pieces = pack_document({**document, "new": about}, arrays)
+            door.send(frame(Kind.DIRECTORY, self._number, *pieces))
+
+    def _handle(self, model: Model | None) -> int | None:
+        if model is None:
+            return None
+        if model not in self._handles:
+            handle = self._handles[model] = next(self._numbers)
+            self._models[handle] = model
+        return self._handles[model]
+
+
+class _Door(asyncio.Protocol):
+    """The connection of a door.
+
+    Attributes:
+        runs: Those that are not done, by number.
+        known: Handles of the models that it was told about.
+        seen: The last directory that it has.
+        in_flight: Requests it is answering, as it last said.
+    """
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._reader = Reader()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.runs: dict[int, Pending] = {}
+        self.known: set[int] = set()
+        self.seen = 0
+        self.in_flight = 0.0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.WriteTransport", transport)
+        writer = Writer(self._transport, asyncio.get_running_loop())
+        self.send, self._flush = writer.send, writer.flush
+        self._host.come(self)
+
+    def data_received(self, data: bytes) -> None:
+        for come in self._reader.feed(data):
+            self._host.take(self, come)
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        for task in self._tasks:
+            task.cancel()
+        self._host.go(self)
+
+    def begin(self, answering: Coroutine[Any, Any, None]) -> None:
+        """Answer what takes time."""
+        task = asyncio.ensure_future(answering)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def close(self) -> None:
+        """Send what waits, and close."""
+        self._flush()
+        self._transport.close()
+
+
+def _error(number: int, error: ServiceError) -> list[bytes | memoryview]:
+    return frame(Kind.ERROR, number, *pack_document(to_wire(error), {}))
+
+
+def _about(model: Model) -> dict[str, Any]:
+    return {
+        "manifest": model.manifest.model_dump(mode="json"),
+        "provider": model.provider,
+        "max_batch": model.max_batch,
+    }
+
+
+def _calibration(handle: int, model: Model) -> Arrays:
+    calibration = model.intervals.calibration
+    if calibration is None:
+        return {}
+    return {f"{handle}.levels": calibration.levels, f"{handle}.offsets": calibration.offsets}

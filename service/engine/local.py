@@ -1,0 +1,174 @@
+"""What a door talks to: the engine of its own process, or one in another (`remote`)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ParamSpec, Protocol, TypeVar
+
+from pydantic import BaseModel
+
+from foretell.service.engine.directory import Directory, Entry
+from foretell.service.engine.repository import Repository
+from foretell.service.errors import NotReadyError
+from foretell.service.metrics import Metrics
+from foretell.service.statistics import StatisticsReport, statistics
+
+_Given = ParamSpec("_Given")
+_Result = TypeVar("_Result")
+
+# Models are loaded one at a time; another call may only look.
+_THREADS = 2
+_LAST_RUNS_SECONDS = 0.5
+
+
+class Status(BaseModel):
+    """Whether the server can answer.
+
+    Attributes:
+        ready: Whether every model does, and the server is not stopping.
+        processes: How many processes take requests.
+        models: State of every version, by `name@version`: `ready`, or why it is not.
+    """
+
+    ready: bool
+    processes: int
+    models: dict[str, str]
+
+
+class Engine(Protocol):
+    """Models that come and go, their queues and what is counted; for one event loop.
+
+    Attributes:
+        metrics: Where a door counts.
+    """
+
+    metrics: Metrics
+
+    @property
+    def directory(self) -> Directory:
+        """What is served now."""
+
+    @property
+    def status(self) -> Status:
+        """Whether the server can answer."""
+
+    async def start(self) -> None:
+        """Wait until it is known what is served; to be called before anything else."""
+
+    async def index(self) -> list[Entry]:
+        """Every version that is loaded, was refused, or is on disk; by name, oldest first."""
+
+    async def load(self, name: str, version: str | None) -> None:
+        """See `Repository.load`; every door serves it once this returns.
+
+        Raises:
+            ServiceError: likewise; `NotReadyError` once the server is stopping, too.
+        """
+
+    async def unload(self, name: str, version: str | None) -> None:
+        """See `Repository.unload` and `load`."""
+
+    async def statistics(self, versions: Iterable[tuple[str, str]]) -> StatisticsReport:
+        """The counts of versions by name and version."""
+
+    async def render(self) -> bytes:
+        """The metrics of all processes, in Prometheus' text format."""
+
+    def drain(self) -> None:
+        """Say that the server is stopping: requests are still answered."""
+
+    async def close(self) -> None:
+        """Finish what was accepted, and stop; every request was answered or cut off."""
+
+
+class LocalEngine:
+    """The engine of this process; see `Engine`.
+
+    Args:
+        repository: Its models, closed with it.
+        metrics: Where all is counted.
+    """
+
+    def __init__(self, repository: Repository, metrics: Metrics) -> None:
+        self.metrics = metrics
+        self.repository = repository
+        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="change")
+        self._draining = asyncio.Event()
+
+    @property
+    def directory(self) -> Directory:
+        """See `Engine.directory`."""
+        return self.repository.directory
+
+    @property
+    def status(self) -> Status:
+        """See `Engine.status`."""
+        repository = self.repository
+        return Status(ready=repository.ready, processes=1, models=repository.report())
+
+    async def start(self) -> None:
+        """See `Engine.start`: the repository has been started."""
+
+    async def index(self) -> list[Entry]:
+        """See `Engine.index`."""
+        return await asyncio.to_thread(self.repository.index)
+
+    async def load(self, name: str, version: str | None) -> None:
+        """See `Engine.load`."""
+        await self._change(self.repository.load, name, version)
+
+    async def unload(self, name: str, version: str | None) -> None:
+        """See `Engine.unload`."""
+        await self._change(self.repository.unload, name, version)
+
+    async def statistics(self, versions: Iterable[tuple[str, str]]) -> StatisticsReport:
+        """See `Engine.statistics`."""
+        return statistics(self.metrics, versions)
+
+    async def render(self) -> bytes:
+        """See `Engine.render`."""
+        repository = self.repository
+        models = [
+            (model.name, model.version, model.provider, model.manifest.architecture)
+            for model in repository.directory.models
+        ]
+        return await asyncio.to_thread(
+            self.metrics.render, models, repository.waiting, ready=repository.ready
+        )
+
+    def drain(self) -> None:
+        """See `Engine.drain`."""
+        self.repository.drain()
+        self._draining.set()
+
+    async def close(self) -> None:
+        """See `Engine.close`."""
+        self.drain()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        await asyncio.to_thread(self.repository.close, _LAST_RUNS_SECONDS)
+
+    async def _change(
+        self, change: Callable[_Given, _Result], *given: _Given.args, **named: _Given.kwargs
+    ) -> _Result:
+        """Call what may wait for long, on a thread that nothing else waits for.
+
+        Raises:
+            NotReadyError: the server is stopping, and does not wait for the change to end.
+        """
+        stopping = asyncio.ensure_future(self._draining.wait())
+        if self._draining.is_set():
+            stopping.cancel()
+            raise NotReadyError("the server is stopping")
+        changing = asyncio.wrap_future(self._pool.submit(change, *given, **named))
+        try:
+            both: set[asyncio.Future[Any]] = {changing, stopping}
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            if changing.done():
+                return changing.result()
+            raise NotReadyError("the server is stopping")
+        finally:
+            # Nobody waits any more; what has not begun never will.
+            stopping.cancel()
+            changing.cancel()

@@ -1,0 +1,281 @@
+"""A served model: a bundle that passed its self-test, its sessions and its queue."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import wait
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from foretell.bundle import calibration, checksums, layout, manifest
+from foretell.bundle.errors import BundleError
+from foretell.bundle.manifest import Manifest
+from foretell.service.arrays import Arrays
+from foretell.service.engine.batcher import Batcher
+from foretell.service.engine.catalogue import without_folder
+from foretell.service.engine.intervals import Intervals
+from foretell.service.engine.queues import Observer, Work
+from foretell.service.engine.runtime import Runtime
+from foretell.service.engine.selftest import Health, SelfTest
+from foretell.service.errors import ModelFailedError, NotReadyError
+from foretell.service.session import Session
+
+_logger = logging.getLogger(__name__)
+
+# What one run may return of attention, 64 MiB: a long context has far more of it than of forecast.
+_ATTENTION_VALUES = 16 * 1024 * 1024
+_STOP_SECONDS = 0.5
+# Other models' batches come first, and a GPU captures its graphs.
+_WORKERS_SECONDS = 300.0
+# Opening a graph keeps a worker busy: not every caller who asks for attention is worth it.
+_REOPEN_SECONDS = 10.0
+_FILES = (layout.FORECAST_GRAPH, layout.EXPLAIN_GRAPH, layout.WEIGHTS, layout.PROBES)
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """How much a model may hold at once.
+
+    Attributes:
+        max_batch: Most windows run together; if None, what the device runs at the best rate.
+        max_windows: Most windows waiting.
+        max_bytes: Most bytes of them.
+    """
+
+    max_batch: int | None
+    max_windows: int
+    max_bytes: int
+
+
+class Model:
+    """A bundle, loaded and replayed on the device that will serve it.
+
+    Args:
+        folder: The bundle.
+        runtime: Opens its sessions.
+        batcher: Runs it.
+        capacity: Batch and queue.
+        observer: Told of waits and batches.
+
+    Attributes:
+        manifest: Of the bundle.
+        intervals: Its quantiles.
+        max_batch: Most windows run together.
+
+    Raises:
+        BundleError: the bundle is damaged, does not keep the contract, or its probes come out
+            different on this device; the message says which.
+        StartError: the device does not work.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        runtime: Runtime,
+        batcher: Batcher,
+        capacity: Capacity,
+        observer: Observer,
+    ) -> None:
+        self.manifest = manifest.read(folder)
+        if (self.manifest.name, self.manifest.version) != (folder.parent.name, folder.name):
+            raise BundleError(
+                f"{folder}: the manifest is of {self.manifest.name} version {self.manifest.version}"
+            )
+        device, here = ("cuda", "CUDA") if runtime.on_gpu else ("cpu", "the CPU")
+        if device not in self.manifest.devices:
+            raise BundleError(
+                f"{folder}: is for {' and '.join(self.manifest.devices)} alone: it has operators "
+                f"without a kernel on {here}"
+            )
+        for name in _FILES:
+            if name not in self.manifest.files:
+                raise BundleError(f"{folder}: the manifest has no checksum of {name}")
+        checksums.check(folder, self.manifest.files)
+        self._folder = folder
+        self._runtime = runtime
+        self._batcher = batcher
+        self.intervals = Intervals(self.manifest, calibration.read(folder, self.manifest))
+        self.max_batch = capacity.max_batch or runtime.largest_batch
+        self._test = SelfTest(folder, self.manifest, self.max_batch)
+        self._changing = threading.Lock()
+        self._closed = False
+        self._explain_failure = ""
+        self._reopens = 0.0
+        self._sessions = {layout.FORECAST_GRAPH: self._open(layout.FORECAST_GRAPH, self.max_batch)}
+        self._provider = self._sessions[layout.FORECAST_GRAPH].provider
+        try:
+            self._self_test()
+        except BaseException:
+            self._sessions.pop(layout.FORECAST_GRAPH).close()
+            raise
+        exported = self.manifest.libraries.get("onnxruntime", runtime.library)
+        if exported != runtime.library:
+            _logger.info(
+                "%s: exported with onnxruntime %s; its probes come out right under %s",
+                folder,
+                exported,
+                runtime.library,
+            )
+        self._health = Health(
+            f"{self.name}@{self.version}", partial(self._on_workers, self._replay)
+        )
+        self._queue = batcher.add(
+            self._run,
+            max_batch=self.max_batch,
+            max_windows=capacity.max_windows,
+            max_bytes=capacity.max_bytes,
+            observer=observer,
+            graph_limits={
+                layout.EXPLAIN_GRAPH: max(1, _ATTENTION_VALUES // attention_values(self.manifest))
+            },
+        )
+
+    @property
+    def name(self) -> str:
+        """The name it is served under."""
+        return self.manifest.name
+
+    @property
+    def version(self) -> str:
+        """Its version."""
+        return self.manifest.version
+
+    @property
+    def provider(self) -> str:
+        """The execution provider that runs it."""
+        return self._provider
+
+    @property
+    def waiting(self) -> int:
+        """Windows in its queue."""
+        return self._queue.waiting
+
+    @property
+    def failure(self) -> str | None:
+        """Why it does not work any more, if so."""
+        failure = self._health.failure
+        return failure and without_folder(failure, self._folder.parent.parent)
+
+    def submit(
+        self, feeds: Arrays, *, explain: bool, deadline: float, admitted: bool = False
+    ) -> Work:
+        """Queue windows; see `Queue.submit`.
+
+        Args:
+            feeds: `[windows, …]` by input name, already checked.
+            explain: Whether the attention outputs are wanted besides the forecast.
+            deadline: On the clock of `time.monotonic`.
+            admitted: Whether this continues work that was accepted.
+
+        Raises:
+            ModelFailedError: the model has failed.
+            ServiceError: as `Queue.submit`.
+        """
+        if self.failure is not None:
+            raise ModelFailedError("the model has failed; /readyz says why")
+        graph = layout.EXPLAIN_GRAPH if explain else layout.FORECAST_GRAPH
+        return self._queue.submit(graph, feeds, deadline=deadline, admitted=admitted)
+
+    def close(self, timeout: float) -> None:
+        """Refuse new work and finish what was accepted, within `timeout` seconds; drop the rest."""
+        self._health.close()
+        self._queue.close(timeout)
+        with self._changing:
+            self._closed = True
+            sessions = list(self._sessions.values())
+            # Whoever still holds this model holds no memory of them.
+            self._sessions.clear()
+        for session in sessions:
+            session.stop()
+        # A thread that is inside onnxruntime when Python exits would abort the process.
+        self._queue.close(_STOP_SECONDS)
+        for session in sessions:
+            session.close()
+
+    def _run(self, worker: int, graph: str, feeds: Arrays) -> Arrays:
+        session = self._session(graph, worker)
+        try:
+            outputs = session.run(feeds, worker)
+        except ModelFailedError:
+            self._health.failed()
+            raise
+        self._health.succeeded()
+        return outputs
+
+    def _session(self, graph: str, worker: int) -> Session:
+        """The session of a graph; that of the attention graph is opened when it is first used."""
+        session = self._sessions.get(graph)
+        if session is not None:
+            return session
+        with self._changing:
+            if self._closed:
+                raise NotReadyError("the model is closed")
+            if graph not in self._sessions and time.monotonic() >= self._reopens:
+                try:
+                    session = self._open(graph)
+                    try:
+                        self._test.replay(session, worker)
+                    except BaseException:
+                        session.close()
+                        raise
+                    self._sessions[graph] = session
+                # When somebody asks later, memory may be free again or a file readable.
+                except Exception as error:
+                    # Not the error itself, whose traceback would keep the session alive.
+                    self._explain_failure = str(error) or type(error).__name__
+                    self._reopens = time.monotonic() + _REOPEN_SECONDS
+            if graph not in self._sessions:
+                raise ModelFailedError(
+                    "the model's attention graph could not be opened again"
+                ) from BundleError(self._explain_failure)
+            return self._sessions[graph]
+
+    def _open(self, graph: str, max_batch: int | None = None) -> Session:
+        session = self._runtime.open(self._folder / graph, max_batch=max_batch)
+        try:
+            self._test.check_interface(session, graph)
+        except BaseException:
+            session.close()
+            raise
+        _logger.info("opened %s on %s", session.graph, session.provider)
+        return session
+
+    def _self_test(self) -> None:
+        self._on_workers(self._warm)
+        self._on_workers(self._replay)
+        if self.manifest.attention:
+            # Tested with the rest of the bundle, and not kept: few callers ask for attention.
+            explain = self._open(layout.EXPLAIN_GRAPH)
+            try:
+                self._test.replay(explain)
+            finally:
+                explain.close()
+
+    def _warm(self, worker: int) -> None:
+        session = self._sessions[layout.FORECAST_GRAPH]
+        try:
+            session.warm(worker)
+        except ModelFailedError as error:
+            raise BundleError(f"{session.graph}: {error.__cause__}") from error
+
+    def _replay(self, worker: int) -> None:
+        self._test.replay(self._sessions[layout.FORECAST_GRAPH], worker)
+
+    def _on_workers(self, function: Callable[[int], None]) -> None:
+        """Call a method on the thread of every worker, between batches of whatever they run."""
+        calls = self._batcher.on_workers(function)
+        # None is left behind that still uses what its caller gives up after an error.
+        wait(calls, _WORKERS_SECONDS)
+        for call in calls:
+            if not call.done():
+                raise ModelFailedError(f"a worker was not free within {_WORKERS_SECONDS:.0f} s")
+            call.result()
+
+
+def attention_values(manifest: Manifest) -> int:
+    """At most how many values of attention `explain.onnx` returns of a window, and 1."""
+    return 1 + sum(sum(stage.sizes.values()) for stage in manifest.attention)

@@ -1,0 +1,162 @@
+"""From settings to loaded models, and the process that runs them for the doors of a server."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+from foretell.service.engine.batcher import Batcher
+from foretell.service.engine.catalogue import Policy
+from foretell.service.engine.host import Host
+from foretell.service.engine.local import LocalEngine
+from foretell.service.engine.model import Capacity, Model
+from foretell.service.engine.repository import Repository
+from foretell.service.engine.resources import (
+    Memory,
+    container_limit,
+    keep_what_is_loaded,
+    usable_cpus,
+)
+from foretell.service.engine.runtime import Runtime
+from foretell.service.metrics import Metrics
+from foretell.service.settings import Settings
+
+_logger = logging.getLogger(__name__)
+
+# The exit status of a process that another one should take the place of: `EX_TEMPFAIL`.
+REPLACE_ME = 75
+# What a door holds of the container's memory, generously.
+_DOOR_BYTES = 96 * 1024 * 1024
+_PULSE_SECONDS = 1.0
+# A GPU captures the graphs of a large model within a minute.
+_STUCK_SECONDS = 300.0
+
+
+def load(settings: Settings, metrics: Metrics) -> Repository:
+    """Load the repository on the device of the settings.
+
+    Args:
+        settings: Device, limits and the repository's folder.
+        metrics: Told of the models.
+
+    Raises:
+        StartError: the device does not work, or no model could be loaded.
+    """
+    runtime = Runtime(settings.device)
+    batcher = Batcher(runtime.workers(settings.threads or usable_cpus()))
+    capacity = Capacity(settings.max_batch, settings.max_queue, settings.max_queue_bytes)
+    doors = settings.workers * _DOOR_BYTES if settings.workers > 1 else 0
+    repository = Repository(
+        settings.models,
+        partial(_open, runtime, batcher, capacity, metrics),
+        metrics,
+        policy=Policy(settings.versions, settings.pin),
+        watch_seconds=settings.watch_seconds,
+        memory=Memory(settings.max_memory_bytes or container_limit(doors)),
+        request_seconds=settings.timeout_seconds,
+        batcher=batcher,
+        lost=lambda: runtime.lost,
+    )
+    repository.start()
+    keep_what_is_loaded()
+    return repository
+
+
+def run_engine(settings: Settings, listener: socket.socket, pulse: Callable[[], None]) -> None:
+    """Run models for doors until SIGTERM, and until no door is left.
+
+    Args:
+        settings: Device, limits and the repository's folder.
+        listener: A Unix socket, listening.
+        pulse: Called about once a second from when doors are served.
+
+    Raises:
+        StartError: as `load`.
+    """
+    metrics = Metrics()
+    repository = load(settings, metrics)
+    watch = Watch(repository, settings.grace_seconds, _STUCK_SECONDS)
+    # As uvicorn's doors have it.
+    factory = import_module("uvloop").new_event_loop if find_spec("uvloop") else None
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(_serve(LocalEngine(repository, metrics), watch, listener, pulse))
+    if repository.lost:
+        # CUDA's state is in no order in which its libraries could be taken down.
+        logging.shutdown()
+        os._exit(REPLACE_ME)
+
+
+async def _serve(
+    engine: LocalEngine, watch: Watch, listener: socket.socket, pulse: Callable[[], None]
+) -> None:
+    host = Host(engine)
+    stopping = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
+    pulsed = 0.0
+
+    def tick() -> bool:
+        nonlocal pulsed
+        now = time.monotonic()
+        if now - pulsed >= _PULSE_SECONDS and not watch.stuck:
+            pulsed = now
+            pulse()
+        if watch.is_over(now):
+            return False
+        # Doors are told to stop as well, and answer what they have accepted.
+        return not stopping.is_set() or host.doors > 0
+
+    await host.serve(listener, tick)
+    await engine.close()
+
+
+class Watch:
+    """Whether the engine of this process still works.
+
+    Args:
+        repository: Its models.
+        grace_seconds: For how long it goes on with fewer GPUs than it had.
+        stuck_seconds: Longer than any batch or capture takes.
+    """
+
+    def __init__(self, repository: Repository, grace_seconds: float, stuck_seconds: float) -> None:
+        self._repository = repository
+        self._grace_seconds = grace_seconds
+        self._stuck_seconds = stuck_seconds
+        self._lost_at: float | None = None
+
+    @property
+    def stuck(self) -> bool:
+        """Whether a worker never comes back from what it is at."""
+        return self._repository.busy_seconds > self._stuck_seconds
+
+    def is_over(self, now: float) -> bool:
+        """Whether to end for a lost GPU, which only another process gets back.
+
+        While other GPUs go on answering, load balancers get the time to look at `/readyz`.
+
+        Args:
+            now: On the clock of `time.monotonic`.
+        """
+        if not self._repository.lost:
+            return False
+        if self._lost_at is None:
+            self._lost_at = now
+            seconds = 0 if self._repository.dead else self._grace_seconds
+            _logger.error("ends in %d s with status %d, to be replaced", seconds, REPLACE_ME)
+        return self._repository.dead or now - self._lost_at >= self._grace_seconds
+
+
+def _open(
+    runtime: Runtime, batcher: Batcher, capacity: Capacity, metrics: Metrics, folder: Path
+) -> Model:
+    observer = metrics.observer(folder.parent.name, folder.name)
+    return Model(folder, runtime, batcher, capacity, observer)

@@ -1,0 +1,383 @@
+"""The engine as a door has it that is a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, cast
+
+from foretell.bundle.calibration import Calibration
+from foretell.bundle.manifest import Manifest
+from foretell.service.arrays import Arrays
+from foretell.service.engine.directory import Directory, Entry, Slot, State
+from foretell.service.engine.frames import (
+    Frame,
+    Kind,
+    Reader,
+    Writer,
+    frame,
+    pack,
+    pack_document,
+    unpack,
+    unpack_document,
+)
+from foretell.service.engine.intervals import Intervals
+from foretell.service.engine.local import Status
+from foretell.service.errors import EngineLostError, NotReadyError, ServiceError, from_wire
+from foretell.service.metrics import Metrics
+from foretell.service.statistics import StatisticsReport
+
+_logger = logging.getLogger(__name__)
+
+# Of a run: its deadline, the model's handle, whether attention is wanted and it was admitted.
+RUN = struct.Struct("<dI??2x")
+# Of its outputs: when it was submitted, began and ended, and the windows of its largest batch.
+RAN = struct.Struct("<dddQ")
+
+_RETRY_SECONDS = 1
+_LOADING = "the models are being loaded"
+_RECONNECT_SECONDS = 0.05
+_COUNT_SECONDS = 1.0
+
+
+class RemoteRun:
+    """A run that was sent to the engine; see `directory.Pending`. For the event loop alone."""
+
+    __slots__ = (
+        "_callback",
+        "_cancel",
+        "_error",
+        "_outputs",
+        "batch",
+        "began",
+        "ended",
+        "submitted",
+    )
+
+    def __init__(self, cancel: Callable[[], None]) -> None:
+        self._cancel: Callable[[], None] | None = cancel
+        self._callback: Callable[[Any], object] | None = None
+        self._outputs: Arrays | None = None
+        self._error: ServiceError | None = None
+        self.submitted = self.began = self.ended = 0.0
+        self.batch = 0
+
+    def add_done_callback(self, callback: Callable[[Any], object], /) -> None:
+        """See `Pending.add_done_callback`; one is enough."""
+        self._callback = callback
+        if self.done():
+            callback(self)
+
+    def done(self) -> bool:
+        """See `Pending.done`."""
+        return self._cancel is None
+
+    def result(self) -> Arrays:
+        """See `Pending.result`."""
+        if self._error is not None:
+            raise self._error
+        assert self._outputs is not None  # noqa: S101 - it is done
+        return self._outputs
+
+    def cancel(self) -> bool:
+        """See `Pending.cancel`."""
+        if self._cancel is None:
+            return False
+        self._cancel()
+        self._cancel = None
+        return True
+
+    def succeed(self, body: memoryview) -> None:
+        """Its outputs are here."""
+        self.submitted, self.began, self.ended, self.batch = RAN.unpack_from(body)
+        self._outputs = unpack(body, RAN.size)
+        self._end()
+
+    def fail(self, error: ServiceError) -> None:
+        """There will be none."""
+        self._error = error
+        self._end()
+
+    def _end(self) -> None:
+        self._cancel = None
+        if self._callback is not None:
+            self._callback(self)
+
+
+class RemoteModel:
+    """A version that the engine runs; see `directory.Model`.
+
+    Args:
+        engine: Takes its runs.
+        handle: What the engine calls it.
+        manifest: Of its bundle.
+        intervals: Its quantiles.
+        provider: What runs it.
+        max_batch: Most windows run together.
+
+    Attributes:
+        failure: Why it does not work any more, as the engine last said.
+    """
+
+    def __init__(
+        self,
+        engine: RemoteEngine,
+        handle: int,
+        manifest: Manifest,
+        intervals: Intervals,
+        provider: str,
+        max_batch: int,
+    ) -> None:
+        self._engine = engine
+        self._handle = handle
+        self.manifest = manifest
+        self.intervals = intervals
+        self.provider = provider
+        self.max_batch = max_batch
+        self.failure: str | None = None
+
+    @property
+    def name(self) -> str:
+        """See `Model.name`."""
+        return self.manifest.name
+
+    @property
+    def version(self) -> str:
+        """See `Model.version`."""
+        return self.manifest.version
+
+    def submit(
+        self, feeds: Arrays, *, explain: bool, deadline: float, admitted: bool = False
+    ) -> RemoteRun:
+        """See `Model.submit`; what is not accepted fails later."""
+        return self._engine.run([RUN.pack(deadline, self._handle, explain, admitted), *pack(feeds)])
+
+
+class RemoteEngine:
+    """The engine in another process; see `engines.Engine`.
+
+    While there is none, requests are refused with `EngineLostError`, and it is looked for again and
+    again.
+
+    Args:
+        path: The socket it listens on.
+        metrics: Where this door counts; the engine is told once a second.
+    """
+
+    def __init__(self, path: Path, metrics: Metrics) -> None:
+        self.metrics = metrics
+        self._path = path
+        self._link: _Link | None = None
+        self._runs: dict[int, RemoteRun] = {}
+        self._calls: dict[int, asyncio.Future[memoryview]] = {}
+        self._numbers = 0
+        self._models: dict[int, RemoteModel] = {}
+        self._known = asyncio.Event()
+        self._draining = False
+        self._task: asyncio.Task[None] | None = None
+        self.directory = Directory(gone=_LOADING)
+        self._status = Status(ready=False, processes=0, models={})
+
+    async def start(self) -> None:
+        """Connect, and wait until it is known what is served."""
+        self._task = asyncio.create_task(self._stay_connected())
+        await self._known.wait()
+
+    @property
+    def status(self) -> Status:
+        """See `Engine.status`."""
+        if not self._draining:
+            return self._status
+        models = {
+            key: "draining" if said == "ready" else said
+            for key, said in self._status.models.items()
+        }
+        return Status(ready=False, processes=self._status.processes, models=models)
+
+    async def index(self) -> list[Entry]:
+        """See `Engine.index`."""
+        found = await self._call("index")
+        return [Entry(name, version, State(state), why) for name, version, state, why in found]
+
+    async def load(self, name: str, version: str | None) -> None:
+        """See `Engine.load`."""
+        await self._call("load", name, version)
+
+    async def unload(self, name: str, version: str | None) -> None:
+        """See `Engine.unload`."""
+        await self._call("unload", name, version)
+
+    async def statistics(self, versions: Iterable[tuple[str, str]]) -> StatisticsReport:
+        """See `Engine.statistics`."""
+        self._tell_counts()
+        return StatisticsReport.model_validate(await self._call("statistics", [*versions]))
+
+    async def render(self) -> bytes:
+        """See `Engine.render`."""
+        self._tell_counts()
+        text: str = await self._call("render")
+        return text.encode()
+
+    def drain(self) -> None:
+        """See `Engine.drain`."""
+        self._draining = True
+        for waiting in self._calls.values():
+            if not waiting.done():
+                waiting.set_exception(NotReadyError("the server is stopping"))
+
+    async def close(self) -> None:
+        """See `Engine.close`: the engine goes on for other doors."""
+        self.drain()
+        self._tell_counts()
+        if self._task is not None:
+            self._task.cancel()
+        if self._link is not None:
+            self._link.close()
+
+    def run(self, pieces: list[bytes | memoryview]) -> RemoteRun:
+        """Send a run.
+
+        Raises:
+            EngineLostError: there is nobody to send it to.
+        """
+        link = self._connected()
+        number = self._number()
+        run = self._runs[number] = RemoteRun(lambda: self._give_up(number))
+        link.send(frame(Kind.RUN, number, *pieces))
+        return run
+
+    async def _call(self, method: str, *given: object) -> Any:  # noqa: ANN401 - any JSON
+        if self._draining:
+            raise NotReadyError("the server is stopping")
+        link, number = self._connected(), self._number()
+        answer = self._calls[number] = asyncio.get_running_loop().create_future()
+        link.send(frame(Kind.CALL, number, *pack_document([method, given], {})))
+        try:
+            return unpack_document(await answer)[0]
+        finally:
+            del self._calls[number]
+
+    def _number(self) -> int:
+        self._numbers += 1
+        return self._numbers
+
+    def _connected(self) -> _Link:
+        if self._link is None:
+            raise EngineLostError(_LOADING, retry_after=_RETRY_SECONDS)
+        return self._link
+
+    def _give_up(self, number: int) -> None:
+        if self._runs.pop(number, None) is not None and self._link is not None:
+            self._link.send(frame(Kind.CANCEL, number))
+
+    async def _stay_connected(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                _, link = await loop.create_unix_connection(lambda: _Link(self), str(self._path))
+            except OSError:
+                await asyncio.sleep(_RECONNECT_SECONDS)
+                continue
+            while not link.lost.done():
+                await asyncio.wait([link.lost], timeout=_COUNT_SECONDS)
+                self._tell_counts()
+
+    def _tell_counts(self) -> None:
+        # What is not told stays here, also while there is nobody to tell.
+        if self._link is not None:
+            taken = self.metrics.counts.take()
+            if any(taken):
+                self._link.send(frame(Kind.COUNTS, 0, *pack_document(taken, {})))
+
+    def take(self, link: _Link, come: Frame) -> None:
+        """A frame of the engine is here."""
+        if come.kind == Kind.OUTPUTS:
+            if run := self._runs.pop(come.number, None):
+                run.succeed(come.body)
+        elif come.kind == Kind.ERROR:
+            error = from_wire(unpack_document(come.body)[0])
+            if run := self._runs.pop(come.number, None):
+                run.fail(error)
+            elif (answer := self._calls.get(come.number)) and not answer.done():
+                answer.set_exception(error)
+        elif come.kind == Kind.ANSWER:
+            if (answer := self._calls.get(come.number)) and not answer.done():
+                answer.set_result(come.body)
+        elif come.kind == Kind.DIRECTORY:
+            # Only from here on is it known what could be run.
+            self._link = link
+            self._replace(*unpack_document(come.body))
+            link.send(frame(Kind.SEEN, come.number))
+            self._known.set()
+
+    def lose(self, link: _Link) -> None:
+        """The connection has ended."""
+        if self._link is link:
+            self._link = None
+            if not self._draining:
+                _logger.error("the engine is gone")
+        self.directory = Directory(gone=_LOADING)
+        self._models = {}
+        models = dict.fromkeys(self._status.models, _LOADING)
+        self._status = Status(ready=False, processes=self._status.processes, models=models)
+        lost = "the process that runs the models has ended; another one takes its place"
+        runs, self._runs = self._runs, {}
+        for run in runs.values():
+            run.fail(EngineLostError(lost, retry_after=_RETRY_SECONDS))
+        for answer in self._calls.values():
+            if not answer.done():
+                answer.set_exception(EngineLostError(lost, retry_after=_RETRY_SECONDS))
+
+    def _replace(self, document: dict[str, Any], arrays: Arrays) -> None:
+        models: dict[int, RemoteModel] = {}
+        slots: dict[str, dict[str, Slot]] = {}
+        for name, version, handle, failure in document["slots"]:
+            model = None
+            if handle is not None:
+                told = document["new"].get(str(handle))
+                model = self._models.get(handle) or self._model(handle, told, arrays)
+                model.failure = failure
+                models[handle] = model
+            slots.setdefault(name, {})[version] = Slot(model)
+        self._models = models
+        self.directory = Directory(slots, document["means"], document["pins"])
+        self._status = Status(**document["status"])
+
+    def _model(self, handle: int, told: dict[str, Any], arrays: Arrays) -> RemoteModel:
+        manifest = Manifest.model_validate(told["manifest"])
+        calibration = None
+        if f"{handle}.levels" in arrays:
+            levels, offsets = (arrays[f"{handle}.{name}"].copy() for name in ("levels", "offsets"))
+            calibration = Calibration(levels, offsets)
+        intervals = Intervals(manifest, calibration)
+        return RemoteModel(self, handle, manifest, intervals, told["provider"], told["max_batch"])
+
+
+class _Link(asyncio.Protocol):
+    """The connection to the engine."""
+
+    def __init__(self, engine: RemoteEngine) -> None:
+        self._engine = engine
+        self._reader = Reader()
+        self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.WriteTransport", transport)
+        writer = Writer(self._transport, asyncio.get_running_loop())
+        self.send, self._flush = writer.send, writer.flush
+
+    def data_received(self, data: bytes) -> None:
+        for come in self._reader.feed(data):
+            self._engine.take(self, come)
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        self._engine.lose(self)
+        self.lost.set_result(None)
+
+    def close(self) -> None:
+        """Send what waits, and close."""
+        self._flush()
+        self._transport.close()

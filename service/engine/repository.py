@@ -1,0 +1,438 @@
+"""The served models: which there are, which answer, and which come and go."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from foretell.bundle.errors import BundleError
+from foretell.service.engine.batcher import Batcher
+from foretell.service.engine.catalogue import Catalogue, Fingerprints, Policy, without_folder
+from foretell.service.engine.directory import Directory, Entry, Loaded, Slot, State
+from foretell.service.engine.resources import Memory, return_free_memory
+from foretell.service.errors import (
+    LoadFailedError,
+    NotReadyError,
+    ServiceError,
+    StartError,
+    UnknownModelError,
+    UnknownVersionError,
+)
+
+_logger = logging.getLogger(__name__)
+
+# The models have stopped by then: its threads have nothing to do.
+_BATCHER_SECONDS = 0.5
+# A load that is going on fails as soon as it needs a worker, or ends soon after.
+_WATCH_SECONDS = 4.0
+
+
+class Observer(Protocol):
+    """Told what comes and goes, from any thread."""
+
+    def loaded(self, name: str, version: str, seconds: float) -> None:
+        """A version answers, perhaps in place of another model of the same version."""
+
+    def refused(self, name: str, version: str) -> None:
+        """A version was not loaded."""
+
+
+class _Opened(NamedTuple):
+    model: Loaded
+    fingerprint: str
+
+
+class Repository:
+    """Reconciles the models that answer with what the operator wants of what is in a folder.
+
+    What should be loaded is `Slot.wanted` of the directory: what the policy chose at the start, and
+    what has changed in the folder or was asked for since.
+
+    `start`, `load`, `unload`, `look`, `index` and `close` read files and wait: they are not for an
+    event loop. All may be called from several threads; changes take turns.
+
+    Args:
+        folder: `<folder>/<name>/<version>/` are bundles.
+        open_model: Opens a bundle, tests it and makes it ready for traffic.
+        observer: Told of what comes and goes.
+        policy: Which versions are loaded, and which one a name means.
+        watch_seconds: How often the folder is looked at; None never looks again.
+        memory: Refuses bundles that do not fit.
+        request_seconds: Most time that a request takes: a model is closed so long after it could
+            last be found.
+        batcher: What runs the models; closed after them.
+        lost: Why a GPU works no more, by the worker that it was of; empty while all do.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        open_model: Callable[[Path], Loaded],
+        observer: Observer,
+        *,
+        policy: Policy | None = None,
+        watch_seconds: float | None = None,
+        memory: Memory | None = None,
+        request_seconds: float = 30.0,
+        batcher: Batcher | None = None,
+        lost: Callable[[], dict[int, str]] = dict,
+    ) -> None:
+        self._catalogue = Catalogue(folder)
+        self._open_model = open_model
+        self._observer = observer
+        self._policy = policy or Policy()
+        self._watch_seconds = watch_seconds
+        self._memory = memory or Memory(None)
+        self._request_seconds = request_seconds
+        self._batcher = batcher
+        self._lost = lost
+        self._draining = False
+        # Held while models are opened, for what should be loaded and what was seen in the folder.
+        self._changing = threading.Lock()
+        self._seen: Fingerprints = {}
+        self._behind: set[str] = set()
+        # Held for moments, for what is loaded and what is told of it.
+        self._replacing = threading.Lock()
+        self._directory = Directory(pins=self._policy.pins)
+        self._opened: dict[tuple[str, str], _Opened] = {}
+        self._retired: dict[Loaded, threading.Timer] = {}
+        self._stopped = threading.Event()
+        self._watcher = threading.Thread(target=self._watch, name="watch", daemon=True)
+
+    @property
+    def directory(self) -> Directory:
+        """What is served at this moment.
+
+        A model found in it answers for `request_seconds`, whatever is loaded and unloaded.
+        """
+        return self._directory
+
+    @property
+    def draining(self) -> bool:
+        """Whether the server is stopping."""
+        return self._draining
+
+    @property
+    def lost(self) -> dict[int, str]:
+        """Why a GPU works no more, by the worker that it was of; others may go on answering."""
+        return self._lost()
+
+    @property
+    def dead(self) -> bool:
+        """Whether nothing runs any more, as all GPUs are lost."""
+        return self._batcher is not None and len(self.lost) >= self._batcher.workers
+
+    @property
+    def busy_seconds(self) -> float:
+        """For how long a worker has been at the same batch or call; the longest of all."""
+        return 0.0 if self._batcher is None else self._batcher.busy_seconds
+
+    @property
+    def waiting(self) -> dict[tuple[str, str], int]:
+        """Windows in the queues, by name and version."""
+        with self._replacing:
+            return {key: opened.model.waiting for key, opened in self._opened.items()}
+
+    @property
+    def ready(self) -> bool:
+        """Whether every name answers, nothing has failed, and the server is not stopping."""
+        return not self._draining and not self.lost and self._directory.ready
+
+    def report(self) -> dict[str, str]:
+        """State of every version, by `name@version`: `ready`, `draining`, or why it is not."""
+        report = self._directory.report()
+        if reason := "; ".join(self.lost.values()) or ("draining" if self._draining else ""):
+            return {key: reason if said == "ready" else said for key, said in report.items()}
+        return report
+
+    def index(self) -> list[Entry]:
+        """Every version that is loaded, was refused, or is on disk; by name, oldest first."""
+        slots = {(name, version): slot for name, version, slot in self._directory}
+        for key in self._catalogue.versions():
+            slots.setdefault(key, Slot())
+        known = sorted(slots, key=lambda key: (key[0], int(key[1])))
+        return [slots[key].entry(*key) for key in known]
+
+    def start(self) -> None:
+        """Load what the policy chooses, and begin to watch.
+
+        Raises:
+            StartError: the device does not work; there is no bundle, or none could be loaded, and
+                the folder is not watched.
+        """
+        with self._changing:
+            try:
+                self._seen = self._catalogue.fingerprints()
+            except (BundleError, OSError) as error:
+                raise StartError(f"model repository {error}") from error
+            for name, present in self._seen.items():
+                self._begin(name, present)
+        if self._watch_seconds is not None:
+            self._watcher.start()
+        elif not self._directory.models:
+            self._refuse_to_start()
+
+    def load(self, name: str, version: str | None = None) -> None:
+        """Have a version loaded as its bundle is now.
+
+        The bundle is checked, opened and tested before it takes traffic. A model of the same
+        version that came from another bundle, or has failed, is replaced; any other is left as it
+        is.
+
+        Args:
+            name: The model's name.
+            version: Its version; None for those that the policy chooses of what is on disk, in
+                place of all others of the model.
+
+        Raises:
+            UnknownModelError: there is no bundle of that name.
+            UnknownVersionError: there is none of that version.
+            LoadFailedError: a bundle was refused. The others are loaded, and what was there before
+                still answers.
+            NotReadyError: the server is stopping.
+        """
+        present = self._catalogue.find(name, version)
+        chosen = self._policy.choose(name, present) if version is None else [version]
+        if not chosen:
+            pin = self._policy.pins[name]
+            raise LoadFailedError(f"{name} is pinned to version {pin}, which is not there")
+        with self._changing:
+            self._load(name, chosen, alone=version is None)
+
+    def unload(self, name: str, version: str | None = None) -> None:
+        """Take a version out of service; what it has begun is finished.
+
+        Args:
+            name: The model's name.
+            version: Its version; None for all of them.
+
+        Raises:
+            UnknownModelError: there is no model of that name, loaded or not.
+            UnknownVersionError: there is none of that version.
+        """
+        known = [entry.version for entry in self.index() if entry.name == name]
+        if not known:
+            raise UnknownModelError(f"no model {name[:64]!r}", param="model")
+        if version is not None and version not in known:
+            raise UnknownVersionError(f"{name} has no version {version[:32]!r}", param="model")
+        with self._changing:
+            for own in known if version is None else [version]:
+                self._drop(name, own)
+
+    def look(self) -> None:
+        """Act on what has changed in the folder since the last look, and on nothing else.
+
+        Bundles that came or were changed are loaded, those that went are unloaded. So one that was
+        refused is not tried again until it changes, and one that was unloaded on request stays so.
+        Only what a file system would not do is tried again the next time.
+
+        Raises:
+            BundleError: the folder is not there, or is empty all of a sudden.
+            OSError: it cannot be read.
+        """
+        with self._changing:
+            found = self._catalogue.fingerprints()
+            if self._seen and not found:
+                raise BundleError(f"{self._catalogue.folder}: is empty; what is loaded stays")
+            behind: Fingerprints = {}
+            for name in sorted(self._seen.keys() | found.keys()):
+                if self._draining:
+                    return
+                seen, present = self._seen.get(name, {}), found.get(name, {})
+                try:
+                    if seen != present:
+                        self._catch_up(name, seen, present)
+                except OSError as error:
+                    # The others' news would be lost with it.
+                    behind[name] = seen
+                    if name not in self._behind:
+                        _logger.error("what is new of %s is tried again: %s", name, error)
+            self._seen, self._behind = {**found, **behind}, set(behind)
+
+    def drain(self) -> None:
+        """Say that the server is stopping: no model is loaded any more, requests still answered."""
+        self._draining = True
+
+    def close(self, timeout: float) -> None:
+        """Finish what was accepted, within `timeout` seconds over all models."""
+        self.drain()
+        self._stopped.set()
+        end = time.monotonic() + timeout
+        with self._replacing:
+            retired = dict(self._retired)
+            models = [*(opened.model for opened in self._opened.values()), *retired]
+        for timer in retired.values():
+            timer.cancel()
+        for model in models:
+            model.close(max(0.0, end - time.monotonic()))
+        for timer in retired.values():
+            timer.join(max(0.0, end - time.monotonic()))
+        if self._batcher is not None:
+            self._batcher.close(_BATCHER_SECONDS)
+        if self._watcher.is_alive():
+            # Python's exit aborts a thread that is in onnxruntime.
+            self._watcher.join(_WATCH_SECONDS)
+
+    def _watch(self) -> None:
+        """Look again and again: file systems of other machines tell nobody of changes."""
+        said = ""
+        while not self._stopped.wait(self._watch_seconds):
+            try:
+                self.look()
+                said = ""
+            except Exception as error:
+                # Not again and again: what is wrong may stay so for days.
+                if str(error) != said:
+                    _logger.exception("the repository cannot be looked at; it is tried again")
+                said = str(error)
+
+    def _begin(self, name: str, present: Mapping[str, str]) -> None:
+        """Load a model for the first time; an older version is better than none."""
+        chosen = self._policy.choose(name, present)
+        older = sorted(present.keys() - set(chosen), key=int, reverse=True)
+        for version in [*chosen, *(older if self._policy.may_fall_back(name) else [])]:
+            if version not in chosen and self._directory.versions(name):
+                return
+            try:
+                self._bring(name, version, chosen=version in chosen)
+            except LoadFailedError as error:
+                # The directory says why a bundle was refused; no bundle is at fault for a device.
+                if isinstance(error.__cause__, StartError):
+                    raise error.__cause__ from None
+
+    def _refuse_to_start(self) -> None:
+        folder = self._catalogue.folder
+        if not self._seen:
+            raise StartError(
+                f"model repository {folder}: no bundle in it; "
+                "`foretell export` writes them as <name>/<version>/"
+            )
+        # There is none where all names are pinned to versions that are not there.
+        if reasons := [f"  {slot.refused}" for _, _, slot in self._directory if slot.refused]:
+            raise StartError(
+                "\n".join([f"model repository {folder}: no bundle could be loaded:", *reasons])
+            )
+
+    def _catch_up(self, name: str, seen: Mapping[str, str], present: Mapping[str, str]) -> None:
+        """Act on what is new of a model: fingerprints by version, as they were and are."""
+        gone = [version for version in seen if version not in present]
+        chosen = self._policy.choose(name, present)
+        news = [version for version in chosen if present[version] != seen.get(version)]
+        if self._policy.only_latest and set(gone) & set(self._directory.versions(name)):
+            news = chosen
+        try:
+            if news:
+                self._load(name, news, alone=self._policy.only_latest)
+        except ServiceError as error:
+            _logger.warning("not all that is new of %s was loaded: %s", name, error)
+        for version in gone:
+            self._drop(name, version)
+
+    def _load(self, name: str, versions: Sequence[str], *, alone: bool) -> None:
+        """Load versions of a model, if they are to be alone in place of all others of it."""
+        reasons = []
+        for version in versions:
+            if self._draining:
+                raise NotReadyError("the server is stopping")
+            try:
+                self._bring(name, version)
+            except LoadFailedError as error:
+                reasons.append(error.message)
+        if reasons:
+            raise LoadFailedError("; ".join(reasons), param="model")
+        if alone:
+            for version in self._directory.versions(name):
+                if version not in versions:
+                    self._drop(name, version)
+
+    def _bring(self, name: str, version: str, *, chosen: bool = False) -> None:
+        """Have a version loaded as its bundle is.
+
+        Nothing is done if it is, and works. Otherwise its bundle is opened and tested, and only
+        then takes the place of what was there, which finishes what it has begun.
+
+        Raises:
+            LoadFailedError: the bundle is refused; what was there still answers.
+        """
+        slot = self._directory.get(name, version)
+        slot = replace(slot, wanted=slot.wanted or chosen)
+        old = self._opened.get((name, version))
+        try:
+            fingerprint = self._catalogue.fingerprint(name, version)
+            if old is not None and old.fingerprint == fingerprint and not old.model.failure:
+                self._put(name, version, replace(slot, refused=""))
+                return
+            if old is None:
+                slot = replace(slot, busy=State.LOADING)
+                self._put(name, version, slot)
+            started = time.monotonic()
+            folder = self._catalogue.bundle(name, version)
+            self._memory.check(folder)
+            model = self._open_model(folder)
+        # Whatever is wrong with one bundle, the others are served.
+        except Exception as error:
+            said = str(error) or type(error).__name__
+            _logger.error("refused %s@%s: %s", name, version, said)
+            said = without_folder(said, self._catalogue.folder)
+            self._put(name, version, replace(slot, busy=None, refused=said))
+            self._observer.refused(name, version)
+            raise LoadFailedError(f"{name}@{version} was refused: {said}") from error
+        seconds = time.monotonic() - started
+        with self._replacing:
+            self._opened[name, version] = _Opened(model, fingerprint)
+            self._directory = self._directory.having(name, version, Slot(model, wanted=True))
+            if old is not None:
+                self._retire(old.model)
+            self._observer.loaded(name, version, seconds)
+        _logger.info("loaded %s@%s in %.2f s", name, version, seconds)
+
+    def _drop(self, name: str, version: str) -> None:
+        """Take a version out of service; it finishes what it has begun."""
+        slot = self._directory.get(name, version)
+        if slot.model is None:
+            # One that is unloading goes once it is closed; what was never tried is no part of it.
+            if slot.busy is None and version in self._directory.slots.get(name, {}):
+                self._put(name, version, self._left(name, version))
+            return
+        with self._replacing:
+            opened = self._opened.pop((name, version))
+            leaving = Slot(busy=State.UNLOADING)
+            self._directory = self._directory.having(name, version, leaving)
+            self._retire(opened.model, leaving)
+
+    def _retire(self, model: Loaded, leaving: Slot | None = None) -> None:
+        """Close a model that can no longer be found, once no request can have it any more."""
+        timer = threading.Timer(self._request_seconds, self._close, (model, leaving))
+        timer.name = f"close-{model.name}@{model.version}"
+        timer.daemon = True
+        timer.start()
+        self._retired[model] = timer
+
+    def _close(self, model: Loaded, leaving: Slot | None) -> None:
+        name, version = model.name, model.version
+        # The deadlines of all that it was asked have passed.
+        model.close(0.0)
+        return_free_memory()
+        try:
+            left = self._left(name, version)
+        except OSError:
+            left = Slot()
+        with self._replacing:
+            del self._retired[model]
+            # Unless it is in use again.
+            if self._directory.get(name, version) is leaving:
+                self._directory = self._directory.having(name, version, left)
+        _logger.info("closed a model of %s@%s", name, version)
+
+    def _left(self, name: str, version: str) -> Slot | None:
+        """What stays of a version that is out of service: the index lists what is on disk."""
+        return Slot() if self._catalogue.has(name, version) else None
+
+    def _put(self, name: str, version: str, slot: Slot | None) -> None:
+        with self._replacing:
+            self._directory = self._directory.having(name, version, slot)

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from foretell.service.api.forecast.inputs import Plan, Series
+from foretell.service.api.forecast.job import Job, decode
+from foretell.service.api.forecast.parsing import parse
+from foretell.service.errors import ServiceError
+from tests.service.client import Client
+
+EIGHT = [float(n) for n in range(8)]
+PAIRS = [[float(n), -float(n)] for n in range(8)]
+
+
+def job(client: Client, *inputs: dict[str, Any], model: str = "repeat", **rest: Any) -> Job:
+    body = {"model": model, "inputs": list(inputs), **rest}
+    envelope = parse(json.dumps(body).encode())
+    return decode(envelope, client.repository.directory.find(envelope.model), client.settings)
+
+
+def only(decoded: Job) -> Series:
+    (entry,) = decoded.entries
+    assert isinstance(entry, Series)
+    return entry
+
+
+def test_a_minimal_request(client: Client) -> None:
+    decoded = job(client, {"series": EIGHT})
+    assert only(decoded) == Series("series-0", 0, True, None, None, {})
+    assert decoded.plan == Plan(4, 1, "error", (), None)
+    assert decoded.calendar is None
+    np.testing.assert_array_equal(decoded.history, np.array(EIGHT)[None, :, None])
+    assert decoded.history.dtype == np.float32
+
+
+def test_metadata_is_kept_as_it_is(client: Client) -> None:
+    metadata = {"id": 2**70, "nested": {"list": [1, None, "é"]}}
+    decoded = job(client, {"series": EIGHT}, metadata=metadata)
+    assert decoded.metadata is not None
+    assert json.loads(decoded.metadata) == metadata
+
+
+def test_no_input_is_good(client: Client) -> None:
+    with pytest.raises(ServiceError) as error:
+        job(client, {"series": EIGHT[1:]}, {"series": "x"})
+    assert error.value.param == "inputs[0].series"

@@ -1,0 +1,275 @@
+from __future__ import annotations
+
+import asyncio
+import importlib
+import threading
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from foretell.service.api.forecast import routes as forms
+from foretell.service.api.forecast.table import write_table
+from foretell.service.arrays import Arrays
+from foretell.service.engine.model import Model
+from foretell.service.errors import QueueFullError
+from tests.service.bundles import Spec, write_bundle
+from tests.service.client import Client
+
+BODY: dict[str, Any] = {"model": "repeat", "inputs": [{"series": [1.0] * 8}]}
+
+
+def zeros_table() -> bytes:
+    """500,000 rows of which each takes two bytes."""
+    codes = pa.array(np.zeros(500_000, np.int8))
+    ids = pa.DictionaryArray.from_arrays(codes, pa.array(["a"]))
+    return write_table(pa.table({"unique_id": ids, "y": codes}))
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "kind"),
+    [
+        ("GET", "/nope", 404, "not_found"),
+        ("GET", "/forecast/", 404, "not_found"),
+        ("GET", "/forecast", 405, "method_not_allowed"),
+        ("DELETE", "/models", 405, "method_not_allowed"),
+    ],
+)
+def test_routes_that_do_not_exist(
+    client: Client, method: str, path: str, status: int, kind: str
+) -> None:
+    answer = client.request(method, path)
+    assert answer.status_code == status
+    error = answer.json()["error"]
+    assert (error["code"], error["type"], error["param"]) == (str(status), kind, None)
+    assert path in error["message"]
+
+
+def test_a_wrong_method_names_the_right_one(client: Client) -> None:
+    assert client.request("GET", "/forecast").headers["allow"] == "POST"
+
+
+def test_a_full_queue_says_when_to_retry(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise QueueFullError("2048 windows are waiting", retry_after=7)
+
+    monkeypatch.setattr(Model, "submit", refuse)
+    answer = client.forecast(BODY)
+    assert (answer.status_code, answer.headers["retry-after"]) == (429, "7")
+    assert answer.json()["error"]["type"] == "queue_full"
+    text = client.get("/metrics").text
+    assert 'foretell_rejected_total{reason="queue_full"}' in text
+    assert 'foretell_requests_total{model="repeat",route="/forecast",status="429"}' in text
+
+
+def test_a_request_is_not_refused_for_another_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise QueueFullError("full", retry_after=7)
+
+    for version in ("1", "2"):
+        write_bundle(tmp_path, Spec(version=version))
+    series = [{"series": [1.0] * 8}]
+    with Client(tmp_path) as client:
+        monkeypatch.setattr(client.repository.directory.find("repeat@2"), "submit", full)
+        assert client.forecast({"inputs": series, "model": "repeat@1"}).status_code == 200
+        assert client.forecast({"inputs": series, "model": "repeat"}).status_code == 429
+        assert client.forecast({"inputs": series}).status_code == 429
+
+
+def test_a_deadline(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    queued: Future[Arrays] = Future()
+    monkeypatch.setattr(Model, "submit", lambda *_, **__: queued)
+    answer = client.forecast(BODY, **{"X-Timeout-Ms": "10"})
+    assert answer.status_code == 504
+    assert answer.json()["error"]["type"] == "deadline_exceeded"
+    assert queued.cancelled()
+
+
+def test_a_bad_deadline(client: Client) -> None:
+    error = client.error(BODY, **{"X-Timeout-Ms": "soon"})
+    assert (error["code"], error["param"]) == ("422", "X-Timeout-Ms")
+
+
+def test_headers_that_promise_something_else(client: Client) -> None:
+    answer = client.send(b"{}", content_encoding="gzip")
+    assert (answer.status_code, answer.json()["error"]["type"]) == (400, "unreadable")
+
+
+@pytest.mark.parametrize(
+    ("header", "value", "told", "accepted"),
+    [
+        ("content_type", "text/csv", "accept", f"{forms.JSON}, {forms.ARROW}"),
+        ("content_encoding", "br", "accept-encoding", "gzip, deflate, zstd"),
+    ],
+)
+def test_media_that_are_not_read(
+    client: Client, header: str, value: str, told: str, accepted: str
+) -> None:
+    answer = client.send(b"{}", **{header: value})
+    assert (answer.status_code, answer.json()["error"]["type"]) == (415, "unsupported_media")
+    assert answer.headers[told] == accepted
+
+
+def test_a_body_that_comes_too_slowly(client: Client) -> None:
+    async def slowly() -> Any:
+        yield b"{"
+        await asyncio.Event().wait()
+
+    headers = {"X-Timeout-Ms": "10"}
+    answer = client.request("POST", "/forecast", content=slowly(), headers=headers)
+    assert (answer.status_code, answer.json()["error"]["type"]) == (408, "slow_body")
+    # What still comes is no request.
+    assert answer.headers["connection"] == "close"
+
+
+def test_bodies_over_the_limit(models: Path) -> None:
+    with Client(models, max_body_bytes=100) as client:
+        assert client.send(b" " * 100).status_code == 400
+        answer = client.send(b" " * 101)
+        assert (answer.status_code, answer.json()["error"]["type"]) == (413, "too_large")
+
+        async def parts() -> Any:
+            for _ in range(30):
+                yield b" " * 10
+
+        assert client.request("POST", "/forecast", content=parts()).status_code == 413
+
+
+def test_more_bodies_than_the_server_may_hold(models: Path) -> None:
+    with Client(models, max_body_bytes=100, max_buffered_bytes=150) as client:
+        held, gate = asyncio.Event(), asyncio.Event()
+
+        async def slowly() -> Any:
+            yield b" " * 60
+            held.set()
+            await gate.wait()
+
+        async def scene() -> list[httpx.Response]:
+            transport = httpx.ASGITransport(client.app)
+            async with httpx.AsyncClient(transport=transport, base_url="http://server") as http:
+                first = asyncio.create_task(http.post("/forecast", content=slowly()))
+                await held.wait()
+                refused = await http.post("/forecast", content=b" " * 100)
+                gate.set()
+                return [refused, await first]
+
+        refused, first = asyncio.run(scene())
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+        assert refused.json()["error"]["type"] == "buffers_full"
+        assert first.status_code == 400
+        assert client.send(b" " * 100).status_code == 400
+
+
+ZEROS = b'{"inputs": [{"series": [%s1]}]}' % (b"0," * 500_000)
+TENSOR = b'{"inputs": [{"name": "history", "shape": [1, 8, 1], "datatype": "FP32", "data": [%s1]}]}'
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "media"),
+    [
+        ("/forecast", ZEROS, forms.JSON),
+        ("/forecast", zeros_table(), forms.ARROW),
+        ("/v2/models/repeat/infer", TENSOR % (b"0," * 500_000), forms.JSON),
+    ],
+)
+def test_what_reading_takes_is_counted(models: Path, path: str, body: bytes, media: str) -> None:
+    headers = {"Content-Type": media}
+    with Client(models, max_body_bytes=2 * 10**6, max_buffered_bytes=10**7) as client:
+        answer = client.request("POST", path, content=body, headers=headers)
+        assert answer.status_code == 413
+        assert "may hold 10000000 (max_buffered_bytes)" in answer.text
+        # Everything is given back.
+        assert client.send(b" " * 1_600_000).status_code == 400
+    with Client(models, max_body_bytes=2 * 10**6, max_buffered_bytes=10**8) as client:
+        answer = client.request("POST", path, content=body, headers=headers)
+        assert answer.status_code in (200, 422)
+
+
+def test_the_numbers_of_a_tensor_are_read_as_they_are(models: Path) -> None:
+    values = np.zeros((1000, 8, 1), np.float32).tobytes() * 30
+    head = (
+        b'{"inputs": [{"name": "history", "shape": [30000, 8, 1], "datatype": "FP32", '
+        b'"parameters": {"binary_data_size": %d}}]}' % len(values)
+    )
+    headers = {"Inference-Header-Content-Length": str(len(head))}
+    limits = {"max_inputs": 30_000, "max_queue": 30_000, "max_body_bytes": 10**6}
+    with Client(models, **limits, max_buffered_bytes=10**6) as client:
+        path = "/v2/models/repeat/infer"
+        answer = client.request("POST", path, content=head + values, headers=headers)
+        assert answer.status_code == 200, answer.text
+
+
+def test_large_bodies_are_read_and_written_off_the_loop(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[bool] = []
+
+    def watched(name: str) -> None:
+        original = getattr(forms, name)
+
+        def watch(*arguments: Any) -> Any:
+            threads.append(threading.current_thread() is threading.main_thread())
+            return original(*arguments)
+
+        monkeypatch.setattr(forms, name, watch)
+
+    for name in ("parse", "decode", "encode"):
+        watched(name)
+    (series,) = BODY["inputs"]
+    timed = {**series, "start_timestamp": "2024-01-01T00:00:00"}
+    for body, off_the_loop in (
+        (BODY, []),
+        ({**BODY, "metadata": {"large": "x" * 300_000}}, ["parse", "decode"]),
+        # Not many bytes, but much to do.
+        ({**BODY, "inputs": [series] * 40}, ["decode"]),
+        ({**BODY, "inputs": [series] * 70}, ["decode", "encode"]),
+        ({**BODY, "inputs": [timed]}, []),
+        ({**BODY, "inputs": [{**timed, "time_zone": "Asia/Tokyo"}]}, ["decode"]),
+    ):
+        threads.clear()
+        assert client.forecast(body).is_success
+        assert threads == [name not in off_the_loop for name in ("parse", "decode", "encode")]
+
+
+def test_what_reads_tables_is_loaded_off_the_loop(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[threading.Thread] = []
+
+    def load(name: str) -> Any:
+        threads.append(threading.current_thread())
+        return importlib.import_module(name)
+
+    monkeypatch.setattr(forms, "import_module", load)
+    assert client.send(b"no table", content_type=forms.ARROW).status_code == 400
+    assert threads != [threading.main_thread()]
+
+
+def test_a_server_without_what_reads_tables(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(_: str) -> Any:
+        raise ModuleNotFoundError("no module", name="pyarrow")
+
+    monkeypatch.setattr(forms, "import_module", load)
+    answer = client.send(b"no table", content_type=forms.ARROW)
+    assert (answer.status_code, answer.headers["accept"]) == (415, "application/json")
+    assert "lacks pyarrow (foretell's extra arrow)" in answer.text
+
+
+def test_shutting_down_closes_the_models(models: Path) -> None:
+    with Client(models) as client:
+
+        async def start_and_stop() -> None:
+            async with client.app.router.lifespan_context(client.app):
+                assert client.repository.ready
+
+        asyncio.run(start_and_stop())
+        assert not client.repository.ready
+        assert client.forecast(BODY).status_code == 503

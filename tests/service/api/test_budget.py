@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import pytest
+
+from foretell.service.api.body import BodyBudget
+from foretell.service.errors import BuffersFullError, TooLargeError
+
+
+def test_requests_share_the_budget_and_give_back() -> None:
+    budget = BodyBudget(10)
+    with budget.share() as one:
+        one(4)
+        with budget.share() as other:
+            other(6)
+            with pytest.raises(BuffersFullError, match="holds 10 bytes of requests") as full:
+                one(1)
+            assert full.value.retry_after >= 1
+        one(6)
+    with budget.share() as one:
+        one(10)
+
+
+def test_what_a_request_gives_back_itself() -> None:
+    with BodyBudget(10).share() as take:
+        take(4)
+        take(6)
+        take(-6)
+        take(6)
+
+
+def test_what_no_request_could_have_is_no_reason_to_try_again() -> None:
+    budget = BodyBudget(10)
+    with budget.share() as one, budget.share() as other:
+        one(4)
+        other(4)
+        with pytest.raises(TooLargeError, match=r"about 11 bytes.* 10 \(max_buffered_bytes\)"):
+            one(7)
+        with pytest.raises(BuffersFullError):
+            one(6)
+
+
+def test_a_failed_request_gives_back_too() -> None:
+    budget = BodyBudget(10)
+
+    def fail() -> None:
+        with budget.share() as take:
+            take(10)
+            raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        fail()
+    with budget.share() as take:
+        take(10)

@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import gzip
+import itertools
+import zlib
+from collections.abc import Callable
+
+import pytest
+from backports import zstd
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from foretell.service.api.compression import NAMES, Decoder, choose_encoding, compress
+from foretell.service.errors import UnreadableError, UnsupportedMediaError
+
+FOLD: dict[str, Callable[[bytes], bytes]] = {
+    "gzip": gzip.compress,
+    "deflate": zlib.compress,
+    "zstd": zstd.compress,
+    "identity": bytes,
+}
+
+
+def unfold(encoding: str, body: bytes, step: int) -> bytes:
+    decoder = Decoder(encoding)
+    pieces = [
+        piece
+        for start in range(0, len(body), step)
+        for piece in decoder.feed(body[start : start + step])
+    ]
+    decoder.finish()
+    return b"".join(pieces)
+
+
+@settings(deadline=None, max_examples=60)
+@given(data=st.data(), body=st.binary(max_size=5000), step=st.integers(1, 300))
+def test_every_encoding_gives_back_what_was_folded(
+    data: st.DataObject, body: bytes, step: int
+) -> None:
+    encoding = data.draw(st.sampled_from(sorted(FOLD)))
+    assert unfold(encoding, FOLD[encoding](body), step) == body
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "zstd", "deflate"])
+def test_a_bomb_unfolds_piece_by_piece(encoding: str) -> None:
+    bomb = FOLD[encoding](bytes(64 * 2**20))
+    assert len(bomb) < 100_000
+    pieces = Decoder(encoding).feed(bomb)
+    assert all(0 < len(piece) <= 2**18 for piece in itertools.islice(pieces, 20))
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "zstd"])
+def test_several_parts_in_a_row(encoding: str) -> None:
+    fold = FOLD[encoding]
+    assert unfold(encoding, fold(b"one, ") + fold(b"two"), 7) == b"one, two"
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "zstd", "deflate"])
+def test_damage_is_named(encoding: str) -> None:
+    whole = FOLD[encoding](bytes(range(256)) * 10)
+    with pytest.raises(UnreadableError, match="ends too early"):
+        unfold(encoding, whole[:-6], 100)
+    with pytest.raises(UnreadableError, match=f"is not {encoding}"):
+        unfold(encoding, b"{}" + whole, 100)
+    with pytest.raises(UnreadableError, match=f"is not {encoding}"):
+        unfold(encoding, whole + b"rubbish", 100)
+
+
+def test_an_unknown_encoding() -> None:
+    with pytest.raises(UnsupportedMediaError, match="gzip, deflate, zstd, got 'br'") as error:
+        Decoder("br")
+    assert error.value.param == "Content-Encoding"
+
+
+def test_a_window_that_would_take_gigabytes_is_refused() -> None:
+    options = {zstd.CompressionParameter.window_log: 30, zstd.CompressionParameter.checksum_flag: 1}
+    compressor = zstd.ZstdCompressor(options=options)
+    folded = compressor.compress(b"x" * 2**20) + compressor.flush()
+    with pytest.raises(UnreadableError, match="is not zstd"):
+        unfold("zstd", folded, 1000)
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "zstd"])
+def test_parts_without_end_are_refused(encoding: str) -> None:
+    with pytest.raises(UnreadableError, match="at most 1024 compressed parts"):
+        unfold(encoding, FOLD[encoding](b"") * 2000, 4096)
+
+
+@pytest.mark.parametrize(
+    ("accepted", "chosen"),
+    [
+        ("", None),
+        ("identity", None),
+        ("br, zstd", None),
+        ("*", None),
+        ("gzip", "gzip"),
+        ("DEFLATE", "deflate"),
+        ("gzip, deflate, br", "gzip"),
+        ("deflate, gzip;q=0.5", "deflate"),
+        ("gzip; q=0.2, deflate ; Q=0.4", "deflate"),
+        ("gzip;q=0, deflate;q=0.000", None),
+        ("gzip;q=nonsense", None),
+        ("gzip;level=9", "gzip"),
+        (";,=;q", None),
+    ],
+)
+def test_the_caller_chooses(accepted: str, chosen: str | None) -> None:
+    assert choose_encoding(accepted, ("gzip", "deflate")) == chosen
+
+
+def test_the_first_of_those_that_are_wanted_as_much() -> None:
+    assert choose_encoding("gzip, zstd", ("zstd", "gzip")) == "zstd"
+    assert choose_encoding("gzip, zstd;q=0.9", ("zstd", "gzip")) == "gzip"
+    assert choose_encoding("gzip, deflate, br", ("zstd", "gzip")) == "gzip"
+
+
+@pytest.mark.parametrize("encoding", NAMES)
+def test_parts_are_one_stream(encoding: str) -> None:
+    parts = [b"head", memoryview(b"tail" * 1000), b""]
+    folded = compress(encoding, parts)
+    assert unfold(encoding, folded, 7) == b"head" + b"tail" * 1000
+    assert len(folded) < 100

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from foretell.bundle import layout
+from foretell.service.api.forecast.schemas import ModelCard
+from foretell.service.engine.model import Model
+from tests.service.bundles import Spec, write_bundle
+from tests.service.client import Client
+
+
+def test_models_describe_themselves(client: Client) -> None:
+    cards = {card["name"]: card for card in client.get("/models").json()}
+    multi = cards["multi"]
+    assert multi["channels"] == ["load", "wind"]
+    assert (multi["context"], multi["horizon"], multi["max_horizon"]) == (8, 4, 16)
+    assert multi["attention"] == ["encoder.0.self", "encoder.1.self", "decoder.0.cross"]
+    assert multi["provider"] == "CPUExecutionProvider"
+    assert (multi["frequency"], multi["needs_timestamps"]) == ("h", False)
+    assert cards["calendar"]["needs_timestamps"]
+    assert not multi["quantiles"]
+    assert multi["calibration"] is None
+    assert cards["calibrated"]["quantiles"]
+    assert cards["calibrated"]["calibration"]["steps"] == 12
+    assert cards["repeat"]["versions"] == ["1", "10"]
+    assert cards["repeat"]["version"] == "10"
+    assert set(multi) == set(ModelCard.model_fields)
+
+
+def test_alive_and_ready(client: Client) -> None:
+    assert client.get("/healthz").json() == {"status": "alive"}
+    answer = client.get("/readyz")
+    assert answer.status_code == 200
+    assert answer.json()["ready"]
+    assert answer.json()["models"]["repeat@10"] == "ready"
+
+
+def test_a_refused_bundle_and_a_stop_are_not_ready(tmp_path: Path) -> None:
+    write_bundle(tmp_path, Spec(name="good"))
+    (write_bundle(tmp_path, Spec(name="bad")) / layout.WEIGHTS).write_bytes(b"x")
+    with Client(tmp_path) as client:
+        answer = client.get("/readyz")
+        assert answer.status_code == 503
+        assert not answer.json()["ready"]
+        assert answer.json()["models"]["bad@1"].startswith("bad/1/weights.bin: sha256 differs")
+        assert answer.json()["models"]["good@1"] == "ready"
+        body = {"inputs": [{"series": [1.0] * 8}]}
+        assert client.forecast(body).status_code == 200
+        refused = client.forecast({**body, "model": "bad"})
+        assert refused.status_code == 503
+        assert refused.json()["error"]["type"] == "not_ready"
+
+
+def test_draining_is_not_ready(tmp_path: Path) -> None:
+    write_bundle(tmp_path, Spec())
+    with Client(tmp_path) as client:
+        client.repository.drain()
+        assert client.get("/readyz").status_code == 503
+        assert client.get("/readyz").json()["models"] == {"repeat@1": "draining"}
+        assert client.get("/healthz").status_code == 200
+        assert client.forecast({"inputs": [{"series": [1.0] * 8}]}).status_code == 200
+
+
+def test_a_model_that_failed_is_not_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_bundle(tmp_path, Spec())
+    with Client(tmp_path) as client:
+        monkeypatch.setattr(Model, "failure", property(lambda _: "the device is lost"))
+        answer = client.get("/readyz")
+        assert (answer.status_code, answer.json()["ready"]) == (503, False)
+        assert answer.json()["models"] == {"repeat@1": "the device is lost"}
+        assert "foretell_ready 0.0" in client.get("/metrics").text
+
+
+@pytest.mark.parametrize("path", ["/", "/docs", "/openapi.json"])
+def test_a_reader_finds_the_way(client: Client, path: str) -> None:
+    assert client.get(path).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics", "/models"])
+def test_a_probe_may_ask_for_the_head_alone(client: Client, path: str) -> None:
+    assert client.request("HEAD", path).status_code == 200
+
+
+def test_the_index_links_to_what_exists(client: Client) -> None:
+    links = client.get("/").json()["links"]
+    paths = set(client.app.openapi()["paths"]) | {"/docs", "/openapi.json"}
+    assert set(links.values()) <= paths
+
+
+def test_metrics(client: Client) -> None:
+    client.forecast({"model": "multi", "inputs": [{"series": [[1.0, 2.0]] * 8}]})
+    client.forecast({"model": "nope", "inputs": [1]})
+    client.get("/no/such/route")
+    answer = client.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain")
+    text = answer.text
+    assert 'foretell_requests_total{model="multi",route="/forecast",status="200"}' in text
+    assert 'foretell_requests_total{model="",route="unmatched",status="404"}' in text
+    assert 'foretell_rejected_total{reason="unknown_model"}' in text
+    assert 'foretell_batch_windows_count{model="multi",version="1"}' in text
+    assert "nope" not in text
+    assert "/no/such" not in text

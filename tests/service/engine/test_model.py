@@ -1,0 +1,399 @@
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from foretell.bundle import layout
+from foretell.bundle.errors import BundleError
+from foretell.bundle.manifest import Manifest
+from foretell.service.arrays import Arrays
+from foretell.service.engine.batcher import Batcher
+from foretell.service.engine.model import Capacity, Model, attention_values
+from foretell.service.engine.runtime import Runtime
+from foretell.service.errors import DeviceLostError, ModelFailedError, NotReadyError, StartError
+from foretell.service.session import Session
+from tests.service.bundles import (
+    Spec,
+    lag_stage,
+    rewrite_manifest,
+    softmax_stage,
+    write_bundle,
+)
+from tests.service.conftest import Quiet
+from tests.service.waiting import until
+
+Open = Callable[[Path], Model]
+
+
+def later() -> float:
+    return time.monotonic() + 30
+
+
+def test_forecasts_and_explains(open_model: Open, tmp_path: Path) -> None:
+    spec = Spec(channels=("a", "b"), stages=(lag_stage(),))
+    model = open_model(write_bundle(tmp_path, spec))
+    history = np.random.default_rng(0).normal(size=(20, 8, 2)).astype(np.float32)
+    for explain in (False, True):
+        outputs = model.submit({"history": history}, explain=explain, deadline=later()).result(30)
+        np.testing.assert_allclose(outputs["forecast"], spec.forecast(history), rtol=1e-6)
+        assert explain == ("encoder.1.self.lags" in outputs)
+
+
+def test_counts_what_the_attention_graph_returns() -> None:
+    stages = (lag_stage(), softmax_stage(), softmax_stage(name="b.0", channels=2))
+    manifest = Manifest.model_construct(channels=("a", "b"), attention=stages)
+    # How many lags there are is not said: as many as steps, at most.
+    assert attention_values(manifest) == 1 + 3 * 8 + 2 * 9 + 2 * 2 * 9
+    assert attention_values(Manifest.model_construct(channels=("a",), attention=())) == 1
+
+
+def test_a_closed_model_refuses(open_model: Open, tmp_path: Path) -> None:
+    model = open_model(write_bundle(tmp_path, Spec()))
+    model.close(5)
+    with pytest.raises(NotReadyError):
+        model.submit({"history": np.zeros((1, 8, 1), np.float32)}, explain=False, deadline=later())
+
+
+def test_closing_stops_a_run_that_takes_too_long(
+    open_model: Open, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    model = open_model(write_bundle(tmp_path, Spec(burn=300)))
+    running = model.submit(
+        {"history": np.zeros((1, 8, 1), np.float32)}, explain=False, deadline=later()
+    )
+    while model.waiting:
+        time.sleep(0.001)
+    model.close(0)
+    with pytest.raises(ModelFailedError):
+        running.result(0)
+
+
+@pytest.mark.parametrize(
+    "file", [layout.FORECAST_GRAPH, layout.EXPLAIN_GRAPH, layout.WEIGHTS, layout.PROBES]
+)
+def test_a_changed_file_is_refused(open_model: Open, tmp_path: Path, file: str) -> None:
+    folder = write_bundle(tmp_path, Spec())
+    content = bytearray((folder / file).read_bytes())
+    content[len(content) // 2] ^= 1
+    (folder / file).write_bytes(content)
+    with pytest.raises(BundleError, match=f"{file}: sha256 differs"):
+        open_model(folder)
+
+
+def test_a_file_without_a_sum_is_refused(open_model: Open, tmp_path: Path) -> None:
+    folder = write_bundle(tmp_path, Spec(changes={"files": {}}))
+    with pytest.raises(BundleError, match=r"no checksum of forecast\.onnx"):
+        open_model(folder)
+
+
+def test_a_bundle_under_another_name_is_refused(open_model: Open, tmp_path: Path) -> None:
+    folder = write_bundle(tmp_path, Spec())
+    with pytest.raises(BundleError, match="the manifest is of repeat version 1"):
+        open_model(folder.rename(folder.parent / "2"))
+
+
+def test_a_bundle_for_other_devices_is_refused(
+    open_model: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for_gpus = write_bundle(tmp_path, Spec(changes={"devices": ("cuda",)}))
+    for_cpus = write_bundle(tmp_path, Spec(version="2", changes={"devices": ("cpu",)}))
+    open_model(for_cpus)
+    with pytest.raises(BundleError, match=r"1: is for cuda alone: .* without a kernel on the CPU"):
+        open_model(for_gpus)
+    monkeypatch.setattr(Runtime, "on_gpu", True)
+    with pytest.raises(BundleError, match=r"2: is for cpu alone: .* without a kernel on CUDA"):
+        open_model(for_cpus)
+
+
+def test_a_bundle_of_another_onnxruntime_is_tested_again(
+    open_model: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "foretell.service.engine.model")
+    spec = Spec(changes={"libraries": {"onnxruntime": "1.2.3"}})
+    open_model(write_bundle(tmp_path, spec))
+    said = "exported with onnxruntime 1.2.3; its probes come out right under "
+    assert said + onnxruntime.__version__ in caplog.text
+
+
+def test_a_bundle_that_another_onnxruntime_runs_differently_is_refused(
+    open_model: Open, tmp_path: Path
+) -> None:
+    spec = Spec(changes={"libraries": {"onnxruntime": "1.2.3"}})
+    folder = write_bundle(tmp_path, spec)
+    (folder / layout.WEIGHTS).write_bytes((2 * spec.scale).tobytes())
+    rewrite_manifest(folder, spec)
+    with pytest.raises(BundleError, match="the probes' forecasts on CPUExecutionProvider differ"):
+        open_model(folder)
+
+
+def test_probes_that_come_out_different_are_refused(open_model: Open, tmp_path: Path) -> None:
+    folder = write_bundle(tmp_path, Spec())
+    with np.load(folder / layout.PROBES) as probes:
+        arrays = dict(probes)
+    arrays["forecast"][2, 0, 0] += 0.01
+    np.savez(folder / layout.PROBES, **arrays)
+    rewrite_manifest(folder, Spec())
+    with pytest.raises(BundleError, match=r"differ from the expected ones by 0\.0\d+, over"):
+        open_model(folder)
+
+
+def test_a_graph_that_does_not_fit_the_manifest_is_refused(
+    open_model: Open, tmp_path: Path
+) -> None:
+    folder = write_bundle(tmp_path, Spec(changes={"context": 9}))
+    with pytest.raises(BundleError, match="its inputs are"):
+        open_model(folder)
+
+
+def test_a_broken_attention_graph_is_refused(open_model: Open, tmp_path: Path) -> None:
+    spec = Spec(changes={"attention": (lag_stage(),)})
+    folder = write_bundle(tmp_path, spec)
+    with pytest.raises(BundleError, match=r"explain\.onnx: it has no output encoder\.1"):
+        open_model(folder)
+    (folder / layout.EXPLAIN_GRAPH).write_bytes(b"no graph")
+    rewrite_manifest(folder, spec)
+    with pytest.raises(BundleError, match=r"explain\.onnx: onnxruntime refuses it"):
+        open_model(folder)
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        BundleError("onnxruntime refuses it: Failed to allocate memory"),
+        StartError("no GPU"),
+        OSError("Stale file handle"),
+        MemoryError(),
+    ],
+)
+def test_an_attention_graph_that_breaks_later_fails_only_who_asks(
+    open_model: Open,
+    runtime: Runtime,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    failure: Exception,
+) -> None:
+    model = open_model(write_bundle(tmp_path, Spec(stages=(lag_stage(),))))
+    opened: list[str] = []
+
+    def fail(graph: Path, **options: int | None) -> Session:
+        opened.append(graph.name)
+        raise failure
+
+    feeds = {"history": np.zeros((1, 8, 1), np.float32)}
+    monkeypatch.setattr("foretell.service.engine.model._REOPEN_SECONDS", 3600)
+    with monkeypatch.context() as broken:
+        broken.setattr(runtime, "open", fail)
+        for _ in range(3):
+            with pytest.raises(ModelFailedError) as error:
+                model.submit(feeds, explain=True, deadline=later()).result(30)
+            assert str(error.value.__cause__) == (str(failure) or "MemoryError")
+            model.submit(feeds, explain=False, deadline=later()).result(30)
+    # Not everybody who asks waits for another attempt.
+    assert opened == [layout.EXPLAIN_GRAPH]
+    model._reopens -= 3600
+    assert "encoder.1.self.lags" in model.submit(feeds, explain=True, deadline=later()).result(30)
+
+
+class Breakable:
+    """A session that fails as long as it is told to."""
+
+    def __init__(self, session: Session) -> None:
+        self.broken = True
+        self.error: Exception = ModelFailedError("onnxruntime could not run the model")
+        self.runs = 0
+        self._session = session
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)
+
+    def run(self, *arguments: Any) -> Arrays:
+        self.runs += 1
+        if self.broken:
+            raise self.error from RuntimeError("lost")
+        return self._session.run(*arguments)
+
+
+def test_a_model_whose_session_breaks_is_out_of_service_until_it_works(
+    open_model: Open, tmp_path: Path
+) -> None:
+    model = open_model(write_bundle(tmp_path, Spec()))
+    model._health._first_seconds = 0.01
+    session = Breakable(model._sessions[layout.FORECAST_GRAPH])
+    model._sessions[layout.FORECAST_GRAPH] = session
+    feeds = {"history": np.zeros((1, 8, 1), np.float32)}
+    for _ in range(3):
+        with pytest.raises(ModelFailedError, match="could not run"):
+            model.submit(feeds, explain=False, deadline=later()).result(30)
+    until(lambda: model.failure is not None)
+    # Strangers are told it too: not where the repository is.
+    assert str(model.failure).startswith(f"{model.name}/1/forecast.onnx: probes: lost")
+    with pytest.raises(ModelFailedError, match="the model has failed; /readyz says why"):
+        model.submit(feeds, explain=False, deadline=later())
+    session.broken = False
+    until(lambda: model.failure is None)
+    model.submit(feeds, explain=False, deadline=later()).result(30)
+
+
+def test_a_lost_device_is_no_failure_of_the_model(
+    open_model: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("foretell.service.engine.selftest._FAILURES", 1)
+    model = open_model(write_bundle(tmp_path, Spec()))
+    session = Breakable(model._sessions[layout.FORECAST_GRAPH])
+    session.error = DeviceLostError("GPU 0 is lost")
+    model._sessions[layout.FORECAST_GRAPH] = session
+    feeds = {"history": np.zeros((1, 8, 1), np.float32)}
+    for _ in range(2):
+        with pytest.raises(DeviceLostError, match="GPU 0 is lost"):
+            model.submit(feeds, explain=False, deadline=later()).result(30)
+    # It was the device of the only worker: nothing runs any more, not even a self-test.
+    assert (model.failure, session.runs) == (None, 1)
+
+
+def test_histories_that_make_it_fail_are_the_callers_business(
+    open_model: Open, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    model = open_model(write_bundle(tmp_path, Spec(fails=True)))
+    session = Breakable(model._sessions[layout.FORECAST_GRAPH])
+    session.broken = False
+    model._sessions[layout.FORECAST_GRAPH] = session
+    bad, good = (np.full((1, 8, 1), value, np.float32) for value in (5, 0))
+    for _ in range(3):
+        with pytest.raises(ModelFailedError):
+            model.submit({"history": bad}, explain=False, deadline=later()).result(30)
+    # The self-test runs the probes twice.
+    until(lambda: session.runs >= 5)
+    model.submit({"history": good}, explain=False, deadline=later()).result(30)
+    assert model.failure is None
+
+
+def test_a_closed_model_holds_no_sessions(open_model: Open, tmp_path: Path) -> None:
+    model = open_model(write_bundle(tmp_path, Spec(stages=(lag_stage(),))))
+    feeds = {"history": np.zeros((1, 8, 1), np.float32)}
+    model.submit(feeds, explain=True, deadline=later()).result(30)
+    sessions = [weakref.ref(session) for session in model._sessions.values()]
+    assert len(sessions) == 2
+    model.close(5)
+    until(lambda: not any(session() for session in sessions))
+
+
+class Ends:
+    """A session that tells whether it was closed."""
+
+    def __init__(self, session: Session) -> None:
+        self.closed = False
+        self._session = session
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)
+
+    def close(self) -> None:
+        self.closed = True
+        self._session.close()
+
+
+@pytest.fixture
+def ends(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> list[Ends]:
+    """Every session that is opened during the test."""
+    sessions: list[Ends] = []
+    open_session = runtime.open
+
+    def watch(*arguments: Any, **options: Any) -> Session:
+        sessions.append(Ends(open_session(*arguments, **options)))
+        return sessions[-1]
+
+    monkeypatch.setattr(runtime, "open", watch)
+    return sessions
+
+
+def test_a_model_closes_its_sessions(open_model: Open, ends: list[Ends], tmp_path: Path) -> None:
+    model = open_model(write_bundle(tmp_path, Spec(stages=(lag_stage(),))))
+    # The attention graph was only tried.
+    assert [session.closed for session in ends] == [False, True]
+    feeds = {"history": np.zeros((1, 8, 1), np.float32)}
+    model.submit(feeds, explain=True, deadline=later()).result(30)
+    assert [session.closed for session in ends] == [False, True, False]
+    model.close(5)
+    assert [session.closed for session in ends] == [True, True, True]
+
+
+def test_an_attention_graph_that_does_not_replay_is_closed(
+    open_model: Open, ends: list[Ends], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = open_model(write_bundle(tmp_path, Spec(stages=(lag_stage(),))))
+
+    def refuse(session: Session, worker: int) -> None:
+        raise BundleError("the probes differ")
+
+    monkeypatch.setattr(model._test, "replay", refuse)
+    feeds = {"history": np.zeros((1, 8, 1), np.float32)}
+    with pytest.raises(ModelFailedError, match="could not be opened again"):
+        model.submit(feeds, explain=True, deadline=later()).result(30)
+    assert [session.closed for session in ends] == [False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("spec", "graph", "sessions"),
+    [
+        (Spec(changes={"context": 9}), b"", 1),
+        (Spec(changes={"attention": (lag_stage(),)}), b"", 2),
+        (Spec(stages=(lag_stage(),)), b"no graph", 1),
+    ],
+    ids=["other inputs", "no attention", "a broken graph"],
+)
+def test_a_bundle_that_is_refused_holds_no_sessions(
+    open_model: Open, ends: list[Ends], tmp_path: Path, spec: Spec, graph: bytes, sessions: int
+) -> None:
+    folder = write_bundle(tmp_path, spec)
+    if graph:
+        (folder / layout.EXPLAIN_GRAPH).write_bytes(graph)
+        rewrite_manifest(folder, spec)
+    with pytest.raises(BundleError):
+        open_model(folder)
+    assert [session.closed for session in ends] == [True] * sessions
+    held = [weakref.ref(session._session) for session in ends]
+    ends.clear()
+    until(lambda: not any(session() for session in held))
+
+
+def test_who_gives_up_a_call_of_all_workers_leaves_none_behind(
+    runtime: Runtime, tmp_path: Path
+) -> None:
+    batcher = Batcher(workers=2)
+    model = Model(
+        write_bundle(tmp_path, Spec()), runtime, batcher, Capacity(8, 64, 1 << 20), Quiet()
+    )
+    done: list[int] = []
+
+    def call(worker: int) -> None:
+        if worker == 0:
+            raise ModelFailedError("the first one's")
+        time.sleep(0.1)
+        done.append(worker)
+
+    with pytest.raises(ModelFailedError, match="the first one's"):
+        model._on_workers(call)
+    assert done == [1]
+    model.close(5)
+    batcher.close(5)
+
+
+def test_a_worker_that_is_never_free_is_waited_for_only_so_long(
+    open_model: Open, batcher: Batcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("foretell.service.engine.model._WORKERS_SECONDS", 0.05)
+    busy = threading.Event()
+    held = batcher.on_workers(lambda worker: busy.wait(30))
+    with pytest.raises(ModelFailedError, match="a worker was not free within 0 s"):
+        open_model(write_bundle(tmp_path, Spec()))
+    busy.set()
+    for call in held:
+        call.result(30)

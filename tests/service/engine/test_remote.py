@@ -1,0 +1,359 @@
+"""A door and the engine in two halves of one process, connected as processes are."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+import uvloop
+
+from foretell.service.engine.directory import Entry, Pending, State
+from foretell.service.engine.host import Host
+from foretell.service.engine.local import LocalEngine
+from foretell.service.engine.process import load
+from foretell.service.engine.remote import RemoteEngine, RemoteRun
+from foretell.service.errors import (
+    EngineLostError,
+    LoadFailedError,
+    ModelFailedError,
+    NotReadyError,
+    QueueFullError,
+    UnknownModelError,
+)
+from foretell.service.metrics import Metrics
+from foretell.service.settings import Settings
+from tests.service.bundles import Spec, lag_stage, softmax_stage, write_bundle
+
+_PATIENCE = 30.0
+
+
+def windows(count: int = 1, value: float = 1.0) -> dict[str, np.ndarray]:
+    return {"history": np.full((count, 8, 1), value, np.float32)}
+
+
+async def outcome(run: Pending) -> dict[str, np.ndarray]:
+    done = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    run.add_done_callback(lambda _: loop.call_soon_threadsafe(done.set))
+    async with asyncio.timeout(_PATIENCE):
+        await done.wait()
+    return run.result()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(_PATIENCE):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+def deadline() -> float:
+    return time.monotonic() + _PATIENCE
+
+
+class Halves:
+    """An engine that serves doors.
+
+    Attributes:
+        engine: Its own.
+        path: Of its socket.
+    """
+
+    def __init__(self, models: Path, path: Path, **settings: object) -> None:
+        self.path = path
+        given = {"models": models, "device": "cpu", "threads": 1, **settings}
+        self._settings = Settings.read(**given)
+
+    @asynccontextmanager
+    async def engine(self) -> AsyncIterator[LocalEngine]:
+        """Serve doors, within `async with`."""
+        metrics = Metrics()
+        engine = LocalEngine(load(self._settings, metrics), metrics)
+        going = True
+        with contextlib.suppress(FileNotFoundError):
+            self.path.unlink()
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(str(self.path))
+        listener.listen()
+        serving = asyncio.ensure_future(Host(engine).serve(listener, lambda: going))
+        try:
+            yield engine
+        finally:
+            going = False
+            await serving
+            await engine.close()
+
+    @asynccontextmanager
+    async def door(self) -> AsyncIterator[RemoteEngine]:
+        """A door that is connected, within `async with`."""
+        door = RemoteEngine(self.path, Metrics())
+        async with asyncio.timeout(_PATIENCE):
+            await door.start()
+        try:
+            yield door
+        finally:
+            await door.close()
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> Path:
+    folder = tmp_path / "models"
+    write_bundle(folder, Spec(stages=(softmax_stage(), lag_stage()), calibrated=2))
+    return folder
+
+
+@pytest.fixture
+def halves(models: Path, tmp_path: Path) -> Halves:
+    return Halves(models, tmp_path / "engine", max_queue=64, max_inputs=64)
+
+
+def test_a_door_runs_models_it_does_not_hold(halves: Halves) -> None:
+    async def run() -> None:
+        async with halves.engine() as engine, halves.door() as door:
+            own, model = engine.directory.find(None), door.directory.find("repeat@1")
+            assert model.manifest == own.manifest
+            assert (model.name, model.version) == ("repeat", "1")
+            assert (model.provider, model.max_batch) == (own.provider, own.max_batch)
+            assert model.failure is None
+            history = np.arange(24, dtype=np.float32).reshape(3, 8, 1)
+            for explain in (False, True):
+                sent = {"history": history}
+                there = model.submit(sent, explain=explain, deadline=deadline())
+                here = own.submit(sent, explain=explain, deadline=deadline())
+                found, expected = await outcome(there), await outcome(here)
+                assert found.keys() == expected.keys()
+                assert ("encoder.0.self.weights" in found) == explain
+                for name, array in expected.items():
+                    assert found[name].dtype == array.dtype
+                    np.testing.assert_array_equal(found[name], array)
+                assert there.submitted <= there.began < there.ended
+                assert there.batch >= 3
+            forecast = found["forecast"]
+            of_both = [
+                each.intervals.quantiles(history, forecast, [0.1, 0.9]) for each in (model, own)
+            ]
+            np.testing.assert_array_equal(*of_both)
+
+    uvloop.run(run())
+
+
+def test_windows_of_all_doors_fill_one_batch(models: Path, tmp_path: Path) -> None:
+    write_bundle(models, Spec(name="slow", burn=300))
+
+    async def run() -> None:
+        halves = Halves(models, tmp_path / "engine", max_batch=64)
+        async with halves.engine(), halves.door() as one, halves.door() as two:
+            runs = [
+                door.directory.find("slow").submit(windows(), explain=False, deadline=deadline())
+                for _ in range(8)
+                for door in (one, two)
+            ]
+            for each in runs:
+                await outcome(each)
+            # The first one ran while the others came.
+            assert max(each.batch for each in runs) > 8
+
+    uvloop.run(run())
+
+
+def test_refusals_are_told_as_they_are(halves: Halves) -> None:
+    async def run() -> None:
+        async with halves.engine(), halves.door() as door:
+            model = door.directory.find(None)
+            runs = [model.submit(windows(64), explain=False, deadline=deadline()) for _ in range(8)]
+            results = await asyncio.gather(*map(outcome, runs), return_exceptions=True)
+            refused = [each for each in results if isinstance(each, BaseException)]
+            assert refused
+            for error in refused:
+                assert type(error) is QueueFullError
+                assert error.retry_after >= 1
+                assert "windows are waiting" in error.message
+
+    uvloop.run(run())
+
+
+def test_a_model_that_fails_says_so(models: Path, tmp_path: Path) -> None:
+    write_bundle(models, Spec(name="fragile", fails=True))
+
+    async def run() -> None:
+        halves = Halves(models, tmp_path / "engine")
+        async with halves.engine(), halves.door() as door:
+            model = door.directory.find("fragile")
+            with pytest.raises(ModelFailedError):
+                await outcome(model.submit(windows(value=1.0), explain=False, deadline=deadline()))
+            found = await outcome(
+                model.submit(windows(value=0.5), explain=False, deadline=deadline())
+            )
+            assert found["forecast"][0, 0, 0] == 0.5
+
+    uvloop.run(run())
+
+
+def test_what_is_given_up_leaves_the_queue(models: Path, tmp_path: Path) -> None:
+    write_bundle(models, Spec(name="slow", burn=40))
+
+    async def run() -> None:
+        halves = Halves(models, tmp_path / "engine", max_batch=1, max_queue=64, max_inputs=64)
+        async with halves.engine() as engine, halves.door() as door, halves.door() as other:
+            waiting = engine.repository.waiting
+
+            def depth() -> int:
+                return engine.repository.waiting["slow", "1"]
+
+            assert ("slow", "1") in waiting
+            model = door.directory.find("slow")
+            first = model.submit(windows(30), explain=False, deadline=deadline())
+            other.directory.find("slow").submit(windows(20), explain=False, deadline=deadline())
+            await until(lambda: depth() > 30)
+            assert first.cancel()
+            assert first.done()
+            assert not first.cancel()
+            await until(lambda: depth() <= 20)
+            # A door that goes takes its work with it.
+            await other.close()
+            await until(lambda: depth() == 0)
+
+    uvloop.run(run())
+
+
+def test_models_come_and_go(halves: Halves, models: Path) -> None:
+    async def run() -> None:
+        async with halves.engine(), halves.door() as one, halves.door() as two:
+            write_bundle(models, Spec(version="2", horizon=6))
+            assert await one.index() == [
+                Entry("repeat", "1", State.READY),
+                Entry("repeat", "2", State.UNAVAILABLE, "not loaded"),
+            ]
+            await one.load("repeat", "2")
+            # Every door serves it once the call returns.
+            for door in (one, two):
+                model = door.directory.find(None)
+                assert (model.version, model.manifest.horizon) == ("2", 6)
+                found = await outcome(model.submit(windows(), explain=False, deadline=deadline()))
+                assert found["forecast"].shape == (1, 6, 1)
+            before = two.directory.find("repeat@1")
+            await two.unload("repeat", "1")
+            for door in (one, two):
+                assert door.directory.versions("repeat") == ["2"]
+            # Who had found it may use it for as long as a request takes.
+            await outcome(before.submit(windows(), explain=False, deadline=deadline()))
+            with pytest.raises(UnknownModelError):
+                await one.load("nope", None)
+            (models / "repeat" / "2" / "weights.bin").write_bytes(b"")
+            with pytest.raises(LoadFailedError, match=r"weights\.bin"):
+                await one.load("repeat", "2")
+            assert one.directory.find(None).version == "2"
+
+    uvloop.run(run())
+
+
+def test_who_is_ready(halves: Halves) -> None:
+    async def run() -> None:
+        async with halves.engine() as engine, halves.door() as one, halves.door():
+            await until(lambda: one.status.processes == 2)
+            assert one.status.ready
+            assert one.status.models == {"repeat@1": "ready"}
+            one.drain()
+            assert not one.status.ready
+            assert one.status.models == {"repeat@1": "draining"}
+            with pytest.raises(NotReadyError):
+                await one.load("repeat", "1")
+            # Only this door is stopping.
+            assert engine.status.ready
+
+    uvloop.run(run())
+
+
+def test_doors_count_for_all(halves: Halves) -> None:
+    async def run() -> None:
+        async with halves.engine() as engine, halves.door() as one, halves.door() as two:
+            for door, times in ((one, 1), (two, 2)):
+                for _ in range(times):
+                    door.metrics.began()
+                    door.metrics.answered("/forecast", 200, 0.01)
+            two.metrics.began()
+            line = 'foretell_requests_total{model="",route="/forecast",status="200"} 3.0'
+            # The own ones at once, those of other doors within a moment.
+            await until_async(lambda: contains(one, line))
+            await until_async(lambda: contains(one, "foretell_requests_in_flight 1.0"))
+            await two.close()
+            # A door that is gone answers nothing any more; what it has answered counts.
+            await until_async(lambda: contains(one, "foretell_requests_in_flight 0.0"))
+            assert await contains(one, line)
+            one.metrics.answered_by("repeat", "1", 3, "/forecast", 200, 0.5)
+            (found,) = (await one.statistics([("repeat", "1")])).model_stats
+            assert found.inference_count == 3
+            assert found.inference_stats.success.count == 1
+            assert engine.metrics.counts.count("windows", "repeat", "1") == 3
+
+    async def contains(door: RemoteEngine, line: str) -> bool:
+        return line in (await door.render()).decode().splitlines()
+
+    async def until_async(condition: Callable[[], Awaitable[bool]]) -> None:
+        async with asyncio.timeout(_PATIENCE):
+            while not await condition():
+                await asyncio.sleep(0.05)
+
+    uvloop.run(run())
+
+
+def test_an_engine_that_is_lost_and_comes_back(models: Path, tmp_path: Path) -> None:
+    write_bundle(models, Spec(name="slow", burn=40))
+
+    async def run() -> None:
+        halves = Halves(models, tmp_path / "engine", max_batch=1)
+        async with contextlib.AsyncExitStack() as stack:
+            async with halves.engine():
+                door = await stack.enter_async_context(halves.door())
+                model = door.directory.find("slow")
+                runs = [
+                    model.submit(windows(20), explain=False, deadline=deadline()) for _ in range(3)
+                ]
+            # It has gone.
+            for run in runs:
+                with pytest.raises((EngineLostError, NotReadyError)) as lost:
+                    await outcome(run)
+                assert getattr(lost.value, "retry_after", 1) == 1
+            await until(lambda: not door.status.ready)
+            assert set(door.status.models) == {"repeat@1", "slow@1"}
+            with pytest.raises(EngineLostError) as refused:
+                model.submit(windows(), explain=False, deadline=deadline())
+            assert refused.value.retry_after == 1
+            with pytest.raises(EngineLostError):
+                door.directory.find("slow")
+            with pytest.raises(EngineLostError):
+                await door.load("slow", "1")
+            # What is counted meanwhile is told later.
+            door.metrics.rejected("engine_lost")
+            async with halves.engine() as engine:
+                await until(lambda: door.status.ready)
+                found = await outcome(
+                    door.directory.find("slow").submit(
+                        windows(), explain=False, deadline=deadline()
+                    )
+                )
+                assert found["forecast"].shape == (1, 4, 1)
+                await door.render()
+                count = engine.metrics.counts.count
+                await until(lambda: count("foretell_rejected", "engine_lost") == 1)
+
+    uvloop.run(run())
+
+
+def test_a_run_tells_once(halves: Halves) -> None:
+    told: list[RemoteRun] = []
+    run = RemoteRun(lambda: None)
+    run.add_done_callback(told.append)
+    run.fail(NotReadyError("no"))
+    assert told == [run]
+    run.add_done_callback(told.append)
+    assert told == [run, run]
+    assert not run.cancel()
+    with pytest.raises(NotReadyError):
+        run.result()

@@ -1,0 +1,653 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
+from pathlib import Path
+
+import pytest
+
+from foretell.bundle import layout
+from foretell.bundle.errors import BundleError
+from foretell.service.engine.batcher import Batcher
+from foretell.service.engine.directory import Entry, State
+from foretell.service.engine.model import Model
+from foretell.service.engine.repository import Repository
+from foretell.service.engine.resources import Memory
+from foretell.service.errors import (
+    LoadFailedError,
+    NotReadyError,
+    StartError,
+    UnknownModelError,
+    UnknownVersionError,
+)
+from foretell.service.settings import VersionChoice
+from tests.service.bundles import Spec, write_bundle
+from tests.service.served import Opener, Recorder, Scene, Served, place, remove
+from tests.service.waiting import until
+
+Open = Callable[[Path], Model]
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    """Versions 1 and 2 of a model."""
+    return Scene.started(tmp_path, "one@1", "one@2")
+
+
+def test_real_bundles(open_model: Open, tmp_path: Path) -> None:
+    for version in ("2", "10"):
+        write_bundle(tmp_path, Spec(version=version))
+    broken = write_bundle(tmp_path, Spec(name="broken"))
+    (broken / layout.WEIGHTS).write_bytes(b"broken")
+    repository = Repository(tmp_path, open_model, Recorder())
+    repository.start()
+    assert [model.name for model in repository.directory.defaults] == ["repeat"]
+    assert repository.directory.versions("repeat") == ["2", "10"]
+    assert repository.directory.find(None).version == "10"
+    assert repository.directory.find("repeat@2").version == "2"
+    assert not repository.ready
+    report = repository.report()
+    assert report["repeat@10"] == "ready"
+    # Callers without keys read it: not where the repository is.
+    assert report["broken@1"].startswith("broken/1/weights.bin: sha256 differs")
+    for reference in ("broken", "broken@1"):
+        with pytest.raises(NotReadyError, match="is not loaded"):
+            repository.directory.find(reference)
+
+
+def closers() -> list[str]:
+    """Threads that are to close a model."""
+    return [own.name for own in threading.enumerate() if own.name.startswith("close-one@")]
+
+
+def test_nothing_to_serve(tmp_path: Path) -> None:
+    with pytest.raises(StartError, match=r"model repository .*nowhere: no such folder"):
+        Scene(tmp_path / "nowhere").repository.start()
+    with pytest.raises(StartError, match="no bundle in it"):
+        Scene(tmp_path).repository.start()
+    place(tmp_path, "one", "1", "bad weights")
+    with pytest.raises(StartError, match=r"(?s)could be loaded:.*bad weights"):
+        Scene(tmp_path).repository.start()
+
+
+def test_a_device_that_does_not_work_is_no_bundles_fault(tmp_path: Path) -> None:
+    def fail(folder: Path) -> Model:
+        raise StartError("device cuda: no GPU")
+
+    place(tmp_path, "one", "1")
+    with pytest.raises(StartError, match=r"^device cuda: no GPU$"):
+        Repository(tmp_path, fail, Recorder(), watch_seconds=3600).start()
+
+
+def test_who_watches_may_start_with_nothing(tmp_path: Path) -> None:
+    repository = Repository(tmp_path, Opener(), Recorder(), watch_seconds=0.01)
+    repository.start()
+    assert not repository.ready
+    place(tmp_path, "one", "1")
+    until(lambda: repository.ready)
+    repository.close(5)
+
+
+@pytest.mark.parametrize(
+    ("versions", "pins", "has"),
+    [
+        ("all", {}, ["one@1", "one@9", "one@10"]),
+        ("latest", {}, ["one@10"]),
+        ("latest", {"one": "9"}, ["one@9"]),
+    ],
+)
+def test_what_is_loaded_at_the_start(
+    tmp_path: Path, versions: VersionChoice, pins: dict[str, str], has: list[str]
+) -> None:
+    scene = Scene(tmp_path, versions, **pins)
+    for version in ("1", "9", "10"):
+        scene.place(f"one@{version}")
+    scene.repository.start()
+    assert scene.has == has
+
+
+def test_an_older_version_is_better_than_none(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, "latest")
+    for reference, content in (("one@1", "good"), ("one@2", "good"), ("one@3", "bad")):
+        scene.place(reference, content)
+    scene.repository.start()
+    assert scene.has == ["one@2"]
+    assert scene.repository.ready
+    assert scene.repository.report() == {"one@2": "ready", "one@3": "bad"}
+    assert scene.open.opened == ["one@3", "one@2"]
+
+
+def test_no_other_version_is_better_than_the_pinned_one(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, "latest", one="2")
+    for reference, content in (("one@1", "good"), ("one@2", "bad"), ("two@1", "good")):
+        scene.place(reference, content)
+    scene.repository.start()
+    assert scene.has == ["two@1"]
+    assert not scene.repository.ready
+
+
+def test_versions_are_loaded_and_unloaded(scene: Scene) -> None:
+    scene.place("one@3")
+    scene.repository.load("one", "3")
+    assert scene.has == ["one@1", "one@2", "one@3"]
+    assert scene.find("one").version == "3"
+    assert scene.repository.directory.get("one", "3").wanted
+    scene.repository.unload("one", "3")
+    assert not scene.repository.directory.get("one", "3").wanted
+    assert scene.find("one").version == "2"
+    with pytest.raises(NotReadyError):
+        scene.find("one@3")
+    scene.repository.unload("one")
+    assert scene.has == scene.repository.directory.defaults == []
+    with pytest.raises(NotReadyError):
+        scene.find("one")
+    scene.repository.load("one")
+    assert scene.has == ["one@1", "one@2", "one@3"]
+    assert scene.repository.ready
+
+
+def test_what_was_unloaded_is_closed_once_no_request_can_have_it(tmp_path: Path) -> None:
+    scene = Scene.started(tmp_path, "one@1", "one@2", request_seconds=3600)
+    model = scene.find("one@1")
+    scene.repository.unload("one", "1")
+    scene.repository.unload("one", "1")
+    assert scene.states == {"one@1": State.UNLOADING, "one@2": State.READY}
+    assert not model.closed.wait(0.05)
+    # Or when the server stops.
+    scene.repository.close(5)
+    assert model.closed.is_set()
+    assert not closers()
+
+
+def test_then_it_is_gone(scene: Scene) -> None:
+    model = scene.find("one@1")
+    scene.repository.unload("one", "1")
+    assert model.closed.wait(30)
+    until(lambda: scene.states["one@1"] == State.UNAVAILABLE)
+    assert scene.repository.report() == {"one@1": "not loaded", "one@2": "ready"}
+
+
+def test_what_is_gone_from_the_disk_too_is_forgotten(scene: Scene) -> None:
+    remove(scene.folder, "one", "1")
+    scene.repository.unload("one", "1")
+    until(lambda: "one@1" not in scene.states)
+    scene.place("one@3", "bad")
+    with pytest.raises(LoadFailedError):
+        scene.repository.load("one", "3")
+    remove(scene.folder, "one", "3")
+    scene.repository.unload("one", "3")
+    assert scene.states == {"one@2": State.READY}
+
+
+def test_what_nobody_asked_for_is_none_of_its_business(scene: Scene) -> None:
+    scene.place("one@3")
+    scene.repository.unload("one")
+    until(lambda: set(scene.states.values()) == {State.UNAVAILABLE})
+    assert scene.states.keys() == {"one@1", "one@2"}
+
+
+def test_what_cannot_be_told_of_the_disk_does_not_stay_unloading(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: str) -> bool:
+        raise OSError("Stale file handle")
+
+    monkeypatch.setattr(scene.repository._catalogue, "has", fail)
+    scene.repository.unload("one", "1")
+    until(lambda: scene.states["one@1"] == State.UNAVAILABLE)
+
+
+def test_a_version_that_comes_back_while_it_leaves(tmp_path: Path) -> None:
+    scene = Scene.started(tmp_path, "one@1", request_seconds=0.1)
+    old = scene.find("one@1")
+    scene.repository.unload("one", "1")
+    scene.repository.load("one", "1")
+    until(lambda: old.closed.is_set() and not closers())
+    assert scene.states == {"one@1": State.READY}
+    assert scene.told.events == ["loaded one@1"] * 2
+
+
+def test_a_version_that_is_refused_while_it_leaves(tmp_path: Path) -> None:
+    scene = Scene.started(tmp_path, "one@1", request_seconds=0.1)
+    scene.place("one@1", "bad")
+    scene.repository.unload("one", "1")
+    with pytest.raises(LoadFailedError):
+        scene.repository.load("one", "1")
+    until(lambda: not closers())
+    assert scene.repository.report() == {"one@1": "bad"}
+    assert scene.told.events == ["loaded one@1", "refused one@1"]
+
+
+@pytest.mark.parametrize("change", ["bundle", "failure"])
+def test_a_changed_bundle_or_a_failed_model_is_replaced(tmp_path: Path, change: str) -> None:
+    scene = Scene.started(tmp_path, "one@1", request_seconds=3600)
+    old = scene.find("one@1")
+    if change == "bundle":
+        scene.place("one@1", "better")
+    else:
+        old.failure = "lost"
+    scene.repository.load("one", "1")
+    assert scene.find("one@1") is not old
+    # A request that has begun may have found it.
+    assert not old.closed.wait(0.05)
+    assert scene.states == {"one@1": State.READY}
+    # The version was there all the time.
+    assert scene.told.events == ["loaded one@1"] * 2
+    scene.repository.close(5)
+    assert old.closed.is_set()
+
+
+def test_what_was_replaced_is_closed_in_the_end(scene: Scene) -> None:
+    old = scene.find("one@2")
+    scene.place("one@2", "better")
+    scene.repository.load("one", "2")
+    assert old.closed.wait(30)
+    until(lambda: not closers())
+    assert scene.states["one@2"] == State.READY
+    assert not scene.find("one@2").closed.is_set()
+
+
+def test_a_refused_bundle_leaves_what_was_there(scene: Scene) -> None:
+    old = scene.find("one@1")
+    scene.place("one@1", "bad weights")
+    with pytest.raises(LoadFailedError, match="one@1 was refused: bad weights"):
+        scene.repository.load("one", "1")
+    assert scene.find("one@1") is old
+    assert scene.repository.index()[0] == Entry("one", "1", State.READY, "bad weights")
+    scene.place("one@1")
+    scene.repository.load("one", "1")
+    assert scene.find("one@1") is old
+    assert scene.repository.index()[0] == Entry("one", "1", State.READY)
+    assert scene.told.events[2:] == ["refused one@1"]
+
+
+def test_a_bundle_that_goes_before_it_is_opened(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scene.repository._catalogue, "find", lambda *_: ["3"])
+    with pytest.raises(LoadFailedError, match=r"refused: .*No such file or directory: 'one/3'$"):
+        scene.repository.load("one", "3")
+    assert scene.states["one@3"] == State.UNAVAILABLE
+
+
+def test_a_refusal_without_a_word_has_a_reason_too(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(folder: Path) -> Model:
+        raise TimeoutError
+
+    scene.place("one@3")
+    monkeypatch.setattr(scene.repository, "_open_model", fail)
+    with pytest.raises(LoadFailedError, match="one@3 was refused: TimeoutError"):
+        scene.repository.load("one", "3")
+    assert scene.repository.report()["one@3"] == "TimeoutError"
+
+
+def test_a_bundle_that_does_not_fit_is_not_opened(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, memory=Memory(1))
+    scene.place("one@1")
+    for file in (layout.FORECAST_GRAPH, layout.EXPLAIN_GRAPH, layout.WEIGHTS):
+        (tmp_path / "one" / "1" / file).touch()
+    with pytest.raises(LoadFailedError, match="one/1: needs about 0 MiB"):
+        scene.repository.load("one")
+    assert scene.open.opened == []
+
+
+def test_loading_twice_does_nothing(scene: Scene) -> None:
+    scene.repository.load("one")
+    scene.repository.load("one", "2")
+    scene.repository.unload("one", "1")
+    scene.repository.unload("one", "1")
+    assert scene.open.opened == ["one@2", "one@1"]
+
+
+def test_the_newest_takes_the_place_of_the_older(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, "latest")
+    scene.place("one@1")
+    scene.repository.start()
+    scene.place("one@2", "bad")
+    with pytest.raises(LoadFailedError):
+        scene.repository.load("one")
+    assert scene.has == ["one@1"]
+    scene.place("one@2")
+    scene.repository.load("one")
+    assert scene.has == ["one@2"]
+    # Who asks for a version gets it besides.
+    scene.repository.load("one", "1")
+    assert scene.has == ["one@1", "one@2"]
+
+
+def test_a_pin_to_a_version_that_is_not_there(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, "latest", one="2")
+    scene.place("two@1")
+    scene.place("one@1")
+    scene.repository.start()
+    with pytest.raises(LoadFailedError, match="one is pinned to version 2, which is not there"):
+        scene.repository.load("one")
+    assert not scene.repository.ready
+    scene.place("one@2")
+    scene.repository.load("one")
+    assert scene.has == ["one@2", "two@1"]
+    assert scene.repository.ready
+
+
+def test_a_bad_version_is_refused_with_the_reason(scene: Scene) -> None:
+    scene.place("one@3", "bad weights")
+    scene.place("one@4")
+    with pytest.raises(LoadFailedError, match="one@3 was refused: bad weights"):
+        scene.repository.load("one")
+    assert scene.find("one").version == "4"
+    with pytest.raises(LoadFailedError):
+        scene.repository.load("one", "3")
+    assert scene.repository.ready
+    assert scene.repository.report()["one@3"] == "bad weights"
+    # It is tried again when asked for.
+    scene.place("one@3")
+    scene.repository.load("one", "3")
+    assert "one@3" in scene.has
+
+
+@pytest.mark.parametrize("name", ["three", "", "../models", "one/1", "one@1", "\0"])
+@pytest.mark.parametrize("version", [None, "1", "\0"])
+def test_models_that_are_not_there(scene: Scene, name: str, version: str | None) -> None:
+    for change in (scene.repository.load, scene.repository.unload):
+        with pytest.raises(UnknownModelError):
+            change(name, version)
+
+
+@pytest.mark.parametrize("version", ["3", "", "01", "latest", "../1"])
+def test_versions_that_are_not_there(scene: Scene, version: str) -> None:
+    for change in (scene.repository.load, scene.repository.unload):
+        with pytest.raises(UnknownVersionError):
+            change("one", version)
+
+
+def test_loads_of_a_model_take_turns(scene: Scene) -> None:
+    scene.place("one@3")
+    with ThreadPoolExecutor(8) as pool:
+        loads = [pool.submit(scene.repository.load, "one", "3") for _ in range(8)]
+        for load in loads:
+            load.result(30)
+    assert scene.open.opened.count("one@3") == 1
+
+
+def test_others_answer_while_one_is_loaded_and_it_once_it_is(scene: Scene) -> None:
+    scene.place("one@3")
+    scene.open.gate.clear()
+    loading = threading.Thread(target=scene.repository.load, args=("one", "3"))
+    loading.start()
+    until(lambda: scene.repository.index()[2].state is State.LOADING)
+    assert scene.find("one").version == "2"
+    assert scene.repository.ready
+    with pytest.raises(NotReadyError):
+        scene.find("one@3")
+    assert "loaded one@3" not in scene.told.events
+    scene.open.gate.set()
+    loading.join(30)
+    assert scene.find("one").version == "3"
+    assert scene.told.events[-1] == "loaded one@3"
+
+
+def test_the_index_has_what_is_loaded_and_what_is_on_disk(scene: Scene) -> None:
+    scene.place("one@10")
+    scene.place("one@9", "bad")
+    with pytest.raises(LoadFailedError):
+        scene.repository.load("one", "9")
+    remove(scene.folder, "one", "1")
+    assert scene.repository.index() == [
+        Entry("one", "1", State.READY),
+        Entry("one", "2", State.READY),
+        Entry("one", "9", State.UNAVAILABLE, "bad"),
+        Entry("one", "10", State.UNAVAILABLE, "not loaded"),
+    ]
+
+
+def test_draining_is_not_ready_and_still_answers(scene: Scene) -> None:
+    scene.repository.drain()
+    assert not scene.repository.ready
+    assert scene.repository.report() == {"one@1": "draining", "one@2": "draining"}
+    assert scene.find("one").version == "2"
+
+
+def test_a_lost_gpu_makes_it_unready_at_once(tmp_path: Path) -> None:
+    place(tmp_path, "one", "1")
+    place(tmp_path, "two", "1", "bad weights")
+    lost: dict[int, str] = {}
+    batcher = Batcher(workers=2)
+    repository = Repository(tmp_path, Opener(), Recorder(), batcher=batcher, lost=lambda: lost)
+    repository.start()
+    (tmp_path / "two" / "1" / layout.MANIFEST).write_text("good")
+    repository.load("two")
+    assert (repository.ready, repository.dead) == (True, False)
+    lost[1] = "GPU 1 is lost"
+    assert (repository.ready, repository.dead) == (False, False)
+    place(tmp_path, "three", "1", "bad weights")
+    with pytest.raises(LoadFailedError):
+        repository.load("three")
+    report = repository.report()
+    assert "bad weights" in report.pop("three@1")
+    assert report == {"one@1": "GPU 1 is lost", "two@1": "GPU 1 is lost"}
+    # Others go on answering.
+    assert repository.directory.find("one").name == "one"
+    lost[0] = "GPU 0 is lost"
+    assert repository.dead
+    repository.drain()
+    assert repository.report()["one@1"] == "GPU 1 is lost; GPU 0 is lost"
+    repository.close(5)
+
+
+def test_nothing_changes_while_it_is_draining(scene: Scene) -> None:
+    scene.place("one@3")
+    scene.open.gate.clear()
+    with ThreadPoolExecutor(8) as pool:
+        loads = [pool.submit(scene.repository.load, "one", "3") for _ in range(8)]
+        until(lambda: "one@3" in scene.open.opened)
+        scene.repository.drain()
+        scene.open.gate.set()
+        ends = [load.exception(30) for load in loads]
+    scene.place("one@4")
+    remove(scene.folder, "one", "1")
+    scene.repository.look()
+    # The one that had begun has ended well; nobody is kept waiting by those that had not.
+    assert [type(end) for end in ends if end is not None] == [NotReadyError] * 7
+    assert scene.has == ["one@1", "one@2", "one@3"]
+
+
+def test_nothing_is_loaded_once_it_is_closed(scene: Scene) -> None:
+    models = scene.repository.directory.models
+    scene.repository.close(5)
+    assert all(model.closed.is_set() for model in models)
+    with pytest.raises(NotReadyError, match="stopping"):
+        scene.repository.load("one", "1")
+
+
+def test_models_share_the_time_to_close(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[float] = []
+    clock = iter((100.0, 100.0, 107.0))
+    monkeypatch.setattr(Served, "close", lambda _, timeout: given.append(timeout))
+    with monkeypatch.context() as patch:
+        patch.setattr("foretell.service.engine.repository.time.monotonic", lambda: next(clock))
+        scene.repository.close(5)
+    assert given == [5.0, 0.0]
+
+
+def test_what_came_changed_or_went(scene: Scene) -> None:
+    old = scene.find("one@2")
+    scene.place("one@2", "better")
+    scene.place("one@3")
+    scene.place("two@1")
+    remove(scene.folder, "one", "1")
+    scene.repository.look()
+    assert scene.has == ["one@2", "one@3", "two@1"]
+    assert scene.find("one@2").content == "better"
+    assert old.closed.wait(30)
+    until(lambda: "one@1" not in scene.states)
+
+
+def test_what_did_not_change_is_left_as_it_is(scene: Scene) -> None:
+    scene.place("one@3", "bad")
+    scene.repository.look()
+    opened = list(scene.open.opened)
+    scene.repository.unload("one", "2")
+    for _ in range(3):
+        scene.repository.look()
+    assert scene.has == ["one@1"]
+    assert scene.open.opened == opened
+    scene.place("one@3")
+    remove(scene.folder, "one", "1")
+    scene.repository.look()
+    assert scene.has == ["one@3"]
+
+
+def test_a_bad_one_that_goes_is_forgotten(scene: Scene) -> None:
+    scene.place("one@3", "bad")
+    scene.place("two@1", "bad")
+    scene.repository.look()
+    assert scene.repository.report()["one@3"] == "bad"
+    # Nobody has ever had it.
+    assert scene.repository.ready
+    for name, version in (("one", "3"), ("two", "1")):
+        remove(scene.folder, name, version)
+    scene.repository.look()
+    assert scene.states.keys() == {"one@1", "one@2"}
+
+
+def test_what_was_chosen_at_the_start_is_missed(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.place("one@1")
+    scene.place("two@1", "bad")
+    scene.repository.start()
+    scene.place("two@1", "bad still")
+    scene.repository.look()
+    assert scene.repository.report()["two@1"] == "bad still"
+    assert not scene.repository.ready
+    scene.repository.unload("two")
+    assert scene.repository.ready
+
+
+def test_only_the_latest(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, "latest")
+    for version in ("1", "2"):
+        scene.place(f"one@{version}")
+    scene.repository.start()
+    for content, has in (("bad", "one@2"), ("good", "one@3")):
+        scene.place("one@3", content)
+        scene.repository.look()
+        assert scene.has == [has]
+    remove(tmp_path, "one", "1")
+    scene.repository.look()
+    assert scene.has == ["one@3"]
+    remove(tmp_path, "one", "3")
+    scene.repository.look()
+    assert scene.has == ["one@2"]
+
+
+@pytest.mark.parametrize("content", ["good", "bad"])
+def test_a_latest_that_goes_with_all_others_bad(tmp_path: Path, content: str) -> None:
+    scene = Scene(tmp_path, "latest")
+    scene.place("one@2")
+    scene.place("two@1")
+    scene.repository.start()
+    scene.place("one@1", content)
+    remove(tmp_path, "one", "2")
+    scene.repository.look()
+    assert scene.has == (["one@1", "two@1"] if content == "good" else ["two@1"])
+
+
+def test_a_folder_that_is_empty_at_once_is_no_wish(scene: Scene) -> None:
+    for version in ("1", "2"):
+        remove(scene.folder, "one", version)
+    with pytest.raises(BundleError, match="is empty; what is loaded stays"):
+        scene.repository.look()
+    assert scene.has == ["one@1", "one@2"]
+    scene.place("two@1")
+    scene.repository.look()
+    assert scene.has == ["two@1"]
+
+
+def test_a_model_that_cannot_be_read_holds_up_no_other(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    catalogue = scene.repository._catalogue
+    has = catalogue.has
+
+    def fail(name: str, version: str) -> bool:
+        if name == "one":
+            raise OSError("Stale file handle")
+        return has(name, version)
+
+    scene.repository.unload("one", "1")
+    until(lambda: scene.repository.report()["one@1"] == "not loaded")
+    remove(scene.folder, "one", "1")
+    scene.place("two@1")
+    monkeypatch.setattr(catalogue, "has", fail)
+    for _ in range(3):
+        scene.repository.look()
+    assert scene.has == ["one@2", "two@1"]
+    assert "one@1" in scene.states
+    told = [record.getMessage() for record in caplog.records]
+    assert told == ["what is new of one is tried again: Stale file handle"]
+    monkeypatch.undo()
+    scene.repository.look()
+    assert scene.repository.report() == {"one@2": "ready", "two@1": "ready"}
+
+
+@pytest.mark.parametrize("back", [True, False])
+def test_what_could_not_be_loaded_is_tried_again(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, back: bool
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError("No space left on device")
+
+    scene.place("one@3")
+    scene.place("two@1")
+    monkeypatch.setattr(scene.repository, "_load", fail)
+    scene.repository.look()
+    assert scene.has == ["one@1", "one@2"]
+    monkeypatch.undo()
+    if not back:
+        # Gone again before anybody could load it.
+        remove(scene.folder, "one", "3")
+    scene.repository.look()
+    assert scene.has == ["one@1", "one@2", *(["one@3"] if back else []), "two@1"]
+    opened = list(scene.open.opened)
+    scene.repository.look()
+    assert scene.open.opened == opened
+
+
+def test_looks_at_once_act_once(scene: Scene) -> None:
+    scene.place("one@3")
+    scene.place("two@1", "bad")
+    scene.open.gate.clear()
+    with ThreadPoolExecutor(2) as pool:
+        looks = [pool.submit(scene.repository.look) for _ in range(2)]
+        until(lambda: "one@3" in scene.open.opened)
+        assert not wait(looks, 0.05).done
+        scene.open.gate.set()
+        for look in looks:
+            look.result(30)
+    assert scene.open.opened[2:] == ["one@3", "two@1"]
+
+
+def test_looks_again_and_says_once_what_is_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    errors = iter(["gone", "gone", None, "gone", "denied"])
+    done = threading.Event()
+
+    def look() -> None:
+        error = next(errors, "over")
+        if error == "over":
+            done.set()
+        elif error is not None:
+            raise OSError(error)
+
+    scene = Scene(tmp_path, watch_seconds=0.001)
+    monkeypatch.setattr(scene.repository, "look", look)
+    scene.repository.start()
+    assert done.wait(30)
+    scene.repository.close(5)
+    said = [str(record.exc_info[1]) for record in caplog.records if record.exc_info]
+    assert said == ["gone", "gone", "denied"]
+    assert not any(thread.name == "watch" for thread in threading.enumerate())

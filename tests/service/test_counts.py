@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import threading
+
+import orjson
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.registry import Collector
+
+from foretell.service.metrics import Counts, Family
+
+FAMILIES = {
+    "calls": Family("Calls.", ("kind",)),
+    "open": Family("Open ones.", falls=True),
+    "seconds": Family("How long.", ("kind",), (0.1, 1.0)),
+    "hidden": Family("", ("kind",), ()),
+}
+
+
+class Collected(Collector):
+    def __init__(self, counts: Counts) -> None:
+        self._counts = counts
+
+    def collect(self):  # type: ignore[no-untyped-def]
+        return self._counts.collect()
+
+
+def lines(counts: Counts) -> list[str]:
+    registry = CollectorRegistry()
+    registry.register(Collected(counts))
+    text = generate_latest(registry).decode()
+    return [line for line in text.splitlines() if not line.startswith("#")]
+
+
+def test_prometheus_reads_what_was_counted() -> None:
+    counts = Counts(FAMILIES)
+    counts.add("calls", "good")
+    counts.add("calls", "good", amount=2)
+    counts.add("calls", "bad", amount=0)
+    counts.add("open")
+    counts.add("open", amount=-3)
+    # A value at a bound is within it.
+    for value in (0.05, 0.1, 0.5, 7.0):
+        counts.observe((("seconds", "good"), value))
+    counts.observe((("hidden", "good"), 1.0))
+    assert lines(counts) == [
+        'calls_total{kind="good"} 3.0',
+        'calls_total{kind="bad"} 0.0',
+        "open -2.0",
+        'seconds_bucket{kind="good",le="0.1"} 2.0',
+        'seconds_bucket{kind="good",le="1.0"} 3.0',
+        'seconds_bucket{kind="good",le="+Inf"} 4.0',
+        'seconds_count{kind="good"} 4.0',
+        'seconds_sum{kind="good"} 7.65',
+    ]
+
+
+def test_totals() -> None:
+    counts = Counts(FAMILIES)
+    assert counts.total("hidden", "good") == (0, 0.0)
+    assert counts.count("calls", "good") == 0
+    counts.observe((("hidden", "good"), 1.5))
+    counts.observe((("hidden", "good"), 2.0))
+    counts.observe((("seconds", "good"), 0.5))
+    counts.observe((("seconds", "good"), 5.0))
+    counts.add("calls", "good", amount=3)
+    assert counts.total("hidden", "good") == (2, 3.5)
+    assert counts.total("seconds", "good") == (2, 5.5)
+    assert counts.count("calls", "good") == 3
+    assert counts.keys("hidden") == [("hidden", "good")]
+    assert counts.keys("calls", "other") == []
+
+
+def test_what_doors_count_adds_up() -> None:
+    engine, one, two = (Counts(FAMILIES) for _ in range(3))
+    for door, times in ((one, 1), (two, 2)):
+        for _ in range(times):
+            door.add("calls", "good")
+            door.observe((("seconds", "good"), 0.5))
+        # As they are sent.
+        engine.merge(orjson.loads(orjson.dumps(door.take())))
+    one.add("calls", "bad")
+    engine.merge(one.take())
+    engine.merge(one.take())
+    assert [engine.count("calls", kind) for kind in ("good", "bad")] == [3, 1]
+    assert engine.total("seconds", "good") == (3, 1.5)
+    assert 'seconds_bucket{kind="good",le="0.1"} 0.0' in lines(engine)
+    assert 'seconds_bucket{kind="good",le="1.0"} 3.0' in lines(engine)
+    assert not any(one.take())
+
+
+def test_threads_share_it() -> None:
+    counts = Counts(FAMILIES)
+
+    def count() -> None:
+        for _ in range(2000):
+            counts.add("calls", "good")
+            counts.observe((("seconds", "good"), 1.0))
+
+    threads = [threading.Thread(target=count) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert counts.count("calls", "good") == 8000
+    assert counts.total("seconds", "good") == (8000, 8000.0)

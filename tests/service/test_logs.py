@@ -1,0 +1,342 @@
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import httpx
+import pytest
+
+from foretell.service import logs
+from tests.service.bundles import Spec, write_bundle
+from tests.service.process import ROOT, Server
+from tests.service.waiting import until
+
+
+def record(message: str = "hello %s", **fields: object) -> logging.LogRecord:
+    made = logging.LogRecord("some.where", logging.INFO, "f.py", 1, message, ("you",), None)
+    made.fields = fields
+    return made
+
+
+def test_json_is_one_object_a_line() -> None:
+    text = logs.JsonFormatter().format(record("hello\n%s", status=200, path="/x\ny"))
+    assert "\n" not in text
+    entry = json.loads(text)
+    assert entry.pop("time").endswith("+00:00")
+    assert entry.pop("process") == os.getpid()
+    assert entry == {
+        "level": "info",
+        "logger": "some.where",
+        "message": "hello\nyou",
+        "status": 200,
+        "path": "/x\ny",
+    }
+
+
+def test_text_is_one_line_too() -> None:
+    text = logs.TextFormatter().format(record("a\r\n%s", path="/x\n2024 ERROR \x1b[2J\u2028é\\"))
+    assert text.endswith(r"a\r\nyou path=/x\n2024 ERROR \x1b[2J\u2028é" + "\\")
+    assert len(text.splitlines()) == 1
+
+
+def test_the_request_id_goes_along() -> None:
+    token = logs.request_id.set("abc")
+    try:
+        one, other = logs.captured(record()), logs.captured(record(a=1))
+    finally:
+        logs.request_id.reset(token)
+    assert json.loads(logs.JsonFormatter().format(one))["request_id"] == "abc"
+    assert logs.TextFormatter().format(other).endswith("hello you request_id=abc a=1")
+
+
+def test_exceptions_are_members() -> None:
+    failed = record()
+    try:
+        raise ValueError("broken")
+    except ValueError:
+        failed.exc_info = sys.exc_info()
+    captured = logs.captured(failed)
+    assert "ValueError: broken" in json.loads(logs.JsonFormatter().format(captured))["exception"]
+    assert "ValueError: broken" in logs.TextFormatter().format(captured)
+
+
+class Pipe:
+    """What lines are written to, and a reader who reads when it is told to."""
+
+    def __init__(self) -> None:
+        self._reader, self.file = os.pipe()
+        os.set_blocking(self._reader, False)
+        self._read = b""
+
+    def fill(self) -> None:
+        """Leave no room for anything else."""
+        os.set_blocking(self.file, False)
+        with suppress(BlockingIOError):
+            while True:
+                os.write(self.file, b"\n" * 1000)
+        os.set_blocking(self.file, True)
+
+    @property
+    def lines(self) -> list[str]:
+        """All that was ever written."""
+        with suppress(BlockingIOError):
+            while more := os.read(self._reader, 1 << 16):
+                self._read += more
+        return self._read.decode().split("\n")
+
+    def hang_up(self) -> None:
+        os.close(self._reader)
+
+    def replace(self, other: Pipe) -> None:
+        """Have what is written from now on go to another one."""
+        os.dup2(other.file, self.file)
+
+
+@pytest.fixture
+def pipe() -> Pipe:
+    return Pipe()
+
+
+def writer(pipe: Pipe, most_waiting: int = 100) -> tuple[logging.Logger, logging.Handler]:
+    handler = logs.BackgroundHandler(pipe.file, most_waiting)
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    logger = logging.Logger("test")
+    logger.addHandler(handler)
+    return logger, handler
+
+
+def finished(*threads: threading.Thread) -> bool:
+    """Whether they end, in a time that is long for what they do."""
+    for thread in threads:
+        thread.join(10)
+    return not any(thread.is_alive() for thread in threads)
+
+
+def test_a_stuck_reader_holds_nobody_up(pipe: Pipe) -> None:
+    logger, handler = writer(pipe)
+    pipe.fill()
+
+    def fail(name: int) -> None:
+        for number in range(200):
+            logger.error("%d %d", name, number)
+
+    threads = [threading.Thread(target=fail, args=(name,), daemon=True) for name in range(4)]
+    for thread in threads:
+        thread.start()
+    assert finished(*threads)
+    end = threading.Thread(target=handler.close, daemon=True)
+    end.start()
+    assert finished(end)
+    dropped = " records were dropped: the log's reader is too slow"
+
+    def told() -> int:
+        return sum(int(line.removesuffix(dropped)) for line in pipe.lines if dropped in line)
+
+    def written() -> list[list[str]]:
+        return [line.split() for line in pipe.lines if line and dropped not in line]
+
+    until(lambda: told() > 0 and told() + len(written()) == 800)
+    for name in range(4):
+        numbers = [int(number) for thread, number in written() if int(thread) == name]
+        assert numbers == sorted(numbers)
+
+
+def test_an_error_does_not_wait_for_others(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "_GATHER_SECONDS", 3600.0)
+    logger, _ = writer(pipe)
+    for number in range(3):
+        logger.info("before")
+        logger.error("%d", number)
+        until(lambda: str(number) in pipe.lines)  # noqa: B023 - called at once
+
+
+def test_many_errors_leave_nothing_behind(pipe: Pipe) -> None:
+    handler = logs.BackgroundHandler(pipe.file)
+    for _ in range(1000):
+        handler.handle(logging.makeLogRecord({"levelno": logging.ERROR}))
+    handler.close()
+    assert handler._waiting.empty()
+    assert handler._urgent.qsize() <= 1
+
+
+def test_a_reader_may_take_a_line_in_parts(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    logger, handler = writer(pipe)
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda file, data: write(file, data[:3]))
+    logger.info("a line of some length")
+    handler.close()
+    assert pipe.lines == ["a line of some length", ""]
+
+
+def test_what_is_no_error_waits_a_moment(pipe: Pipe) -> None:
+    logger, _ = writer(pipe)
+    logger.info("here")
+    until(lambda: "here" in pipe.lines)
+
+
+def test_the_end_loses_nothing(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "_GATHER_SECONDS", 3600.0)
+    monkeypatch.setattr(logs, "_LAST_SECONDS", 60.0)
+    logger, handler = writer(pipe)
+    for number in range(50):
+        logger.info("%d", number)
+    handler.close()
+    assert pipe.lines == [*map(str, range(50)), ""]
+    logger.info("late")
+    handler.close()
+    assert "late" in pipe.lines
+
+
+@pytest.mark.parametrize("level", [logging.INFO, logging.ERROR])
+def test_a_signal_may_come_at_any_line(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch, level: int
+) -> None:
+    monkeypatch.setattr(logs, "_GATHER_SECONDS", 0.0)
+    logger, _ = writer(pipe)
+    passed = 0
+
+    def interrupt(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal passed
+        if event == "line":
+            passed += 1
+            if passed == place:
+                # As a signal's handler does: within the thread, and not interrupted itself.
+                logger.log(level, "signal")
+        return interrupt
+
+    def log() -> None:
+        sys.settrace(interrupt)
+        logger.log(level, "line")
+        sys.settrace(None)
+
+    place = 0
+    while passed >= place:
+        passed, place = 0, place + 1
+        thread = threading.Thread(target=log, daemon=True)
+        thread.start()
+        assert finished(thread)
+        until(lambda: pipe.lines.count("line") == place)  # noqa: B023 - called at once
+    assert place > 20
+    assert pipe.lines.count("signal") == place - 1
+
+
+class Untold:
+    def __str__(self) -> str:
+        raise ValueError
+
+
+def test_a_record_that_cannot_be_written_sinks_no_other(pipe: Pipe) -> None:
+    logger, handler = writer(pipe)
+    handler.setFormatter(logs.TextFormatter())
+    logger.info("%d", "no number")
+    logger.info("fields", extra={"fields": {"a": Untold()}})
+    logger.error("fine", exc_info=ValueError("no character: \udc80"))
+    handler.close()
+    *unwritable, fine, reason, end = pipe.lines
+    assert len(unwritable) == 2
+    for line in unwritable:
+        assert f"WARNING foretell.service.logs: a record cannot be written: {__file__}:" in line
+    assert fine.endswith("test: fine")
+    assert (reason, end) == (r"ValueError: no character: \udc80", "")
+
+
+def test_a_reader_who_left_ends_nothing(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "_LAST_SECONDS", 60.0)
+    logger, handler = writer(pipe)
+    pipe.hang_up()
+    logger.error("lost")
+    handler.close()
+    other = Pipe()
+    pipe.replace(other)
+    logger.error("found")
+    until(lambda: "found" in other.lines)
+    assert other.lines == ["found", ""]
+
+
+PROGRAM = """
+import logging, sys
+from foretell.service import logs
+logs.configure("info", "json")
+for number in range(100):
+    logging.info("%d", number)
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "status"), [("", 0), ("raise ValueError('unforeseen')", 1), ("sys.exit(3)", 3)]
+)
+def test_a_process_takes_no_line_with_it(end: str, status: int) -> None:
+    program = [sys.executable, "-c", PROGRAM + end]
+    done = subprocess.run(program, cwd=ROOT, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == status
+    lines = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
+    assert [line["message"] for line in lines] == [*map(str, range(100))]
+    assert ("unforeseen" in done.stderr) == (status == 1)
+
+
+@pytest.mark.parametrize(("end", "status"), [("", 0), ("logging.error('last'); sys.exit(3)", 3)])
+def test_a_process_ends_though_nobody_reads(pipe: Pipe, end: str, status: int) -> None:
+    pipe.fill()
+    program = [sys.executable, "-c", PROGRAM + end]
+    assert subprocess.run(program, cwd=ROOT, stderr=pipe.file, timeout=60).returncode == status
+
+
+# At SIGUSR1 nobody reads its log any more.
+STUCK = """
+import os, signal
+from foretell.__main__ import main
+from tests.service.test_logs import Pipe
+
+def stick(*_):
+    pipe, before = Pipe(), os.dup(2)
+    pipe.fill()
+    os.dup2(pipe.file, 2)
+    os.write(before, b"stuck")
+
+signal.signal(signal.SIGUSR1, stick)
+main()
+"""
+
+
+def test_a_server_answers_though_nobody_reads(tmp_path: Path) -> None:
+    write_bundle(tmp_path / "models", Spec(fails=True))
+    with Server(tmp_path / "models", tmp_path / "log", code=STUCK) as server:
+        server.process.send_signal(signal.SIGUSR1)
+        until(lambda: server.log.endswith("stuck"))
+
+        def ask(last: float) -> httpx.Response:
+            body = {"inputs": [{"series": [0.5] * 7 + [last]}]}
+            return httpx.post(f"{server.url}/forecast", json=body, timeout=60)
+
+        for _ in range(5):
+            assert ask(2.0).status_code == 503
+            until(lambda: ask(0.25).status_code == 200)
+            (output,) = ask(0.25).json()["outputs"]
+            assert output["content"][0]["mean_forecast"] == [0.25] * 4
+        assert server.stop() == 0
+
+
+def test_configure_sends_everything_to_stderr(capfd: pytest.CaptureFixture[str]) -> None:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    root.handlers = []
+    try:
+        logs.configure("warning", "json")
+        logging.getLogger("any").info("not this")
+        logging.getLogger("any").warning("this")
+        root.handlers[0].close()
+    finally:
+        root.handlers = handlers
+        root.setLevel(level)
+    captured = capfd.readouterr()
+    assert captured.out == ""
+    assert json.loads(captured.err)["message"] == "this"
