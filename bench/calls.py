@@ -23,6 +23,7 @@ from typing import Any
 
 import orjson
 import uvloop
+from fastapi import FastAPI
 
 from foretell.service.api import examples
 from foretell.service.api.app import create_app
@@ -67,7 +68,7 @@ class Tracer:
                 self.calls[path.removeprefix(self._service), code.co_qualname] += 1
 
 
-async def ask(app: Any, content: bytes) -> int:  # noqa: ANN401 - an ASGI application
+async def ask(app: FastAPI, content: bytes, client: Caller) -> int:
     """Send the request; returns the status of its answer."""
     headers = [(b"content-type", b"application/json"), (b"x-api-key", _KEY.encode())]
     scope = {
@@ -84,7 +85,7 @@ async def ask(app: Any, content: bytes) -> int:  # noqa: ANN401 - an ASGI applic
         "client": ("127.0.0.1", 1),
         "headers": headers,
         "state": {},
-        "extensions": {EXTENSION: Caller(lambda: None)},
+        "extensions": {EXTENSION: client},
     }
     statuses: list[int] = []
 
@@ -103,16 +104,16 @@ async def measure(engine: Engine, settings: Settings, tracer: Tracer) -> Counter
     """The calls of one request, by file and name."""
     app = create_app(settings, engine)
     (body, *_) = examples.requests("/forecast").values()
-    content = orjson.dumps(body)
+    content, client = orjson.dumps(body), Caller(lambda: None)
     for _ in range(_WARM):
-        if await ask(app, content) != HTTPStatus.OK:
+        if await ask(app, content, client) != HTTPStatus.OK:
             raise RuntimeError("the demo's PatchTST does not answer: see `make demo`")
     found = []
     for _ in range(_ROUNDS):
         await asyncio.sleep(_REST_SECONDS)
         tracer.calls.clear()
         tracer.on = True
-        await ask(app, content)
+        await ask(app, content, client)
         # What a worker does after the answer is part of it.
         await asyncio.sleep(_REST_SECONDS)
         tracer.on = False

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import random
 import sys
 import threading
 from contextlib import suppress
@@ -180,12 +179,3 @@ def _on_one_line(text: str) -> str:
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
     fields: dict[str, Any] = getattr(record, "fields", {})
     return fields
-
-
-def new_identifier() -> str:
-    """128 random bits as 32 hexadecimal digits.
-
-    Asking the system for them would let other threads have the interpreter in the middle of every
-    request.
-    """
-    return f"{random.getrandbits(128):032x}"

@@ -60,8 +60,8 @@ class Counts:
         with self._lock:
             self._counts[key] = self._counts.get(key, 0.0) + amount
 
-    def observe(self, *values: tuple[Key, float]) -> None:
-        """Put values into histograms."""
+    def observe(self, *values: tuple[Key, float], also: Mapping[Key, float] | None = None) -> None:
+        """Put values into histograms, and count what came with them."""
         with self._lock:
             for key, value in values:
                 bounds = self._families[key[0]].bounds or ()
@@ -70,6 +70,8 @@ class Counts:
                     found = self._histograms[key] = [0.0] * (len(bounds) + 2)
                 found[0] += value
                 found[1 + bisect_left(bounds, value)] += 1
+            for key, amount in (also or {}).items():
+                self._counts[key] = self._counts.get(key, 0.0) + amount
 
     def count(self, *key: str) -> float:
         """What was counted so far."""
@@ -138,7 +140,7 @@ def _buckets(bounds: tuple[float, ...], numbers: list[float]) -> list[tuple[str,
     return found
 
 
-Stage = Literal["decode", "queue", "run", "encode"]
+Stage = Literal["decode", "encode"]
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _STAGE_SECONDS = (0.0001, 0.00025, 0.0005, *_SECONDS)
@@ -209,17 +211,22 @@ class Metrics:
             status: Of its answer.
             seconds: How long it took.
         """
-        self._answered(route, "", status, seconds)
+        request = {(REQUESTS, route, "", str(status)): 1.0, (IN_FLIGHT,): -1.0}
+        self.counts.observe(((REQUEST_SECONDS, route), seconds), also=request)
 
     def answered_by(
         self, name: str, version: str, windows: int, route: str, status: int, seconds: float
     ) -> None:
         """A request to a version of a model has ended, see `answered`; it held so many windows."""
-        self._answered(route, name, status, seconds)
         outcome = "success" if status < 400 else "fail"
-        self.counts.observe(((ANSWERED, name, version, outcome), seconds))
+        request = {(REQUESTS, route, name, str(status)): 1.0, (IN_FLIGHT,): -1.0}
         if outcome == "success":
-            self.counts.add(WINDOWS, name, version, amount=windows)
+            request[WINDOWS, name, version] = windows
+        self.counts.observe(
+            ((REQUEST_SECONDS, route), seconds),
+            ((ANSWERED, name, version, outcome), seconds),
+            also=request,
+        )
 
     def rejected(self, reason: str) -> None:
         """Count an error by its type."""
@@ -231,8 +238,13 @@ class Metrics:
 
     def staged(self, stage: Stage, name: str, version: str, seconds: float) -> None:
         """Count the time that a request was in a stage."""
-        family = (RAN,) if stage == "run" else (STAGE_SECONDS, stage)
-        self.counts.observe(((*family, name, version), seconds))
+        self.counts.observe(((STAGE_SECONDS, stage, name, version), seconds))
+
+    def ran(self, name: str, version: str, waited: float, ran: float) -> None:
+        """Count the seconds that a request waited for its batches, and was in them."""
+        self.counts.observe(
+            ((STAGE_SECONDS, "queue", name, version), waited), ((RAN, name, version), ran)
+        )
 
     def observer(self, name: str, version: str) -> QueueMetrics:
         """What a model's queue reports to."""
@@ -276,11 +288,6 @@ class Metrics:
         can = GaugeMetricFamily("foretell_ready", "1 while the server can answer.", value=ready)
         registry.register(_Collected([*self.counts.collect(), info, depth, can]))
         return generate_latest(registry)
-
-    def _answered(self, route: str, model: str, status: int, seconds: float) -> None:
-        self.counts.add(IN_FLIGHT, amount=-1)
-        self.counts.add(REQUESTS, route, model, str(status))
-        self.counts.observe(((REQUEST_SECONDS, route), seconds))
 
 
 class QueueMetrics:

@@ -12,7 +12,9 @@ import click
 @click.option("--host", help="Address to listen on; 127.0.0.1 unless given.")
 @click.option("--port", type=int, help="Port to listen on; 8000 unless given.")
 @click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), help="Where to run models.")
-@click.option("--workers", type=int, help="Server processes; 1 unless given.")
+@click.option(
+    "--workers", type=int, help="Processes that read requests and write answers; 1 unless given."
+)
 @click.option("--threads", type=int, help="Threads of each that run models; as many as CPUs.")
 @click.option("--operations-port", type=int, help="Another port for probes and metrics.")
 @click.option("--log-format", type=click.Choice(["json", "text"]), help="json unless given.")

@@ -77,9 +77,9 @@ _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")
 
 # What takes about 2 ms; going to a thread and back takes 0.1 ms.
-_LARGE = 256 * 1024
+LARGE = 256 * 1024
 # Work that is not done on the event loop, however little it is.
-ALWAYS = _LARGE
+ALWAYS = LARGE
 # Two, so that one huge body does not hold up all others; more would only contend for the GIL.
 _THREADS = 2
 
@@ -117,7 +117,7 @@ class Offload:
         Raises:
             DeadlineExceededError: it did not end in time, on a thread.
         """
-        if work < _LARGE:
+        if work < LARGE:
             return function(*arguments, **options)
         # The pool keeps what was cancelled until a thread gets to it, but no more its arguments.
         calls = [partial(function, *arguments, **options)]
@@ -214,10 +214,7 @@ async def read_body(
         SlowBodyError: the caller sends too slowly.
         CallerGoneError: the caller hung up.
     """
-    decoder = Decoder(headers.get("content-encoding", "identity"))
-    promised = headers.get("content-length", "")
-    if promised.isdecimal() and int(promised[:20]) > limit:
-        raise _too_large(limit)
+    decoder = _decoder(headers, limit)
     pieces: list[bytes] = []
     size = 0
     try:
@@ -232,7 +229,7 @@ async def read_body(
                 came += len(chunk)
                 if came > limit + _FRAMING:
                     raise _too_large(limit)
-                for piece in decoder.feed(chunk):
+                for piece in (chunk,) if decoder is None else decoder.feed(chunk):
                     size += len(piece)
                     if size > limit:
                         raise _too_large(limit)
@@ -243,7 +240,8 @@ async def read_body(
                         await asyncio.sleep(0)
     except TimeoutError:
         raise SlowBodyError("the deadline passed before the whole body was here") from None
-    decoder.finish()
+    if decoder is not None:
+        decoder.finish()
     if size < _LARGE_ANSWER:
         return b"".join(pieces)
     # Which lets the others go on meanwhile.
@@ -279,9 +277,10 @@ async def outcome(pending: Pending, caller: Caller, deadline: float) -> Arrays:
     pending.add_done_callback(ready)
     timer = loop.call_later(max(0.0, deadline - time.monotonic()), wake)
     caller.watch(wake)
+    ended = False
     try:
         await over
-        if pending.done():
+        if ended := pending.done():
             return pending.result()
         if caller.gone:
             raise CallerGoneError("the caller hung up while waiting")
@@ -289,7 +288,17 @@ async def outcome(pending: Pending, caller: Caller, deadline: float) -> Arrays:
     finally:
         timer.cancel()
         caller.unwatch(wake)
-        pending.cancel()
+        if not ended:
+            pending.cancel()
+
+
+def _decoder(headers: Mapping[str, str], limit: int) -> Decoder | None:
+    """What unfolds the body, if it is compressed; one that promises too much is not read."""
+    promised = headers.get("content-length", "")
+    if promised.isdecimal() and int(promised[:20]) > limit:
+        raise _too_large(limit)
+    encoding = headers.get("content-encoding")
+    return None if encoding is None else Decoder(encoding)
 
 
 def _too_large(limit: int) -> TooLargeError:

@@ -292,7 +292,8 @@ class Queue(Share[GraphQueue]):
                 self._put(work)
                 batcher.wake(work.windows)
         finally:
-            batcher.tell_ended()
+            if batcher.ended:
+                batcher.tell_ended()
         return work
 
     def close(self, timeout: float) -> None:
@@ -327,7 +328,8 @@ class Queue(Share[GraphQueue]):
         Returns:
             What went wrong, if the worker is to leave for it.
         """
-        self._batcher.tell_ended()
+        if self._batcher.ended:
+            self._batcher.tell_ended()
         lost = None
         times = None
         try:

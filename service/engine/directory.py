@@ -219,9 +219,9 @@ class Directory:
         if reference is None:
             return self._only()
         name, at, version = reference.partition("@")
-        model = self.get(name, version if at else self.means.get(name, "")).model
-        if model is not None:
-            return model
+        slot = self.slots.get(name, {}).get(version if at else self.means.get(name, ""))
+        if slot is not None and slot.model is not None:
+            return slot.model
         if name not in self.slots:
             served = ", ".join(sorted(self.means))
             raise UnknownModelError(f"no model {name[:64]!r}; served: {served}", param="model")

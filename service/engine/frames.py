@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -90,15 +90,10 @@ def unpack(body: memoryview, at: int = 0) -> Arrays:
         shape = struct.unpack_from(f"<{dimensions}Q", body, at + _ARRAY.size)
         begin = at + _ARRAY.size + 8 * dimensions
         name = str(body[begin : begin + named], "utf-8")
-        at = _aligned(begin + named)
-        values = np.ndarray(shape, code.decode(), body, at)
-        arrays[name] = values
-        at += _aligned(values.nbytes)
+        at = begin + named + -(begin + named) % _ALIGNMENT
+        arrays[name] = values = np.ndarray(shape, code.decode(), body, at)
+        at += values.nbytes + -values.nbytes % _ALIGNMENT
     return arrays
-
-
-def _aligned(size: int) -> int:
-    return size + -size % _ALIGNMENT
 
 
 def pack_document(document: object, arrays: Arrays) -> list[bytes | memoryview]:
@@ -112,7 +107,7 @@ def unpack_document(body: memoryview) -> tuple[Any, Arrays]:
     """What `pack_document` has packed."""
     size = int.from_bytes(body[:_ALIGNMENT], "little")
     begin = _ALIGNMENT
-    return orjson.loads(body[begin : begin + size]), unpack(body, begin + _aligned(size))
+    return orjson.loads(body[begin : begin + size]), unpack(body, begin + size + -size % _ALIGNMENT)
 
 
 class Reader:
@@ -121,12 +116,13 @@ class Reader:
     def __init__(self) -> None:
         self._rest = bytearray()
 
-    def feed(self, data: bytes) -> Iterator[Frame]:
+    def feed(self, data: bytes) -> list[Frame]:
         """The frames that are complete with what came; their bodies may be kept."""
+        frames: list[Frame] = []
         if self._rest:
             self._rest += data
             if len(self._rest) < _HEAD.size + self._missing():
-                return
+                return frames
             data, self._rest = bytes(self._rest), bytearray()
         view, at = memoryview(data), 0
         while at + _HEAD.size <= len(data):
@@ -134,10 +130,11 @@ class Reader:
             end = at + _HEAD.size + size
             if end > len(data):
                 break
-            yield Frame(kind, number, view[at + _HEAD.size : end])
+            frames.append(Frame(kind, number, view[at + _HEAD.size : end]))
             at = end
         if at < len(data):
             self._rest += view[at:]
+        return frames
 
     def _missing(self) -> int:
         """Bytes of the body that has begun, as far as its head is there."""

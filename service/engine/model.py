@@ -175,7 +175,7 @@ class Model:
             ModelFailedError: the model has failed.
             ServiceError: as `Queue.submit`.
         """
-        if self.failure is not None:
+        if self._health.failure is not None:
             raise ModelFailedError("the model has failed; /readyz says why")
         graph = layout.EXPLAIN_GRAPH if explain else layout.FORECAST_GRAPH
         return self._queue.submit(graph, feeds, deadline=deadline, admitted=admitted)
@@ -197,20 +197,18 @@ class Model:
             session.close()
 
     def _run(self, worker: int, graph: str, feeds: Arrays) -> Arrays:
-        session = self._session(graph, worker)
+        session = self._sessions.get(graph) or self._session(graph, worker)
         try:
             outputs = session.run(feeds, worker)
         except ModelFailedError:
             self._health.failed()
             raise
-        self._health.succeeded()
+        if self._health.failures:
+            self._health.succeeded()
         return outputs
 
     def _session(self, graph: str, worker: int) -> Session:
-        """The session of a graph; that of the attention graph is opened when it is first used."""
-        session = self._sessions.get(graph)
-        if session is not None:
-            return session
+        """The session of a graph that is opened when it is first used, as that of attention is."""
         with self._changing:
             if self._closed:
                 raise NotReadyError("the model is closed")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import struct
 from collections.abc import Callable, Iterable
@@ -94,14 +95,13 @@ class RemoteRun:
         """Its outputs are here."""
         self.submitted, self.began, self.ended, self.batch = RAN.unpack_from(body)
         self._outputs = unpack(body, RAN.size)
-        self._end()
+        self._cancel = None
+        if self._callback is not None:
+            self._callback(self)
 
     def fail(self, error: ServiceError) -> None:
         """There will be none."""
         self._error = error
-        self._end()
-
-    def _end(self) -> None:
         self._cancel = None
         if self._callback is not None:
             self._callback(self)
@@ -119,6 +119,8 @@ class RemoteModel:
         max_batch: Most windows run together.
 
     Attributes:
+        name: The name it is served under.
+        version: Its version.
         failure: Why it does not work any more, as the engine last said.
     """
 
@@ -133,21 +135,13 @@ class RemoteModel:
     ) -> None:
         self._engine = engine
         self._handle = handle
+        self.name = manifest.name
+        self.version = manifest.version
         self.manifest = manifest
         self.intervals = intervals
         self.provider = provider
         self.max_batch = max_batch
         self.failure: str | None = None
-
-    @property
-    def name(self) -> str:
-        """See `Model.name`."""
-        return self.manifest.name
-
-    @property
-    def version(self) -> str:
-        """See `Model.version`."""
-        return self.manifest.version
 
     def submit(
         self, feeds: Arrays, *, explain: bool, deadline: float, admitted: bool = False
@@ -173,7 +167,7 @@ class RemoteEngine:
         self._link: _Link | None = None
         self._runs: dict[int, RemoteRun] = {}
         self._calls: dict[int, asyncio.Future[memoryview]] = {}
-        self._numbers = 0
+        self._numbers = itertools.count(1)
         self._models: dict[int, RemoteModel] = {}
         self._known = asyncio.Event()
         self._draining = False
@@ -243,8 +237,10 @@ class RemoteEngine:
         Raises:
             EngineLostError: there is nobody to send it to.
         """
-        link = self._connected()
-        number = self._number()
+        link = self._link
+        if link is None:
+            raise EngineLostError(_LOADING, retry_after=_RETRY_SECONDS)
+        number = next(self._numbers)
         run = self._runs[number] = RemoteRun(lambda: self._give_up(number))
         link.send(frame(Kind.RUN, number, *pieces))
         return run
@@ -252,22 +248,15 @@ class RemoteEngine:
     async def _call(self, method: str, *given: object) -> Any:  # noqa: ANN401 - any JSON
         if self._draining:
             raise NotReadyError("the server is stopping")
-        link, number = self._connected(), self._number()
+        link, number = self._link, next(self._numbers)
+        if link is None:
+            raise EngineLostError(_LOADING, retry_after=_RETRY_SECONDS)
         answer = self._calls[number] = asyncio.get_running_loop().create_future()
         link.send(frame(Kind.CALL, number, *pack_document([method, given], {})))
         try:
             return unpack_document(await answer)[0]
         finally:
             del self._calls[number]
-
-    def _number(self) -> int:
-        self._numbers += 1
-        return self._numbers
-
-    def _connected(self) -> _Link:
-        if self._link is None:
-            raise EngineLostError(_LOADING, retry_after=_RETRY_SECONDS)
-        return self._link
 
     def _give_up(self, number: int) -> None:
         if self._runs.pop(number, None) is not None and self._link is not None:

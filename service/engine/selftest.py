@@ -175,6 +175,10 @@ class Health:
         name: The model's, for the log.
         test: The self-test; it raises if the model does not work.
         first_seconds: From the first test that failed to the second.
+
+    Attributes:
+        failures: Runs in a row that failed.
+        failure: Why the model does not work, if so.
     """
 
     def __init__(
@@ -185,24 +189,19 @@ class Health:
         self._first_seconds = first_seconds
         self._changing = threading.Lock()
         self._closed = threading.Event()
-        self._failures = 0
+        self.failures = 0
         self._testing = False
-        self._failure: str | None = None
-
-    @property
-    def failure(self) -> str | None:
-        """Why the model does not work, if so."""
-        return self._failure
+        self.failure: str | None = None
 
     def succeeded(self) -> None:
         """A run went well."""
-        self._failures = 0
+        self.failures = 0
 
     def failed(self) -> None:
         """A run failed."""
         with self._changing:
-            self._failures += 1
-            if self._testing or self._failures < _FAILURES:
+            self.failures += 1
+            if self._testing or self.failures < _FAILURES:
                 return
             self._testing = True
         # Not in the thread of the run, which the self-test may need.
@@ -213,7 +212,7 @@ class Health:
             _logger.error("%s cannot be tested: %s", self._name, reason)
             with self._changing:
                 # What nobody tests must not stay down: the next run that fails begins anew.
-                self._testing, self._failure = False, None
+                self._testing, self.failure = False, None
 
     def close(self) -> None:
         """Test no more."""
@@ -240,14 +239,14 @@ class Health:
 
     def _recover(self) -> None:
         with self._changing:
-            if self._failure is not None:
+            if self.failure is not None:
                 _logger.warning("%s works again", self._name)
-            self._failure = None
-            self._failures = 0
+            self.failure = None
+            self.failures = 0
             self._testing = False
 
     def _set_failure(self, error: Exception) -> None:
         said = f"{error}: {error.__cause__}" if error.__cause__ else str(error)
-        if self._failure is None:
+        if self.failure is None:
             _logger.error("%s has failed: %s", self._name, said)
-        self._failure = said
+        self.failure = said

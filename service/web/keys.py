@@ -105,7 +105,7 @@ class Keys:
         Raises:
             UnauthorizedError: there is no key, or not a right one.
         """
-        if self.required:
+        if self.api:
             _check(headers, self.api + self.admin)
 
     def require_admin(self, headers: Mapping[str, str]) -> None:
@@ -127,23 +127,19 @@ class Keys:
 
 def _check(headers: Mapping[str, str], keys: list[bytes]) -> bytes:
     """The digest of the request's key, which is one of `keys`."""
-    key = _key_of(headers)
-    if key is None:
+    scheme, _, key = headers.get("authorization", "").partition(" ")
+    found = key.strip() if scheme.lower() == _SCHEME else headers.get("x-api-key")
+    if found is None:
         raise UnauthorizedError("expected a key: Authorization: Bearer <key>, or X-API-Key: <key>")
-    given = _digest(key)
+    given = _digest(found)
     if not _is_any(given, keys):
         raise UnauthorizedError("the key is not one of this server's")
     return given
 
 
-def _key_of(headers: Mapping[str, str]) -> str | None:
-    scheme, _, key = headers.get("authorization", "").partition(" ")
-    return key.strip() if scheme.lower() == _SCHEME else headers.get("x-api-key")
-
-
 def _is_any(given: bytes, keys: list[bytes]) -> bool:
     # Compares with every key, however early one fits: the time tells nothing.
-    return sum(hmac.compare_digest(given, key) for key in keys) > 0
+    return sum([hmac.compare_digest(given, key) for key in keys]) > 0
 
 
 def _digest(key: str) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -27,7 +28,6 @@ from foretell.service.errors import (
     error_fields,
     error_object,
 )
-from foretell.service.logs import new_identifier
 from foretell.service.metrics import Metrics, Stage
 from foretell.service.tracing import Trace, Tracer
 from foretell.service.web.keys import Keys
@@ -41,6 +41,15 @@ _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}.
 # Routes of the framework's, which does not name them in the scope.
 _PAGES = {"/docs", "/openapi.json"}
 _QUIET = {"/healthz", "/readyz", "/metrics", "/v2/health/live", "/v2/health/ready"}
+
+
+def new_identifier() -> str:
+    """128 random bits as 32 hexadecimal digits.
+
+    Asking the system for them would let other threads have the interpreter in the middle of every
+    request.
+    """
+    return f"{random.getrandbits(128):032x}"
 
 
 @dataclass(slots=True)
@@ -67,20 +76,22 @@ class Exchange:
     version: str = ""
     windows: int = 0
 
-    def answered_by(self, model: str, version: str) -> None:
-        """The request is for this model."""
-        self.model, self.version = model, version
+    def staged(self, stage: Stage, began: int) -> None:
+        """Count a stage of the answer that has ended, and tell the trace.
 
-    def stage(self, name: Stage) -> Timed:
-        """Time a stage of the answer, within `with`; one that fails is not counted."""
-        return Timed(self, name)
+        Args:
+            stage: Which one.
+            began: When, in nanoseconds since 1970.
+        """
+        ended = time.time_ns()
+        self.metrics.staged(stage, self.model, self.version, (ended - began) / 1e9)
+        if self.trace is not None:
+            self.trace.stage(stage, began, ended, self.attributes)
 
     def ran(self, pending: Pending) -> None:
         """Count what work that is done went through, and tell the trace."""
-        metrics = self.metrics
-        waited, run = pending.began - pending.submitted, pending.ended - pending.began
-        metrics.staged("queue", self.model, self.version, waited)
-        metrics.staged("run", self.model, self.version, run)
+        waited, ran = pending.began - pending.submitted, pending.ended - pending.began
+        self.metrics.ran(self.model, self.version, waited, ran)
         if self.trace is None:
             return
         # The batcher's clock does not say what time it is.
@@ -100,29 +111,6 @@ class Exchange:
             "foretell.version": self.version,
             "foretell.windows": self.windows,
         }
-
-
-class Timed:
-    """A stage of an answer; see `Exchange.stage`."""
-
-    __slots__ = ("_began", "_exchange", "_name", "_started")
-
-    def __init__(self, exchange: Exchange, name: Stage) -> None:
-        self._exchange = exchange
-        self._name = name
-
-    def __enter__(self) -> None:
-        self._began, self._started = time.time_ns(), time.perf_counter_ns()
-
-    def __exit__(self, failure: type[BaseException] | None, *_: object) -> None:
-        if failure is not None:
-            return
-        took = time.perf_counter_ns() - self._started
-        exchange = self._exchange
-        exchange.metrics.staged(self._name, exchange.model, exchange.version, took / 1e9)
-        if exchange.trace is not None:
-            began = self._began
-            exchange.trace.stage(self._name, began, began + took, exchange.attributes)
 
 
 def exchange_of(scope: Scope) -> Exchange:
@@ -304,7 +292,7 @@ class Direct:
         """Serve a request."""
         route = None
         if scope["type"] == "http" and scope["method"] == "POST":
-            route = self._find(scope)
+            route = self._fixed.get(scope["path"]) or self._find(scope)
         if route is None:
             await self._app(scope, receive, send)
             return
@@ -317,12 +305,9 @@ class Direct:
         await response(scope, receive, send)
 
     def _find(self, scope: Scope) -> APIRoute | None:
-        """The route of a request, whose parts of the path are then known."""
-        path = scope["path"]
-        if path in self._fixed:
-            return self._fixed[path]
+        """The route of a request whose path has parts, which are then known."""
         for route in self._patterns:
-            if found := route.path_regex.match(path):
+            if found := route.path_regex.match(scope["path"]):
                 scope["path_params"] = found.groupdict()
                 return route
         return None

@@ -16,8 +16,7 @@ def of(metrics: Metrics, *keys: tuple[str, str]) -> list[ModelStatistics]:
 def test_requests() -> None:
     metrics = Metrics()
     metrics.staged("decode", *KEY, 0.25)
-    metrics.staged("queue", *KEY, 0.5)
-    metrics.staged("run", *KEY, 0.125)
+    metrics.ran(*KEY, 0.5, 0.125)
     metrics.staged("encode", *KEY, 0.75)
     metrics.answered_by(*KEY, 3, "/forecast", 200, 2.0)
     metrics.answered_by(*KEY, 5, "/forecast", 429, 4.0)

@@ -16,7 +16,7 @@ from foretell.service.api.forecast.job import Job
 from foretell.service.api.forecast.timeline import write_labels
 from foretell.service.arrays import FORECAST, MARGIN, Arrays
 from foretell.service.errors import InvalidInputError, ServiceError, error_object
-from foretell.service.logs import new_identifier
+from foretell.service.web.middleware import new_identifier
 
 Floats = NDArray[np.float32]
 
@@ -28,7 +28,7 @@ _ENTRY, _LABEL = 4096, 64
 
 def encoding_work(job: Job, outputs: Arrays) -> int:
     """How much there is to do to write the answer, as bytes of numbers that it might hold."""
-    size = sum(rows.nbytes for rows in outputs.values())
+    size = sum([rows.nbytes for rows in outputs.values()])
     size += len(job.plan.quantiles) * outputs[FORECAST].nbytes
     if job.plan.attention is not None:
         # A whole map is made of a few lags or keys.
@@ -98,7 +98,8 @@ def _forecast(
     own[FORECAST] = own[FORECAST][: job.plan.horizon]
     if quantiles is not None:
         own[_QUANTILES] = quantiles[:, series.row]
-    if not all(np.isfinite(values).all() for values in own.values()):
+    finite = [np.isfinite(values).all() for values in own.values()]
+    if not all(finite):
         raise InvalidInputError(
             "the model's forecast of this series is not finite: its values are too far from those "
             "it was trained on",

@@ -62,7 +62,8 @@ def plan(options: ForecastOptions, inputs: int, model: Model, settings: Settings
     """
     own = model.manifest.horizon
     horizon = _check_horizon(options.horizon, model, settings.max_horizon_multiple)
-    quantiles = _check_quantiles(options.quantiles or [], horizon, model)
+    levels = options.quantiles
+    quantiles = _check_quantiles(levels, horizon, model) if levels else ()
     values = inputs * horizon * len(model.manifest.channels) * (1 + len(quantiles))
     if values > settings.max_answer_values:
         raise InvalidInputError(
@@ -91,8 +92,6 @@ def _check_horizon(horizon: int | None, model: Model, multiple: int) -> int:
 
 def _check_quantiles(levels: list[float], horizon: int, model: Model) -> tuple[float, ...]:
     place = "options.quantiles"
-    if not levels:
-        return ()
     for index, level in enumerate(levels):
         if level in levels[:index]:
             raise InvalidInputError(f"{level} is asked for twice", param=f"{place}[{index}]")

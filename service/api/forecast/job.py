@@ -60,16 +60,14 @@ def decode(envelope: Envelope, model: Model, settings: Settings) -> Job:
             f"expected at most {settings.max_inputs} inputs, got {count}", param="inputs"
         )
     wanted = plan(envelope.options, count, model, settings)
-    metadata = _encode_metadata(envelope.metadata)
+    metadata = None if envelope.metadata is None else _encode_metadata(envelope.metadata)
     entries, history, calendar = Inputs(model.manifest, wanted, count).read(envelope.inputs)
     if not len(history):
         raise next(entry for entry in entries if isinstance(entry, ServiceError))
     return Job(model, wanted, entries, history, calendar, metadata)
 
 
-def _encode_metadata(metadata: dict[str, Any] | None) -> bytes | None:
-    if metadata is None:
-        return None
+def _encode_metadata(metadata: dict[str, Any]) -> bytes:
     try:
         return json.dumps(metadata, allow_nan=False).encode()
     except ValueError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Protocol
@@ -10,6 +11,7 @@ from fastapi import APIRouter, Request, Response
 
 from foretell.service.api.body import (
     ALWAYS,
+    LARGE,
     BodyBudget,
     Offload,
     deadline_of,
@@ -77,14 +79,17 @@ def timeseries_router(
             size = len(body)
             query = request.query_params if request.scope["query_string"] else {}
             work = size if media == JSON else ALWAYS
-            with exchange.stage("decode"):
-                take(await offload.run(size, deadline, reading_bytes, media, body))
-                parsed = await offload.run(work, deadline, read, media, body, query, settings)
+            began = time.time_ns()
+            if media == JSON and size >= LARGE:
+                take(await offload.run(size, deadline, parsing_bytes, body))
+            parsed = await offload.run(work, deadline, read, media, body, query, settings)
+            if parsed.memory:
                 take(parsed.memory)
-                model = engine.directory.find(parsed.model)
-                exchange.answered_by(model.name, model.version)
-                found = await offload.run(parsed.work, deadline, parsed.decode, model, settings)
-                exchange.windows = len(found.job.history)
+            model = engine.directory.find(parsed.model)
+            exchange.model, exchange.version = model.name, model.version
+            found = await offload.run(parsed.work, deadline, parsed.decode, model, settings)
+            exchange.windows = len(found.job.history)
+            exchange.staged("decode", began)
             # Nothing of the request but the job outlives its share of the budget.
             del body, parsed
 
@@ -96,15 +101,16 @@ def timeseries_router(
             return done
 
         outputs = await run(found.job, deadline, wait)
-        with exchange.stage("encode"):
-            work = found.encoding_work(outputs)
-            answer = await offload.run(work, deadline, found.encode, outputs)
-            headers: dict[str, str] = {}
-            if len(answer) >= _COMPRESSED_BYTES:
-                accepted = exchange.headers.get("accept-encoding", "")
-                if encoding := choose_encoding(accepted, ("zstd", "gzip")):
-                    headers["Content-Encoding"] = encoding
-                    answer = await offload.run(ALWAYS, deadline, compress, encoding, [answer])
+        began = time.time_ns()
+        work = found.encoding_work(outputs)
+        answer = await offload.run(work, deadline, found.encode, outputs)
+        headers: dict[str, str] = {}
+        if len(answer) >= _COMPRESSED_BYTES:
+            accepted = exchange.headers.get("accept-encoding", "")
+            if encoding := choose_encoding(accepted, ("zstd", "gzip")):
+                headers["Content-Encoding"] = encoding
+                answer = await offload.run(ALWAYS, deadline, compress, encoding, [answer])
+        exchange.staged("encode", began)
         return Response(answer, headers=headers, media_type=media)
 
     for path in ("/forecast", "/v1/timeseries/forecast"):
@@ -169,11 +175,6 @@ class Parsed(Protocol):
         """Read the rest; raises a `ServiceError` that says where it does not fit."""
 
 
-def reading_bytes(media_type: str, body: bytes) -> int:
-    """About how many bytes it takes to read a request; of a table it says so itself, once read."""
-    return parsing_bytes(body) if media_type == JSON else 0
-
-
 def read(media_type: str, body: bytes, query: Mapping[str, str], settings: Settings) -> Parsed:
     """Begin to read a request.
 
@@ -189,7 +190,7 @@ def read(media_type: str, body: bytes, query: Mapping[str, str], settings: Setti
         InvalidInputError: the request does not fit the interface.
     """
     if media_type == JSON:
-        return _JsonParsed(parse(body), len(body))
+        return _JsonRequest(parse(body), len(body))
     try:
         # Arrow takes its time and memory to load; many servers never see a table.
         request = import_module("foretell.service.api.forecast.write_table")
@@ -203,32 +204,28 @@ def read(media_type: str, body: bytes, query: Mapping[str, str], settings: Setti
     return parsed
 
 
-class _JsonParsed:
+class _JsonRequest:
+    """A request in JSON, as far as it was read: `decode` makes of it one that was read whole."""
+
     memory = 0
+    job: Job
 
     def __init__(self, envelope: Envelope, size: int) -> None:
         self._envelope = envelope
         self._size = size
-
-    @property
-    def model(self) -> str | None:
-        return self._envelope.model
+        self.model = envelope.model
 
     @property
     def work(self) -> int:
         inputs = self._envelope.inputs
         # The first to name a zone waits until its clock is known.
-        if any(isinstance(entry, dict) and "time_zone" in entry for entry in inputs):
+        if [True for entry in inputs if isinstance(entry, dict) and "time_zone" in entry]:
             return ALWAYS
         return self._size + _INPUT * len(inputs)
 
     def decode(self, model: Model, settings: Settings) -> Answering:
-        return _JsonAnswering(decode(self._envelope, model, settings))
-
-
-class _JsonAnswering:
-    def __init__(self, job: Job) -> None:
-        self.job = job
+        self.job = decode(self._envelope, model, settings)
+        return self
 
     def encoding_work(self, outputs: Arrays) -> int:
         return encoding_work(self.job, outputs)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel
 
 from foretell.bundle import layout
-from foretell.service.api.body import BodyBudget, Offload, deadline_of, outcome, read_body
+from foretell.service.api.body import LARGE, BodyBudget, Offload, deadline_of, outcome, read_body
 from foretell.service.api.compression import choose_encoding, compress
 from foretell.service.api.inference.decode import Job, decode, reading_bytes
 from foretell.service.api.inference.tensors import datatype_of
@@ -205,33 +205,32 @@ def infer_router(
         headers = exchange.headers
         deadline = deadline_of(headers, settings.timeout_seconds)
         model = find_model(engine, request)
-        exchange.answered_by(model.name, model.version)
+        exchange.model, exchange.version = model.name, model.version
         # The tensors may be views of the body, which is held, and counted, until they were run.
         with budget.share() as take:
             body = await read_body(
                 request.receive, headers, settings.max_body_bytes, deadline, take
             )
-            with exchange.stage("decode"):
-                length, size = headers.get(HEADER), len(body)
+            begun = time.time_ns()
+            length, size, parsing = headers.get(HEADER), len(body), 0
+            if size >= LARGE:
                 parsing = await offload.run(size, deadline, reading_bytes, body, length)
                 take(parsing)
-                job = await offload.run(size, deadline, decode, body, length, model, settings)
+            job = await offload.run(size, deadline, decode, body, length, model, settings)
+            if parsing:
                 take(-parsing)
-                exchange.windows = job.windows
+            exchange.windows = job.windows
+            exchange.staged("decode", begun)
             if job.timeout is not None:
                 deadline = min(deadline, began + job.timeout)
             pending = model.submit(job.feeds, explain=job.explain, deadline=deadline)
             outputs = await outcome(pending, caller_of(request), deadline)
             exchange.ran(pending)
-        with exchange.stage("encode"):
-            answer = await offload.run(
-                answer_bytes(job, outputs),
-                deadline,
-                encode,
-                job,
-                outputs,
-                headers.get("accept-encoding", ""),
-            )
+        begun = time.time_ns()
+        accepted = headers.get("accept-encoding", "")
+        size = answer_bytes(job, outputs)
+        answer = await offload.run(size, deadline, encode, job, outputs, accepted)
+        exchange.staged("encode", begun)
         return Response(answer.body, headers=answer.headers)
 
     statuses = (400, 404, 408, 413, 415, 422, 429, 503, 504)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from foretell.service.api.body import _LARGE, ALWAYS, Offload
+from foretell.service.api.body import ALWAYS, LARGE, Offload
 from foretell.service.errors import DeadlineExceededError
 
 
@@ -26,8 +26,8 @@ def offload() -> Iterator[Offload]:
 def test_small_work_stays_on_the_loop_and_large_work_does_not(offload: Offload) -> None:
     async def scene() -> None:
         here = threading.current_thread()
-        assert await offload.run(_LARGE - 1, later(), threading.current_thread) is here
-        for work in (_LARGE, ALWAYS):
+        assert await offload.run(LARGE - 1, later(), threading.current_thread) is here
+        for work in (LARGE, ALWAYS):
             assert await offload.run(work, later(), threading.current_thread) is not here
 
     asyncio.run(scene())
@@ -41,7 +41,7 @@ def test_the_loop_goes_on_meanwhile(offload: Offload) -> None:
         return go_on.wait(30)
 
     async def scene() -> bool:
-        pending = asyncio.create_task(offload.run(_LARGE, later(), work))
+        pending = asyncio.create_task(offload.run(LARGE, later(), work))
         await asyncio.to_thread(begun.wait, 30)
         go_on.set()
         return await pending
@@ -50,7 +50,7 @@ def test_the_loop_goes_on_meanwhile(offload: Offload) -> None:
 
 
 def test_errors_come_through(offload: Offload) -> None:
-    for size in (0, _LARGE):
+    for size in (0, LARGE):
         with pytest.raises(ValueError, match="invalid literal"):
             asyncio.run(offload.run(size, later(), int, "x"))
 
@@ -58,7 +58,7 @@ def test_errors_come_through(offload: Offload) -> None:
 def test_closed(offload: Offload) -> None:
     offload.close()
     with pytest.raises(RuntimeError):
-        asyncio.run(offload.run(_LARGE, later(), int))
+        asyncio.run(offload.run(LARGE, later(), int))
 
 
 class Body:
@@ -69,11 +69,11 @@ def test_what_waits_for_a_thread_is_dropped_at_the_deadline(offload: Offload) ->
     go_on = threading.Event()
 
     async def scene() -> None:
-        busy = [asyncio.create_task(offload.run(_LARGE, later(), go_on.wait, 30)) for _ in "ab"]
+        busy = [asyncio.create_task(offload.run(LARGE, later(), go_on.wait, 30)) for _ in "ab"]
         await asyncio.sleep(0)
         body = Body()
         with pytest.raises(DeadlineExceededError):
-            await offload.run(_LARGE, time.monotonic() + 0.01, id, body)
+            await offload.run(LARGE, time.monotonic() + 0.01, id, body)
         assert not any(task.done() for task in busy)
         dropped = weakref.ref(body)
         del body
@@ -94,7 +94,7 @@ def test_what_has_begun_is_late_when_it_is_done(offload: Offload) -> None:
 
     async def scene() -> None:
         soon = time.monotonic() + 0.05
-        pending = asyncio.create_task(offload.run(_LARGE, soon, work))
+        pending = asyncio.create_task(offload.run(LARGE, soon, work))
         await asyncio.to_thread(begun.wait, 30)
         await asyncio.sleep(soon + 0.01 - time.monotonic())
         assert not pending.done()
@@ -110,15 +110,15 @@ def test_a_request_that_is_cut_off_is_not_read(offload: Offload) -> None:
     read: list[int] = []
 
     async def scene() -> None:
-        busy = [asyncio.create_task(offload.run(_LARGE, later(), go_on.wait, 30)) for _ in "ab"]
-        cut_off = asyncio.create_task(offload.run(_LARGE, later(), read.append, 1))
+        busy = [asyncio.create_task(offload.run(LARGE, later(), go_on.wait, 30)) for _ in "ab"]
+        cut_off = asyncio.create_task(offload.run(LARGE, later(), read.append, 1))
         await asyncio.sleep(0)
         cut_off.cancel()
         with pytest.raises(asyncio.CancelledError):
             await cut_off
         go_on.set()
         await asyncio.gather(*busy)
-        await offload.run(_LARGE, later(), read.append, 2)
+        await offload.run(LARGE, later(), read.append, 2)
 
     asyncio.run(scene())
     assert read == [2]
