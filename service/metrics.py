@@ -32,13 +32,11 @@ class Family(NamedTuple):
         labels: Names of their labels.
         bounds: Upper bounds of a histogram's buckets; None of a count, () of one that is but the
             number of its values and their sum.
-        falls: Whether a count may also fall.
     """
 
     help: str
     labels: tuple[str, ...] = ()
     bounds: tuple[float, ...] | None = None
-    falls: bool = False
 
 
 class Counts:
@@ -114,14 +112,13 @@ class Counts:
         for name, family in self._families.items():
             if not family.help:
                 continue
-            metric: GaugeMetricFamily | CounterMetricFamily | HistogramMetricFamily
+            metric: CounterMetricFamily | HistogramMetricFamily
             if family.bounds is not None:
                 metric = HistogramMetricFamily(name, family.help, labels=family.labels)
                 for (_, *labels), numbers in _of(name, histograms):
                     metric.add_metric(labels, _buckets(family.bounds, numbers[1:]), numbers[0])
             else:
-                kind = GaugeMetricFamily if family.falls else CounterMetricFamily
-                metric = kind(name, family.help, labels=family.labels)
+                metric = CounterMetricFamily(name, family.help, labels=family.labels)
                 for (_, *labels), number in _of(name, counts):
                     metric.add_metric(labels, number)
             yield metric
@@ -150,7 +147,7 @@ _FRACTIONS = (0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 1.0)
 _MODEL = ("model", "version")
 
 REQUESTS, REQUEST_SECONDS = "foretell_requests", "foretell_request_seconds"
-IN_FLIGHT, REJECTED = "foretell_requests_in_flight", "foretell_rejected"
+REJECTED = "foretell_rejected"
 CUT_OFF, STAGE_SECONDS = "foretell_connections_cut_off", "foretell_stage_seconds"
 BATCH_WINDOWS, BATCH_FILL = "foretell_batch_windows", "foretell_batch_fill"
 DROPPED = "foretell_dropped"
@@ -163,7 +160,6 @@ _FAMILIES = {
     REQUEST_SECONDS: Family(
         "From the request's headers to the end of its answer.", ("route",), _SECONDS
     ),
-    IN_FLIGHT: Family("Requests being answered.", falls=True),
     REJECTED: Family("Requests that got an error, by the error's type.", ("reason",)),
     CUT_OFF: Family("Connections that the server refused or ended.", ("reason",)),
     STAGE_SECONDS: Family(
@@ -192,16 +188,20 @@ class Metrics:
 
     Attributes:
         counts: The numbers.
+        in_flight: Requests that this process is answering.
+        elsewhere: Those of others, by door, as they last said.
         last_run: When a batch of a version ran last, in seconds since 1970, by name and version.
     """
 
     def __init__(self) -> None:
         self.counts = Counts(_FAMILIES)
+        self.in_flight = 0
+        self.elsewhere: dict[object, int] = {}
         self.last_run: dict[tuple[str, str], float] = {}
 
     def began(self) -> None:
         """A request has come; `answered` follows."""
-        self.counts.add(IN_FLIGHT)
+        self.in_flight += 1
 
     def answered(self, route: str, status: int, seconds: float) -> None:
         """A request has ended that was for no model, as far as is known.
@@ -211,15 +211,17 @@ class Metrics:
             status: Of its answer.
             seconds: How long it took.
         """
-        request = {(REQUESTS, route, "", str(status)): 1.0, (IN_FLIGHT,): -1.0}
+        self.in_flight -= 1
+        request: dict[Key, float] = {(REQUESTS, route, "", str(status)): 1.0}
         self.counts.observe(((REQUEST_SECONDS, route), seconds), also=request)
 
     def answered_by(
         self, name: str, version: str, windows: int, route: str, status: int, seconds: float
     ) -> None:
         """A request to a version of a model has ended, see `answered`; it held so many windows."""
+        self.in_flight -= 1
         outcome = "success" if status < 400 else "fail"
-        request = {(REQUESTS, route, name, str(status)): 1.0, (IN_FLIGHT,): -1.0}
+        request: dict[Key, float] = {(REQUESTS, route, name, str(status)): 1.0}
         if outcome == "success":
             request[WINDOWS, name, version] = windows
         self.counts.observe(
@@ -286,12 +288,17 @@ class Metrics:
         for key, windows in waiting.items():
             depth.add_metric(key, windows)
         can = GaugeMetricFamily("foretell_ready", "1 while the server can answer.", value=ready)
-        registry.register(_Collected([*self.counts.collect(), info, depth, can]))
+        busy = GaugeMetricFamily(
+            "foretell_requests_in_flight",
+            "Requests being answered.",
+            value=self.in_flight + sum([*self.elsewhere.values()]),
+        )
+        registry.register(_Collected([*self.counts.collect(), busy, info, depth, can]))
         return generate_latest(registry)
 
 
 class QueueMetrics:
-    """What happens to the work of a model's queue; see `batching.Observer`."""
+    """What happens to the work of a model's queue; see `engine.queues.Observer`."""
 
     def __init__(self, metrics: Metrics, name: str, version: str) -> None:
         self._metrics = metrics

@@ -49,11 +49,14 @@ class Role:
         name: Of the process.
         target: Module-level function or a partial of one.
         stuck_seconds: One that has served and says nothing for so long is killed.
+        sockets: What it listens on. While another one takes its place at once, who connects waits;
+            if that has to wait, too, they listen no more, and who connects gets to other processes.
     """
 
     name: str
     target: Target
     stuck_seconds: int = 60
+    sockets: Sequence[socket.socket] = ()
 
 
 class Supervisor:
@@ -235,6 +238,10 @@ class _Worker:
         if self._serves and now - self._since > _STEADY_SECONDS:
             self._pause = 0.0
         self._resumes = now + self._pause
+        if self._pause:
+            for listener in self._role.sockets:
+                with suppress(OSError):
+                    listener.shutdown(socket.SHUT_RDWR)
         _logger.error("%s; another one takes its place in %g s", how, self._pause)
         self._pause = min(2 * self._pause, _LONGEST_PAUSE) or _FIRST_PAUSE
 
@@ -353,10 +360,17 @@ def _serve_by_several(settings: Settings) -> None:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="foretell-")))
         path = folder / "engine"
         listener = stack.enter_context(socket.socket(socket.AF_UNIX))
-        listener.bind(str(path))
+        try:
+            listener.bind(str(path))
+        except OSError as error:
+            raise StartError(f"cannot listen on {path} (TMPDIR): {error}") from error
         listener.listen(_BACKLOG)
         doors = [
-            Role(f"door-{number}", partial(_open_door, settings, path, list(sockets)))
+            Role(
+                f"door-{number}",
+                partial(_open_door, settings, path, list(sockets)),
+                sockets=sockets,
+            )
             for number, sockets in enumerate(zip(*reserved, strict=True))
         ]
         engine = Role("engine", partial(_run_engine, settings, listener), _STUCK_SECONDS)

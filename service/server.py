@@ -35,6 +35,8 @@ _logger = logging.getLogger(__name__)
 # Bundles, logs and metrics need some besides the connections.
 _OTHER_FILES = 256
 _TICKS_A_SECOND = 10
+# Without an engine after five seconds, callers are told so rather than left to wait.
+_START_TICKS = 50
 
 
 def run(settings: Settings) -> None:
@@ -154,12 +156,12 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to answer, and say where."""
         starting = asyncio.ensure_future(self._engine.start())
-        while not starting.done():
+        for _ in range(_START_TICKS):
             if self.should_exit:
                 starting.cancel()
                 return
-            await asyncio.wait([starting], timeout=1 / _TICKS_A_SECOND)
-        starting.result()
+            if (await asyncio.wait([starting], timeout=1 / _TICKS_A_SECOND))[0]:
+                break
         await super().startup(sockets)
         if not self.started:
             return
@@ -222,4 +224,6 @@ class _Server(uvicorn.Server):
         self.force_exit = self.should_exit or self._stops_at < math.inf
         # The loop's clock, too, is this one.
         self._stops_at = time.monotonic() + self._unready_seconds
-        self.should_exit = self.force_exit or not self._unready_seconds
+        # Before it has begun to answer nobody has to notice.
+        at_once = not (self.started and self._unready_seconds)
+        self.should_exit = self.force_exit or at_once

@@ -55,8 +55,7 @@ class Settings(BaseSettings):
             went; never if None.
         max_memory_bytes: Most memory of the process that runs the models: one that would exceed it
             is not loaded. If None, the container's limit, less what other processes need.
-        max_batch: Most windows run together. If None, 128 on CUDA, and on the CPU what each model
-            runs at the best rate with, up to 16.
+        max_batch: Most windows run together. If None, 128 on CUDA, and 8 on the CPU.
         max_queue: Most windows that may wait for a model.
         max_queue_bytes: Most bytes that may wait for a model.
         max_inputs: Most series in a request.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from importlib import metadata
@@ -64,15 +64,7 @@ def create_app(settings: Settings, engine: Engine, *, tracer: Tracer | None = No
         if tracer is not None:
             await asyncio.to_thread(tracer.close)
 
-    async def refuse(request: Request, error: Exception) -> Response:
-        assert isinstance(error, ServiceError)  # noqa: S101 - what it is registered for
-        engine.metrics.rejected(error.type)
-        # Without a cause it says what was logged before.
-        if isinstance(error, ModelFailedError) and error.__cause__ is not None:
-            _logger.error("model failed", exc_info=error)
-        body = error_body(request.url.path, error_object(error))
-        return JSONResponse(body, error.status, error.headers)
-
+    refuse = _refusing(engine)
     app = FastAPI(
         title="foretell",
         version=metadata.version("foretell"),
@@ -111,6 +103,7 @@ def create_operations_app(engine: Engine) -> FastAPI:
     """The application of a port of its own, for probes and metrics."""
     app = FastAPI(openapi_url=None, redirect_slashes=False)
     app.add_middleware(Observed, metrics=engine.metrics)
+    app.add_exception_handler(ServiceError, _refusing(engine))
     app.add_exception_handler(HTTPException, _refuse_route)
     app.include_router(probes_router(engine))
     return app
@@ -135,6 +128,21 @@ class ByPort:
         # The address of the socket, not what the caller's Host header says.
         to_other = scope["type"] == "http" and scope["server"][1] == self._port
         await (self._other if to_other else self._app)(scope, receive, send)
+
+
+def _refusing(engine: Engine) -> Callable[[Request, Exception], Awaitable[Response]]:
+    """What makes an error of the service an answer."""
+
+    async def refuse(request: Request, error: Exception) -> Response:
+        assert isinstance(error, ServiceError)  # noqa: S101 - what it is registered for
+        engine.metrics.rejected(error.type)
+        # Without a cause it says what was logged before.
+        if isinstance(error, ModelFailedError) and error.__cause__ is not None:
+            _logger.error("model failed", exc_info=error)
+        body = error_body(request.url.path, error_object(error))
+        return JSONResponse(body, error.status, error.headers)
+
+    return refuse
 
 
 async def _refuse_route(request: Request, error: Exception) -> Response:

@@ -1,8 +1,8 @@
 """Frames: what doors and the engine send each other over a Unix socket.
 
-A frame is a head of 16 bytes (little-endian: bytes of the body, kind, 3 bytes of nothing, number)
-and a body, padded to 16 bytes so that arrays may be read where they lie. The number ties an answer
-to what it answers. Both ends are of the same installation and user: nothing else ever speaks it.
+A frame is a head of 16 bytes (little-endian: 8 for the size of the body, 1 for the kind, 7 for the
+number) and a body, padded to 16 bytes so that arrays may be read where they lie. The number ties an
+answer to what it answers. Both ends are of the same installation and user: nothing else speaks it.
 """
 
 from __future__ import annotations
@@ -18,9 +18,12 @@ import orjson
 
 from foretell.service.arrays import Arrays
 
-_HEAD = struct.Struct("<IB3xQ")
-_ARRAY = struct.Struct("<BcBx")
+_HEAD = struct.Struct("<QQ")
+# Bytes of its name, its type and how many axes it has.
+_ARRAY = struct.Struct("<HcB")
 _ALIGNMENT = 16
+# Most bytes of other frames that one keeps in memory.
+_SHARED = 256 * 1024
 _PADDING = [bytes(size) for size in range(_ALIGNMENT)]
 
 
@@ -58,7 +61,7 @@ def frame(kind: Kind, number: int, *pieces: bytes | memoryview) -> list[bytes | 
     for piece in pieces:
         size += piece.nbytes if isinstance(piece, memoryview) else len(piece)
     padding = -size % _ALIGNMENT
-    return [_HEAD.pack(size + padding, kind, number), *pieces, _PADDING[padding]]
+    return [_HEAD.pack(size + padding, number << 8 | kind), *pieces, _PADDING[padding]]
 
 
 def pack(arrays: Arrays) -> list[bytes | memoryview]:
@@ -83,7 +86,7 @@ def unpack(body: memoryview, at: int = 0) -> Arrays:
         at: Where `pack`'s pieces begin.
     """
     arrays: Arrays = {}
-    count = body[at]
+    count = int.from_bytes(body[at : at + _ALIGNMENT], "little")
     at += _ALIGNMENT
     for _ in range(count):
         named, code, dimensions = _ARRAY.unpack_from(body, at)
@@ -126,11 +129,15 @@ class Reader:
             data, self._rest = bytes(self._rest), bytearray()
         view, at = memoryview(data), 0
         while at + _HEAD.size <= len(data):
-            size, kind, number = _HEAD.unpack_from(data, at)
+            size, named = _HEAD.unpack_from(data, at)
             end = at + _HEAD.size + size
             if end > len(data):
                 break
-            frames.append(Frame(kind, number, view[at + _HEAD.size : end]))
+            body = view[at + _HEAD.size : end]
+            if len(data) - size > _SHARED:
+                # While it waits somewhere, all that came with it would be held.
+                body = memoryview(bytes(body))
+            frames.append(Frame(named & 0xFF, named >> 8, body))
             at = end
         if at < len(data):
             self._rest += view[at:]

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import logging
 import socket
+import sys
 from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import astuple
@@ -29,7 +30,6 @@ from foretell.service.engine.frames import (
 from foretell.service.engine.local import LocalEngine
 from foretell.service.engine.remote import RAN, RUN
 from foretell.service.errors import ModelFailedError, NotReadyError, ServiceError, to_wire
-from foretell.service.metrics import IN_FLIGHT
 
 _logger = logging.getLogger(__name__)
 
@@ -38,6 +38,8 @@ _LOOK_SECONDS = 0.1
 # For doors to hear of a model that was loaded or unloaded on request.
 _SEEN_SECONDS = 5.0
 _POLL_SECONDS = 0.002
+# For runs that are going on when the engine ends; a lost GPU's have failed by then.
+_LAST_RUNS_SECONDS = 5.0
 
 
 class Host:
@@ -57,19 +59,29 @@ class Host:
         self._models: WeakValueDictionary[int, Model] = WeakValueDictionary()
         self._done: deque[tuple[_Door, int, Pending]] = deque()
         self._woken = False
+        self._closing = False
         self._loop = asyncio.get_running_loop()
 
     async def serve(self, listener: socket.socket, tick: Callable[[], bool]) -> None:
-        """Serve until told to stop, and until no door is left.
+        """Serve until told to stop; what was accepted by then is still answered, within seconds.
 
         Args:
             listener: A Unix socket, listening.
             tick: Called every tenth of a second; says whether to go on.
         """
-        server = await self._loop.create_unix_server(lambda: _Door(self), sock=listener)
+        # The socket's name is not this process' to remove: another one will take its place.
+        options: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
+        server = await self._loop.create_unix_server(lambda: _Door(self), sock=listener, **options)
         while tick():
             await asyncio.sleep(_LOOK_SECONDS)
-            self._tell()
+            try:
+                self._tell()
+            except Exception:
+                _logger.exception("the doors could not be told what is served")
+        self._closing = True
+        end = self._loop.time() + _LAST_RUNS_SECONDS
+        while any(door.runs for door in self._doors) and self._loop.time() < end:
+            await asyncio.sleep(_POLL_SECONDS)
         server.close()
         for door in [*self._doors]:
             door.close()
@@ -82,6 +94,8 @@ class Host:
     def come(self, door: _Door) -> None:
         """A door has connected."""
         self._doors.add(door)
+        # It knows nothing yet, whatever the others do.
+        self._told = None
         self._tell()
 
     def go(self, door: _Door) -> None:
@@ -90,7 +104,7 @@ class Host:
         runs, door.runs = door.runs, {}
         for run in runs.values():
             run.cancel()
-        self._engine.metrics.counts.add(IN_FLIGHT, amount=-door.in_flight)
+        self._engine.metrics.elsewhere.pop(door, None)
 
     def take(self, door: _Door, come: Frame) -> None:
         """A frame of a door is here."""
@@ -100,9 +114,9 @@ class Host:
             if run := door.runs.pop(come.number, None):
                 run.cancel()
         elif come.kind == Kind.COUNTS:
-            taken, _ = unpack_document(come.body)
+            (taken, in_flight), _ = unpack_document(come.body)
             self._engine.metrics.counts.merge(taken)
-            door.in_flight += sum(amount for (name, *_), amount in taken[0] if name == IN_FLIGHT)
+            self._engine.metrics.elsewhere[door] = in_flight
         elif come.kind == Kind.SEEN:
             door.seen = come.number
         else:
@@ -112,6 +126,8 @@ class Host:
         deadline, handle, explain, admitted = RUN.unpack_from(come.body)
         model = self._models.get(handle)
         try:
+            if self._closing:
+                raise NotReadyError("the engine is stopping")
             if model is None:
                 raise NotReadyError("the model was unloaded")
             feeds = unpack(come.body, RUN.size)
@@ -138,7 +154,8 @@ class Host:
             if door.runs.pop(number, None) is None:
                 continue
             try:
-                outputs = pack(run.result())
+                ran = RAN.pack(run.submitted, run.began, run.ended, run.batch)
+                told = frame(Kind.OUTPUTS, number, ran, *pack(run.result()))
             except ServiceError as error:
                 if isinstance(error, ModelFailedError) and error.__cause__ is not None:
                     _logger.error("model failed", exc_info=error)
@@ -148,8 +165,7 @@ class Host:
                 _logger.exception("a run ended in a way that nobody foresaw")
                 door.send(_error(number, ModelFailedError("the model could not be run")))
             else:
-                ran = RAN.pack(run.submitted, run.began, run.ended, run.batch)
-                door.send(frame(Kind.OUTPUTS, number, ran, *outputs))
+                door.send(told)
 
     async def _answer(self, door: _Door, number: int, method: str, given: list[Any]) -> None:
         """Do what a door asks for, and say what came of it."""
@@ -172,6 +188,9 @@ class Host:
                     answer = (await engine.render()).decode()
         except ServiceError as error:
             door.send(_error(number, error))
+        except Exception:
+            _logger.exception("a call of a door failed for a reason nobody foresaw")
+            door.send(_error(number, ServiceError("the server failed; its log says why")))
         else:
             door.send(frame(Kind.ANSWER, number, *pack_document(answer, {})))
 
@@ -227,7 +246,6 @@ class _Door(asyncio.Protocol):
         runs: Those that are not done, by number.
         known: Handles of the models that it was told about.
         seen: The last directory that it has.
-        in_flight: Requests it is answering, as it last said.
     """
 
     def __init__(self, host: Host) -> None:
@@ -237,7 +255,6 @@ class _Door(asyncio.Protocol):
         self.runs: dict[int, Pending] = {}
         self.known: set[int] = set()
         self.seen = 0
-        self.in_flight = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.WriteTransport", transport)

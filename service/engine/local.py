@@ -61,7 +61,7 @@ class Engine(Protocol):
         """Every version that is loaded, was refused, or is on disk; by name, oldest first."""
 
     async def load(self, name: str, version: str | None) -> None:
-        """See `Repository.load`; every door serves it once this returns.
+        """See `Repository.load`; every door serves it once this returns, but one that is stuck.
 
         Raises:
             ServiceError: likewise; `NotReadyError` once the server is stopping, too.

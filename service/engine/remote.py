@@ -112,7 +112,8 @@ class RemoteModel:
 
     Args:
         engine: Takes its runs.
-        handle: What the engine calls it.
+        link: To the process that it is in.
+        handle: What that calls it.
         manifest: Of its bundle.
         intervals: Its quantiles.
         provider: What runs it.
@@ -127,6 +128,7 @@ class RemoteModel:
     def __init__(
         self,
         engine: RemoteEngine,
+        link: _Link,
         handle: int,
         manifest: Manifest,
         intervals: Intervals,
@@ -134,6 +136,7 @@ class RemoteModel:
         max_batch: int,
     ) -> None:
         self._engine = engine
+        self._link = link
         self._handle = handle
         self.name = manifest.name
         self.version = manifest.version
@@ -147,11 +150,13 @@ class RemoteModel:
         self, feeds: Arrays, *, explain: bool, deadline: float, admitted: bool = False
     ) -> RemoteRun:
         """See `Model.submit`; what is not accepted fails later."""
-        return self._engine.run([RUN.pack(deadline, self._handle, explain, admitted), *pack(feeds)])
+        return self._engine.run(
+            self._link, [RUN.pack(deadline, self._handle, explain, admitted), *pack(feeds)]
+        )
 
 
 class RemoteEngine:
-    """The engine in another process; see `engines.Engine`.
+    """The engine in another process; see `local.Engine`.
 
     While there is none, requests are refused with `EngineLostError`, and it is looked for again and
     again.
@@ -167,6 +172,8 @@ class RemoteEngine:
         self._link: _Link | None = None
         self._runs: dict[int, RemoteRun] = {}
         self._calls: dict[int, asyncio.Future[memoryview]] = {}
+        # Those of them that a server which stops does not wait for.
+        self._changes: set[int] = set()
         self._numbers = itertools.count(1)
         self._models: dict[int, RemoteModel] = {}
         self._known = asyncio.Event()
@@ -218,9 +225,9 @@ class RemoteEngine:
     def drain(self) -> None:
         """See `Engine.drain`."""
         self._draining = True
-        for waiting in self._calls.values():
-            if not waiting.done():
-                waiting.set_exception(NotReadyError("the server is stopping"))
+        for number in self._changes:
+            if not self._calls[number].done():
+                self._calls[number].set_exception(NotReadyError("the server is stopping"))
 
     async def close(self) -> None:
         """See `Engine.close`: the engine goes on for other doors."""
@@ -231,32 +238,37 @@ class RemoteEngine:
         if self._link is not None:
             self._link.close()
 
-    def run(self, pieces: list[bytes | memoryview]) -> RemoteRun:
-        """Send a run.
+    def run(self, link: _Link, pieces: list[bytes | memoryview]) -> RemoteRun:
+        """Send a run to the engine at the other end of a connection.
 
         Raises:
             EngineLostError: there is nobody to send it to.
         """
-        link = self._link
-        if link is None:
+        # A handle means nothing to the next engine.
+        if link.lost.done():
             raise EngineLostError(_LOADING, retry_after=_RETRY_SECONDS)
         number = next(self._numbers)
+        told = frame(Kind.RUN, number, *pieces)
         run = self._runs[number] = RemoteRun(lambda: self._give_up(number))
-        link.send(frame(Kind.RUN, number, *pieces))
+        link.send(told)
         return run
 
     async def _call(self, method: str, *given: object) -> Any:  # noqa: ANN401 - any JSON
-        if self._draining:
+        changes = method in ("load", "unload")
+        if changes and self._draining:
             raise NotReadyError("the server is stopping")
         link, number = self._link, next(self._numbers)
         if link is None:
             raise EngineLostError(_LOADING, retry_after=_RETRY_SECONDS)
         answer = self._calls[number] = asyncio.get_running_loop().create_future()
+        if changes:
+            self._changes.add(number)
         link.send(frame(Kind.CALL, number, *pack_document([method, given], {})))
         try:
             return unpack_document(await answer)[0]
         finally:
             del self._calls[number]
+            self._changes.discard(number)
 
     def _give_up(self, number: int) -> None:
         if self._runs.pop(number, None) is not None and self._link is not None:
@@ -273,13 +285,13 @@ class RemoteEngine:
             while not link.lost.done():
                 await asyncio.wait([link.lost], timeout=_COUNT_SECONDS)
                 self._tell_counts()
+            await asyncio.sleep(_RECONNECT_SECONDS)
 
     def _tell_counts(self) -> None:
-        # What is not told stays here, also while there is nobody to tell.
+        # While there is nobody to tell, what was counted stays here.
         if self._link is not None:
-            taken = self.metrics.counts.take()
-            if any(taken):
-                self._link.send(frame(Kind.COUNTS, 0, *pack_document(taken, {})))
+            told = (self.metrics.counts.take(), self.metrics.in_flight)
+            self._link.send(frame(Kind.COUNTS, 0, *pack_document(told, {})))
 
     def take(self, link: _Link, come: Frame) -> None:
         """A frame of the engine is here."""
@@ -298,7 +310,7 @@ class RemoteEngine:
         elif come.kind == Kind.DIRECTORY:
             # Only from here on is it known what could be run.
             self._link = link
-            self._replace(*unpack_document(come.body))
+            self._replace(link, *unpack_document(come.body))
             link.send(frame(Kind.SEEN, come.number))
             self._known.set()
 
@@ -320,14 +332,14 @@ class RemoteEngine:
             if not answer.done():
                 answer.set_exception(EngineLostError(lost, retry_after=_RETRY_SECONDS))
 
-    def _replace(self, document: dict[str, Any], arrays: Arrays) -> None:
+    def _replace(self, link: _Link, document: dict[str, Any], arrays: Arrays) -> None:
         models: dict[int, RemoteModel] = {}
         slots: dict[str, dict[str, Slot]] = {}
         for name, version, handle, failure in document["slots"]:
             model = None
             if handle is not None:
                 told = document["new"].get(str(handle))
-                model = self._models.get(handle) or self._model(handle, told, arrays)
+                model = self._models.get(handle) or self._model(link, handle, told, arrays)
                 model.failure = failure
                 models[handle] = model
             slots.setdefault(name, {})[version] = Slot(model)
@@ -335,14 +347,16 @@ class RemoteEngine:
         self.directory = Directory(slots, document["means"], document["pins"])
         self._status = Status(**document["status"])
 
-    def _model(self, handle: int, told: dict[str, Any], arrays: Arrays) -> RemoteModel:
+    def _model(self, link: _Link, handle: int, told: dict[str, Any], arrays: Arrays) -> RemoteModel:
         manifest = Manifest.model_validate(told["manifest"])
         calibration = None
         if f"{handle}.levels" in arrays:
             levels, offsets = (arrays[f"{handle}.{name}"].copy() for name in ("levels", "offsets"))
             calibration = Calibration(levels, offsets)
         intervals = Intervals(manifest, calibration)
-        return RemoteModel(self, handle, manifest, intervals, told["provider"], told["max_batch"])
+        return RemoteModel(
+            self, link, handle, manifest, intervals, told["provider"], told["max_batch"]
+        )
 
 
 class _Link(asyncio.Protocol):

@@ -43,6 +43,10 @@ def reserve(host: str, port: int, count: int) -> list[socket.socket]:
     """
     taken: list[socket.socket] = []
     try:
+        if not port:
+            # A socket that chose its port by itself gives it up when it listens no more.
+            with socket.create_server((host, 0), family=_family(host)) as found:
+                port = found.getsockname()[1]
         for _ in range(count):
             one = socket.socket(_family(host))
             taken.append(one)
@@ -55,7 +59,7 @@ def reserve(host: str, port: int, count: int) -> list[socket.socket]:
                 one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             else:
                 one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-                one.bind((host, taken[0].getsockname()[1]))
+                one.bind((host, port))
     except OSError as error:
         for one in taken:
             one.close()

@@ -10,7 +10,6 @@ from foretell.service.metrics import Counts, Family
 
 FAMILIES = {
     "calls": Family("Calls.", ("kind",)),
-    "open": Family("Open ones.", falls=True),
     "seconds": Family("How long.", ("kind",), (0.1, 1.0)),
     "hidden": Family("", ("kind",), ()),
 }
@@ -36,8 +35,6 @@ def test_prometheus_reads_what_was_counted() -> None:
     counts.add("calls", "good")
     counts.add("calls", "good", amount=2)
     counts.add("calls", "bad", amount=0)
-    counts.add("open")
-    counts.add("open", amount=-3)
     # A value at a bound is within it.
     for value in (0.05, 0.1, 0.5, 7.0):
         counts.observe((("seconds", "good"), value))
@@ -45,7 +42,6 @@ def test_prometheus_reads_what_was_counted() -> None:
     assert lines(counts) == [
         'calls_total{kind="good"} 3.0',
         'calls_total{kind="bad"} 0.0',
-        "open -2.0",
         'seconds_bucket{kind="good",le="0.1"} 2.0',
         'seconds_bucket{kind="good",le="1.0"} 3.0',
         'seconds_bucket{kind="good",le="+Inf"} 4.0',

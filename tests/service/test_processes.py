@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -139,6 +140,40 @@ def test_a_stuck_engine_is_replaced(server: Server) -> None:
     assert httpx.post(f"{server.url}/forecast", json=BODY).status_code == 200
     assert f"process {stuck} (engine) is stuck" in server.log
     assert server.stop() == 0
+
+
+def test_without_an_engine_doors_answer_all_the_same(slow: Path, tmp_path: Path) -> None:
+    models = tmp_path / "models"
+    shutil.copytree(slow, models)
+    settings = {"workers": 2, "threads": 1, "operations_port": 0}
+    with Server(models, tmp_path / "log", **settings) as server:
+        until(lambda: "http://127.0.0.1" in server.log and len(doors(server)) == 2)
+        until(lambda: len(set(addresses(server))) == 2)
+        ours, probes = dict.fromkeys(addresses(server))
+        until(lambda: httpx.get(f"{probes}/readyz").json()["processes"] == 2)
+        # The next one will not find what it should load.
+        (models / "slow").rename(tmp_path / "gone")
+        os.kill(engine(server), signal.SIGKILL)
+        os.kill(doors(server)[0], signal.SIGKILL)
+        until(lambda: len(doors(server)) == 3)
+        for _ in range(12):
+            # Each connection goes to one of the doors, one of which has never seen an engine.
+            assert httpx.get(f"{probes}/healthz", timeout=30).status_code == 200
+            assert httpx.get(f"{probes}/readyz", timeout=30).status_code == 503
+            for answer in (
+                httpx.get(f"{probes}/metrics", timeout=30),
+                httpx.post(f"{ours}/forecast", json=BODY, timeout=30),
+            ):
+                assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+        (tmp_path / "gone").rename(models / "slow")
+        until(lambda: httpx.get(f"{probes}/readyz", timeout=30).status_code == 200)
+        assert httpx.post(f"{ours}/forecast", json=BODY).status_code == 200
+        assert server.stop() == 0
+
+
+def addresses(server: Server) -> list[str]:
+    """Where it has ever said that it serves, in that order."""
+    return re.findall(r"http://127\.0\.0\.1:\d+", server.log)
 
 
 def test_models_come_and_go_for_all_doors(tmp_path: Path) -> None:

@@ -195,6 +195,17 @@ def test_a_signal_says_at_once_that_the_server_is_not_ready(slow: Path) -> None:
         assert server.force_exit
 
 
+def test_a_signal_while_it_starts_is_obeyed_at_once(slow: Path) -> None:
+    with Client(slow) as client:
+        server = process(client, unready_seconds=3600)
+        server.handle_exit(signal.SIGTERM, None)
+        assert (server.should_exit, server.force_exit) == (True, False)
+        server = process(client, unready_seconds=3600)
+        server.started = True
+        server.handle_exit(signal.SIGTERM, None)
+        assert not server.should_exit
+
+
 def test_it_goes_on_unready_for_as_long_as_load_balancers_need(slow: Path, tmp_path: Path) -> None:
     with Server(slow, tmp_path / "log", unready_seconds=3600) as server:
         server.process.send_signal(signal.SIGTERM)

@@ -62,6 +62,15 @@ def test_arrays(dtype: str, shape: tuple[int, ...]) -> None:
         np.testing.assert_array_equal(found[name], array)
 
 
+def test_more_arrays_and_longer_names_than_a_byte_counts() -> None:
+    sent = {f"{'stage' * 60}.{number}": np.full(1, number) for number in range(300)}
+    (come,) = Reader().feed(joined(frame(Kind.OUTPUTS, 2**40, *pack(sent))))
+    found = unpack(come.body)
+    assert come.number == 2**40
+    assert list(found) == list(sent)
+    assert [int(each[0]) for each in found.values()] == list(range(300))
+
+
 def test_arrays_are_read_where_they_lie() -> None:
     (come,) = Reader().feed(joined(frame(Kind.RUN, 1, *pack({"a": np.ones((2, 3), np.float32)}))))
     assert np.shares_memory(unpack(come.body)["a"], np.frombuffer(come.body, np.uint8))

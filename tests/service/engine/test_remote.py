@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -25,6 +26,7 @@ from foretell.service.errors import (
     ModelFailedError,
     NotReadyError,
     QueueFullError,
+    ServiceError,
     UnknownModelError,
 )
 from foretell.service.metrics import Metrics
@@ -63,10 +65,12 @@ class Halves:
     Attributes:
         engine: Its own.
         path: Of its socket.
+        host: What serves them, within `engine`.
     """
 
     def __init__(self, models: Path, path: Path, **settings: object) -> None:
         self.path = path
+        self.host: Host
         given = {"models": models, "device": "cpu", "threads": 1, **settings}
         self._settings = Settings.read(**given)
 
@@ -81,7 +85,8 @@ class Halves:
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(str(self.path))
         listener.listen()
-        serving = asyncio.ensure_future(Host(engine).serve(listener, lambda: going))
+        self.host = Host(engine)
+        serving = asyncio.ensure_future(self.host.serve(listener, lambda: going))
         try:
             yield engine
         finally:
@@ -315,6 +320,11 @@ def test_an_engine_that_is_lost_and_comes_back(models: Path, tmp_path: Path) -> 
                 runs = [
                     model.submit(windows(20), explain=False, deadline=deadline()) for _ in range(3)
                 ]
+                # As if it were killed.
+                for each in [*halves.host._doors]:
+                    each._transport.abort()
+                await until(lambda: not door.status.ready)
+                halves.path.unlink()
             # It has gone.
             for run in runs:
                 with pytest.raises((EngineLostError, NotReadyError)) as lost:
@@ -342,6 +352,110 @@ def test_an_engine_that_is_lost_and_comes_back(models: Path, tmp_path: Path) -> 
                 await door.render()
                 count = engine.metrics.counts.count
                 await until(lambda: count("foretell_rejected", "engine_lost") == 1)
+
+    uvloop.run(run())
+
+
+def test_a_door_that_comes_back_at_once_is_told_what_is_served(halves: Halves) -> None:
+    async def run() -> None:
+        async with halves.engine(), halves.door() as door:
+            link = door._link
+            assert link is not None
+            link._transport.abort()
+            # Nothing has changed meanwhile.
+            await until(lambda: door._link not in (None, link))
+            assert door.status.ready
+            await outcome(
+                door.directory.find(None).submit(windows(), explain=False, deadline=deadline())
+            )
+
+    uvloop.run(run())
+
+
+def test_a_model_of_an_engine_that_is_gone_is_none_of_the_next(
+    models: Path, tmp_path: Path
+) -> None:
+    write_bundle(models, Spec(name="zeta"))
+
+    async def run() -> None:
+        halves = Halves(models, tmp_path / "engine")
+        async with contextlib.AsyncExitStack() as stack:
+            async with halves.engine():
+                door = await stack.enter_async_context(halves.door())
+                before = door.directory.find("zeta")
+            # The handles of the next one are others.
+            write_bundle(models, Spec(name="alpha"))
+            async with halves.engine():
+                await until(lambda: door.status.ready)
+                with pytest.raises(EngineLostError):
+                    before.submit(windows(), explain=False, deadline=deadline())
+
+    uvloop.run(run())
+
+
+def test_requests_in_flight_are_those_of_the_doors_there_are(halves: Halves) -> None:
+    async def run() -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            async with halves.engine():
+                door = await stack.enter_async_context(halves.door())
+                for _ in range(3):
+                    door.metrics.began()
+                assert b"foretell_requests_in_flight 3.0" in await door.render()
+            async with halves.engine():
+                await until(lambda: door.status.ready)
+                for _ in range(2):
+                    door.metrics.answered("/forecast", 503, 0.1)
+                assert b"foretell_requests_in_flight 1.0" in await door.render()
+
+    uvloop.run(run())
+
+
+def test_a_door_that_is_stopping_still_tells_what_is_counted(halves: Halves) -> None:
+    async def run() -> None:
+        async with halves.engine() as engine, halves.door() as door:
+            gate = threading.Event()
+            engine.repository.load = lambda *_: gate.wait(_PATIENCE)  # type: ignore[method-assign]
+            loading = asyncio.ensure_future(door.load("repeat", "1"))
+            await asyncio.sleep(0.05)
+            door.drain()
+            with pytest.raises(NotReadyError):
+                await loading
+            assert b"foretell_ready 1.0" in await door.render()
+            assert len(await door.index()) == 1
+            gate.set()
+
+    uvloop.run(run())
+
+
+def test_a_call_that_fails_for_any_reason_is_answered(
+    halves: Halves, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail() -> None:
+        raise OSError("Stale file handle")
+
+    async def run() -> None:
+        async with halves.engine() as engine, halves.door() as door:
+            engine.repository.index = fail  # type: ignore[assignment,method-assign]
+            with pytest.raises(ServiceError, match="the server failed; its log says why"):
+                async with asyncio.timeout(_PATIENCE):
+                    await door.index()
+
+    uvloop.run(run())
+    assert "Stale file handle" in caplog.text
+
+
+def test_an_engine_that_ends_answers_what_it_runs(models: Path, tmp_path: Path) -> None:
+    write_bundle(models, Spec(name="slow", burn=400))
+
+    async def run() -> None:
+        halves = Halves(models, tmp_path / "engine")
+        async with contextlib.AsyncExitStack() as stack:
+            async with halves.engine() as engine:
+                door = await stack.enter_async_context(halves.door())
+                slow = door.directory.find("slow")
+                going = slow.submit(windows(4), explain=False, deadline=deadline())
+                await until(lambda: engine.repository.busy_seconds > 0)
+            assert (await outcome(going))["forecast"].shape == (4, 4, 1)
 
     uvloop.run(run())
 

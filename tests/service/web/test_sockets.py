@@ -57,6 +57,21 @@ def test_a_reserved_address_takes_no_connections_until_somebody_listens() -> Non
         assert _count(one) == 16
 
 
+def test_who_does_not_listen_any_more_may_again_at_the_same_address() -> None:
+    with ExitStack() as stack:
+        one, other = map(stack.enter_context, take_two(LOOPBACK, 0))
+        address = (LOOPBACK, port_of(one))
+        for each in (one, other):
+            each.listen()
+        one.shutdown(socket.SHUT_RDWR)
+        # All of them to the one that listens.
+        for _ in range(16):
+            socket.create_connection(address, timeout=60).close()
+        assert _count(other) == 16
+        one.listen()
+        assert port_of(one) == port_of(other) == address[1]
+
+
 def test_connections_are_dealt_out() -> None:
     with ExitStack() as stack:
         both = [stack.enter_context(each) for each in take_two(LOOPBACK, 0)]
