@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -42,6 +42,8 @@ _CONNECTIONS = 64
 _DOORS = 2
 # Those who are refused try again so much later.
 _AGAIN_SECONDS = 0.02
+# For a process that was killed to be replaced.
+_PATIENCE = 60.0
 _MIXED_SERIES = (1, 1, 1, 2, 8, 32)
 # Windows that may wait: the queue's promise is the time they take at the measured capacity.
 _QUEUE = 256
@@ -227,17 +229,22 @@ def kill(port: int, process: psutil.Process, name: str, subject: Subject, scale:
         working = True
         busy = asyncio.create_task(client.keep_busy(_CONNECTIONS, lambda: working))
         await asyncio.sleep(scale.busy_seconds)
-        _of_role(process, name).kill()
+        victim = _of_role(process, name)
+        victim.kill()
         killed = time.perf_counter()
-        async with httpx.AsyncClient(timeout=60) as http:
-            # A door that is gone is missed by nobody but the count of those who answer.
-            async def whole() -> bool:
-                answer = await http.get(url)
-                return answer.status_code == 200 and answer.json()["processes"] == _DOORS
+        async with httpx.AsyncClient(timeout=_PATIENCE) as http, asyncio.timeout(_PATIENCE):
 
-            while await whole():
+            async def whole() -> bool:
+                with suppress(httpx.TransportError):
+                    answer = await http.get(url)
+                    return answer.status_code == 200 and answer.json()["processes"] == _DOORS
+                return False
+
+            while victim.pid in {each.pid for each in _roles(process)}:
                 await asyncio.sleep(0.005)
-            while not await whole():
+            # The doors hear a tenth of a second later that one is missing.
+            await asyncio.sleep(0.3)
+            while len(_roles(process)) <= _DOORS or not await whole():
                 await asyncio.sleep(0.02)
         seconds = time.perf_counter() - killed
         await asyncio.sleep(scale.busy_seconds)
@@ -255,9 +262,18 @@ def kill(port: int, process: psutil.Process, name: str, subject: Subject, scale:
 
 def _of_role(process: psutil.Process, name: str) -> psutil.Process:
     """The child of a supervisor that has a role: the engine is the one that holds the models."""
-    children = [each for each in process.children() if "spawn_main" in " ".join(each.cmdline())]
-    by_memory = sorted(children, key=lambda each: each.memory_info().rss)
+    by_memory = sorted(_roles(process), key=lambda each: each.memory_info().rss)
     return by_memory[-1] if name == "engine" else by_memory[0]
+
+
+def _roles(process: psutil.Process) -> list[psutil.Process]:
+    """The doors and the engine that are alive."""
+    found = []
+    for each in process.children():
+        with suppress(psutil.NoSuchProcess):
+            if "spawn_main" in " ".join(each.cmdline()):
+                found.append(each)
+    return found
 
 
 def terminate(port: int, process: psutil.Process, subject: Subject, scale: Scale) -> str:
