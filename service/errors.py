@@ -212,6 +212,9 @@ class EngineLostError(OverloadedError):
 
     type = "engine_lost"
 
+    def __init__(self, message: str, *, retry_after: int = 1) -> None:
+        super().__init__(message, retry_after=retry_after)
+
 
 def to_wire(error: ServiceError) -> dict[str, Any]:
     """An error for another process of the server."""

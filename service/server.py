@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import os
 import resource
 import signal
 import socket
@@ -21,7 +20,7 @@ import uvicorn
 
 from foretell.service.api.app import ByPort, create_app, create_operations_app
 from foretell.service.engine.local import Engine, LocalEngine
-from foretell.service.engine.process import REPLACE_ME, Watch, load
+from foretell.service.engine.process import REPLACE_ME, Watch, end_if_lost, load
 from foretell.service.engine.remote import RemoteEngine
 from foretell.service.engine.resources import keep_what_is_loaded
 from foretell.service.metrics import Metrics
@@ -50,14 +49,10 @@ def run(settings: Settings) -> None:
         sockets = _listen(settings, stack)
         metrics = Metrics()
         repository = load(settings, metrics)
-        keep_what_is_loaded()
         watch = Watch(repository, settings.grace_seconds, math.inf)
         server = _Server(settings, LocalEngine(repository, metrics), sockets, watch=watch)
         server.run(sockets)
-        if repository.lost:
-            # CUDA's state is in no order in which its libraries could be taken down.
-            logging.shutdown()
-            os._exit(REPLACE_ME if server.gave_up else 0)
+        end_if_lost(repository, REPLACE_ME if server.gave_up else 0)
 
 
 def run_door(

@@ -145,7 +145,7 @@ TIMEOUT_HEADER = "x-timeout-ms"
 # Compressing may also add a little.
 _FRAMING = 64 * 1024
 # To put so many bytes together takes a millisecond.
-_LARGE_ANSWER = 4 * 1024 * 1024
+_LARGE_BODY = 4 * 1024 * 1024
 _LATE = "the deadline passed before the forecast was ready"
 
 
@@ -242,7 +242,7 @@ async def read_body(
         raise SlowBodyError("the deadline passed before the whole body was here") from None
     if decoder is not None:
         decoder.finish()
-    if size < _LARGE_ANSWER:
+    if size < _LARGE_BODY:
         return b"".join(pieces)
     # Which lets the others go on meanwhile.
     return await asyncio.to_thread(b"".join, pieces)

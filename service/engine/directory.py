@@ -19,7 +19,6 @@ from foretell.service.errors import (
 )
 
 _NOT_LOADED = "not loaded"
-_RETRY_SECONDS = 1
 
 
 class Pending(Protocol):
@@ -215,7 +214,7 @@ class Directory:
             EngineLostError: nothing is known just now.
         """
         if self.gone:
-            raise EngineLostError(self.gone, retry_after=_RETRY_SECONDS)
+            raise EngineLostError(self.gone)
         if reference is None:
             return self._only()
         name, at, version = reference.partition("@")
@@ -286,3 +285,8 @@ class Directory:
         model = self.slots[name][version].model
         assert model is not None  # noqa: S101 - a name means only what is loaded
         return model
+
+
+def unready(report: dict[str, str], reason: str) -> dict[str, str]:
+    """A `Directory.report` of a server that answers nothing, and why it does not."""
+    return {key: reason if said == "ready" else said for key, said in report.items()}

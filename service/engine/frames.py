@@ -11,7 +11,7 @@ import asyncio
 import struct
 from collections.abc import Callable
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import orjson
@@ -175,3 +175,34 @@ class Writer:
         if self._pieces:
             pieces, self._pieces = self._pieces, []
             self._write(b"".join(pieces))
+
+
+class Peer(asyncio.Protocol):
+    """A connection over which frames come and go.
+
+    Args:
+        take: Called with this connection and each frame that comes.
+
+    Attributes:
+        send: See `Writer.send`; from when there is a connection.
+    """
+
+    def __init__(self, take: Callable[[Any, Frame], None]) -> None:
+        self._take = take
+        self._reader = Reader()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin to write."""
+        self._transport = cast("asyncio.WriteTransport", transport)
+        writer = Writer(self._transport, asyncio.get_running_loop())
+        self.send, self._flush = writer.send, writer.flush
+
+    def data_received(self, data: bytes) -> None:
+        """Hand on what is complete."""
+        for come in self._reader.feed(data):
+            self._take(self, come)
+
+    def close(self) -> None:
+        """Send what waits, and close."""
+        self._flush()
+        self._transport.close()

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import astuple
 from functools import partial
-from typing import Any, cast
+from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from foretell.service.arrays import Arrays
@@ -19,8 +19,7 @@ from foretell.service.engine.directory import Model, Pending
 from foretell.service.engine.frames import (
     Frame,
     Kind,
-    Reader,
-    Writer,
+    Peer,
     frame,
     pack,
     pack_document,
@@ -239,7 +238,7 @@ class Host:
         return self._handles[model]
 
 
-class _Door(asyncio.Protocol):
+class _Door(Peer):
     """The connection of a door.
 
     Attributes:
@@ -249,22 +248,16 @@ class _Door(asyncio.Protocol):
     """
 
     def __init__(self, host: Host) -> None:
+        super().__init__(host.take)
         self._host = host
-        self._reader = Reader()
         self._tasks: set[asyncio.Task[None]] = set()
         self.runs: dict[int, Pending] = {}
         self.known: set[int] = set()
         self.seen = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.WriteTransport", transport)
-        writer = Writer(self._transport, asyncio.get_running_loop())
-        self.send, self._flush = writer.send, writer.flush
+        super().connection_made(transport)
         self._host.come(self)
-
-    def data_received(self, data: bytes) -> None:
-        for come in self._reader.feed(data):
-            self._host.take(self, come)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         for task in self._tasks:
@@ -276,11 +269,6 @@ class _Door(asyncio.Protocol):
         task = asyncio.ensure_future(answering)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-    def close(self) -> None:
-        """Send what waits, and close."""
-        self._flush()
-        self._transport.close()
 
 
 def _error(number: int, error: ServiceError) -> list[bytes | memoryview]:

@@ -163,13 +163,7 @@ class Model:
     def submit(
         self, feeds: Arrays, *, explain: bool, deadline: float, admitted: bool = False
     ) -> Work:
-        """Queue windows; see `Queue.submit`.
-
-        Args:
-            feeds: `[windows, …]` by input name, already checked.
-            explain: Whether the attention outputs are wanted besides the forecast.
-            deadline: On the clock of `time.monotonic`.
-            admitted: Whether this continues work that was accepted.
+        """See `directory.Model.submit`.
 
         Raises:
             ModelFailedError: the model has failed.

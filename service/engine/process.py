@@ -89,10 +89,17 @@ def run_engine(settings: Settings, listener: socket.socket, pulse: Callable[[], 
     factory = import_module("uvloop").new_event_loop if find_spec("uvloop") else None
     with asyncio.Runner(loop_factory=factory) as runner:
         runner.run(_serve(LocalEngine(repository, metrics), watch, listener, pulse))
+    end_if_lost(repository, REPLACE_ME)
+
+
+def end_if_lost(repository: Repository, status: int) -> None:
+    """End this process here, with that status, if it has lost a GPU.
+
+    CUDA's state is then in no order in which its libraries could be taken down.
+    """
     if repository.lost:
-        # CUDA's state is in no order in which its libraries could be taken down.
         logging.shutdown()
-        os._exit(REPLACE_ME)
+        os._exit(status)
 
 
 async def _serve(

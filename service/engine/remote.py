@@ -8,17 +8,16 @@ import logging
 import struct
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from foretell.bundle.calibration import Calibration
 from foretell.bundle.manifest import Manifest
 from foretell.service.arrays import Arrays
-from foretell.service.engine.directory import Directory, Entry, Slot, State
+from foretell.service.engine.directory import Directory, Entry, Slot, State, unready
 from foretell.service.engine.frames import (
     Frame,
     Kind,
-    Reader,
-    Writer,
+    Peer,
     frame,
     pack,
     pack_document,
@@ -38,7 +37,6 @@ RUN = struct.Struct("<dI??2x")
 # Of its outputs: when it was submitted, began and ended, and the windows of its largest batch.
 RAN = struct.Struct("<dddQ")
 
-_RETRY_SECONDS = 1
 _LOADING = "the models are being loaded"
 _RECONNECT_SECONDS = 0.05
 _COUNT_SECONDS = 1.0
@@ -192,10 +190,7 @@ class RemoteEngine:
         """See `Engine.status`."""
         if not self._draining:
             return self._status
-        models = {
-            key: "draining" if said == "ready" else said
-            for key, said in self._status.models.items()
-        }
+        models = unready(self._status.models, "draining")
         return Status(ready=False, processes=self._status.processes, models=models)
 
     async def index(self) -> list[Entry]:
@@ -246,7 +241,7 @@ class RemoteEngine:
         """
         # A handle means nothing to the next engine.
         if link.lost.done():
-            raise EngineLostError(_LOADING, retry_after=_RETRY_SECONDS)
+            raise EngineLostError(_LOADING)
         number = next(self._numbers)
         told = frame(Kind.RUN, number, *pieces)
         run = self._runs[number] = RemoteRun(lambda: self._give_up(number))
@@ -259,7 +254,7 @@ class RemoteEngine:
             raise NotReadyError("the server is stopping")
         link, number = self._link, next(self._numbers)
         if link is None:
-            raise EngineLostError(_LOADING, retry_after=_RETRY_SECONDS)
+            raise EngineLostError(_LOADING)
         answer = self._calls[number] = asyncio.get_running_loop().create_future()
         if changes:
             self._changes.add(number)
@@ -327,10 +322,10 @@ class RemoteEngine:
         lost = "the process that runs the models has ended; another one takes its place"
         runs, self._runs = self._runs, {}
         for run in runs.values():
-            run.fail(EngineLostError(lost, retry_after=_RETRY_SECONDS))
+            run.fail(EngineLostError(lost))
         for answer in self._calls.values():
             if not answer.done():
-                answer.set_exception(EngineLostError(lost, retry_after=_RETRY_SECONDS))
+                answer.set_exception(EngineLostError(lost))
 
     def _replace(self, link: _Link, document: dict[str, Any], arrays: Arrays) -> None:
         models: dict[int, RemoteModel] = {}
@@ -359,28 +354,14 @@ class RemoteEngine:
         )
 
 
-class _Link(asyncio.Protocol):
+class _Link(Peer):
     """The connection to the engine."""
 
     def __init__(self, engine: RemoteEngine) -> None:
+        super().__init__(engine.take)
         self._engine = engine
-        self._reader = Reader()
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.WriteTransport", transport)
-        writer = Writer(self._transport, asyncio.get_running_loop())
-        self.send, self._flush = writer.send, writer.flush
-
-    def data_received(self, data: bytes) -> None:
-        for come in self._reader.feed(data):
-            self._engine.take(self, come)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self._engine.lose(self)
         self.lost.set_result(None)
-
-    def close(self) -> None:
-        """Send what waits, and close."""
-        self._flush()
-        self._transport.close()

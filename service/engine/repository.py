@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 from foretell.bundle.errors import BundleError
 from foretell.service.engine.batcher import Batcher
 from foretell.service.engine.catalogue import Catalogue, Fingerprints, Policy, without_folder
-from foretell.service.engine.directory import Directory, Entry, Loaded, Slot, State
+from foretell.service.engine.directory import Directory, Entry, Loaded, Slot, State, unready
 from foretell.service.engine.resources import Memory, return_free_memory
 from foretell.service.errors import (
     LoadFailedError,
@@ -147,7 +147,7 @@ class Repository:
         """State of every version, by `name@version`: `ready`, `draining`, or why it is not."""
         report = self._directory.report()
         if reason := "; ".join(self.lost.values()) or ("draining" if self._draining else ""):
-            return {key: reason if said == "ready" else said for key, said in report.items()}
+            return unready(report, reason)
         return report
 
     def index(self) -> list[Entry]:

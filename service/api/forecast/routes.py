@@ -32,6 +32,11 @@ from foretell.service.settings import Settings
 from foretell.service.web.connections import caller_of
 from foretell.service.web.middleware import exchange_of
 
+JSON = "application/json"
+ARROW = "application/vnd.apache.arrow.stream"
+
+# What an input takes beside its numbers, as `Offload` has it: its checks, and calendar features.
+_INPUT = 8 * 1024
 # Most clients ask for compressed answers on their own, and gzip takes longer to write than most
 # forecasts: half a millisecond for so much. zstd takes a third of that, or less.
 _COMPRESSED_BYTES = 64 * 1024
@@ -133,13 +138,6 @@ def timeseries_router(
         return [model.name for model in directory.defaults]
 
     return router
-
-
-JSON = "application/json"
-ARROW = "application/vnd.apache.arrow.stream"
-
-# What an input takes beside its numbers, as `Offload` has it: its checks, and calendar features.
-_INPUT = 8 * 1024
 
 
 class Answering(Protocol):
