@@ -165,7 +165,7 @@ def request(spec: Spec, *, times: bool) -> bytes:
 def measure(door: Door, body: bytes) -> dict[str, float]:
     envelope = parse(body)
     job = decode(envelope, door.model, door.settings)
-    outputs = door.model.submit({HISTORY: job.history}, explain=False, deadline=0).result()
+    outputs = door.model.submit({HISTORY: job.history}, deadline=0).result()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
 
         async def many() -> None:

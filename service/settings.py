@@ -55,7 +55,8 @@ class Settings(BaseSettings):
             went; never if None.
         max_memory_bytes: Most memory of the process that runs the models: one that would exceed it
             is not loaded. If None, the container's limit, less what other processes need.
-        max_batch: Most windows run together. If None, 128 on CUDA, and 8 on the CPU.
+        max_batch: Most windows run together. If None, 128 on CUDA; on the CPU what a model runs at
+            the best rate, found at each load: 2 to 16.
         max_queue: Most windows that may wait for a model.
         max_queue_bytes: Most bytes that may wait for a model.
         max_inputs: Most series in a request.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Protocol
@@ -79,13 +79,18 @@ class Model(Protocol):
         """Why it does not work any more, if so."""
 
     def submit(
-        self, feeds: Arrays, *, explain: bool, deadline: float, admitted: bool = False
+        self,
+        feeds: Arrays,
+        *,
+        attention: Sequence[str] = (),
+        deadline: float,
+        admitted: bool = False,
     ) -> Pending:
         """Queue windows.
 
         Args:
             feeds: `[windows, …]` by input name, already checked.
-            explain: Whether the attention outputs are wanted besides the forecast.
+            attention: Names of the attention outputs that are wanted besides the forecast.
             deadline: On the clock of `time.monotonic`.
             admitted: Whether this continues work that was accepted.
 

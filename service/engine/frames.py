@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple, cast
 
@@ -22,8 +22,9 @@ _HEAD = struct.Struct("<QQ")
 # Bytes of its name, its type and how many axes it has.
 _ARRAY = struct.Struct("<HcB")
 _ALIGNMENT = 16
-# Most bytes of other frames that one keeps in memory.
-_SHARED = 256 * 1024
+_READ = 256 * 1024
+# Larger ones stay where they were written or read: it takes longer to copy them.
+_COPIED = 16 * 1024
 _PADDING = [bytes(size) for size in range(_ALIGNMENT)]
 
 
@@ -99,6 +100,17 @@ def unpack(body: memoryview, at: int = 0) -> Arrays:
     return arrays
 
 
+def pack_names(names: Sequence[str]) -> bytes:
+    """Names without blanks, as a piece of a body; its size is a multiple of 16 bytes."""
+    text = " ".join(names).encode()
+    return text + b" " * (-len(text) % _ALIGNMENT)
+
+
+def unpack_names(piece: memoryview) -> list[str]:
+    """What `pack_names` has packed."""
+    return str(piece, "utf-8").split()
+
+
 def pack_document(document: object, arrays: Arrays) -> list[bytes | memoryview]:
     """What JSON can say, and arrays, as pieces of a body."""
     text = orjson.dumps(document)
@@ -113,44 +125,6 @@ def unpack_document(body: memoryview) -> tuple[Any, Arrays]:
     return orjson.loads(body[begin : begin + size]), unpack(body, begin + size + -size % _ALIGNMENT)
 
 
-class Reader:
-    """Cuts what comes over a socket into frames."""
-
-    def __init__(self) -> None:
-        self._rest = bytearray()
-
-    def feed(self, data: bytes) -> list[Frame]:
-        """The frames that are complete with what came; their bodies may be kept."""
-        frames: list[Frame] = []
-        if self._rest:
-            self._rest += data
-            if len(self._rest) < _HEAD.size + self._missing():
-                return frames
-            data, self._rest = bytes(self._rest), bytearray()
-        view, at = memoryview(data), 0
-        while at + _HEAD.size <= len(data):
-            size, named = _HEAD.unpack_from(data, at)
-            end = at + _HEAD.size + size
-            if end > len(data):
-                break
-            body = view[at + _HEAD.size : end]
-            if len(data) - size > _SHARED:
-                # While it waits somewhere, all that came with it would be held.
-                body = memoryview(bytes(body))
-            frames.append(Frame(named & 0xFF, named >> 8, body))
-            at = end
-        if at < len(data):
-            self._rest += view[at:]
-        return frames
-
-    def _missing(self) -> int:
-        """Bytes of the body that has begun, as far as its head is there."""
-        if len(self._rest) < _HEAD.size:
-            return 0
-        size: int = _HEAD.unpack_from(self._rest)[0]
-        return size
-
-
 class Writer:
     """Writes the frames of a turn of the event loop together.
 
@@ -160,12 +134,12 @@ class Writer:
     """
 
     def __init__(self, transport: asyncio.WriteTransport, loop: asyncio.AbstractEventLoop) -> None:
-        self._write: Callable[[bytes], None] = transport.write
+        self._transport = transport
         self._loop = loop
         self._pieces: list[bytes | memoryview] = []
 
     def send(self, pieces: list[bytes | memoryview]) -> None:
-        """Send a frame, before the loop's next turn."""
+        """Send a frame, before the loop's next turn; its arrays are not to be changed any more."""
         if not self._pieces:
             self._loop.call_soon(self.flush)
         self._pieces += pieces
@@ -174,14 +148,18 @@ class Writer:
         """Send what waits."""
         if self._pieces:
             pieces, self._pieces = self._pieces, []
-            self._write(b"".join(pieces))
+            for piece in pieces:
+                if type(piece) is memoryview and piece.nbytes > _COPIED:
+                    self._transport.writelines(pieces)
+                    return
+            self._transport.write(b"".join(pieces))
 
 
-class Peer(asyncio.Protocol):
+class Peer(asyncio.BufferedProtocol):
     """A connection over which frames come and go.
 
     Args:
-        take: Called with this connection and each frame that comes.
+        take: Called with this connection and each frame that comes, whose body it may keep.
 
     Attributes:
         send: See `Writer.send`; from when there is a connection.
@@ -189,7 +167,10 @@ class Peer(asyncio.Protocol):
 
     def __init__(self, take: Callable[[Any, Frame], None]) -> None:
         self._take = take
-        self._reader = Reader()
+        self._common = memoryview(bytearray(_READ))
+        # Where bytes go now: the common buffer, or that of one large frame.
+        self._buffer = self._common
+        self._filled = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to write."""
@@ -197,9 +178,33 @@ class Peer(asyncio.Protocol):
         writer = Writer(self._transport, asyncio.get_running_loop())
         self.send, self._flush = writer.send, writer.flush
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
+        """Where what comes next is to be written."""
+        return self._buffer[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
         """Hand on what is complete."""
-        for come in self._reader.feed(data):
+        buffer, filled, at = self._buffer, self._filled + nbytes, 0
+        frames: list[Frame] = []
+        while at + _HEAD.size <= filled:
+            size, named = _HEAD.unpack_from(buffer, at)
+            begin, end = at + _HEAD.size, at + _HEAD.size + size
+            if end > filled:
+                if buffer is self._common and size > _COPIED:
+                    # The rest of it is read to where it stays.
+                    self._buffer = np.empty(end - at, np.uint8).data
+                break
+            body = buffer[begin:end]
+            if buffer is self._common:
+                body = memoryview(bytes(body))
+            else:
+                self._buffer = self._common
+            frames.append(Frame(named & 0xFF, named >> 8, body))
+            at = end
+        self._filled = filled - at
+        if self._buffer is not buffer or at:
+            self._buffer[: self._filled] = buffer[at:filled]
+        for come in frames:
             self._take(self, come)
 
     def close(self) -> None:

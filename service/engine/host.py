@@ -8,13 +8,13 @@ import logging
 import socket
 import sys
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import astuple
 from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-from foretell.service.arrays import Arrays
+from foretell.service.arrays import FORECAST, MARGIN, Arrays
 from foretell.service.engine.directory import Model, Pending
 from foretell.service.engine.frames import (
     Frame,
@@ -25,6 +25,7 @@ from foretell.service.engine.frames import (
     pack_document,
     unpack,
     unpack_document,
+    unpack_names,
 )
 from foretell.service.engine.local import LocalEngine
 from foretell.service.engine.remote import RAN, RUN
@@ -56,7 +57,7 @@ class Host:
         self._numbers = itertools.count(1)
         self._handles: WeakKeyDictionary[Model, int] = WeakKeyDictionary()
         self._models: WeakValueDictionary[int, Model] = WeakValueDictionary()
-        self._done: deque[tuple[_Door, int, Pending]] = deque()
+        self._done: deque[tuple[_Door, int, Sequence[str], Pending]] = deque()
         self._woken = False
         self._closing = False
         self._loop = asyncio.get_running_loop()
@@ -122,24 +123,26 @@ class Host:
             door.begin(self._answer(door, come.number, *unpack_document(come.body)[0]))
 
     def _run(self, door: _Door, come: Frame) -> None:
-        deadline, handle, explain, admitted = RUN.unpack_from(come.body)
+        deadline, handle, admitted, named = RUN.unpack_from(come.body)
         model = self._models.get(handle)
         try:
             if self._closing:
                 raise NotReadyError("the engine is stopping")
             if model is None:
                 raise NotReadyError("the model was unloaded")
-            feeds = unpack(come.body, RUN.size)
-            run = model.submit(feeds, explain=explain, deadline=deadline, admitted=admitted)
+            arrays = RUN.size + named
+            attention = unpack_names(come.body[RUN.size : arrays]) if named else ()
+            feeds = unpack(come.body, arrays)
+            run = model.submit(feeds, attention=attention, deadline=deadline, admitted=admitted)
         except ServiceError as error:
             door.send(_error(come.number, error))
             return
         door.runs[come.number] = run
-        run.add_done_callback(partial(self._finished, door, come.number))
+        run.add_done_callback(partial(self._finished, door, come.number, attention))
 
-    def _finished(self, door: _Door, number: int, run: Pending) -> None:
+    def _finished(self, door: _Door, number: int, attention: Sequence[str], run: Pending) -> None:
         """A run is done, on a worker's thread or this one."""
-        self._done.append((door, number, run))
+        self._done.append((door, number, attention, run))
         # Those that are done until the loop gets to it need no wake of their own.
         if not self._woken:
             self._woken = True
@@ -148,13 +151,17 @@ class Host:
     def _deliver(self) -> None:
         self._woken = False
         while self._done:
-            door, number, run = self._done.popleft()
+            door, number, attention, run = self._done.popleft()
             # What is not there any more was cancelled.
             if door.runs.pop(number, None) is None:
                 continue
             try:
                 ran = RAN.pack(run.submitted, run.began, run.ended, run.batch)
-                told = frame(Kind.OUTPUTS, number, ran, *pack(run.result()))
+                outputs = run.result()
+                if attention:
+                    wanted = (FORECAST, MARGIN, *attention)
+                    outputs = {name: outputs[name] for name in wanted if name in outputs}
+                told = frame(Kind.OUTPUTS, number, ran, *pack(outputs))
             except ServiceError as error:
                 if isinstance(error, ModelFailedError) and error.__cause__ is not None:
                     _logger.error("model failed", exc_info=error)

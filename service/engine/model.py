@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import wait
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +20,7 @@ from foretell.service.engine.catalogue import without_folder
 from foretell.service.engine.intervals import Intervals
 from foretell.service.engine.queues import Observer, Work
 from foretell.service.engine.runtime import Runtime
-from foretell.service.engine.selftest import Health, SelfTest
+from foretell.service.engine.selftest import Health, Seconds, SelfTest, fastest_batch
 from foretell.service.errors import ModelFailedError, NotReadyError
 from foretell.service.session import Session
 
@@ -108,7 +108,7 @@ class Model:
         self._sessions = {layout.FORECAST_GRAPH: self._open(layout.FORECAST_GRAPH, self.max_batch)}
         self._provider = self._sessions[layout.FORECAST_GRAPH].provider
         try:
-            self._self_test()
+            self._self_test(tuned=capacity.max_batch is None and not runtime.on_gpu)
         except BaseException:
             self._sessions.pop(layout.FORECAST_GRAPH).close()
             raise
@@ -161,7 +161,12 @@ class Model:
         return failure and without_folder(failure, self._folder.parent.parent)
 
     def submit(
-        self, feeds: Arrays, *, explain: bool, deadline: float, admitted: bool = False
+        self,
+        feeds: Arrays,
+        *,
+        attention: Sequence[str] = (),
+        deadline: float,
+        admitted: bool = False,
     ) -> Work:
         """See `directory.Model.submit`.
 
@@ -171,7 +176,7 @@ class Model:
         """
         if self._health.failure is not None:
             raise ModelFailedError("the model has failed; /readyz says why")
-        graph = layout.EXPLAIN_GRAPH if explain else layout.FORECAST_GRAPH
+        graph = layout.EXPLAIN_GRAPH if attention else layout.FORECAST_GRAPH
         return self._queue.submit(graph, feeds, deadline=deadline, admitted=admitted)
 
     def close(self, timeout: float) -> None:
@@ -236,9 +241,15 @@ class Model:
         _logger.info("opened %s on %s", session.graph, session.provider)
         return session
 
-    def _self_test(self) -> None:
+    def _self_test(self, *, tuned: bool) -> None:
         self._on_workers(self._warm)
         self._on_workers(self._replay)
+        if tuned:
+            seconds: Seconds = {}
+            self._on_workers(
+                partial(self._test.time_runs, self._sessions[layout.FORECAST_GRAPH], seconds)
+            )
+            self.max_batch = fastest_batch(seconds, self.max_batch)
         if self.manifest.attention:
             # Tested with the rest of the bundle, and not kept: few callers ask for attention.
             explain = self._open(layout.EXPLAIN_GRAPH)

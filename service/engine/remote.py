@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import logging
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from foretell.service.engine.frames import (
     frame,
     pack,
     pack_document,
+    pack_names,
     unpack,
     unpack_document,
 )
@@ -32,8 +33,9 @@ from foretell.service.statistics import StatisticsReport
 
 _logger = logging.getLogger(__name__)
 
-# Of a run: its deadline, the model's handle, whether attention is wanted and it was admitted.
-RUN = struct.Struct("<dI??2x")
+# Of a run: its deadline, the model's handle, whether it was admitted, and bytes of the names of the
+# attention outputs that are wanted, which follow.
+RUN = struct.Struct("<dI?xH")
 # Of its outputs: when it was submitted, began and ended, and the windows of its largest batch.
 RAN = struct.Struct("<dddQ")
 
@@ -145,12 +147,17 @@ class RemoteModel:
         self.failure: str | None = None
 
     def submit(
-        self, feeds: Arrays, *, explain: bool, deadline: float, admitted: bool = False
+        self,
+        feeds: Arrays,
+        *,
+        attention: Sequence[str] = (),
+        deadline: float,
+        admitted: bool = False,
     ) -> RemoteRun:
         """See `Model.submit`; what is not accepted fails later."""
-        return self._engine.run(
-            self._link, [RUN.pack(deadline, self._handle, explain, admitted), *pack(feeds)]
-        )
+        names = pack_names(attention) if attention else b""
+        head = RUN.pack(deadline, self._handle, admitted, len(names))
+        return self._engine.run(self._link, [head, names, *pack(feeds)])
 
 
 class RemoteEngine:

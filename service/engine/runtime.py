@@ -20,7 +20,8 @@ _DISABLED_OPTIMIZERS = ("SkipLayerNormFusion",)
 # Severities of onnxruntime's own log: from errors on, and from crashes on.
 _ERRORS, _NOTHING = 3, 4
 _GPU_BATCH = 128
-# From there on batches gain a CPU little, and work waits for others'.
+# Smaller ones cost a CPU more of what every run costs, larger ones leave its caches; where in
+# between a model is fastest is `SelfTest.fastest_batch`'s to find out.
 _CPU_BATCH = 8
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 
@@ -24,6 +26,26 @@ from foretell.service.arrays import (
 )
 from foretell.service.errors import ModelFailedError
 from foretell.service.session import Session, Shape
+
+# Windows of a run that a CPU is tried with, and the least that a size must gain on the usual one:
+# less may be chance.
+_SIZES, _ROUNDS, _GAIN = (2, 4, 8, 16), 3, 1.05
+_TIMING_SECONDS = 0.3
+
+Seconds = dict[int, list[float]]
+
+
+def fastest_batch(seconds: Seconds, usual: int) -> int:
+    """The size of runs whose windows take the least time, or the usual one if that is near.
+
+    Args:
+        seconds: What `SelfTest.time_runs` noted.
+        usual: Where nothing is known, and the largest that is taken for less than a clear gain.
+    """
+    took = {size: median(each) for size, each in seconds.items()}
+    usual = max((size for size in took if size <= usual), default=usual)
+    best = min(took, key=lambda size: took[size], default=usual)
+    return best if took.get(usual, 0.0) > _GAIN * took.get(best, 0.0) else usual
 
 
 class SelfTest:
@@ -78,13 +100,33 @@ class SelfTest:
             self._compare(session, worker, slice(start, start + self._max_batch))
         self._compare(session, worker, slice(1))
 
-    def windows(self, count: int) -> Arrays:
-        """So many windows to run, `[count, …]` by input name: the probes over and over."""
-        return {
-            name: np.resize(rows, (count, *rows.shape[1:]))
+    def time_runs(self, session: Session, seconds: Seconds, worker: int) -> None:
+        """Note how long runs of several sizes take, while the other workers do the same.
+
+        Args:
+            session: The graph.
+            seconds: Takes the seconds a window, by windows of a run.
+            worker: Who runs it.
+        """
+        most = _SIZES[-1]
+        probes = {
+            name: np.resize(rows, (most, *rows.shape[1:]))
             for name, rows in self._probes.items()
             if name != FORECAST
         }
+        end = time.perf_counter() + _TIMING_SECONDS
+        for size in _SIZES * _ROUNDS:
+            began = time.perf_counter()
+            try:
+                session.run({name: rows[:size] for name, rows in probes.items()}, worker)
+            except ModelFailedError:
+                # For want of memory, say: it is not to run so many.
+                return
+            ended = time.perf_counter()
+            seconds.setdefault(size, []).append((ended - began) / size)
+            # The next one may take twice as long.
+            if ended + 2 * (ended - began) > end:
+                return
 
     def _compare(self, session: Session, worker: int, windows: slice) -> None:
         probes = {name: rows[windows] for name, rows in self._probes.items()}

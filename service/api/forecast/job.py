@@ -98,9 +98,9 @@ async def run(job: Job, deadline: float, wait: Wait) -> Arrays:
     Raises:
         ServiceError: as `Model.submit`, what it returns and `wait`.
     """
-    explain = job.plan.attention is not None
+    attention = () if job.plan.attention is None else job.plan.attention.outputs
     feeds = _feeds(job, 0, job.history, slice(None))
-    outputs = await wait(job.model.submit(feeds, explain=explain, deadline=deadline))
+    outputs = await wait(job.model.submit(feeds, attention=attention, deadline=deadline))
     if job.plan.passes == 1:
         return outputs
     return await _roll(job, outputs, deadline, wait)
@@ -123,7 +123,7 @@ async def _roll(job: Job, first: Arrays, deadline: float, wait: Wait) -> Arrays:
             break
         feeds = _feeds(job, number, known[rows, -context:], rows)
         # What was accepted is finished: no pass is refused because others wait.
-        pending = job.model.submit(feeds, explain=False, deadline=deadline, admitted=True)
+        pending = job.model.submit(feeds, deadline=deadline, admitted=True)
         found = await wait(pending)
         forecast[rows, number * own : (number + 1) * own] = found[FORECAST]
         if MARGIN in found:

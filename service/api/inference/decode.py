@@ -193,9 +193,9 @@ class Job:
     timeout: float | None
 
     @property
-    def explain(self) -> bool:
-        """Whether it takes the graph with attention."""
-        return any(output.attention for output in self.outputs)
+    def attention(self) -> list[str]:
+        """Names of the attention outputs among them."""
+        return [output.name for output in self.outputs if output.attention]
 
     @property
     def windows(self) -> int:

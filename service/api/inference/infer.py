@@ -223,7 +223,7 @@ def infer_router(
             exchange.staged("decode", begun)
             if job.timeout is not None:
                 deadline = min(deadline, began + job.timeout)
-            pending = model.submit(job.feeds, explain=job.explain, deadline=deadline)
+            pending = model.submit(job.feeds, attention=job.attention, deadline=deadline)
             outputs = await outcome(pending, caller_of(request), deadline)
             exchange.ran(pending)
         begun = time.time_ns()

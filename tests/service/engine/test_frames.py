@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from itertools import pairwise
 
 import numpy as np
@@ -8,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from foretell.service.engine import frames
 from foretell.service.engine.frames import (
     Frame,
     Kind,
-    Reader,
+    Peer,
     Writer,
     frame,
     pack,
@@ -25,27 +27,57 @@ def joined(*frames: list[bytes | memoryview]) -> bytes:
     return b"".join(piece for pieces in frames for piece in pieces)
 
 
-def read(data: bytes, cuts: list[int]) -> list[tuple[int, int, bytes]]:
+def read(*pieces: bytes) -> list[Frame]:
     """The frames of a stream that comes in pieces."""
-    reader, found = Reader(), []
-    edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
-    for begin, end in pairwise(edges):
-        found += list(reader.feed(data[begin:end]))
-    return [(each.kind, each.number, bytes(each.body)) for each in found]
+    found: list[Frame] = []
+    peer = Peer(lambda _, come: found.append(come))
+    for piece in pieces:
+        rest = piece
+        while rest:
+            room = peer.get_buffer(-1)
+            count = min(len(room), len(rest))
+            room[:count] = rest[:count]
+            peer.buffer_updated(count)
+            rest = rest[count:]
+    return found
 
 
 @given(
-    bodies=st.lists(st.binary(max_size=70), max_size=5),
+    bodies=st.lists(st.binary(max_size=90), max_size=6),
     cuts=st.lists(st.integers(0, 500), max_size=8),
 )
 def test_frames_come_in_any_pieces(bodies: list[bytes], cuts: list[int]) -> None:
     data = joined(*(frame(Kind.RUN, number, body) for number, body in enumerate(bodies)))
-    found = read(data, cuts)
-    assert [(kind, number) for kind, number, _ in found] == [
+    edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
+    with pytest.MonkeyPatch.context() as small:
+        # Some are larger than what is read at once, and get a buffer of their own.
+        small.setattr(frames, "_COPIED", 48)
+        small.setattr(frames, "_READ", 80)
+        found = read(*(data[begin:end] for begin, end in pairwise(edges)))
+    assert [(come.kind, come.number) for come in found] == [
         (Kind.RUN, number) for number in range(len(bodies))
     ]
-    for (_, _, body), sent in zip(found, bodies, strict=True):
-        assert body == sent + bytes(-len(sent) % 16)
+    # None was written over by what came later.
+    for come, sent in zip(found, bodies, strict=True):
+        assert bytes(come.body) == sent + bytes(-len(sent) % 16)
+
+
+def test_a_large_frame_is_read_to_where_it_stays() -> None:
+    body = np.arange(100_000, dtype=np.float64)
+    data = joined(frame(Kind.RUN, 1, b"first"), frame(Kind.OUTPUTS, 2, *pack({"a": body})))
+    found: list[Frame] = []
+    peer = Peer(lambda _, come: found.append(come))
+    peer.get_buffer(-1)[:100] = data[:100]
+    peer.buffer_updated(100)
+    room = peer.get_buffer(-1)
+    assert len(room) == len(data) - 100
+    room[:] = data[100:]
+    peer.buffer_updated(len(room))
+    assert [come.number for come in found] == [1, 2]
+    values = unpack(found[1].body)["a"]
+    assert values.flags.aligned
+    assert np.shares_memory(values, np.asarray(room))
+    np.testing.assert_array_equal(values, body)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "float16", "bool"])
@@ -53,7 +85,7 @@ def test_frames_come_in_any_pieces(bodies: list[bytes], cuts: list[int]) -> None
 def test_arrays(dtype: str, shape: tuple[int, ...]) -> None:
     values = np.arange(int(np.prod(shape)), dtype=np.float64).astype(dtype).reshape(shape)
     sent = {"history": values, "encoder.0.self.weights": values[..., :1] if shape else values}
-    (come,) = Reader().feed(joined(frame(Kind.RUN, 1, *pack(sent))))
+    (come,) = read(joined(frame(Kind.RUN, 1, *pack(sent))))
     found = unpack(come.body)
     assert list(found) == list(sent)
     for name, array in sent.items():
@@ -64,7 +96,7 @@ def test_arrays(dtype: str, shape: tuple[int, ...]) -> None:
 
 def test_more_arrays_and_longer_names_than_a_byte_counts() -> None:
     sent = {f"{'stage' * 60}.{number}": np.full(1, number) for number in range(300)}
-    (come,) = Reader().feed(joined(frame(Kind.OUTPUTS, 2**40, *pack(sent))))
+    (come,) = read(joined(frame(Kind.OUTPUTS, 2**40, *pack(sent))))
     found = unpack(come.body)
     assert come.number == 2**40
     assert list(found) == list(sent)
@@ -72,7 +104,7 @@ def test_more_arrays_and_longer_names_than_a_byte_counts() -> None:
 
 
 def test_arrays_are_read_where_they_lie() -> None:
-    (come,) = Reader().feed(joined(frame(Kind.RUN, 1, *pack({"a": np.ones((2, 3), np.float32)}))))
+    (come,) = read(joined(frame(Kind.RUN, 1, *pack({"a": np.ones((2, 3), np.float32)}))))
     assert np.shares_memory(unpack(come.body)["a"], np.frombuffer(come.body, np.uint8))
 
 
@@ -85,7 +117,7 @@ def test_rows_of_a_batch_are_not_copied() -> None:
 def test_documents() -> None:
     document = {"slots": [["m", "1", None, "näher"]], "ready": True}
     arrays = {"levels": np.arange(3.0)}
-    (come,) = Reader().feed(joined(frame(Kind.ANSWER, 7, *pack_document(document, arrays))))
+    (come,) = read(joined(frame(Kind.ANSWER, 7, *pack_document(document, arrays))))
     assert come[:2] == (Kind.ANSWER, 7)
     found, with_it = unpack_document(come.body)
     assert found == document
@@ -96,9 +128,14 @@ class Transport(asyncio.WriteTransport):
     def __init__(self) -> None:
         super().__init__()
         self.written: list[bytes] = []
+        self.pieces: list[object] = []
 
     def write(self, data: bytes) -> None:  # type: ignore[override]
         self.written.append(data)
+
+    def writelines(self, list_of_data: Iterable[bytes | memoryview]) -> None:  # type: ignore[override]
+        self.pieces = [*list_of_data]
+        self.write(b"".join(self.pieces))  # type: ignore[arg-type]
 
 
 def test_the_frames_of_a_turn_are_written_together() -> None:
@@ -115,9 +152,24 @@ def test_the_frames_of_a_turn_are_written_together() -> None:
         await asyncio.sleep(0)
 
     asyncio.run(send())
-    first, second = ([each.number for each in read_all(data)] for data in transport.written)
+    first, second = ([each.number for each in read(data)] for data in transport.written)
     assert (first, second) == ([1, 2], [3])
+    assert not transport.pieces
 
 
-def read_all(data: bytes) -> list[Frame]:
-    return list(Reader().feed(data))
+def test_large_arrays_are_written_from_where_they_lie() -> None:
+    transport = Transport()
+    array = np.ones((3, 20_000), np.float32)
+
+    async def send() -> None:
+        writer = Writer(transport, asyncio.get_running_loop())
+        writer.send(frame(Kind.RUN, 1, *pack({"a": array})))
+        writer.flush()
+
+    asyncio.run(send())
+    assert any(
+        isinstance(piece, memoryview) and np.shares_memory(np.asarray(piece), array)
+        for piece in transport.pieces
+    )
+    (come,) = read(transport.written[0])
+    np.testing.assert_array_equal(unpack(come.body)["a"], array)

@@ -37,14 +37,18 @@ def later() -> float:
     return time.monotonic() + 30
 
 
+LAGS = ("encoder.1.self.lags",)
+
+
 def test_forecasts_and_explains(open_model: Open, tmp_path: Path) -> None:
     spec = Spec(channels=("a", "b"), stages=(lag_stage(),))
     model = open_model(write_bundle(tmp_path, spec))
     history = np.random.default_rng(0).normal(size=(20, 8, 2)).astype(np.float32)
-    for explain in (False, True):
-        outputs = model.submit({"history": history}, explain=explain, deadline=later()).result(30)
+    for attention in ((), LAGS):
+        run = model.submit({"history": history}, attention=attention, deadline=later())
+        outputs = run.result(30)
         np.testing.assert_allclose(outputs["forecast"], spec.forecast(history), rtol=1e-6)
-        assert explain == ("encoder.1.self.lags" in outputs)
+        assert bool(attention) == ("encoder.1.self.lags" in outputs)
 
 
 def test_counts_what_the_attention_graph_returns() -> None:
@@ -59,16 +63,14 @@ def test_a_closed_model_refuses(open_model: Open, tmp_path: Path) -> None:
     model = open_model(write_bundle(tmp_path, Spec()))
     model.close(5)
     with pytest.raises(NotReadyError):
-        model.submit({"history": np.zeros((1, 8, 1), np.float32)}, explain=False, deadline=later())
+        model.submit({"history": np.zeros((1, 8, 1), np.float32)}, deadline=later())
 
 
 def test_closing_stops_a_run_that_takes_too_long(
     open_model: Open, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     model = open_model(write_bundle(tmp_path, Spec(burn=300)))
-    running = model.submit(
-        {"history": np.zeros((1, 8, 1), np.float32)}, explain=False, deadline=later()
-    )
+    running = model.submit({"history": np.zeros((1, 8, 1), np.float32)}, deadline=later())
     while model.waiting:
         time.sleep(0.001)
     model.close(0)
@@ -193,13 +195,13 @@ def test_an_attention_graph_that_breaks_later_fails_only_who_asks(
         broken.setattr(runtime, "open", fail)
         for _ in range(3):
             with pytest.raises(ModelFailedError) as error:
-                model.submit(feeds, explain=True, deadline=later()).result(30)
+                model.submit(feeds, attention=LAGS, deadline=later()).result(30)
             assert str(error.value.__cause__) == (str(failure) or "MemoryError")
-            model.submit(feeds, explain=False, deadline=later()).result(30)
+            model.submit(feeds, deadline=later()).result(30)
     # Not everybody who asks waits for another attempt.
     assert opened == [layout.EXPLAIN_GRAPH]
     model._reopens -= 3600
-    assert "encoder.1.self.lags" in model.submit(feeds, explain=True, deadline=later()).result(30)
+    assert "encoder.1.self.lags" in model.submit(feeds, attention=LAGS, deadline=later()).result(30)
 
 
 class Breakable:
@@ -231,15 +233,15 @@ def test_a_model_whose_session_breaks_is_out_of_service_until_it_works(
     feeds = {"history": np.zeros((1, 8, 1), np.float32)}
     for _ in range(3):
         with pytest.raises(ModelFailedError, match="could not run"):
-            model.submit(feeds, explain=False, deadline=later()).result(30)
+            model.submit(feeds, deadline=later()).result(30)
     until(lambda: model.failure is not None)
     # Strangers are told it too: not where the repository is.
     assert str(model.failure).startswith(f"{model.name}/1/forecast.onnx: probes: lost")
     with pytest.raises(ModelFailedError, match="the model has failed; /readyz says why"):
-        model.submit(feeds, explain=False, deadline=later())
+        model.submit(feeds, deadline=later())
     session.broken = False
     until(lambda: model.failure is None)
-    model.submit(feeds, explain=False, deadline=later()).result(30)
+    model.submit(feeds, deadline=later()).result(30)
 
 
 def test_a_lost_device_is_no_failure_of_the_model(
@@ -253,7 +255,7 @@ def test_a_lost_device_is_no_failure_of_the_model(
     feeds = {"history": np.zeros((1, 8, 1), np.float32)}
     for _ in range(2):
         with pytest.raises(DeviceLostError, match="GPU 0 is lost"):
-            model.submit(feeds, explain=False, deadline=later()).result(30)
+            model.submit(feeds, deadline=later()).result(30)
     # It was the device of the only worker: nothing runs any more, not even a self-test.
     assert (model.failure, session.runs) == (None, 1)
 
@@ -268,17 +270,17 @@ def test_histories_that_make_it_fail_are_the_callers_business(
     bad, good = (np.full((1, 8, 1), value, np.float32) for value in (5, 0))
     for _ in range(3):
         with pytest.raises(ModelFailedError):
-            model.submit({"history": bad}, explain=False, deadline=later()).result(30)
+            model.submit({"history": bad}, deadline=later()).result(30)
     # The self-test runs the probes twice.
     until(lambda: session.runs >= 5)
-    model.submit({"history": good}, explain=False, deadline=later()).result(30)
+    model.submit({"history": good}, deadline=later()).result(30)
     assert model.failure is None
 
 
 def test_a_closed_model_holds_no_sessions(open_model: Open, tmp_path: Path) -> None:
     model = open_model(write_bundle(tmp_path, Spec(stages=(lag_stage(),))))
     feeds = {"history": np.zeros((1, 8, 1), np.float32)}
-    model.submit(feeds, explain=True, deadline=later()).result(30)
+    model.submit(feeds, attention=LAGS, deadline=later()).result(30)
     sessions = [weakref.ref(session) for session in model._sessions.values()]
     assert len(sessions) == 2
     model.close(5)
@@ -319,7 +321,7 @@ def test_a_model_closes_its_sessions(open_model: Open, ends: list[Ends], tmp_pat
     # The attention graph was only tried.
     assert [session.closed for session in ends] == [False, True]
     feeds = {"history": np.zeros((1, 8, 1), np.float32)}
-    model.submit(feeds, explain=True, deadline=later()).result(30)
+    model.submit(feeds, attention=LAGS, deadline=later()).result(30)
     assert [session.closed for session in ends] == [False, True, False]
     model.close(5)
     assert [session.closed for session in ends] == [True, True, True]
@@ -336,7 +338,7 @@ def test_an_attention_graph_that_does_not_replay_is_closed(
     monkeypatch.setattr(model._test, "replay", refuse)
     feeds = {"history": np.zeros((1, 8, 1), np.float32)}
     with pytest.raises(ModelFailedError, match="could not be opened again"):
-        model.submit(feeds, explain=True, deadline=later()).result(30)
+        model.submit(feeds, attention=LAGS, deadline=later()).result(30)
     assert [session.closed for session in ends] == [False, True, True]
 
 
@@ -397,3 +399,21 @@ def test_a_worker_that_is_never_free_is_waited_for_only_so_long(
     busy.set()
     for call in held:
         call.result(30)
+
+
+def test_a_cpu_batches_what_it_runs_fastest(
+    batcher: Batcher, runtime: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timed: list[set[int]] = []
+
+    def fastest(seconds: dict[int, list[float]], usual: int) -> int:
+        timed.append(set(seconds))
+        return usual // 2
+
+    monkeypatch.setattr("foretell.service.engine.model.fastest_batch", fastest)
+    bundle = write_bundle(tmp_path, Spec())
+    for given, most in ((None, 4), (3, 3)):
+        model = Model(bundle, runtime, batcher, Capacity(given, 64, 1 << 20), Quiet())
+        assert model.max_batch == most
+        model.close(1)
+    assert timed == [{2, 4, 8, 16}]

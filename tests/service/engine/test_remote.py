@@ -127,16 +127,17 @@ def test_a_door_runs_models_it_does_not_hold(halves: Halves) -> None:
             assert (model.provider, model.max_batch) == (own.provider, own.max_batch)
             assert model.failure is None
             history = np.arange(24, dtype=np.float32).reshape(3, 8, 1)
-            for explain in (False, True):
+            for attention in ((), ("encoder.0.self.weights",)):
                 sent = {"history": history}
-                there = model.submit(sent, explain=explain, deadline=deadline())
-                here = own.submit(sent, explain=explain, deadline=deadline())
+                there = model.submit(sent, attention=attention, deadline=deadline())
+                here = own.submit(sent, attention=attention, deadline=deadline())
                 found, expected = await outcome(there), await outcome(here)
-                assert found.keys() == expected.keys()
-                assert ("encoder.0.self.weights" in found) == explain
-                for name, array in expected.items():
-                    assert found[name].dtype == array.dtype
-                    np.testing.assert_array_equal(found[name], array)
+                # Of the attention, only what is wanted is sent.
+                assert found.keys() - {"forecast", "margin"} == set(attention)
+                assert {"forecast", "margin"} & expected.keys() <= found.keys()
+                for name, array in found.items():
+                    assert array.dtype == expected[name].dtype
+                    np.testing.assert_array_equal(array, expected[name])
                 assert there.submitted <= there.began < there.ended
                 assert there.batch >= 3
             forecast = found["forecast"]
@@ -155,7 +156,7 @@ def test_windows_of_all_doors_fill_one_batch(models: Path, tmp_path: Path) -> No
         halves = Halves(models, tmp_path / "engine", max_batch=64)
         async with halves.engine(), halves.door() as one, halves.door() as two:
             runs = [
-                door.directory.find("slow").submit(windows(), explain=False, deadline=deadline())
+                door.directory.find("slow").submit(windows(), deadline=deadline())
                 for _ in range(8)
                 for door in (one, two)
             ]
@@ -171,7 +172,7 @@ def test_refusals_are_told_as_they_are(halves: Halves) -> None:
     async def run() -> None:
         async with halves.engine(), halves.door() as door:
             model = door.directory.find(None)
-            runs = [model.submit(windows(64), explain=False, deadline=deadline()) for _ in range(8)]
+            runs = [model.submit(windows(64), deadline=deadline()) for _ in range(8)]
             results = await asyncio.gather(*map(outcome, runs), return_exceptions=True)
             refused = [each for each in results if isinstance(each, BaseException)]
             assert refused
@@ -191,10 +192,8 @@ def test_a_model_that_fails_says_so(models: Path, tmp_path: Path) -> None:
         async with halves.engine(), halves.door() as door:
             model = door.directory.find("fragile")
             with pytest.raises(ModelFailedError):
-                await outcome(model.submit(windows(value=1.0), explain=False, deadline=deadline()))
-            found = await outcome(
-                model.submit(windows(value=0.5), explain=False, deadline=deadline())
-            )
+                await outcome(model.submit(windows(value=1.0), deadline=deadline()))
+            found = await outcome(model.submit(windows(value=0.5), deadline=deadline()))
             assert found["forecast"][0, 0, 0] == 0.5
 
     uvloop.run(run())
@@ -213,8 +212,8 @@ def test_what_is_given_up_leaves_the_queue(models: Path, tmp_path: Path) -> None
 
             assert ("slow", "1") in waiting
             model = door.directory.find("slow")
-            first = model.submit(windows(30), explain=False, deadline=deadline())
-            other.directory.find("slow").submit(windows(20), explain=False, deadline=deadline())
+            first = model.submit(windows(30), deadline=deadline())
+            other.directory.find("slow").submit(windows(20), deadline=deadline())
             await until(lambda: depth() > 30)
             assert first.cancel()
             assert first.done()
@@ -240,14 +239,14 @@ def test_models_come_and_go(halves: Halves, models: Path) -> None:
             for door in (one, two):
                 model = door.directory.find(None)
                 assert (model.version, model.manifest.horizon) == ("2", 6)
-                found = await outcome(model.submit(windows(), explain=False, deadline=deadline()))
+                found = await outcome(model.submit(windows(), deadline=deadline()))
                 assert found["forecast"].shape == (1, 6, 1)
             before = two.directory.find("repeat@1")
             await two.unload("repeat", "1")
             for door in (one, two):
                 assert door.directory.versions("repeat") == ["2"]
             # Who had found it may use it for as long as a request takes.
-            await outcome(before.submit(windows(), explain=False, deadline=deadline()))
+            await outcome(before.submit(windows(), deadline=deadline()))
             with pytest.raises(UnknownModelError):
                 await one.load("nope", None)
             (models / "repeat" / "2" / "weights.bin").write_bytes(b"")
@@ -317,9 +316,7 @@ def test_an_engine_that_is_lost_and_comes_back(models: Path, tmp_path: Path) -> 
             async with halves.engine():
                 door = await stack.enter_async_context(halves.door())
                 model = door.directory.find("slow")
-                runs = [
-                    model.submit(windows(20), explain=False, deadline=deadline()) for _ in range(3)
-                ]
+                runs = [model.submit(windows(20), deadline=deadline()) for _ in range(3)]
                 # As if it were killed.
                 for each in [*halves.host._doors]:
                     each._transport.abort()
@@ -333,7 +330,7 @@ def test_an_engine_that_is_lost_and_comes_back(models: Path, tmp_path: Path) -> 
             await until(lambda: not door.status.ready)
             assert set(door.status.models) == {"repeat@1", "slow@1"}
             with pytest.raises(EngineLostError) as refused:
-                model.submit(windows(), explain=False, deadline=deadline())
+                model.submit(windows(), deadline=deadline())
             assert refused.value.retry_after == 1
             with pytest.raises(EngineLostError):
                 door.directory.find("slow")
@@ -344,9 +341,7 @@ def test_an_engine_that_is_lost_and_comes_back(models: Path, tmp_path: Path) -> 
             async with halves.engine() as engine:
                 await until(lambda: door.status.ready)
                 found = await outcome(
-                    door.directory.find("slow").submit(
-                        windows(), explain=False, deadline=deadline()
-                    )
+                    door.directory.find("slow").submit(windows(), deadline=deadline())
                 )
                 assert found["forecast"].shape == (1, 4, 1)
                 await door.render()
@@ -365,9 +360,7 @@ def test_a_door_that_comes_back_at_once_is_told_what_is_served(halves: Halves) -
             # Nothing has changed meanwhile.
             await until(lambda: door._link not in (None, link))
             assert door.status.ready
-            await outcome(
-                door.directory.find(None).submit(windows(), explain=False, deadline=deadline())
-            )
+            await outcome(door.directory.find(None).submit(windows(), deadline=deadline()))
 
     uvloop.run(run())
 
@@ -388,7 +381,7 @@ def test_a_model_of_an_engine_that_is_gone_is_none_of_the_next(
             async with halves.engine():
                 await until(lambda: door.status.ready)
                 with pytest.raises(EngineLostError):
-                    before.submit(windows(), explain=False, deadline=deadline())
+                    before.submit(windows(), deadline=deadline())
 
     uvloop.run(run())
 
@@ -453,7 +446,7 @@ def test_an_engine_that_ends_answers_what_it_runs(models: Path, tmp_path: Path) 
             async with halves.engine() as engine:
                 door = await stack.enter_async_context(halves.door())
                 slow = door.directory.find("slow")
-                going = slow.submit(windows(4), explain=False, deadline=deadline())
+                going = slow.submit(windows(4), deadline=deadline())
                 await until(lambda: engine.repository.busy_seconds > 0)
             assert (await outcome(going))["forecast"].shape == (4, 4, 1)
 

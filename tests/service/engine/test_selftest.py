@@ -8,7 +8,8 @@ import pytest
 from foretell.bundle import layout, manifest
 from foretell.bundle.errors import BundleError
 from foretell.service.arrays import Arrays
-from foretell.service.engine.selftest import SelfTest
+from foretell.service.engine import selftest
+from foretell.service.engine.selftest import Seconds, SelfTest, fastest_batch
 from foretell.service.errors import ModelFailedError
 from tests.service.bundles import Spec, cluster_stage, lag_stage, write_bundle
 
@@ -124,3 +125,50 @@ def test_probes_that_cannot_be_read(tmp_path: Path, content: bytes) -> None:
     (bundle / layout.PROBES).write_bytes(content)
     with pytest.raises(BundleError, match=r"probes\.npz"):
         SelfTest(bundle, manifest.read(bundle), 8)
+
+
+def test_runs_of_several_sizes_are_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(selftest, "_TIMING_SECONDS", 3600)
+    session, seconds = Repeats(), Seconds()
+    self_test(tmp_path).time_runs(session, seconds, 1)
+    assert session.runs == 3 * [(1, 2), (1, 4), (1, 8), (1, 16)]
+    assert {size: len(each) for size, each in seconds.items()} == {2: 3, 4: 3, 8: 3, 16: 3}
+
+
+def test_timing_ends_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(selftest, "_TIMING_SECONDS", 0)
+    session, seconds = Repeats(), Seconds()
+    self_test(tmp_path).time_runs(session, seconds, 0)
+    assert session.runs == [(0, 2)]
+
+
+def test_sizes_that_do_not_run_are_not_taken(tmp_path: Path) -> None:
+    class Small(Repeats):
+        def run(self, feeds: Arrays, worker: int = 0) -> Arrays:
+            if len(feeds["history"]) > 4:
+                raise ModelFailedError("out of memory")
+            return super().run(feeds, worker)
+
+    seconds = Seconds()
+    self_test(tmp_path).time_runs(Small(), seconds, 0)
+    assert fastest_batch(seconds, 8) in (2, 4)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "size"),
+    [
+        ({}, 8),
+        ({2: [1.0], 4: [1.0], 8: [1.04], 16: [1.1]}, 8),
+        ({2: [1.0], 4: [1.02], 8: [1.06], 16: [1.1]}, 2),
+        ({2: [2.0], 4: [1.5], 8: [1.2], 16: [1.0]}, 16),
+        # One that was slow by chance.
+        ({2: [2.0], 8: [1.0, 9.0, 1.0], 16: [1.0]}, 8),
+        # There was no time for more.
+        ({2: [1.0], 4: [1.01]}, 4),
+        ({2: [1.0], 4: [1.2]}, 2),
+    ],
+)
+def test_the_usual_batch_stands_unless_another_is_clearly_faster(
+    seconds: Seconds, size: int
+) -> None:
+    assert fastest_batch(seconds, 8) == size

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -27,9 +28,14 @@ class Model:
         self.submitted: list[dict[str, Any]] = []
 
     def submit(
-        self, feeds: Arrays, *, explain: bool, deadline: float, admitted: bool = False
+        self,
+        feeds: Arrays,
+        *,
+        attention: Sequence[str] = (),
+        deadline: float,
+        admitted: bool = False,
     ) -> Future[Arrays]:
-        self.submitted.append({"explain": explain, "deadline": deadline, "admitted": admitted})
+        self.submitted.append({"attention": attention, "deadline": deadline, "admitted": admitted})
         assert all(rows.dtype == np.float32 for rows in feeds.values())
         assert all(rows.flags.c_contiguous for rows in feeds.values())
         history = feeds["history"]
@@ -43,7 +49,7 @@ class Model:
             "forecast": (np.repeat(step, HORIZON, axis=1) / 2 + calendar).astype(np.float32),
             "margin": history[:, -1, 0],
         }
-        if explain:
+        if attention:
             outputs["weights"] = history.sum(axis=1)
         future: Future[Arrays] = Future()
         future.set_result(outputs)
@@ -83,7 +89,7 @@ def by_hand(rolled: Job, model: Model, window: int) -> Arrays:
             feeds["history_calendar"] = calendar[:, :CONTEXT]
             feeds["future_calendar"] = calendar[:, CONTEXT : CONTEXT + HORIZON]
         contiguous = {name: np.ascontiguousarray(rows) for name, rows in feeds.items()}
-        found = model.submit(contiguous, explain=False, deadline=0).result()
+        found = model.submit(contiguous, deadline=0).result()
         margins.append(found["margin"][0])
         history = np.concatenate([history, found["forecast"][0]])
     return {"forecast": history[CONTEXT:], "margin": np.min(margins)}
@@ -102,18 +108,22 @@ def test_equals_what_a_caller_would_get_by_hand(horizon: int, calendar: bool) ->
         assert outputs["margin"][window] == expected["margin"]
 
 
+class Selected:
+    outputs = ("weights",)
+
+
 def test_only_the_first_pass_is_explained_and_has_to_be_admitted() -> None:
     model = Model()
     rolled = job(model, 8)
-    explained = Plan(8, 3, "error", (), attention=())  # type: ignore[arg-type]
+    explained = Plan(8, 3, "error", (), attention=Selected())  # type: ignore[arg-type]
     outputs = outputs_of(
         Job(model, explained, [], rolled.history, rolled.calendar, None)  # type: ignore[arg-type]
     )
     np.testing.assert_array_equal(outputs["weights"], rolled.history.sum(axis=1))
     assert model.submitted == [
-        {"explain": True, "deadline": 7.0, "admitted": False},
-        {"explain": False, "deadline": 7.0, "admitted": True},
-        {"explain": False, "deadline": 7.0, "admitted": True},
+        {"attention": ("weights",), "deadline": 7.0, "admitted": False},
+        {"attention": (), "deadline": 7.0, "admitted": True},
+        {"attention": (), "deadline": 7.0, "admitted": True},
     ]
 
 

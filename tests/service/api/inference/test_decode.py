@@ -46,7 +46,7 @@ def test_what_a_request_says(client: Client) -> None:
 @pytest.mark.parametrize("fields", [{}, {"id": None, "parameters": None, "outputs": None}])
 def test_what_it_need_not_say(client: Client, fields: dict[str, Any]) -> None:
     job = read(client, request(**fields))
-    assert (job.id, job.timeout, job.explain) == (None, None, False)
+    assert (job.id, job.timeout, job.attention) == (None, None, [])
     assert binaries(job) == {"forecast": False}
 
 
@@ -65,8 +65,8 @@ def test_binary_outputs(client: Client) -> None:
 
 
 def test_attention_takes_another_graph(client: Client) -> None:
-    assert not read(client, request(outputs=[{"name": "forecast"}])).explain
-    assert read(client, request(outputs=[{"name": WEIGHTS}])).explain
+    assert not read(client, request(outputs=[{"name": "forecast"}])).attention
+    assert read(client, request(outputs=[{"name": WEIGHTS}])).attention == [WEIGHTS]
 
 
 def test_outputs_that_there_are_not(client: Client) -> None:
@@ -152,12 +152,12 @@ def test_a_body_without_json_is_answered_in_binary(client: Client) -> None:
 def test_answers_that_would_be_too_large(client: Client) -> None:
     attention = [{"name": WEIGHTS}]
     # Two heads of three patches by three.
-    assert read(client, request(outputs=attention), max_attention_values=18).explain
+    assert read(client, request(outputs=attention), max_attention_values=18).attention
     with pytest.raises(InvalidInputError, match=r"18 values and may hold 17 \(max_attention"):
         read(client, request(outputs=attention), max_attention_values=17)
     parameters = {"binary_data_output": True}
     wanted = request(outputs=attention, parameters=parameters)
-    assert read(client, wanted, max_attention_values=17).explain
+    assert read(client, wanted, max_attention_values=17).attention
     with pytest.raises(InvalidInputError, match=r"18 values and may hold 17 \(max_answer"):
         read(client, wanted, max_answer_values=17)
     with pytest.raises(InvalidInputError, match="hold 8 values and may hold 7"):
