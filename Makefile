@@ -96,9 +96,9 @@ bench-wide: $(TEST)
 bench-attention: $(TEST)
 	$(BIN)/python -m bench.attention --data $(DATA)
 
-## measure the server next to others, which it installs in .bench/; needs wrk
+## measure the server next to others, which it installs in .bench/; needs wrk; BEFORE=COMMIT too
 bench-server: $(TEST)
-	$(BIN)/python -m bench.server
+	$(BIN)/python -m bench.server $(if $(BEFORE),--before $(BEFORE))
 
 $(VENV)/.venv:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "foretell needs Python 3.11 or newer: make PYTHON=python3.12")'

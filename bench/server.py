@@ -1,7 +1,8 @@
 """Our server against others, under load: `python -m bench.server`.
 
 Writes its part of docs/benchmarks.md. `--only` names the servers to run, `--quick` loads them for a
-moment; with either the part is printed instead.
+moment; with either the part is printed instead. `--before` takes our server at an earlier commit as
+a contender.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ import numpy as np
 import onnxruntime
 
 from bench.page import PAGE, write_part
-from bench.serving import raw, report
-from bench.serving.contenders import CONTENDERS, OURS, Contender
+from bench.serving import before, raw, report
+from bench.serving.contenders import CONTENDERS, OURS, ROOT, Contender
 from bench.serving.load import Load, load
 from bench.serving.ports import free_port
 from bench.serving.process import memory, running
@@ -94,7 +95,7 @@ def measure(
         RuntimeError: it cannot be installed or started, or its forecast is wrong.
     """
     python = contender.install(_ENVIRONMENTS)
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     body = subject.write_body(contender.body, folder / "body.json", 1)
     port = free_port()
     url = f"http://127.0.0.1:{port}"
@@ -146,7 +147,12 @@ def main() -> None:
     names = [contender.name for contender in CONTENDERS]
     parser.add_argument("--only", nargs="+", choices=names, default=names)
     parser.add_argument("--quick", action="store_true", help="for a moment")
+    parser.add_argument("--before", metavar="COMMIT", help="our server at an earlier commit")
     arguments = parser.parse_args()
+    contenders = [one for one in CONTENDERS if one.name in arguments.only]
+    if arguments.before:
+        tree = before.checkout(arguments.before, _ENVIRONMENTS)
+        contenders[:0] = before.contenders(arguments.before, tree)
     if shutil.which("wrk") is None:
         parser.error("wrk is not installed (Debian: apt-get install wrk)")
     onnxruntime.set_default_logger_severity(3)
@@ -160,12 +166,15 @@ def main() -> None:
             loop = Loop(subject)
             result = Result(size.name, loop.measure(seconds))
             print(f"  {result.raw}", flush=True)
-            for contender in CONTENDERS:
-                if contender.name not in arguments.only:
-                    continue
+            for contender in contenders:
+                own = folder / contender.name.replace(" ", "-")
                 try:
-                    own = folder / contender.name.replace(" ", "-")
-                    result.served[contender.name] = measure(contender, subject, own, seconds, loop)
+                    given = subject
+                    if contender.tree != ROOT:
+                        given = replace(
+                            subject, repository=before.prepare(contender.tree, size, own / "made")
+                        )
+                    result.served[contender.name] = measure(contender, given, own, seconds, loop)
                 except (RuntimeError, OSError, httpx.HTTPError) as error:
                     result.skipped[contender.name] = str(error)
                     print(f"  {contender.name}: {error}", flush=True)

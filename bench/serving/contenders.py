@@ -36,6 +36,7 @@ class Contender:
         requirements: Of a virtual environment of its own; none to run in this one.
         python: Of that environment.
         arguments: Of our command, besides.
+        tree: Our code.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Contender:
     requirements: tuple[str, ...] = ()
     python: str = sys.executable
     arguments: tuple[str, ...] = ()
+    tree: Path = ROOT
 
     def install(self, folder: Path) -> Path:
         """Make its environment, unless it is there; returns its Python.
@@ -83,7 +85,7 @@ class Contender:
     def environment(self, python: Path) -> dict[str, str]:
         """Variables it runs with."""
         if python == Path(sys.executable):
-            return {"PYTHONPATH": str(ROOT), "FORETELL_DEVICE": "cpu"}
+            return {"PYTHONPATH": str(self.tree), "FORETELL_DEVICE": "cpu"}
         return {"PATH": f"{python.parent}:{os.environ['PATH']}"}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from bench.page import machine, table
-from bench.serving.contenders import CONTENDERS, OURS
+from bench.serving.contenders import OURS
 from bench.serving.result import CONNECTIONS, LARGE, Result, Served
 
 _TEXT = """\
@@ -52,11 +52,7 @@ def _model(result: Result) -> str:
     for connections in CONNECTIONS:
         head += [f"{connections}: req/s", "p50, ms", "p99, ms"]
     head += [f"of the loop at {CONNECTIONS[-1]}", "failed"]
-    rows = [
-        _row(contender.name, result.served[contender.name])
-        for contender in CONTENDERS
-        if contender.name in result.served
-    ]
+    rows = [_row(name, served) for name, served in result.served.items()]
     text += table(head, rows) + "\n"
     ours = result.served.get(OURS)
     if ours is not None and ours.large_rate is not None:
