@@ -1,33 +1,48 @@
 # Targets: `cpu` and `gpu` (the default). Neither holds torch; the bundles are mounted at /models.
-FROM python:3.11-slim AS base
+# docker-compose.yml names an exact version of it.
+ARG BASE=python:3.11-slim
+FROM ${BASE} AS base
 ENV PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 
 FROM base AS build
-RUN python3 -m venv /opt/foretell
 WORKDIR /src
+RUN apt-get update -qq && apt-get install -qq --no-install-recommends binutils patchelf
+COPY pyproject.toml constraints.txt deploy/slim.sh /src/
+# The pins hold for what foretell is built with, too; which variable says so depends on pip's version.
+ENV PIP_CONSTRAINT=/src/constraints.txt PIP_BUILD_CONSTRAINT=/src/constraints.txt
+RUN python3 -m venv /opt/foretell && python3 -m venv /opt/sbom \
+    && /opt/sbom/bin/pip install --quiet cyclonedx-bom
 ENV REQUIREMENTS="import sys, tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; print(*project['dependencies'], *(line for extra in sys.argv[1:] for line in project['optional-dependencies'][extra]), sep='\\n')"
-COPY pyproject.toml constraints.txt /src/
+# foretell, where its libraries are; that all that a server loads finds every symbol; and a list of
+# what is in the image besides its base.
+ENV FINISH="set -e; /opt/foretell/bin/pip install --no-deps .; \
+    /opt/foretell/bin/pip uninstall --yes pip setuptools; \
+    LD_BIND_NOW=1 /opt/foretell/bin/python -I -c 'import foretell.service.server, foretell.service.tracing, foretell.service.engine.runtime, foretell.service.api.forecast.write_table'; \
+    /opt/sbom/bin/cyclonedx-py environment --output-reproducible --output-file /opt/foretell/sbom.json /opt/foretell/bin/python"
 
 # What foretell needs comes first: a change of its code does not install it again.
 FROM build AS build-cpu
 RUN python3 -c "$REQUIREMENTS" cpu arrow otel > requirements.txt \
-    && /opt/foretell/bin/pip install --constraint constraints.txt --requirement requirements.txt
+    && /opt/foretell/bin/pip install --requirement requirements.txt && ./slim.sh /opt/foretell
 COPY . /src
-RUN /opt/foretell/bin/pip install --no-deps . && /opt/foretell/bin/pip uninstall --yes pip setuptools
+RUN sh -c "$FINISH"
 
 FROM build AS build-gpu
 # CUDA's libraries come as wheels: the host brings the driver alone.
 RUN python3 -c "$REQUIREMENTS" gpu arrow otel > requirements.txt \
-    && /opt/foretell/bin/pip install --constraint constraints.txt --requirement requirements.txt
+    && /opt/foretell/bin/pip install --requirement requirements.txt && ./slim.sh /opt/foretell
 COPY . /src
-RUN /opt/foretell/bin/pip install --no-deps . && /opt/foretell/bin/pip uninstall --yes pip setuptools
+RUN sh -c "$FINISH"
 
 FROM base AS serving
 RUN useradd --system --uid 10001 --no-create-home --shell /usr/sbin/nologin foretell
-ENV PATH=/opt/foretell/bin:$PATH FORETELL_HOST=0.0.0.0 FORETELL_PORT=8000 FORETELL_MODELS=/models
+ENV PATH=/opt/foretell/bin:$PATH FORETELL_HOST=0.0.0.0 FORETELL_PORT=8000 FORETELL_MODELS=/models \
+    ORT_DISABLE_TELEMETRY=1
 USER 10001
 EXPOSE 8000
-HEALTHCHECK --interval=10s --timeout=3s --start-period=30s --retries=3 \
+# Whether the process lives: orchestrators kill what fails this. One process answers once its models
+# are loaded, which may take minutes; the start period ends with the first answer.
+HEALTHCHECK --interval=10s --timeout=3s --start-period=15m --retries=3 \
     CMD ["python3", "-c", "from os import environ as e; from urllib.request import urlopen; port = e.get('FORETELL_OPERATIONS_PORT') or e['FORETELL_PORT']; urlopen(f'http://127.0.0.1:{port}/healthz', timeout=2)"]
 ENTRYPOINT ["foretell"]
 CMD ["serve"]

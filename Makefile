@@ -17,7 +17,7 @@ PUBLISHED := aft-pytorch linear-attention-transformer linformer local-attention 
 	axial_positional_embedding CoLT5-attention einops einx frozendict hyper-connections loguru \
 	mixture-of-experts product_key_memory
 
-.PHONY: serve test lint types demo help bench bench-attention bench-bulk bench-door bench-precision \
+.PHONY: serve test lint types audit demo help bench bench-attention bench-bulk bench-door bench-precision \
 	bench-server bench-endurance bench-wide gpu-check gpu-graphs gpu-overhead gpu-subjects clean
 .DELETE_ON_ERROR:
 
@@ -41,6 +41,11 @@ lint: $(TEST)
 ## mypy, strict
 types: $(TEST)
 	$(BIN)/mypy
+
+## ask PyPI for known vulnerabilities of all pinned versions; fails where its JSON API cannot be reached
+audit: $(TEST)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt pip-audit
+	$(BIN)/pip-audit --strict --no-deps --disable-pip --requirement constraints.txt
 
 ## this list
 help:

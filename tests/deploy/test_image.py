@@ -1,0 +1,115 @@
+"""What goes into the images: which libraries, and what deploy/slim.sh leaves of them."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from importlib import metadata
+from pathlib import Path
+
+import httpx
+import pyarrow as pa
+import pytest
+from packaging.requirements import Requirement
+from pyarrow import ipc
+
+from tests.service.bundles import Spec, write_bundle
+from tests.service.process import ROOT, Server
+from tests.test_architecture import normal
+
+# Of what the CPU's image adds to its base.
+MOST_MB = 220
+TABLE = "application/vnd.apache.arrow.stream"
+
+
+def libraries() -> set[str]:
+    """What the CPU's image installs, by the names of distributions."""
+    found: set[str] = set()
+    waiting = [("foretell", extra) for extra in ("", "cpu", "arrow", "otel")]
+    seen = set()
+    while waiting:
+        name, extra = waiting.pop()
+        if (name, extra) in seen:
+            continue
+        seen.add((name, extra))
+        found.add(normal(name))
+        for line in metadata.requires(name) or ():
+            required = Requirement(line)
+            if required.marker is None or required.marker.evaluate({"extra": extra}):
+                waiting += [(required.name, one) for one in ("", *required.extras)]
+    return found - {"foretell"}
+
+
+def test_all_libraries_are_pinned() -> None:
+    pins = (ROOT / "constraints.txt").read_text()
+    pinned = {normal(name) for name in re.findall(r"^([\w.-]+)==", pins, re.MULTILINE)}
+    assert "pyarrow" in libraries()
+    assert libraries() <= pinned, libraries() - pinned
+
+
+def test_what_is_copied_is_not_ignored() -> None:
+    ignored = (ROOT / ".dockerignore").read_text().splitlines()
+    copied = re.findall(
+        r"^COPY ((?!--from|\. )[^/].*) /src/$", (ROOT / "Dockerfile").read_text(), re.MULTILINE
+    )
+    assert copied
+    for file in copied[0].split():
+        assert f"!{file}" in ignored
+        assert (ROOT / file).is_file()
+
+
+@pytest.fixture(scope="module")
+def slim(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment with what the image installs, after deploy/slim.sh."""
+    for tool, package in (("strip", "binutils"), ("patchelf", "patchelf")):
+        if shutil.which(tool) is None:
+            pytest.skip(f"no {tool} here (Debian: {package})")
+    home = tmp_path_factory.mktemp("slim")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", home], check=True)
+    source = Path(sysconfig.get_path("platlib"))
+    target = home / source.relative_to(sys.prefix)
+    for name in (*libraries(), "foretell"):
+        for file in metadata.files(name) or ():
+            # Neither commands, which lie elsewhere, nor what leads to this repository.
+            if ".." not in file.parts and file.suffix != ".pth" and (source / file).exists():
+                (target / file).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(source / file, target / file)
+    subprocess.run([ROOT / "deploy" / "slim.sh", home], check=True)
+    return home
+
+
+def test_it_is_small(slim: Path) -> None:
+    files = [file for file in slim.rglob("*") if file.is_file() and not file.is_symlink()]
+    assert sum(file.stat().st_size for file in files) / 1e6 < MOST_MB
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_its_server_reads_json_and_tables(slim: Path, tmp_path: Path, workers: int) -> None:
+    write_bundle(tmp_path / "repository", Spec())
+    ids = pa.array(["a"] * 8).dictionary_encode()
+    table = pa.table({"unique_id": ids, "load": [1.0] * 8})
+    sink = pa.BufferOutputStream()
+    with ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    with Server(
+        tmp_path / "repository",
+        tmp_path / "log",
+        program=(str(slim / "bin" / "python"), "-m", "foretell"),
+        # Every symbol that a library names is looked for when it is loaded.
+        environment={**os.environ, "PYTHONPATH": str(ROOT), "LD_BIND_NOW": "1"},
+        workers=workers,
+    ) as server:
+        body = {"inputs": [{"series": [1.0] * 8}]}
+        assert httpx.post(f"{server.url}/forecast", json=body).status_code == 200
+        answer = httpx.post(
+            f"{server.url}/forecast",
+            content=sink.getvalue().to_pybytes(),
+            headers={"Content-Type": TABLE, "Accept-Encoding": "zstd"},
+        )
+        assert answer.status_code == 200, answer.text
+        assert ipc.open_stream(answer.content).read_all()["load"].to_pylist() == [1.0] * 4
+        assert server.stop() == 0
