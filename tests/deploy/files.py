@@ -1,0 +1,37 @@
+"""The files that are deployed, and what they say of time and size."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from foretell.service.settings import Settings
+from tests.test_architecture import ROOT
+
+DEPLOY = ROOT / "deploy"
+DEFAULTS = Settings(models=Path("/models"))
+COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+# What `foretell serve` takes to end, besides the time it gives to requests.
+END_SECONDS = 10
+_SECONDS = {"s": 1, "m": 60}
+
+
+def seconds(text: str) -> int:
+    """Of `90s` or `15m`; a bare number is of seconds."""
+    found = re.fullmatch(r"(\d+)([sm]?)", text)
+    assert found is not None, text
+    return int(found[1]) * _SECONDS[found[2] or "s"]
+
+
+def directives(name: str) -> list[str]:
+    """The values of nginx.conf's directives of this name, in the order of the file."""
+    return re.findall(rf"^ *{name} (.+);$", (DEPLOY / "nginx.conf").read_text(), re.MULTILINE)
+
+
+def directive(name: str) -> str:
+    """Of a directive that is there once."""
+    [found] = directives(name)
+    return found

@@ -1,0 +1,154 @@
+"""docker-compose.yml, without Docker."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jsonschema_rs
+import pytest
+
+from tests.deploy.files import COMPOSE, DEFAULTS, DEPLOY, END_SECONDS, seconds
+from tests.service.bundles import Spec, write_bundle
+from tests.service.process import ROOT, Server
+
+# Compose's own, by the Apache License 2.0 next to it; as the npm package dclint 3.1.0 has it.
+SCHEMA = json.loads((Path(__file__).parent / "compose_spec" / "compose-spec.json").read_text())
+TEXT = (ROOT / "docker-compose.yml").read_text()
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+OURS = ("foretell", "foretell-cpu")
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
+# Programs that ask a server how it is: the image's and Compose's.
+PROBES = [
+    json.loads(re.findall(r"^ *CMD (\[.*urlopen.*\])$", DOCKERFILE, re.MULTILINE)[0]),
+    SERVICES["foretell"]["healthcheck"]["test"],
+]
+
+
+def test_it_keeps_to_the_specification() -> None:
+    jsonschema_rs.validator_for(SCHEMA).validate(COMPOSE)
+
+
+def test_the_specification_finds_what_is_wrong() -> None:
+    wrong = {**COMPOSE, "services": {"foretell": {"memlimit": "4g"}}}
+    assert not jsonschema_rs.validator_for(SCHEMA).is_valid(wrong)
+
+
+@pytest.mark.parametrize(
+    ("profile", "started"),
+    [
+        ("cpu", {"foretell-cpu", "prometheus"}),
+        ("gpu", {"foretell", "prometheus"}),
+        # Who names none is told so, and nothing starts that needs a GPU.
+        (None, set()),
+    ],
+)
+def test_a_profile_starts_what_it_is_for(profile: str | None, started: set[str]) -> None:
+    profiles = {name: service.get("profiles", [profile]) for name, service in SERVICES.items()}
+    assert {name for name, own in profiles.items() if profile in own} == started
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_every_service_is_limited(name: str) -> None:
+    service = SERVICES[name]
+    assert {"cpus", "mem_limit", "pids_limit"} <= set(service)
+    assert {"max-size", "max-file"} == set(service["logging"]["options"])
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert service["restart"] == "unless-stopped"
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_nobody_outside_of_the_host_gets_in_unless_told_otherwise(name: str) -> None:
+    for port in SERVICES[name]["ports"]:
+        assert re.match(r"127\.0\.0\.1:|\$\{ADDRESS:-127\.0\.0\.1\}:", port), port
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_what_is_published_is_what_the_service_listens_on(name: str) -> None:
+    own = SERVICES[name]["environment"]
+    published = [int(port.rpartition(":")[2]) for port in SERVICES[name]["ports"]]
+    assert published == [own["FORETELL_PORT"], own["FORETELL_OPERATIONS_PORT"]]
+    assert own["FORETELL_HOST"] == "0.0.0.0"
+    assert own["FORETELL_MODELS"] in [volume["target"] for volume in SERVICES[name]["volumes"]]
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_what_is_mounted_is_there(name: str) -> None:
+    for volume in SERVICES[name]["volumes"]:
+        source = volume["source"] if isinstance(volume, dict) else volume.partition(":")[0]
+        if source in COMPOSE["volumes"]:
+            continue
+        source = re.sub(r"\$\{\w+:-(.+)\}", r"\1", source)
+        # `make demo` fills it.
+        assert (ROOT / source).exists() or source == "./.demo/repository", source
+        writable = not (volume["read_only"] if isinstance(volume, dict) else volume.endswith(":ro"))
+        assert not writable, source
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_keys_are_files_of_a_folder(name: str) -> None:
+    [keys] = [one["target"] for one in SERVICES[name]["volumes"] if "KEYS" in one["source"]]
+    files = re.findall(
+        r"^#FORETELL_\w+_KEYS_FILE=(.+)/", (DEPLOY / "foretell.env").read_text(), re.MULTILINE
+    )
+    assert files == [keys, keys]
+
+
+def test_every_variable_is_explained() -> None:
+    head = re.match(r"(#.*\n)+", TEXT)
+    assert head is not None
+    used = set(re.findall(r"\$\{(\w+):-[^}]+\}", TEXT))
+    assert used == set(re.findall(r"\$\{(\w+)", TEXT)), "one has no default"
+    assert used <= set(re.findall(r"\b[A-Z]+(?:_[A-Z]+)*\b", head[0]))
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_images_are_pinned(name: str) -> None:
+    build = SERVICES[name].get("build")
+    image = build["args"]["BASE"] if build else SERVICES[name]["image"]
+    assert re.search(r":v?\d+\.\d+\.\d+(-[a-z-]+)?$", image)
+    if build:
+        assert f"AS {build['target']}\n" in DOCKERFILE
+        assert "\nFROM ${BASE} AS base\n" in DOCKERFILE
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_accepted_requests_are_answered_before_it_is_killed(name: str) -> None:
+    own = DEFAULTS.unready_seconds + DEFAULTS.grace_seconds
+    assert seconds(SERVICES[name]["stop_grace_period"]) >= own + END_SECONDS
+
+
+def test_what_prometheus_stores_outlives_it_and_is_bounded() -> None:
+    service = SERVICES["prometheus"]
+    options = dict(option.split("=") for option in service["command"])
+    assert f"prometheus:{options['--storage.tsdb.path']}" in service["volumes"]
+    assert {"--storage.tsdb.retention.time", "--storage.tsdb.retention.size"} < set(options)
+
+
+@pytest.mark.parametrize(("damaged", "statuses"), [(False, (0, 0)), (True, (0, 1))])
+def test_probes(damaged: bool, statuses: tuple[int, int], tmp_path: Path) -> None:
+    """The image asks whether the process lives, for the lack of which it may be killed; Compose,
+    which kills nobody, whether every model answers."""
+    write_bundle(tmp_path, Spec())
+    if damaged:
+        (write_bundle(tmp_path, Spec(name="other")) / "weights.bin").write_bytes(b"")
+    with Server(tmp_path, tmp_path / "log") as server:
+        port = server.url.rpartition(":")[2]
+        done = [
+            subprocess.run(
+                [sys.executable, "-c", code[-1].replace("8001", port)],
+                env={"FORETELL_PORT": port},
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            for code in PROBES
+        ]
+    assert tuple(one.returncode for one in done) == statuses, done
+    # `docker inspect` shows it.
+    assert ("other" in done[1].stdout) == damaged
