@@ -1,0 +1,149 @@
+"""deploy/nginx.conf, by nginx itself, in front of a server."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import socket
+import ssl
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.client import HTTPSConnection
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.deploy.files import DEFAULTS, DEPLOY, directive, directives, seconds
+from tests.service.bundles import Spec, write_bundle
+from tests.service.process import Server
+from tests.service.waiting import until
+
+BODY = {"inputs": [{"series": [1.0] * 8}]}
+NGINX = shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin")
+
+needs_nginx = pytest.mark.skipif(
+    NGINX is None or shutil.which("openssl") is None,
+    reason="no nginx or openssl here (Debian: nginx-light, openssl)",
+)
+
+
+def test_limits_and_times_match_ours() -> None:
+    megabytes = directive("client_max_body_size").removesuffix("m")
+    assert int(megabytes) << 20 == DEFAULTS.max_body_bytes
+    assert f"at most {megabytes} MiB" in (DEPLOY / "nginx.conf").read_text()
+    for name in ("client_header_timeout", "client_body_timeout", "send_timeout"):
+        assert seconds(directive(name)) == DEFAULTS.header_timeout_seconds
+    assert seconds(directive("proxy_read_timeout")) > DEFAULTS.timeout_seconds
+    [idle, callers] = directives("keepalive_timeout")
+    assert seconds(idle) < DEFAULTS.keep_alive_seconds == seconds(callers)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        port: int = found.getsockname()[1]
+        return port
+
+
+class Proxy:
+    """nginx with the file as it is, but for ports and folders.
+
+    Args:
+        upstream: The service's port.
+        folder: Takes its files.
+    """
+
+    def __init__(self, upstream: int, folder: Path) -> None:
+        self.port = free_port()
+        self.file = folder / "nginx.conf"
+        text = (DEPLOY / "nginx.conf").read_text()
+        for pattern, ours in {
+            r"^ *listen \[::\].*\n": "",
+            r"listen 80;": f"listen 127.0.0.1:{free_port()};",
+            r"listen 443 ": f"listen 127.0.0.1:{self.port} ",
+            r"server 127\.0\.0\.1:8000;": f"server 127.0.0.1:{upstream};",
+            # Here everybody is on the host.
+            r"^ *allow .*\n": "",
+            r"(/run|/var/log/nginx|/etc/nginx/tls)/": f"{folder}/",
+            r"^http \{": "http {\n"
+            + "".join(
+                f"{name}_temp_path {folder}/{name};\n"
+                for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+            ),
+        }.items():
+            text, count = re.subn(pattern, ours, text, flags=re.MULTILINE)
+            assert count, pattern
+        self.file.write_text(text)
+        subject = ["-subj", "/CN=localhost", "-days", "1"]
+        files = ["-keyout", folder / "foretell.key", "-out", folder / "foretell.crt"]
+        subprocess.run(
+            ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", *subject, *files],
+            check=True,
+            capture_output=True,
+        )
+
+    def command(self, *arguments: str) -> list[str | Path]:
+        assert NGINX is not None
+        return [NGINX, "-e", "stderr", "-c", self.file, *arguments]
+
+    @contextmanager
+    def run(self) -> Iterator[httpx.Client]:
+        # As one process it stays the user who may write to the folder.
+        process = subprocess.Popen(self.command("-g", "daemon off; master_process off;"))
+        address = f"https://127.0.0.1:{self.port}"
+        try:
+            with httpx.Client(base_url=address, verify=False, timeout=30) as client:
+                until(lambda: answers(self.port))
+                yield client
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def answers(port: int) -> bool:
+    with socket.socket() as caller:
+        return caller.connect_ex(("127.0.0.1", port)) == 0
+
+
+@needs_nginx
+def test_nginx_finds_nothing_wrong(tmp_path: Path) -> None:
+    done = subprocess.run(
+        Proxy(8000, tmp_path).command("-t"), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "[warn]" not in done.stderr, done.stderr
+
+
+@needs_nginx
+def test_what_passes_and_what_does_not(tmp_path: Path) -> None:
+    write_bundle(tmp_path / "repository", Spec())
+    with Server(tmp_path / "repository", tmp_path / "log") as server:
+        proxy = Proxy(int(server.url.rpartition(":")[2]), tmp_path)
+        with proxy.run() as client:
+            answer = client.post("/forecast", json=BODY, headers={"X-Request-Id": "mine"})
+            assert (answer.status_code, answer.headers["x-request-id"]) == (200, "mine")
+            made = client.post("/forecast", json=BODY).headers["x-request-id"]
+            until(lambda: f'"{made}"' in server.log)
+
+            for path in ("/metrics", "/readyz", "/healthz", "/%6detrics", "/v2/repository/index"):
+                hidden = client.post(path) if "index" in path else client.get(path)
+                assert hidden.status_code == 404, path
+                assert hidden.json()["error"]["message"] == "not served here"
+            # The service's own words pass.
+            assert client.get("/nowhere").json() != hidden.json()
+
+            large = HTTPSConnection(
+                "127.0.0.1", proxy.port, context=ssl._create_unverified_context()
+            )
+            large.putrequest("POST", "/forecast")
+            large.putheader("Content-Length", str(DEFAULTS.max_body_bytes + 1))
+            large.endheaders()
+            refused = large.getresponse()
+            assert (refused.status, b'"too_large"' in refused.read()) == (413, True)
+            large.close()
+
+            server.stop()
+            gone = client.post("/forecast", json=BODY)
+            assert (gone.status_code, gone.headers["retry-after"]) == (503, "5")
+            assert gone.json()["error"]["type"] == "unavailable"

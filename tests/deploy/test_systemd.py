@@ -1,0 +1,66 @@
+"""deploy/foretell.service, by systemd's own checks."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.deploy.files import DEFAULTS, DEPLOY, END_SECONDS, seconds
+
+TEXT = (DEPLOY / "foretell.service").read_text()
+# Of 100, the less the better; a unit without any of the options for this has 96.
+MOST_EXPOSED = 20
+
+needs_systemd = pytest.mark.skipif(
+    shutil.which("systemd-analyze") is None, reason="no systemd-analyze here (Debian: systemd)"
+)
+
+
+def values(name: str) -> list[str]:
+    return re.findall(rf"^{name}=(.*)$", TEXT, re.MULTILINE)
+
+
+def analyze(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["systemd-analyze", *arguments], capture_output=True, text=True, check=False
+    )
+
+
+@needs_systemd
+def test_systemd_finds_nothing_wrong(tmp_path: Path) -> None:
+    unit = tmp_path / "foretell.service"
+    # It looks for the program.
+    unit.write_text(TEXT.replace("/opt/foretell/bin/foretell", sys.executable))
+    done = analyze("verify", "--man=no", unit)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    unit.write_text(unit.read_text().replace("Restart=always", "Restart=allways"))
+    assert "allways" in analyze("verify", "--man=no", unit).stderr
+
+
+@needs_systemd
+def test_it_is_exposed_to_little() -> None:
+    done = analyze(
+        "security", "--offline=true", f"--threshold={MOST_EXPOSED}", DEPLOY / "foretell.service"
+    )
+    assert done.returncode == 0, done.stdout
+
+
+def test_accepted_requests_are_answered_before_it_is_killed() -> None:
+    [stop] = values("TimeoutStopSec")
+    own = DEFAULTS.unready_seconds + DEFAULTS.grace_seconds
+    assert seconds(stop) >= own + END_SECONDS
+    # The first process tells the others.
+    assert values("KillMode") == ["mixed"]
+
+
+def test_its_variables_are_settings_that_fit() -> None:
+    given = dict(re.findall(r"(FORETELL_\w+)=(\S+)", " ".join(values("Environment"))))
+    lines = (DEPLOY / "foretell.env").read_text().splitlines()
+    assert {f"#{name}={value}" for name, value in given.items()} <= set(lines)
+    [most] = values("MemoryMax")
+    assert int(given["FORETELL_MAX_MEMORY_BYTES"]) < int(most.removesuffix("G")) << 30
