@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+from foretell.bundle import layout
 from foretell.bundle.errors import BundleError
 
 
@@ -22,8 +23,11 @@ def check(folder: Path, sums: dict[str, str]) -> None:
         sums: sha256 by file name.
 
     Raises:
-        BundleError: a file is missing or differs; the message names it.
+        BundleError: a file is missing or differs, or has no sum; the message names it.
     """
+    for name in layout.FILES:
+        if name not in sums:
+            raise BundleError(f"{folder}: the manifest has no checksum of {name}")
     for name, expected in sums.items():
         path = folder / name
         if not path.is_file():

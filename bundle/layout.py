@@ -13,6 +13,8 @@ EXPLAIN_GRAPH = "explain.onnx"
 WEIGHTS = "weights.bin"
 PROBES = "probes.npz"
 CALIBRATION = "calibration.npz"
+# What every bundle has, beside the manifest.
+FILES = (FORECAST_GRAPH, EXPLAIN_GRAPH, WEIGHTS, PROBES)
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 VERSION = re.compile(r"[1-9][0-9]{0,8}")

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from importlib.metadata import version as library_version
 from pathlib import Path
-from uuid import uuid4
 
 import numpy as np
 import onnx
@@ -25,6 +21,7 @@ from foretell.bundle.manifest import (
     Verification,
     read,
 )
+from foretell.bundle.placement import appearing, check_free
 from foretell.export.adversarial import adversarial
 from foretell.export.calibration import ROLL, calibrate
 from foretell.export.errors import ExportError
@@ -89,19 +86,19 @@ def export_checkpoint(
         The bundle's folder, `<repository>/<name>/<version>`.
 
     Raises:
-        BundleError: name or version are not allowed.
+        BundleError: name or version are not allowed, or the version exists.
         CheckpointError: the checkpoint cannot be read.
         DataError: the data cannot be read or is not the data of the checkpoint.
-        ExportError: the version exists, or a graph does not equal the model; nothing is written.
+        ExportError: a graph does not equal the model; nothing is written.
         OSError: the repository cannot be written.
     """
     name = layout.check_name(name or checkpoint.resolve().name)
     version = layout.check_version(version or layout.next_version(repository, name))
     target = repository / name / version
-    _check_free(target)
+    check_free(target)
     loaded = load(checkpoint)
     table = _table(loaded, data)
-    with _appearing(target) as folder:
+    with appearing(target) as folder:
         _write(loaded, table, folder, name, version, roll, precision, seed)
     return target
 
@@ -129,33 +126,6 @@ def verify_bundle(bundle: Path, checkpoint: Path, data: Path | None = None) -> V
         raise ExportError(f"{checkpoint}: its configuration is not that of {bundle}")
     table = _table(loaded, data)
     return _verify(loaded, table, bundle, manifest.precision, seed=0).verification
-
-
-def _check_free(target: Path) -> None:
-    if target.exists():
-        raise ExportError(f"{target}: exists already; bundles are never changed")
-
-
-@contextmanager
-def _appearing(target: Path) -> Iterator[Path]:
-    """A folder to fill, which becomes `target` at the end; an error leaves nothing behind."""
-    made = [folder for folder in target.parents if not folder.exists()]
-    # A leading dot keeps the half-written bundle out of the repository's listing.
-    folder = target.with_name(f".{target.name}.{uuid4().hex[:8]}")
-    try:
-        folder.mkdir(parents=True)
-        yield folder
-        try:
-            folder.rename(target)
-        except OSError:
-            # Another export may have been faster.
-            _check_free(target)
-            raise
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        with suppress(OSError):
-            for empty in made:
-                empty.rmdir()
 
 
 def _verify(

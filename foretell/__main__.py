@@ -9,7 +9,7 @@ import sys
 
 import click
 
-_COMMANDS = ("train", "import", "export", "verify", "serve", "forecast", "demo")
+_COMMANDS = ("train", "import", "export", "verify", "promote", "serve", "forecast", "demo")
 
 
 class _LazyGroup(click.Group):

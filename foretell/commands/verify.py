@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from foretell.bundle.manifest import Manifest
+
 
 @click.command("verify")
 @click.argument("bundle", type=click.Path(exists=True, file_okay=False, path_type=Path))
@@ -23,12 +25,13 @@ import click
 def command(bundle: Path, checkpoint: Path | None, data: Path | None, report: bool) -> None:
     """Open BUNDLE as the server does: its manifest, its sums, its graphs and their probes.
 
-    BUNDLE is the folder <repository>/<name>/<version>. The exit code is 1 when it fails. Without
-    --checkpoint this needs no torch.
+    BUNDLE is any folder that holds one. The exit code is 1 when it fails. Without --checkpoint this
+    needs no torch.
     """
     from foretell.bundle.checksums import check
     from foretell.bundle.errors import BundleError
     from foretell.bundle.manifest import read
+    from foretell.bundle.placement import misplacement
     from foretell.report import print_calibration, print_composition, print_verification
     from foretell.service.errors import StartError
 
@@ -46,8 +49,10 @@ def command(bundle: Path, checkpoint: Path | None, data: Path | None, report: bo
             check(bundle, manifest.files)
             opened = "not opened: a CPU has no kernels for some of its operators"
         else:
-            opened = f"opened with {_open(bundle.resolve())}"
+            opened = f"opened with {_open(bundle.resolve(), manifest)}"
         click.echo(f"{manifest.precision}, written with {wrote or 'unknown libraries'}\n{opened}")
+        if reason := misplacement(bundle.resolve(), manifest):
+            click.echo(f"no server takes it from here: {reason}")
         passed = checkpoint is None or _against_checkpoint(bundle, checkpoint, data)
     except (BundleError, StartError) as error:
         click.echo(f"foretell verify: {error}", err=True)
@@ -56,18 +61,18 @@ def command(bundle: Path, checkpoint: Path | None, data: Path | None, report: bo
     raise SystemExit(0 if passed else 1)
 
 
-def _open(bundle: Path) -> str:
+def _open(bundle: Path, manifest: Manifest) -> str:
     """Load a bundle with all that serving asks of it; what ran it."""
     from foretell.service.engine.batcher import Batcher
     from foretell.service.engine.model import Capacity, Model
     from foretell.service.engine.runtime import Runtime
     from foretell.service.metrics import Metrics
 
-    observer = Metrics().observer(bundle.parent.name, bundle.name)
+    observer = Metrics().observer(manifest.name, manifest.version)
     batcher = Batcher(workers=1)
     capacity = Capacity(max_batch=1, max_windows=1, max_bytes=1)
     runtime = Runtime("cpu")
-    model = Model(bundle, runtime, batcher, capacity, observer)
+    model = Model(bundle, runtime, batcher, capacity, observer, anywhere=True)
     model.close(timeout=1)
     batcher.close(timeout=1)
     return f"onnxruntime {runtime.library}, {model.provider}"

@@ -14,6 +14,7 @@ from pathlib import Path
 from foretell.bundle import calibration, checksums, layout, manifest
 from foretell.bundle.errors import BundleError
 from foretell.bundle.manifest import Manifest
+from foretell.bundle.placement import misplacement
 from foretell.service.arrays import Arrays
 from foretell.service.engine.batcher import Batcher
 from foretell.service.engine.catalogue import without_folder
@@ -33,7 +34,6 @@ _STOP_SECONDS = 0.5
 _WORKERS_SECONDS = 300.0
 # Opening a graph keeps a worker busy: not every caller who asks for attention is worth it.
 _REOPEN_SECONDS = 10.0
-_FILES = (layout.FORECAST_GRAPH, layout.EXPLAIN_GRAPH, layout.WEIGHTS, layout.PROBES)
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,7 @@ class Model:
         batcher: Runs it.
         capacity: Batch and queue.
         observer: Told of waits and batches.
+        anywhere: Whether the folder need not be `<name>/<version>`.
 
     Attributes:
         manifest: Of the bundle.
@@ -79,22 +80,20 @@ class Model:
         batcher: Batcher,
         capacity: Capacity,
         observer: Observer,
+        *,
+        anywhere: bool = False,
     ) -> None:
         self.manifest = manifest.read(folder)
-        if (self.manifest.name, self.manifest.version) != (folder.parent.name, folder.name):
-            raise BundleError(
-                f"{folder}: the manifest is of {self.manifest.name} version {self.manifest.version}"
-            )
         device, here = ("cuda", "CUDA") if runtime.on_gpu else ("cpu", "the CPU")
         if device not in self.manifest.devices:
             raise BundleError(
                 f"{folder}: is for {' and '.join(self.manifest.devices)} alone: it has operators "
                 f"without a kernel on {here}"
             )
-        for name in _FILES:
-            if name not in self.manifest.files:
-                raise BundleError(f"{folder}: the manifest has no checksum of {name}")
         checksums.check(folder, self.manifest.files)
+        # What is damaged is told before what lies at the wrong place.
+        if not anywhere and (reason := misplacement(folder, self.manifest)):
+            raise BundleError(reason)
         self._folder = folder
         self._runtime = runtime
         self._batcher = batcher

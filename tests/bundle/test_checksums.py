@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from foretell.bundle import layout
 from foretell.bundle.checksums import check, sha256
 from foretell.bundle.errors import BundleError
 
@@ -16,9 +17,9 @@ def test_sha256(tmp_path: Path) -> None:
 
 
 def test_check(tmp_path: Path) -> None:
-    for name in ("a", "b"):
+    for name in (*layout.FILES, "b"):
         (tmp_path / name).write_text(name)
-    sums = {name: sha256(tmp_path / name) for name in ("a", "b")}
+    sums = {path.name: sha256(path) for path in tmp_path.iterdir()}
     check(tmp_path, sums)
     (tmp_path / "b").write_text("B")
     with pytest.raises(BundleError, match="/b: sha256 differs"):
@@ -29,3 +30,6 @@ def test_check(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     with pytest.raises(BundleError, match="/b: missing"):
         check(tmp_path, sums)
+    for name in layout.FILES:
+        with pytest.raises(BundleError, match=f"the manifest has no checksum of {name}"):
+            check(tmp_path, {other: sums[other] for other in sums if other != name})

@@ -109,7 +109,7 @@ def test_the_next_version_is_one_higher_and_none_is_changed(checkpoints, bundles
     shutil.copytree(bundles["patchtst"], repository / "patchtst" / "4")
     second = write.export_checkpoint(checkpoints["patchtst"], repository)
     assert second == repository / "patchtst" / "5"
-    with pytest.raises(ExportError, match="exists already"):
+    with pytest.raises(BundleError, match="exists already"):
         write.export_checkpoint(checkpoints["patchtst"], repository, version="5")
 
 
@@ -172,7 +172,7 @@ def test_a_version_that_another_export_writes_meanwhile_is_kept(checkpoints, tmp
         other.write_text("theirs")
 
     monkeypatch.setattr(write, "_write", overtaken)
-    with pytest.raises(ExportError, match="patchtst/1: exists already"):
+    with pytest.raises(BundleError, match="patchtst/1: exists already"):
         write.export_checkpoint(checkpoints["patchtst"], tmp_path)
     assert [entry.name for entry in (tmp_path / "patchtst").iterdir()] == ["1"]
     assert other.read_text() == "theirs"

@@ -113,11 +113,6 @@ def folder_for_a_manifest(bundle: Path) -> None:
     (bundle / layout.MANIFEST).mkdir()
 
 
-def another_place(bundle: Path) -> None:
-    manifest = read(bundle).model_copy(update={"version": "2"})
-    (bundle / layout.MANIFEST).write_text(manifest.model_dump_json())
-
-
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
@@ -128,7 +123,6 @@ def another_place(bundle: Path) -> None:
         (missing(layout.PROBES), "probes.npz: missing"),
         (missing(layout.MANIFEST), "manifest.json: missing"),
         (folder_for_a_manifest, "manifest.json: Is a directory"),
-        (another_place, "the manifest is of repeat version 2"),
     ],
 )
 def test_what_the_server_refuses(bundle: Path, spoil: Callable[[Path], None], message: str):
@@ -138,6 +132,27 @@ def test_what_the_server_refuses(bundle: Path, spoil: Callable[[Path], None], me
     assert result.stderr.startswith("foretell verify: ")
     assert message in result.stderr
     assert result.stdout == ""
+
+
+@pytest.mark.parametrize("place", ["staging", "models/repeat/2", "models/other/1"])
+def test_a_bundle_at_any_place(bundle: Path, tmp_path: Path, place: str):
+    (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+    folder = bundle.rename(tmp_path / place)
+    result = run(folder)
+    assert result.exit_code == 0, result.stderr
+    assert f"no server takes it from here: {folder}: the manifest is of repeat" in result.stdout
+    assert result.stdout.endswith("repeat@1: verified\n")
+    (folder / layout.WEIGHTS).unlink()
+    result = run(folder)
+    assert result.exit_code == 1
+    assert result.stderr == f"foretell verify: {folder / layout.WEIGHTS}: missing\n"
+
+
+def test_where_a_server_takes_it_nothing_is_said(bundle: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(bundle)
+    result = run(".")
+    assert result.exit_code == 0, result.stderr
+    assert "no server" not in result.stdout
 
 
 def test_a_folder_that_is_no_bundle(tmp_path: Path):

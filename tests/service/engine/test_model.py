@@ -98,8 +98,14 @@ def test_a_file_without_a_sum_is_refused(open_model: Open, tmp_path: Path) -> No
 
 def test_a_bundle_under_another_name_is_refused(open_model: Open, tmp_path: Path) -> None:
     folder = write_bundle(tmp_path, Spec())
-    with pytest.raises(BundleError, match="the manifest is of repeat version 1"):
-        open_model(folder.rename(folder.parent / "2"))
+    folder = folder.rename(folder.parent / "2")
+    with pytest.raises(
+        BundleError, match="the manifest is of repeat version 1; `foretell promote`"
+    ):
+        open_model(folder)
+    (folder / layout.WEIGHTS).write_bytes(b"damaged")
+    with pytest.raises(BundleError, match="sha256 differs"):
+        open_model(folder)
 
 
 def test_a_bundle_for_other_devices_is_refused(

@@ -1,0 +1,29 @@
+"""`foretell promote`: make a bundle the next version of a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command("promote")
+@click.argument("bundle", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("repository", type=click.Path(file_okay=False, path_type=Path))
+@click.option("--name", help="The served name; the bundle's own by default.")
+@click.option("--version", help="A whole number; the one after the newest by default.")
+def command(bundle: Path, repository: Path, name: str | None, version: str | None) -> None:
+    """Copy BUNDLE, from any folder, into REPOSITORY as a version of a model.
+
+    Its sums are checked first. A server that watches REPOSITORY sees it whole; no version that is
+    there is changed.
+    """
+    from foretell.bundle.errors import BundleError
+    from foretell.bundle.placement import promote
+
+    try:
+        folder = promote(bundle, repository, name=name, version=version)
+    except BundleError as error:
+        click.echo(f"foretell promote: {error}", err=True)
+        raise SystemExit(2) from None
+    click.echo(f"written to {folder}")
