@@ -23,6 +23,23 @@ _MOST_PARTS = 1024
 _LEVEL = 1
 
 NAMES = ("gzip", "deflate", "zstd")
+# What compressed bodies begin with; zlib's is not told from other bytes.
+_MAGIC = {"gzip": b"\x1f\x8b", "zstd": b"\x28\xb5\x2f\xfd"}
+
+
+def unreadable(message: str, body: bytes | memoryview, param: str | None = None) -> UnreadableError:
+    """The error of a body that cannot be read; if it is compressed, it says how to send that.
+
+    Args:
+        message: What is wrong.
+        body: As it was read.
+        param: Where it is wrong.
+    """
+    for name, magic in _MAGIC.items():
+        if body[: len(magic)] == magic:
+            message += f"; it looks like {name}: send the header Content-Encoding: {name}"
+            return UnreadableError(message, param="Content-Encoding")
+    return UnreadableError(message, param=param)
 
 
 class _Unfolding(Protocol):

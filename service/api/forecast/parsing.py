@@ -10,8 +10,8 @@ import numpy as np
 import orjson
 from pydantic_core import from_json
 
+from foretell.service.api.compression import unreadable
 from foretell.service.api.forecast.schemas import Envelope
-from foretell.service.errors import UnreadableError
 from foretell.service.validation import validate
 
 # It has no wheels for the latest Python.
@@ -55,7 +55,7 @@ def parse(body: bytes) -> Envelope:
         # A parser looks at, and copies, all of what may be nothing but blanks or zeros.
         first = body[:_BEGINNING].lstrip(b" \t\n\r")[:1]
         if not first or first not in b'{["-0123456789tfnNI':
-            raise UnreadableError(f"the body is not JSON: it begins with {body[:20]!r}")
+            raise unreadable(f"the body is not JSON: it begins with {body[:20]!r}", body)
     return validate(Envelope, _read(body))
 
 
@@ -80,4 +80,4 @@ def _read_leniently(body: bytes) -> Any:  # noqa: ANN401 - any JSON
     try:
         return from_json(body, allow_inf_nan=True, cache_strings="keys")
     except ValueError as error:
-        raise UnreadableError(f"the body is not JSON: {error}") from None
+        raise unreadable(f"the body is not JSON: {error}", body) from None

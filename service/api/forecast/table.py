@@ -20,6 +20,7 @@ from pyarrow import ipc
 from foretell.bundle.errors import TimestampError
 from foretell.bundle.frequency import Frequency
 from foretell.bundle.timestamps import Timestamps
+from foretell.service.api.compression import unreadable
 from foretell.service.api.forecast.clocks import Clock, FixedClock, ZoneClock, find_zone, offsets_at
 from foretell.service.errors import InvalidInputError, ServiceError, TooLargeError, UnreadableError
 
@@ -56,7 +57,8 @@ def read_table(body: bytes, most_rows: int) -> pa.Table:
         raise
     # Damaged bytes make Arrow raise anything, UnicodeDecodeError and IndexError among them.
     except Exception as error:
-        raise UnreadableError(f"the body is not a sound Arrow stream: {str(error)[:200]}") from None
+        said = f"the body is not a sound Arrow stream: {str(error)[:200]}"
+        raise unreadable(said, body) from None
     return table
 
 
@@ -96,6 +98,10 @@ _NAMES = (
     pa.types.is_large_string,
     pa.types.is_string_view,
     pa.types.is_integer,
+)
+_ADD_ID = (
+    "one series needs it too, with the same value in every row: df.assign(unique_id='a'), in "
+    "polars df.with_columns(unique_id=pl.lit('a'))"
 )
 # Of ids that are looked at together.
 _PIECE_ROWS = 64 * 1024
@@ -222,7 +228,10 @@ def read_times(table: pa.Table, frequency: Frequency) -> Times | None:
     column = _column(table, TIME)
     kind = column.type
     if not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
-        raise InvalidInputError(f"expected timestamps or dates, got {kind}", param=TIME)
+        raise InvalidInputError(
+            f"expected timestamps or dates, got {kind}{_to_times(table.schema.field(TIME))}",
+            param=TIME,
+        )
     try:
         moments = column.cast(pa.timestamp("us", getattr(kind, "tz", None))).to_numpy()
     except pa.ArrowInvalid as error:
@@ -241,6 +250,20 @@ def read_times(table: pa.Table, frequency: Frequency) -> Times | None:
     except TimestampError as error:
         raise InvalidInputError(str(error), param=TIME) from None
     return Times(steps, clock, kind)
+
+
+def _to_times(field: pa.Field) -> str:
+    """How a client makes times of a column that holds none."""
+    kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+    # A server without pandas knows of its extension by the metadata alone.
+    given = (field.metadata or {}).get(b"ARROW:extension:name", b"")
+    if b"pandas.period" in (given, getattr(kind, "extension_name", "").encode()):
+        how = "df['ds'].dt.to_timestamp()"
+    elif pa.types.is_integer(kind):
+        how = "pd.to_datetime(df['ds'], unit='s'), in polars pl.from_epoch(df['ds'])"
+    else:
+        how = "pd.to_datetime(df['ds']), in polars df['ds'].str.to_datetime()"
+    return f"; convert the column: {how}"
 
 
 def read_values(table: pa.Table, channels: Sequence[str]) -> list[NDArray[np.float64]]:
@@ -264,7 +287,11 @@ def read_values(table: pa.Table, channels: Sequence[str]) -> list[NDArray[np.flo
 def _values(table: pa.Table, name: str) -> NDArray[np.float64]:
     column = _column(table, name)
     if not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type)):
-        raise InvalidInputError(f"expected a column of numbers, got {column.type}", param=name)
+        raise InvalidInputError(
+            f"expected a column of numbers, got {column.type}; convert the column: "
+            f"df[{name!r}].astype(float), in polars df[{name!r}].cast(pl.Float64)",
+            param=name,
+        )
     values: NDArray[np.float64] = column.cast(pa.float64(), safe=False).to_numpy()
     wrong = np.abs(values) > _LARGEST
     if wrong.any():
@@ -279,8 +306,9 @@ def _values(table: pa.Table, name: str) -> NDArray[np.float64]:
 def _column(table: pa.Table, name: str) -> pa.ChunkedArray:
     if table.column_names.count(name) != 1:
         found = ", ".join(table.column_names[:20])
+        add = f"; {_ADD_ID}" if name == ID and ID not in table.column_names else ""
         raise InvalidInputError(
-            f"expected one column of this name; the table has {found or 'none'}", param=name
+            f"expected one column of this name; the table has {found or 'none'}{add}", param=name
         )
     return table.column(name)
 

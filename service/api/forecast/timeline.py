@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from zoneinfo import ZoneInfo
 
@@ -12,7 +12,7 @@ import orjson
 
 from foretell.bundle import timestamps
 from foretell.bundle.errors import FrequencyError, TimestampError
-from foretell.bundle.frequency import Frequency
+from foretell.bundle.frequency import Frequency, Unit
 from foretell.bundle.regularity import Irregularity, first_irregularity, origin
 from foretell.bundle.timestamps import Offsets, Timestamp, Timestamps, offset_suffix, render
 from foretell.service.api.forecast.clocks import (
@@ -289,11 +289,27 @@ def check_first(step: np.datetime64, clock: Clock, frequency: Frequency, place: 
         return
     nearest = frequency.steps_from(step, 1)[0]
     if nearest != step:
+        told = ""
+        if frequency.edge is not None:
+            day = {"start": "first", "end": "last"}[frequency.edge]
+            own = shown_step(_same_period(step, frequency), clock, 0)
+            told = f"; send the {day} day of each {frequency.unit.name.lower()}, here {own}"
         raise InvalidInputError(
             f"no step of frequency {frequency} falls on it; the next one is "
-            f"{shown_step(nearest, clock, 0)}",
+            f"{shown_step(nearest, clock, 0)}{told}",
             param=place,
         )
+
+
+def _same_period(step: np.datetime64, frequency: Frequency) -> np.datetime64:
+    """The first or last day of the month, quarter or year that a time lies in."""
+    starts = frequency.edge == "start"
+    anchor = frequency.anchor
+    if frequency.unit is not Unit.MONTH:
+        anchor = anchor or (1 if starts else 12)
+    one = replace(frequency, multiple=1, anchor=anchor)
+    day: np.datetime64 = one.steps_from(step, 1, first=-1 if starts else 0)[0]
+    return day
 
 
 def parse_timestamp(text: str, place: str) -> Timestamp:

@@ -10,6 +10,7 @@ import orjson
 from pydantic_core import from_json
 
 from foretell.bundle.manifest import Manifest
+from foretell.service.api.compression import unreadable
 from foretell.service.api.forecast.parsing import parsing_bytes
 from foretell.service.api.inference import tensors
 from foretell.service.api.inference.wire import (
@@ -21,7 +22,7 @@ from foretell.service.api.inference.wire import (
 )
 from foretell.service.arrays import HISTORY, Arrays
 from foretell.service.engine.directory import Model
-from foretell.service.errors import InvalidInputError, NotSupportedError, UnreadableError
+from foretell.service.errors import InvalidInputError, NotSupportedError
 from foretell.service.settings import Settings
 from foretell.service.validation import shown, validate
 
@@ -231,7 +232,7 @@ def decode(body: bytes, length: str | None, model: Model, settings: Settings) ->
         NotSupportedError: the door or the model cannot do it.
     """
     view = memoryview(body)
-    end = len(view) if length is None else _read_length(length, len(view))
+    end = len(view) if length is None else _read_length(length, view)
     inputs = Inputs(model.manifest, settings.max_inputs, view[end:])
     if end == 0 and length is not None:
         job = Job(model, None, inputs.read_raw(), _defaults(model.manifest, binary=True), None)
@@ -244,11 +245,13 @@ def decode(body: bytes, length: str | None, model: Model, settings: Settings) ->
     return job
 
 
-def _read_length(given: str, size: int) -> int:
+def _read_length(given: str, body: memoryview) -> int:
+    size = len(body)
     if not (given.isascii() and given.isdecimal() and len(given) < 20 and int(given) <= size):
-        raise UnreadableError(
+        raise unreadable(
             f"expected the bytes of the JSON, at most the {size} of the body, got {given[:40]!r}",
-            param=_LENGTH,
+            body,
+            _LENGTH,
         )
     return int(given)
 
@@ -262,7 +265,7 @@ def _parse(text: memoryview) -> Any:  # noqa: ANN401 - any JSON
         # Numbers that JSON has not, such as NaN, are better refused with their place.
         return from_json(bytes(text), allow_inf_nan=True)
     except ValueError as error:
-        raise UnreadableError(f"the request is not JSON: {error}") from None
+        raise unreadable(f"the request is not JSON: {error}", text) from None
 
 
 def _defaults(manifest: Manifest, *, binary: bool) -> list[Output]:

@@ -11,6 +11,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
 from foretell.service.api.body import BodyBudget, read_body
+from foretell.service.api.compression import unreadable
 from foretell.service.api.inference.infer import (
     add_model_route,
     find_model,
@@ -31,7 +32,7 @@ from foretell.service.api.inference.wire import (
 )
 from foretell.service.engine.directory import State
 from foretell.service.engine.local import Engine
-from foretell.service.errors import ModelFailedError, NotSupportedError, UnreadableError
+from foretell.service.errors import ModelFailedError, NotSupportedError
 from foretell.service.settings import Settings
 from foretell.service.statistics import StatisticsReport
 from foretell.service.validation import validate
@@ -151,7 +152,7 @@ def control_router(engine: Engine, settings: Settings, budget: BodyBudget, keys:
             try:
                 return validate(kind, orjson.loads(body or b"{}"))
             except orjson.JSONDecodeError as error:
-                raise UnreadableError(f"the body is not JSON: {error}") from None
+                raise unreadable(f"the body is not JSON: {error}", body) from None
 
     @router.post("/v2/repository/index", responses=refusals(400, 408, 413, 415, 422, 503))
     async def index(request: Request) -> list[IndexEntry]:

@@ -10,7 +10,13 @@ from backports import zstd
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foretell.service.api.compression import NAMES, Decoder, choose_encoding, compress
+from foretell.service.api.compression import (
+    NAMES,
+    Decoder,
+    choose_encoding,
+    compress,
+    unreadable,
+)
 from foretell.service.errors import UnreadableError, UnsupportedMediaError
 
 FOLD: dict[str, Callable[[bytes], bytes]] = {
@@ -106,6 +112,22 @@ def test_parts_without_end_are_refused(encoding: str) -> None:
 )
 def test_the_caller_chooses(accepted: str, chosen: str | None) -> None:
     assert choose_encoding(accepted, ("gzip", "deflate")) == chosen
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "zstd"])
+def test_what_is_compressed_and_does_not_say_so(encoding: str) -> None:
+    body = memoryview(FOLD[encoding](b"{}"))
+    error = unreadable("no JSON", body, "here")
+    assert error.message == (
+        f"no JSON; it looks like {encoding}: send the header Content-Encoding: {encoding}"
+    )
+    assert error.param == "Content-Encoding"
+
+
+@pytest.mark.parametrize("body", [b"", b"\x1f", b"\x28\xb5\x2f", b"{}", zlib.compress(b"{}")])
+def test_what_is_wrong_otherwise(body: bytes) -> None:
+    error = unreadable("no JSON", body, "here")
+    assert (error.message, error.param) == ("no JSON", "here")
 
 
 def test_the_first_of_those_that_are_wanted_as_much() -> None:

@@ -186,6 +186,14 @@ def test_bad_times(column: pa.Array, message: str) -> None:
     assert error.value.param == "ds"
 
 
+def test_periods_are_known_without_pandas() -> None:
+    """Which would have made another type of them; their storage is numbers of months."""
+    field = pa.field("ds", pa.int64(), metadata={"ARROW:extension:name": "pandas.period"})
+    months = pa.table([[648]], schema=pa.schema([field]))
+    with pytest.raises(InvalidInputError, match=r"got int64; convert .*: df\['ds'\]\.dt\.to_times"):
+        read_times(months, HOURLY)
+
+
 def test_values_of_any_number_type() -> None:
     kinds = [pa.float16(), pa.float32(), pa.float64(), pa.int8(), pa.uint64()]
     for kind in kinds:
@@ -202,7 +210,7 @@ def test_the_one_channel_may_be_called_y() -> None:
     ("columns", "message", "place"),
     [
         ({"load": [1.0]}, "the table has load", "wind"),
-        ({"load": [1.0], "wind": ["x"]}, "column of numbers, got string", "wind"),
+        ({"load": [1.0], "wind": ["x"]}, "column of numbers, got string; convert", "wind"),
         ({"load": [1.0], "wind": [True]}, "column of numbers, got bool", "wind"),
         ({"load": [1.0, 2.0], "wind": [1.0, 1e39]}, "float32.*got 1e\\+39", "wind[1]"),
         ({"load": [1.0, 2.0], "wind": [1.0, float("-inf")]}, "got -inf", "wind[1]"),

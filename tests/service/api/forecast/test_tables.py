@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -102,6 +104,68 @@ def test_a_frame_of_polars(client: Client) -> None:
     found = pl.read_ipc_stream(answer.content)
     assert found["ds"].dtype == pl.Datetime("us", "UTC")
     assert found["ds"][0] == datetime(2024, 1, 1, 8, tzinfo=UTC)
+
+
+Frame = pd.DataFrame | pl.DataFrame
+
+
+def arrow(frame: Frame) -> pa.Table:
+    if isinstance(frame, pl.DataFrame):
+        return frame.to_arrow()
+    return pa.Table.from_pandas(frame, preserve_index=False)
+
+
+def followed(client: Client, frame: Frame, after: str) -> Any:
+    """What the remedy makes of the frame, which begins in the refusal's message behind `after`."""
+    message = error(client, arrow(frame), "?model=repeat")["message"]
+    assert after in message
+    remedy, _, in_polars = message.partition(after)[2].partition(", in polars ")
+    if isinstance(frame, pl.DataFrame):
+        remedy = in_polars
+    return eval(remedy, {"df": frame, "pd": pd, "pl": pl})
+
+
+TEXTS = [moment.isoformat() for moment in HOURS]
+SECONDS = [int(moment.replace(tzinfo=UTC).timestamp()) for moment in HOURS]
+
+
+@pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame])
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("ds", TEXTS),
+        ("ds", SECONDS),
+        ("load", [Decimal("1.5")] * 8),
+        ("load", ["1.5"] * 8),
+        ("load", [True] * 8),
+    ],
+)
+def test_a_column_of_another_type_is_told_what_makes_it_right(
+    client: Client, make: Callable[[dict[str, Any]], Frame], name: str, values: list[Any]
+) -> None:
+    frame = make({"unique_id": ["x"] * 8, "ds": HOURS, "load": [1.0] * 8, name: values})
+    column = followed(client, frame, "; convert the column: ")
+    if isinstance(frame, pl.DataFrame):
+        column = column.to_arrow()
+    table = arrow(frame)
+    table = table.set_column(table.column_names.index(name), name, pa.array(column))
+    found = forecast(client, table, "?model=repeat")
+    assert found["ds"][0].as_py() == START + timedelta(hours=8)
+
+
+def test_periods_of_pandas_are_told_what_makes_times_of_them(client: Client) -> None:
+    periods = pd.period_range(START, periods=8, freq="h")
+    frame = pd.DataFrame({"unique_id": "x", "ds": periods, "load": 1.0})
+    frame["ds"] = followed(client, frame, "; convert the column: ")
+    forecast(client, arrow(frame), "?model=repeat")
+
+
+@pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame])
+def test_one_series_is_told_that_it_needs_a_name(
+    client: Client, make: Callable[[dict[str, Any]], Frame]
+) -> None:
+    frame = followed(client, make({"load": [1.0] * 8}), "the same value in every row: ")
+    forecast(client, arrow(frame), "?model=repeat")
 
 
 def test_missing_values(client: Client) -> None:

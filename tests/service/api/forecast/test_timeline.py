@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from foretell.bundle.errors import TimestampError
 from foretell.bundle.frequency import Frequency
-from foretell.service.api.forecast.clocks import find_zone
-from foretell.service.api.forecast.timeline import Timeline, timeline_from
+from foretell.service.api.forecast.clocks import FixedClock, find_zone
+from foretell.service.api.forecast.timeline import Timeline, check_first, timeline_from
 from foretell.service.errors import InvalidInputError
 
 ZONES = ("Europe/Berlin", "America/New_York", "Asia/Kolkata", "Australia/Lord_Howe", "UTC")
@@ -31,7 +31,9 @@ def test_steps_count_from_the_first_forecast_one() -> None:
     [("B", "2024-03-02", "2024-03-04"), ("ME", "2024-02-10", "2024-02-29")],
 )
 def test_a_start_between_steps(frequency: str, start: str, nearest: str) -> None:
-    with pytest.raises(InvalidInputError, match=f"the next one is {nearest}T00:00:00$") as error:
+    with pytest.raises(
+        InvalidInputError, match=f"the next one is {nearest}T00:00:00(; |$)"
+    ) as error:
         of(start, frequency)
     assert error.value.param == "s"
 
@@ -97,3 +99,31 @@ def test_the_end_of_time_in_a_zone() -> None:
         of("9999-12-31T23:00Z", zone="Europe/Berlin").read(-3, 3)
     with pytest.raises(TimestampError, match="years 1 to 9999"):
         of("0001-01-01T00:00Z", "D", "America/New_York")
+
+
+@pytest.mark.parametrize(
+    ("frequency", "step", "remedy"),
+    [
+        ("QS", "2024-03-31", "first day of each quarter, here 2024-01-01T00:00:00"),
+        ("QS-FEB", "2024-03-31", "first day of each quarter, here 2024-02-01T00:00:00"),
+        ("QE", "2024-01-01", "last day of each quarter, here 2024-03-31T00:00:00"),
+        ("QE-NOV", "2024-01-01", "last day of each quarter, here 2024-02-29T00:00:00"),
+        ("MS", "2024-02-29", "first day of each month, here 2024-02-01T00:00:00"),
+        ("2MS", "2024-02-29", "first day of each month, here 2024-02-01T00:00:00"),
+        ("ME", "2024-02-01", "last day of each month, here 2024-02-29T00:00:00"),
+        ("YS", "2024-12-31", "first day of each year, here 2024-01-01T00:00:00"),
+        ("YE", "2024-01-01", "last day of each year, here 2024-12-31T00:00:00"),
+    ],
+)
+def test_the_other_end_of_a_period_is_told_which_day_to_send(
+    frequency: str, step: str, remedy: str
+) -> None:
+    with pytest.raises(InvalidInputError, match=f"; send the {remedy}$"):
+        check_first(np.datetime64(step, "us"), FixedClock(None), Frequency.parse(frequency), "ds")
+
+
+def test_a_wrong_weekday_is_told_the_next() -> None:
+    with pytest.raises(InvalidInputError, match=r"the next one is 2024-01-07T00:00:00$"):
+        check_first(
+            np.datetime64("2024-01-01", "us"), FixedClock(None), Frequency.parse("W-SUN"), "ds"
+        )

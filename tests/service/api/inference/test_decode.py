@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -116,6 +117,12 @@ def test_requests_that_are_none(client: Client, body: Any, place: str | None) ->
 def test_bodies_that_are_no_json(client: Client, text: bytes) -> None:
     with pytest.raises(UnreadableError, match="the request is not JSON"):
         read(client, text)
+
+
+@pytest.mark.parametrize("length", [None, "20", "99999"])
+def test_a_body_that_is_compressed_and_does_not_say_so(client: Client, length: str | None) -> None:
+    with pytest.raises(UnreadableError, match="send the header Content-Encoding: gzip"):
+        read(client, gzip.compress(json.dumps(request()).encode()), length)
 
 
 def test_numbers_that_json_has_not(client: Client) -> None:
