@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, ClassVar
+from difflib import get_close_matches
+from typing import Any, ClassVar, Self
 
 _INFERENCE = "/v2"
+# Of what is listed in a message, and of a name in it.
+_LISTED, _SHOWN = 10, 64
 
 
 class StartError(Exception):
@@ -20,10 +23,12 @@ class ServiceError(Exception):
         status: The HTTP status of its answer.
         message: What was expected and what came.
         param: The exact place in the request, such as `inputs[3].series[17]`, or None.
+        retry_after: Of a server that cannot now: whole seconds after which it may.
     """
 
     type: ClassVar[str] = "service_error"
     status: ClassVar[int] = 500
+    retry_after = 1
 
     def __init__(self, message: str, *, param: str | None = None) -> None:
         super().__init__(message)
@@ -33,7 +38,7 @@ class ServiceError(Exception):
     @property
     def headers(self) -> dict[str, str]:
         """What the head of its answer says besides."""
-        return {}
+        return {"Retry-After": str(self.retry_after)} if self.status in (429, 503) else {}
 
 
 class UnreadableError(ServiceError):
@@ -122,6 +127,27 @@ class UnknownModelError(ServiceError):
     type = "unknown_model"
     status = 404
 
+    @classmethod
+    def among(
+        cls, name: str, known: Iterable[str], where: str = "served", listed: str = "GET /models"
+    ) -> Self:
+        """The error of a name that is none of those that are known.
+
+        Args:
+            name: What came.
+            known: The names of models.
+            where: These models are.
+            listed: Where all of them are listed.
+        """
+        names = sorted(known)
+        more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+        some = ", ".join(names[:_LISTED]) or "none"
+        near = get_close_matches(name[:_SHOWN], names, 1)
+        meant = f"; did you mean {near[0]!r}?" if near else ""
+        return cls(
+            f"no model {name[:_SHOWN]!r}; {where}: {some}{more} ({listed}){meant}", param="model"
+        )
+
 
 class UnknownVersionError(ServiceError):
     """The model is served, but not in that version."""
@@ -130,37 +156,22 @@ class UnknownVersionError(ServiceError):
     status = 404
 
 
-class OverloadedError(ServiceError):
-    """There is no room for the request now.
-
-    Attributes:
-        retry_after: Whole seconds after which a new attempt may succeed.
-    """
-
-    type = "overloaded"
-    status = 503
-
-    def __init__(self, message: str, *, retry_after: int) -> None:
-        super().__init__(message)
-        self.retry_after = retry_after
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """When to try again."""
-        return {"Retry-After": str(self.retry_after)}
-
-
-class QueueFullError(OverloadedError):
+class QueueFullError(ServiceError):
     """Too much work is waiting for the model."""
 
     type = "queue_full"
     status = 429
 
+    def __init__(self, message: str, *, retry_after: int) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
-class BuffersFullError(OverloadedError):
+
+class BuffersFullError(ServiceError):
     """Too many bytes of requests are held, of this caller or of others."""
 
     type = "buffers_full"
+    status = 503
 
 
 class DeadlineExceededError(ServiceError):
@@ -207,13 +218,11 @@ class DeviceLostError(ServiceError):
     status = 503
 
 
-class EngineLostError(OverloadedError):
+class EngineLostError(ServiceError):
     """The process that runs the models is not there; another one takes its place."""
 
     type = "engine_lost"
-
-    def __init__(self, message: str, *, retry_after: int = 1) -> None:
-        super().__init__(message, retry_after=retry_after)
+    status = 503
 
 
 def to_wire(error: ServiceError) -> dict[str, Any]:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
+from difflib import get_close_matches
 from http import HTTPStatus
 from importlib import metadata
+from itertools import chain
 
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import JSONResponse
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -36,6 +39,13 @@ from foretell.service.web.keys import Keys
 from foretell.service.web.middleware import Direct, Guarded, Observed, exchange_of
 
 _logger = logging.getLogger(__name__)
+
+# How other servers call a forecast.
+_USUAL = {
+    *("predict", "prediction", "predictions", "forecasts", "forecast", "infer", "inference"),
+    *("invocations", "generate"),
+}
+_PATH_LENGTH = 100
 
 
 def create_app(settings: Settings, engine: Engine, *, tracer: Tracer | None = None) -> FastAPI:
@@ -85,16 +95,17 @@ def create_app(settings: Settings, engine: Engine, *, tracer: Tracer | None = No
         app.add_middleware(Guarded, keys=keys, refuse=refuse)
     app.add_middleware(Observed, metrics=engine.metrics, tracer=tracer)
     app.add_exception_handler(ServiceError, refuse)
-    app.add_exception_handler(HTTPException, _refuse_route)
-    app.include_router(forecasts)
-    app.include_router(models_router(engine, settings))
-    app.include_router(inferences)
-    # Before the paths of models: in /v2/models/stats, `stats` is none.
-    app.include_router(server_router(engine, controllable=keys.controllable))
-    app.include_router(inference_models_router(engine, settings))
-    app.include_router(control_router(engine, settings, budget, keys))
-    if settings.operations_port is None:
-        app.include_router(probes_router(engine))
+    routers = [
+        forecasts,
+        models_router(engine, settings),
+        inferences,
+        # Before the paths of models: in /v2/models/stats, `stats` is none.
+        server_router(engine, controllable=keys.controllable),
+        inference_models_router(engine, settings),
+        control_router(engine, settings, budget, keys),
+        *([probes_router(engine)] if settings.operations_port is None else ()),
+    ]
+    _include(app, routers)
     describe_requests(app, keys=keys.required)
     return app
 
@@ -104,8 +115,7 @@ def create_operations_app(engine: Engine) -> FastAPI:
     app = FastAPI(openapi_url=None, redirect_slashes=False)
     app.add_middleware(Observed, metrics=engine.metrics)
     app.add_exception_handler(ServiceError, _refusing(engine))
-    app.add_exception_handler(HTTPException, _refuse_route)
-    app.include_router(probes_router(engine))
+    _include(app, [probes_router(engine)])
     return app
 
 
@@ -145,13 +155,49 @@ def _refusing(engine: Engine) -> Callable[[Request, Exception], Awaitable[Respon
     return refuse
 
 
-async def _refuse_route(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)  # noqa: S101 - what it is registered for
-    message = f"{error.detail}: {request.method} {request.url.path[:200]}"
-    kind = HTTPStatus(error.status_code).name.lower()
-    exchange_of(request.scope).metrics.rejected(kind)
-    body = error_body(request.url.path, error_fields(error.status_code, kind, message))
-    return JSONResponse(body, error.status_code, error.headers)
+def _include(app: FastAPI, routers: Iterable[APIRouter]) -> None:
+    """Have routers answer, and tell who asks for something else where to go."""
+    routes: list[APIRoute] = []
+    for router in routers:
+        app.include_router(router)
+        routes += [route for route in router.routes if isinstance(route, APIRoute)]
+
+    async def refuse(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)  # noqa: S101 - what it is registered for
+        status, path, headers = error.status_code, request.url.path, error.headers
+        message = f"{error.detail}: {request.method} {path[:200]}"
+        if status == HTTPStatus.METHOD_NOT_ALLOWED:
+            same = [route.methods or () for route in routes if route.path_regex.match(path)]
+            headers = {"Allow": ", ".join(sorted({*chain.from_iterable(same)}))}
+            message += f"; it takes {headers['Allow']}"
+        elif status == HTTPStatus.NOT_FOUND:
+            message += f"; {_elsewhere(path, routes)}"
+        kind = HTTPStatus(status).name.lower()
+        exchange_of(request.scope).metrics.rejected(kind)
+        body = error_body(path, error_fields(status, kind, message))
+        return JSONResponse(body, status, headers)
+
+    app.add_exception_handler(HTTPException, refuse)
+
+
+def _elsewhere(path: str, routes: Iterable[APIRoute]) -> str:
+    """Where to go instead of a path that is not there."""
+    given = path[:_PATH_LENGTH].split("/")
+    if given[-1].lower() in _USUAL:
+        given[-1] = "infer" if given[1:2] == ["v2"] else "forecast"
+    known = {}
+    for route in routes:
+        # With the model of the path, in its place.
+        parts = [
+            next(filter(None, given[place : place + 1]), part) if part[:1] == "{" else part
+            for place, part in enumerate(route.path.split("/"))
+        ]
+        if route.include_in_schema:
+            known["/".join(parts)] = " ".join([*(route.methods or ()), "/".join(parts)])
+    near = get_close_matches("/".join(given), known, 1)
+    nearest = [f"the nearest is {known[path]}" for path in near]
+    places = ["POST /forecast", "GET /models", "/docs"] if "/forecast" in known else known
+    return "; ".join([*nearest, f"see {', '.join(places)}"])
 
 
 def models_router(engine: Engine, settings: Settings) -> APIRouter:

@@ -26,8 +26,6 @@ from foretell.service.errors import (
 )
 from foretell.service.web.connections import Caller
 
-_RETRY_SECONDS = 1
-
 
 class BodyBudget:
     """Bytes that all requests share, for their bodies and while large ones are read.
@@ -61,8 +59,7 @@ class BodyBudget:
                 )
             if self._held + count > self._limit:
                 raise BuffersFullError(
-                    f"the server holds {self._held} bytes of requests and may hold {self._limit}",
-                    retry_after=_RETRY_SECONDS,
+                    f"the server holds {self._held} bytes of requests and may hold {self._limit}"
                 )
             taken += count
             self._held += count

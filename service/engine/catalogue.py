@@ -14,6 +14,9 @@ from foretell.service.settings import VersionChoice
 
 Fingerprints = dict[str, dict[str, str]]
 
+# Where callers see what a repository has.
+INDEX = "POST /v2/repository/index"
+
 
 class Policy:
     """The operator's choice of versions.
@@ -83,9 +86,11 @@ class Catalogue:
             UnknownModelError: there is none.
             UnknownVersionError: there are some, and not the given one.
         """
-        versions = [own for known, own in self.versions() if known == name]
+        present = self.versions()
+        versions = [own for known, own in present if known == name]
         if not versions:
-            raise UnknownModelError(f"the repository has no model {name[:64]!r}", param="model")
+            names = {known for known, _ in present}
+            raise UnknownModelError.among(name, names, "in the repository", INDEX)
         if version is not None and version not in versions:
             raise UnknownVersionError(
                 f"the repository has no version {version[:32]!r} of {name}, but "

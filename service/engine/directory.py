@@ -227,8 +227,7 @@ class Directory:
         if slot is not None and slot.model is not None:
             return slot.model
         if name not in self.slots:
-            served = ", ".join(sorted(self.means))
-            raise UnknownModelError(f"no model {name[:64]!r}; served: {served}", param="model")
+            raise UnknownModelError.among(name, self.means)
         if at and version not in self.slots[name]:
             versions = ", ".join(self.versions(name))
             raise UnknownVersionError(

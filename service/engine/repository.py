@@ -12,7 +12,13 @@ from typing import NamedTuple, Protocol
 
 from foretell.bundle.errors import BundleError
 from foretell.service.engine.batcher import Batcher
-from foretell.service.engine.catalogue import Catalogue, Fingerprints, Policy, without_folder
+from foretell.service.engine.catalogue import (
+    INDEX,
+    Catalogue,
+    Fingerprints,
+    Policy,
+    without_folder,
+)
 from foretell.service.engine.directory import Directory, Entry, Loaded, Slot, State, unready
 from foretell.service.engine.resources import Memory, return_free_memory
 from foretell.service.errors import (
@@ -215,9 +221,11 @@ class Repository:
             UnknownModelError: there is no model of that name, loaded or not.
             UnknownVersionError: there is none of that version.
         """
-        known = [entry.version for entry in self.index() if entry.name == name]
+        index = self.index()
+        known = [entry.version for entry in index if entry.name == name]
         if not known:
-            raise UnknownModelError(f"no model {name[:64]!r}", param="model")
+            names = {entry.name for entry in index}
+            raise UnknownModelError.among(name, names, "in the repository", INDEX)
         if version is not None and version not in known:
             raise UnknownVersionError(f"{name} has no version {version[:32]!r}", param="model")
         with self._changing:

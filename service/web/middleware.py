@@ -162,7 +162,8 @@ class Observed:
             stopped = NotReadyError("the server stopped before the answer was ready")
             self._metrics.rejected(stopped.type)
             body = error_body(scope["path"], error_object(stopped))
-            await _send_error(send_identified, stopped.status, body)
+            retry = (b"retry-after", b"%d" % stopped.retry_after)
+            await _send_error(send_identified, stopped.status, body, retry)
         except Exception:
             _logger.exception("a request failed for a reason nobody foresaw")
             self._metrics.rejected(_BUG)
@@ -218,9 +219,12 @@ class Observed:
             _logger.handle(line)
 
 
-async def _send_error(send: Send, status: int, error: Mapping[str, Any]) -> None:
+async def _send_error(
+    send: Send, status: int, error: Mapping[str, Any], *more: tuple[bytes, bytes]
+) -> None:
     body = orjson.dumps(error)
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    length = (b"content-length", b"%d" % len(body))
+    headers = [(b"content-type", b"application/json"), length, *more]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 

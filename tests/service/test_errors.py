@@ -26,20 +26,36 @@ def test_an_error_has_the_status_of_what_it_is_a_kind_of() -> None:
         type = "out_of_memory"
 
     error = OutOfMemoryError("no memory is left")
-    assert (error_object(error)["code"], error.headers) == ("503", {})
+    assert (error_object(error)["code"], error.headers) == ("503", {"Retry-After": "1"})
 
 
 @pytest.mark.parametrize(
     ("error", "headers"),
     [
         (errors.QueueFullError("full", retry_after=7), {"Retry-After": "7"}),
-        (errors.BuffersFullError("full", retry_after=1), {"Retry-After": "1"}),
+        (errors.BuffersFullError("full"), {"Retry-After": "1"}),
+        (errors.NotReadyError("not loaded"), {"Retry-After": "1"}),
+        (errors.EngineLostError("gone"), {"Retry-After": "1"}),
         (errors.UnauthorizedError("no key"), {"WWW-Authenticate": "Bearer"}),
         (errors.ForbiddenError("no"), {}),
     ],
 )
 def test_headers(error: errors.ServiceError, headers: dict[str, str]) -> None:
     assert error.headers == headers
+
+
+def test_of_many_models_some_are_listed() -> None:
+    known = {f"model-{number:02}" for number in range(30)}
+    message = errors.UnknownModelError.among("x" * 1000, known).message
+    listed = ", ".join(f"model-{number:02}" for number in range(10))
+    assert message == (f"no model '{'x' * 64}'; served: {listed} and 20 more (GET /models)")
+
+
+@pytest.mark.parametrize(("name", "near"), [("see", "sea"), ("Sea", "sea"), ("moon", None)])
+def test_the_nearest_model_is_named(name: str, near: str | None) -> None:
+    message = errors.UnknownModelError.among(name, ["sea", "wind"]).message
+    meant = f"; did you mean {near!r}?" if near else ""
+    assert message == f"no model {name!r}; served: sea, wind (GET /models){meant}"
 
 
 def test_types_are_distinct() -> None:

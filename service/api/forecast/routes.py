@@ -53,7 +53,7 @@ _ERRORS: dict[int | str, dict[str, object]] = {
     },
     503: {
         "model": ErrorResponse,
-        "description": "The model is not ready, or failed; or see `Retry-After`.",
+        "description": "The model is not ready, or failed, or there is no room; see `Retry-After`.",
     },
     504: {"model": ErrorResponse, "description": "The deadline passed."},
 }

@@ -43,7 +43,7 @@ _REASONS = {
     415: "Not an encoding that is read.",
     422: "The request does not fit the model.",
     429: "Too much is waiting; see `Retry-After`.",
-    503: "The model is not ready, or failed; or see `Retry-After`.",
+    503: "The model is not ready, or failed, or there is no room; see `Retry-After`.",
     504: "The deadline passed.",
 }
 

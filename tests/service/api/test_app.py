@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import importlib
 import threading
 from concurrent.futures import Future
@@ -11,7 +12,9 @@ import httpx
 import numpy as np
 import pyarrow as pa
 import pytest
+from backports import zstd
 
+from foretell.service.api.app import create_operations_app
 from foretell.service.api.forecast import routes as forms
 from foretell.service.api.forecast.table import write_table
 from foretell.service.arrays import Arrays
@@ -49,8 +52,97 @@ def test_routes_that_do_not_exist(
     assert path in error["message"]
 
 
-def test_a_wrong_method_names_the_right_one(client: Client) -> None:
-    assert client.request("GET", "/forecast").headers["allow"] == "POST"
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("GET", "/forecast", "POST"),
+        ("POST", "/models", "GET, HEAD"),
+        ("DELETE", "/v2/models/repeat/infer", "POST"),
+        ("GET", "/v2/repository/models/repeat/load", "POST"),
+    ],
+)
+def test_a_wrong_method_names_the_right_one(
+    client: Client, method: str, path: str, allowed: str
+) -> None:
+    answer = client.request(method, path)
+    assert (answer.status_code, answer.headers["allow"]) == (405, allowed)
+    assert f"{method} {path}; it takes {allowed}" in answer.text
+
+
+@pytest.mark.parametrize(
+    ("path", "near"),
+    [
+        ("/predict", "POST /forecast"),
+        ("/invocations", "POST /forecast"),
+        ("/FORECAST", "POST /forecast"),
+        ("/forecast/", "POST /forecast"),
+        ("/v1/forecast", "POST /forecast"),
+        ("/api/v1/predict", "POST /forecast"),
+        ("/model", "GET /models"),
+        ("/v2/models", "GET /models"),
+        ("/v1/timeseries/forcast", "POST /v1/timeseries/forecast"),
+        ("/v2/models/repeat/predict", "POST /v2/models/repeat/infer"),
+        ("/v2/models/a%20b/versions/1/inference", "POST /v2/models/a b/versions/1/infer"),
+        ("/v2/models/repeat/configs", "GET /v2/models/repeat/config"),
+        ("/health", "GET /healthz"),
+        ("/metric", "GET /metrics"),
+    ],
+)
+def test_a_wrong_path_names_the_nearest(client: Client, path: str, near: str) -> None:
+    answer = client.get(path)
+    assert answer.status_code == 404
+    assert f"; the nearest is {near}; see POST /forecast, GET /models, /docs" in answer.text
+
+
+def test_a_path_that_is_like_no_other(client: Client) -> None:
+    for path in ("/wp-login.php", "/" + "x" * 5000):
+        message = client.get(path).json()["error"]["message"]
+        assert message.endswith("; see POST /forecast, GET /models, /docs")
+        assert "nearest" not in message
+        assert len(message) < 300
+
+
+def test_the_port_of_operators_names_its_own_paths(client: Client) -> None:
+    app = create_operations_app(client.engine)
+
+    async def ask() -> httpx.Response:
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://server") as http:
+            return await http.get("/ready")
+
+    answer = asyncio.run(ask())
+    assert answer.status_code == 404
+    assert "the nearest is GET /readyz; see /healthz, /readyz, /metrics" in answer.text
+
+
+def test_an_unknown_model_names_the_nearest(client: Client) -> None:
+    for answer in (
+        client.forecast({**BODY, "model": "Repeat"}),
+        client.get("/v2/models/repeats"),
+    ):
+        assert answer.status_code == 404
+        assert "served: calendar, calibrated, monthly, " in answer.text
+        assert "(GET /models); did you mean 'repeat'?" in answer.text
+
+
+@pytest.mark.parametrize(
+    ("path", "media"),
+    [
+        ("/forecast", forms.JSON),
+        ("/forecast", forms.ARROW),
+        ("/v2/models/repeat/infer", forms.JSON),
+        ("/v2/repository/index", forms.JSON),
+    ],
+)
+@pytest.mark.parametrize("size", [10, 100_000])
+def test_a_compressed_body_that_does_not_say_so(
+    client: Client, path: str, media: str, size: int
+) -> None:
+    noise = np.random.default_rng(0).bytes(size)
+    for encoding, body in (("gzip", gzip.compress(noise)), ("zstd", zstd.compress(noise))):
+        answer = client.request("POST", path, content=body, headers={"Content-Type": media})
+        assert answer.status_code == 400
+        assert f"send the header Content-Encoding: {encoding}" in answer.text
 
 
 def test_a_full_queue_says_when_to_retry(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,14 +87,26 @@ def test_errors_are_one_text(client: Client) -> None:
     }
 
 
-@pytest.mark.parametrize("path", ["/v2/nope", "/v2/", "/v2/models/multi/versions//infer"])
-def test_routes_that_do_not_exist(client: Client, path: str) -> None:
+@pytest.mark.parametrize(
+    ("path", "near"),
+    [
+        ("/v2/nope", None),
+        ("/v2/", "GET /v2"),
+        ("/v2/models/multi/versions//infer", "POST /v2/models/multi/versions/{version}/infer"),
+    ],
+)
+def test_routes_that_do_not_exist(client: Client, path: str, near: str | None) -> None:
     answer = client.get(path)
     assert answer.status_code == 404
-    assert answer.json() == {"error": f"Not Found: GET {path}"}
+    nearest = f"; the nearest is {near}" if near else ""
+    assert answer.json() == {
+        "error": f"Not Found: GET {path}{nearest}; see POST /forecast, GET /models, /docs"
+    }
     answer = client.get("/v2/models/multi/infer")
     assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
-    assert answer.json() == {"error": "Method Not Allowed: GET /v2/models/multi/infer"}
+    assert answer.json() == {
+        "error": "Method Not Allowed: GET /v2/models/multi/infer; it takes POST"
+    }
 
 
 def test_a_full_queue_says_when_to_retry(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
