@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -30,8 +31,15 @@ Pins = Annotated[
     NoDecode,
     BeforeValidator(lambda value: _pins(value) if isinstance(value, str) else value),
 ]
+Origins = Annotated[
+    tuple[str, ...],
+    NoDecode,
+    BeforeValidator(lambda value: _origins(value) if isinstance(value, str) else value),
+]
 
 _PREFIX = "FORETELL_"
+# What browsers send: a scheme and a host, and nothing behind it.
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#@\s,*]+")
 
 
 class Settings(BaseSettings):
@@ -81,6 +89,8 @@ class Settings(BaseSettings):
         api_keys_file: A file of further ones, one on each line.
         admin_keys: Keys that may also load and unload models; nobody may if there are none.
         admin_keys_file: A file of further ones, one on each line.
+        cors_origins: Origins, separated by commas, whose pages browsers let ask this server; `*` is
+            any, and none is none but its own.
         traces: Whether requests are traced; needs the extra `otel`, and `OTEL_*` variables say
             where to.
         log_level: The least severe level that is logged.
@@ -119,6 +129,7 @@ class Settings(BaseSettings):
     api_keys_file: Path | None = None
     admin_keys: SecretKeys = ()
     admin_keys_file: Path | None = None
+    cors_origins: Origins = ()
     traces: bool = False
     log_level: LogLevel = "info"
     log_format: LogFormat = "json"
@@ -173,6 +184,13 @@ def _keys(text: str) -> list[str]:
         # Above all of a list that is set and empty: it would open what it was meant to close.
         raise ValueError("expected keys separated by commas, none of them empty")
     return keys
+
+
+def _origins(text: str) -> list[str]:
+    origins = [origin.strip() for origin in text.split(",")]
+    if origins != ["*"] and not all(map(_ORIGIN.fullmatch, origins)):
+        raise ValueError("expected * or origins such as https://app.example.com, without a path")
+    return origins
 
 
 def _pins(text: str) -> dict[str, str]:

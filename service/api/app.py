@@ -15,6 +15,8 @@ from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from foretell.service.api.body import BodyBudget, Offload
@@ -40,6 +42,17 @@ from foretell.service.web.middleware import Direct, Guarded, Observed, exchange_
 
 _logger = logging.getLogger(__name__)
 
+# What a page of another origin may send, and read of an answer, beside what it always may.
+_SENT = [
+    *("Authorization", "X-API-Key", "X-Request-Id", "X-Timeout-Ms", "Content-Encoding"),
+    *("Inference-Header-Content-Length", "traceparent", "tracestate"),
+]
+_READ = [
+    *("Retry-After", "X-Request-Id", "Inference-Header-Content-Length", "X-Foretell-Providers"),
+    *("WWW-Authenticate", "Accept", "Accept-Encoding", "Allow"),
+]
+# Below that an answer is one packet all the same.
+_COMPRESSED_BYTES = 1024
 # How other servers call a forecast.
 _USUAL = {
     *("predict", "prediction", "predictions", "forecasts", "forecast", "infer", "inference"),
@@ -90,10 +103,21 @@ def create_app(settings: Settings, engine: Engine, *, tracer: Tracer | None = No
     forecasts = timeseries_router(engine, settings, budget, offload)
     inferences = infer_router(engine, settings, budget, offload)
     # The last one added is the first to be asked.
+    app.add_middleware(Compressed, minimum_size=_COMPRESSED_BYTES, compresslevel=1)
     app.add_middleware(Direct, routes=forecasts.routes + inferences.routes, refuse=refuse)
     if keys.required:
         app.add_middleware(Guarded, keys=keys, refuse=refuse)
     app.add_middleware(Observed, metrics=engine.metrics, tracer=tracer)
+    if settings.cors_origins:
+        # Around all others: browsers show no answer without its headers, and ask without a key.
+        # Keys are headers and no cookies, so pages need no credentials, which `*` would forbid.
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=settings.cors_origins,
+            allow_methods=["GET", "HEAD", "POST"],
+            allow_headers=_SENT,
+            expose_headers=_READ,
+        )
     app.add_exception_handler(ServiceError, refuse)
     routers = [
         forecasts,
@@ -113,10 +137,24 @@ def create_app(settings: Settings, engine: Engine, *, tracer: Tracer | None = No
 def create_operations_app(engine: Engine) -> FastAPI:
     """The application of a port of its own, for probes and metrics."""
     app = FastAPI(openapi_url=None, redirect_slashes=False)
+    app.add_middleware(Compressed, minimum_size=_COMPRESSED_BYTES, compresslevel=1)
     app.add_middleware(Observed, metrics=engine.metrics)
     app.add_exception_handler(ServiceError, _refusing(engine))
     _include(app, [probes_router(engine)])
     return app
+
+
+class Compressed(GZipMiddleware):
+    """ASGI middleware that compresses answers, but for `/v2`.
+
+    There, tritonclient's client for asyncio offers gzip and reads only inferences that have it,
+    which are compressed where they are written, like forecasts.
+    """
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request."""
+        is_inference = scope["type"] == "http" and scope["path"].startswith("/v2")
+        await (self.app if is_inference else super().__call__)(scope, receive, send)
 
 
 class ByPort:

@@ -53,6 +53,10 @@ def test_names_variables_that_are_no_setting(monkeypatch: pytest.MonkeyPatch) ->
         ("PIN", "@1"),
         ("PIN", "one@1,one@2"),
         ("WATCH_SECONDS", "0"),
+        ("CORS_ORIGINS", "app.example.com"),
+        ("CORS_ORIGINS", "https://app.example.com/"),
+        ("CORS_ORIGINS", "https://app.example.com,*"),
+        ("CORS_ORIGINS", "https://*.example.com"),
         ("MAX_MEMORY_BYTES", "0"),
     ],
 )
@@ -67,6 +71,12 @@ def test_names_the_variable_that_is_wrong(
 def test_pins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORETELL_PIN", "one@3, wind-2@17")
     assert Settings.read(models="m").pin == {"one": "3", "wind-2": "17"}
+
+
+@pytest.mark.parametrize("text", ["*", "https://a.example, http://localhost:5173"])
+def test_origins(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("FORETELL_CORS_ORIGINS", text)
+    assert Settings.read(models="m").cors_origins == tuple(text.split(", "))
 
 
 def test_a_body_must_fit_the_buffers() -> None:

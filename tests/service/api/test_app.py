@@ -20,7 +20,7 @@ from foretell.service.api.forecast.table import write_table
 from foretell.service.arrays import Arrays
 from foretell.service.engine.model import Model
 from foretell.service.errors import QueueFullError
-from tests.service.bundles import Spec, write_bundle
+from tests.service.bundles import Spec, softmax_stage, write_bundle
 from tests.service.client import Client
 
 BODY: dict[str, Any] = {"model": "repeat", "inputs": [{"series": [1.0] * 8}]}
@@ -143,6 +143,29 @@ def test_a_compressed_body_that_does_not_say_so(
         answer = client.request("POST", path, content=body, headers={"Content-Type": media})
         assert answer.status_code == 400
         assert f"send the header Content-Encoding: {encoding}" in answer.text
+
+
+@pytest.mark.parametrize("path", ["/models", "/openapi.json", "/metrics"])
+def test_large_answers_are_compressed_for_those_who_ask(client: Client, path: str) -> None:
+    for accepted, encoding in (("gzip, deflate", "gzip"), ("identity", None)):
+        answer = client.request("GET", path, headers={"Accept-Encoding": accepted})
+        assert answer.is_success
+        assert answer.headers.get("content-encoding") == encoding
+        assert answer.headers["vary"] == "Accept-Encoding"
+        assert len(answer.content) > 1024
+
+
+def test_what_tritonclient_cannot_unfold_is_not_compressed(tmp_path: Path) -> None:
+    """Its client for asyncio offers gzip, and unfolds answers to inferences alone."""
+    channels = tuple(f"channel-{number}" for number in range(30))
+    stages = tuple(softmax_stage(name=f"encoder.{number}.self") for number in range(30))
+    write_bundle(tmp_path, Spec(channels=channels, stages=stages))
+    with Client(tmp_path) as client:
+        headers = {"Accept-Encoding": "gzip, deflate"}
+        for path in ("/v2/models/repeat", "/v2/models/repeat/config"):
+            answer = client.request("GET", path, headers=headers)
+            assert len(answer.content) > 1024
+            assert "content-encoding" not in answer.headers
 
 
 def test_a_full_queue_says_when_to_retry(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
