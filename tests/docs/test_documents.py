@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,7 @@ import pytest
 from tests.docs.pages import PAGES, blocks
 from tests.docs.reader import Reader, assert_shows
 from tests.service.process import ROOT, Server
+from tests.test_architecture import imported_by, tops
 
 TOOLS = ("bash", "curl", "gzip", "jq", "zstd")
 PROGRAMS = {"sh", "bash", "python"}
@@ -71,3 +75,20 @@ def test_another_form_is_told(shown: object, answer: object) -> None:
 def test_a_form_is_known_by_what_it_holds() -> None:
     shown = {"a": [1.5], "error": {"message": "x"}, "b": None}
     assert_shows(shown, {"a": [2, 3], "error": {"message": "x"}, "b": None, "c": 1}, "page")
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page.parent.name == "clients"], ids=named
+)
+def test_a_page_of_a_client_begins_with_what_it_takes(page: Path) -> None:
+    install, *others = (block for block in blocks(page) if block.language in PROGRAMS)
+    words = {word.strip("'").partition("[")[0] for word in install.text.split()}
+    shell = " ".join(block.text for block in others if block.language == "sh")
+    python = "\n".join(block.text for block in others if block.language == "python")
+    # curl alone is everywhere.
+    used = {tool for tool in ("gzip", "jq", "zstd") if re.search(rf"\b{tool}\b", shell)}
+    known = metadata.packages_distributions()
+    for name in tops(imported_by(python, str(page))) - set(sys.stdlib_module_names):
+        assert words & set(known[name]), name
+    assert words >= used
+    assert "make serve" in page.read_text()
