@@ -128,25 +128,20 @@ class UnknownModelError(ServiceError):
     status = 404
 
     @classmethod
-    def among(
-        cls, name: str, known: Iterable[str], where: str = "served", listed: str = "GET /models"
-    ) -> Self:
+    def among(cls, name: str, known: Iterable[str], where: str) -> Self:
         """The error of a name that is none of those that are known.
 
         Args:
             name: What came.
             known: The names of models.
-            where: These models are.
-            listed: Where all of them are listed.
+            where: They are.
         """
         names = sorted(known)
         more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
         some = ", ".join(names[:_LISTED]) or "none"
         near = get_close_matches(name[:_SHOWN], names, 1)
         meant = f"; did you mean {near[0]!r}?" if near else ""
-        return cls(
-            f"no model {name[:_SHOWN]!r}; {where}: {some}{more} ({listed}){meant}", param="model"
-        )
+        return cls(f"no model {name[:_SHOWN]!r}; {where}: {some}{more}{meant}", param="model")
 
 
 class UnknownVersionError(ServiceError):

@@ -47,10 +47,7 @@ _SENT = [
     *("Authorization", "X-API-Key", "X-Request-Id", "X-Timeout-Ms", "Content-Encoding"),
     *("Inference-Header-Content-Length", "traceparent", "tracestate"),
 ]
-_READ = [
-    *("Retry-After", "X-Request-Id", "Inference-Header-Content-Length", "X-Foretell-Providers"),
-    *("WWW-Authenticate", "Accept", "Accept-Encoding", "Allow"),
-]
+_READ = ["Retry-After", "X-Request-Id", "Inference-Header-Content-Length", "X-Foretell-Providers"]
 # Below that an answer is one packet all the same.
 _COMPRESSED_BYTES = 1024
 # How other servers call a forecast.

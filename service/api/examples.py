@@ -62,7 +62,7 @@ _REFUSALS: tuple[errors.ServiceError, ...] = (
     errors.UnauthorizedError("the key is not one of this server's"),
     errors.ForbiddenError("expected an admin key, got one for forecasts"),
     errors.UnknownModelError(
-        "no model 'arima'; served: autoformer, patchtst, transformer (GET /models)", param="model"
+        "no model 'arima'; served (GET /models): autoformer, patchtst, transformer", param="model"
     ),
     errors.SlowBodyError("the deadline passed before the whole body was here"),
     errors.LoadFailedError("patchtst@1 was refused: model.onnx: sha256 differs"),

@@ -14,9 +14,6 @@ from foretell.service.settings import VersionChoice
 
 Fingerprints = dict[str, dict[str, str]]
 
-# Where callers see what a repository has.
-INDEX = "POST /v2/repository/index"
-
 
 class Policy:
     """The operator's choice of versions.
@@ -89,8 +86,7 @@ class Catalogue:
         present = self.versions()
         versions = [own for known, own in present if known == name]
         if not versions:
-            names = {known for known, _ in present}
-            raise UnknownModelError.among(name, names, "in the repository", INDEX)
+            raise UnknownModelError.among(name, dict(present), "in the repository")
         if version is not None and version not in versions:
             raise UnknownVersionError(
                 f"the repository has no version {version[:32]!r} of {name}, but "

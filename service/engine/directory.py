@@ -227,7 +227,7 @@ class Directory:
         if slot is not None and slot.model is not None:
             return slot.model
         if name not in self.slots:
-            raise UnknownModelError.among(name, self.means)
+            raise UnknownModelError.among(name, self.means, "served (GET /models)")
         if at and version not in self.slots[name]:
             versions = ", ".join(self.versions(name))
             raise UnknownVersionError(

@@ -12,13 +12,7 @@ from typing import NamedTuple, Protocol
 
 from foretell.bundle.errors import BundleError
 from foretell.service.engine.batcher import Batcher
-from foretell.service.engine.catalogue import (
-    INDEX,
-    Catalogue,
-    Fingerprints,
-    Policy,
-    without_folder,
-)
+from foretell.service.engine.catalogue import Catalogue, Fingerprints, Policy, without_folder
 from foretell.service.engine.directory import Directory, Entry, Loaded, Slot, State, unready
 from foretell.service.engine.resources import Memory, return_free_memory
 from foretell.service.errors import (
@@ -225,7 +219,7 @@ class Repository:
         known = [entry.version for entry in index if entry.name == name]
         if not known:
             names = {entry.name for entry in index}
-            raise UnknownModelError.among(name, names, "in the repository", INDEX)
+            raise UnknownModelError.among(name, names, "in the repository")
         if version is not None and version not in known:
             raise UnknownVersionError(f"{name} has no version {version[:32]!r}", param="model")
         with self._changing:

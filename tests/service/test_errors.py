@@ -46,16 +46,16 @@ def test_headers(error: errors.ServiceError, headers: dict[str, str]) -> None:
 
 def test_of_many_models_some_are_listed() -> None:
     known = {f"model-{number:02}" for number in range(30)}
-    message = errors.UnknownModelError.among("x" * 1000, known).message
+    message = errors.UnknownModelError.among("x" * 1000, known, "somewhere").message
     listed = ", ".join(f"model-{number:02}" for number in range(10))
-    assert message == (f"no model '{'x' * 64}'; served: {listed} and 20 more (GET /models)")
+    assert message == (f"no model '{'x' * 64}'; somewhere: {listed} and 20 more")
 
 
 @pytest.mark.parametrize(("name", "near"), [("see", "sea"), ("Sea", "sea"), ("moon", None)])
 def test_the_nearest_model_is_named(name: str, near: str | None) -> None:
-    message = errors.UnknownModelError.among(name, ["sea", "wind"]).message
+    message = errors.UnknownModelError.among(name, ["sea", "wind"], "served").message
     meant = f"; did you mean {near!r}?" if near else ""
-    assert message == f"no model {name!r}; served: sea, wind (GET /models){meant}"
+    assert message == f"no model {name!r}; served: sea, wind{meant}"
 
 
 def test_types_are_distinct() -> None:

@@ -121,8 +121,8 @@ def test_an_unknown_model_names_the_nearest(client: Client) -> None:
         client.get("/v2/models/repeats"),
     ):
         assert answer.status_code == 404
-        assert "served: calendar, calibrated, monthly, " in answer.text
-        assert "(GET /models); did you mean 'repeat'?" in answer.text
+        assert "served (GET /models): calendar, calibrated, monthly, " in answer.text
+        assert "; did you mean 'repeat'?" in answer.text
 
 
 @pytest.mark.parametrize(

@@ -50,9 +50,7 @@ def test_what_is_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["three", "", "..", "../one", "one/9", "x" * 300, "\0"])
 def test_models_that_are_not_there(tmp_path: Path, name: str) -> None:
     place(tmp_path, "one", "9")
-    with pytest.raises(
-        UnknownModelError, match=r"no model .*; in the repository: one \(POST /v2/r"
-    ):
+    with pytest.raises(UnknownModelError, match=r"no model .*; in the repository: one"):
         Catalogue(tmp_path).find(name)
 
 

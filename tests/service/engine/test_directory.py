@@ -74,7 +74,7 @@ def test_what_is_loaded() -> None:
     ("reference", "error", "message"),
     [
         (None, InvalidInputError, "required when several models are served: one, two"),
-        ("three", UnknownModelError, "no model 'three'; served: one, two"),
+        ("three", UnknownModelError, r"no model 'three'; served \(GET /models\): one, two"),
         ("", UnknownModelError, "no model ''"),
         ("../one", UnknownModelError, "no model '../one'"),
         ("one/1", UnknownModelError, "no model 'one/1'"),

@@ -18,7 +18,7 @@ def test_metadata(client: Client) -> None:
 @pytest.mark.parametrize("suffix", ["", "/ready", "/config", "/stats"])
 def test_what_is_not_served(client: Client, suffix: str) -> None:
     for model, message in (
-        ("nope", "model: no model 'nope'; served: "),
+        ("nope", "model: no model 'nope'; served (GET /models): "),
         ("repeat/versions/7", "model: repeat has no version '7'; served: 1, 10"),
         ("repeat/versions/..", "model: repeat has no version '..'; served: 1, 10"),
         ("repeat@1/versions/1", "model: repeat has no version '1@1'; served: 1, 10"),
