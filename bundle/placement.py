@@ -29,8 +29,9 @@ def appearing(target: Path) -> Iterator[Path]:
     """A folder to fill, which becomes `target` at the end; an error leaves nothing behind.
 
     Raises:
-        BundleError: `target` has come meanwhile.
+        BundleError: `target` is there, or has come meanwhile.
     """
+    check_free(target)
     made = [folder for folder in target.parents if not folder.exists()]
     # A leading dot keeps the half-written bundle out of the repository's listing.
     folder = target.with_name(f".{target.name}.{uuid4().hex[:8]}")
@@ -88,7 +89,6 @@ def promote(
     name = layout.check_name(name or about.name)
     version = layout.check_version(version or layout.next_version(repository, name))
     target = repository / name / version
-    check_free(target)
     with appearing(target) as folder:
         for file in about.files:
             shutil.copyfile(bundle / file, folder / file)

@@ -46,8 +46,12 @@ def test_nothing_else_of_the_manifest_changes(bundle: Path, repository: Path) ->
 def test_a_version_that_exists_is_kept(bundle: Path, repository: Path) -> None:
     folder = promote(bundle, repository)
     (folder / layout.MANIFEST).write_text("theirs")
-    with pytest.raises(BundleError, match="sea/1: exists already; bundles are never changed"):
-        promote(bundle, repository, version="1")
+    # A folder that is empty could be renamed over.
+    (repository / "sea" / "2").mkdir()
+    for version in ("1", "2"):
+        with pytest.raises(BundleError, match="exists already; bundles are never changed"):
+            promote(bundle, repository, version=version)
+    assert list((repository / "sea" / "2").iterdir()) == []
     assert (folder / layout.MANIFEST).read_text() == "theirs"
 
 
