@@ -173,6 +173,7 @@ def test_who_is_still_sending_when_the_grace_period_ends_is_told(
                 head, _, body = answer.read().partition(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 503 ")
         assert b"content-type: application/json" in head
+        assert b"retry-after: 1" in head
         error = json.loads(body)["error"]
         assert (error["code"], error["type"]) == ("503", "not_ready")
         assert server.wait() == 0
