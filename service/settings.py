@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -18,7 +19,9 @@ LogFormat = Literal["json", "text"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 VersionChoice = Literal["all", "latest"]
 Positive = Annotated[int, Field(ge=1)]
-Seconds = Annotated[float, Field(gt=0, le=86400)]
+Bytes = Annotated[int, BeforeValidator(lambda value: _measured(value, _BYTES, _SIZES)), Field(ge=1)]
+Duration = Annotated[float, BeforeValidator(lambda value: _measured(value, _SECONDS, _TIMES))]
+Seconds = Annotated[Duration, Field(gt=0, le=86400)]
 Port = Annotated[int, Field(ge=0, le=65535)]
 Count = Annotated[int, Field(ge=1, le=256)]
 SecretKeys = Annotated[
@@ -40,6 +43,24 @@ Origins = Annotated[
 _PREFIX = "FORETELL_"
 # What browsers send: a scheme and a host, and nothing behind it.
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#@\s,*]+")
+_BYTES = {"": 1, "b": 1} | {
+    unit + ending: base**power
+    for power, letter in enumerate("kmgt", 1)
+    for unit, base in ((letter, 1000), (f"{letter}i", 1024))
+    for ending in ("", "b")
+}
+_SIZES = "bytes, or a size such as 512MiB, 64MB or 1G"
+_SECONDS = {"": 1, "ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_TIMES = "seconds, or a time such as 500ms, 30s, 5m or 1h"
+# What pydantic says of values, in our words.
+_EXPECTED = {
+    "bool_parsing": "true or false",
+    "int_parsing": "a whole number",
+    "literal_error": "{expected}",
+    "greater_than": "more than {gt:g}",
+    "greater_than_equal": "at least {ge}",
+    "less_than_equal": "at most {le:g}",
+}
 
 
 class Settings(BaseSettings):
@@ -97,7 +118,7 @@ class Settings(BaseSettings):
         log_format: `json` is one object per line.
     """
 
-    model_config = SettingsConfigDict(env_prefix=_PREFIX, frozen=True)
+    model_config = SettingsConfigDict(env_prefix=_PREFIX, env_ignore_empty=True, frozen=True)
 
     models: Path
     host: str = "127.0.0.1"
@@ -109,13 +130,13 @@ class Settings(BaseSettings):
     versions: VersionChoice = "all"
     pin: Pins = {}
     watch_seconds: Seconds | None = None
-    max_memory_bytes: Positive | None = None
+    max_memory_bytes: Bytes | None = None
     max_batch: Positive | None = None
     max_queue: Positive = 2048
-    max_queue_bytes: Positive = 256 * 1024 * 1024
+    max_queue_bytes: Bytes = 256 * 1024 * 1024
     max_inputs: Positive = 1024
-    max_body_bytes: Positive = 64 * 1024 * 1024
-    max_buffered_bytes: Positive = 512 * 1024 * 1024
+    max_body_bytes: Bytes = 64 * 1024 * 1024
+    max_buffered_bytes: Bytes = 512 * 1024 * 1024
     max_answer_values: Positive = 10_000_000
     max_attention_values: Positive = 1_000_000
     max_horizon_multiple: Positive = 4
@@ -123,7 +144,7 @@ class Settings(BaseSettings):
     max_connections: Positive = 1024
     header_timeout_seconds: Seconds = 10.0
     keep_alive_seconds: Seconds = 75.0
-    unready_seconds: Annotated[float, Field(ge=0, le=86400)] = 0.0
+    unready_seconds: Annotated[Duration, Field(ge=0, le=86400)] = 0.0
     grace_seconds: Seconds = 30.0
     api_keys: SecretKeys = ()
     api_keys_file: Path | None = None
@@ -164,18 +185,48 @@ class Settings(BaseSettings):
     def read(cls, **overrides: Any) -> Self:  # noqa: ANN401 - pydantic checks them
         """Settings from the environment and the given values, which win.
 
+        Empty variables are as good as none, but for those of keys: a server must not be open to
+        everybody because a key did not reach it.
+
         Raises:
-            StartError: a value is missing or wrong; the message names its variable.
+            StartError: a value is missing or wrong; the message names its variable or flag.
         """
         try:
-            return cls(**overrides)
+            settings = cls(**overrides)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             if first["type"] == "missing":
                 raise StartError("FORETELL_MODELS or --models: required, but missing") from None
             # The place within a list is left out.
-            name = "".join(f"{_PREFIX}{str(part).upper()}: " for part in first["loc"][:1])
-            raise StartError(f"{name}{first['msg']}") from None
+            name = "".join(_named(str(part), overrides) for part in first["loc"][:1])
+            context = first.get("ctx", {})
+            said = str(context.get("error", first["msg"]))
+            if expected := _EXPECTED.get(first["type"]):
+                said = f"expected {expected.format(**context)}, got {first['input']!r}"
+            raise StartError(name + said) from None
+        empty = {name.upper() for name, value in os.environ.items() if not value}
+        for name in ("api_keys", "api_keys_file"):
+            variable = f"{_PREFIX}{name.upper()}"
+            if variable in empty and not (settings.api_keys or settings.api_keys_file):
+                raise StartError(
+                    f"{variable}: is empty, which would let everybody in; unset it if that is meant"
+                )
+        return settings
+
+
+def _named(field: str, flags: Mapping[str, object]) -> str:
+    return f"--{field.replace('_', '-')}: " if field in flags else f"{_PREFIX}{field.upper()}: "
+
+
+def _measured(value: object, units: Mapping[str, float], expected: str) -> object:
+    """A number with a unit as a number; what else there is passes."""
+    if not isinstance(value, str):
+        return value
+    found = re.fullmatch(r"([0-9]*\.?[0-9]+)\s*([a-z]*)", value.strip().lower())
+    if found is None or found[2] not in units:
+        raise ValueError(f"expected {expected}, got {value!r}")
+    number = float(found[1]) * units[found[2]]
+    return int(number) if units is _BYTES else number
 
 
 def _keys(text: str) -> list[str]:
