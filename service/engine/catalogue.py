@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
@@ -75,6 +76,17 @@ class Catalogue:
             ]
         except (BundleError, OSError):
             return []
+
+    def nearest(self) -> Path | None:
+        """The repository that this folder is a part of, or a level above; None if there is none."""
+        folder = self.folder.absolute()
+        if (folder / layout.MANIFEST).is_file():
+            return folder.parent.parent
+        for other in (folder.parent, *sorted(folder.iterdir())):
+            with suppress(BundleError, OSError):
+                if layout.model_names(other):
+                    return other
+        return None
 
     def find(self, name: str, version: str | None = None) -> list[str]:
         """Versions of a model, oldest first.

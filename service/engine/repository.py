@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -30,6 +31,7 @@ _logger = logging.getLogger(__name__)
 _BATCHER_SECONDS = 0.5
 # A load that is going on fails as soon as it needs a worker, or ends soon after.
 _WATCH_SECONDS = 4.0
+_FORGET_SECONDS = 1.0
 
 
 class Observer(Protocol):
@@ -61,7 +63,8 @@ class Repository:
         open_model: Opens a bundle, tests it and makes it ready for traffic.
         observer: Told of what comes and goes.
         policy: Which versions are loaded, and which one a name means.
-        watch_seconds: How often the folder is looked at; None never looks again.
+        watch_seconds: How often the folder is looked at; None looks for nothing but whether what
+            was refused is still there.
         memory: Refuses bundles that do not fit.
         request_seconds: Most time that a request takes: a model is closed so long after it could
             last be found.
@@ -172,10 +175,11 @@ class Repository:
                 raise StartError(f"model repository {error}") from error
             for name, present in self._seen.items():
                 self._begin(name, present)
-        if self._watch_seconds is not None:
-            self._watcher.start()
-        elif not self._directory.models:
+        if self._watch_seconds is None and not self._directory.models:
             self._refuse_to_start()
+        if not self._seen:
+            _logger.warning(self._nothing())
+        self._watcher.start()
 
     def load(self, name: str, version: str | None = None) -> None:
         """Have a version loaded as its bundle is now.
@@ -256,6 +260,25 @@ class Repository:
                         _logger.error("what is new of %s is tried again: %s", name, error)
             self._seen, self._behind = {**found, **behind}, set(behind)
 
+    def forget(self) -> None:
+        """Forget refusals of bundles that are gone; not while models change, or all are gone."""
+        if not self._changing.acquire(blocking=False):
+            return
+        try:
+            refused = [own for own in self._directory if own[2].refused]
+            present = self._catalogue.versions() if refused else []
+            for name, version, slot in refused:
+                if not present or (name, version) in present:
+                    continue
+                if slot.model is None:
+                    # Another one in its place is new.
+                    self._seen.get(name, {}).pop(version, None)
+                    self._put(name, version, None)
+                else:
+                    self._put(name, version, replace(slot, refused=""))
+        finally:
+            self._changing.release()
+
     def drain(self) -> None:
         """Say that the server is stopping: no model is loaded any more, requests still answered."""
         self._draining = True
@@ -282,9 +305,14 @@ class Repository:
 
     def _watch(self) -> None:
         """Look again and again: file systems of other machines tell nobody of changes."""
-        said = ""
-        while not self._stopped.wait(self._watch_seconds):
+        said, pause = "", math.inf if self._watch_seconds is None else self._watch_seconds
+        looks = time.monotonic() + pause
+        while not self._stopped.wait(max(0.0, min(looks - time.monotonic(), _FORGET_SECONDS))):
             try:
+                self.forget()
+                if time.monotonic() < looks:
+                    continue
+                looks = time.monotonic() + pause
                 self.look()
                 said = ""
             except Exception as error:
@@ -310,15 +338,18 @@ class Repository:
     def _refuse_to_start(self) -> None:
         folder = self._catalogue.folder
         if not self._seen:
-            raise StartError(
-                f"model repository {folder}: no bundle in it; "
-                "`foretell export` writes them as <name>/<version>/"
-            )
+            raise StartError(self._nothing())
         # There is none where all names are pinned to versions that are not there.
         if reasons := [f"  {slot.refused}" for _, _, slot in self._directory if slot.refused]:
             raise StartError(
                 "\n".join([f"model repository {folder}: no bundle could be loaded:", *reasons])
             )
+
+    def _nothing(self) -> str:
+        near = self._catalogue.nearest()
+        export = "`foretell export` writes them as <name>/<version>/"
+        hint = f"did you mean {near}?" if near else export
+        return f"model repository {self._catalogue.folder}: no bundle in it; {hint}"
 
     def _catch_up(self, name: str, seen: Mapping[str, str], present: Mapping[str, str]) -> None:
         """Act on what is new of a model: fingerprints by version, as they were and are."""

@@ -64,7 +64,7 @@ def closers() -> list[str]:
 def test_nothing_to_serve(tmp_path: Path) -> None:
     with pytest.raises(StartError, match=r"model repository .*nowhere: no such folder"):
         Scene(tmp_path / "nowhere").repository.start()
-    with pytest.raises(StartError, match="no bundle in it"):
+    with pytest.raises(StartError, match="no bundle in it; `foretell export` writes"):
         Scene(tmp_path).repository.start()
     place(tmp_path, "one", "1", "bad weights")
     with pytest.raises(StartError, match=r"(?s)could be loaded:.*bad weights"):
@@ -78,6 +78,23 @@ def test_a_device_that_does_not_work_is_no_bundles_fault(tmp_path: Path) -> None
     place(tmp_path, "one", "1")
     with pytest.raises(StartError, match=r"^device cuda: no GPU$"):
         Repository(tmp_path, fail, Recorder(), watch_seconds=3600).start()
+
+
+@pytest.mark.parametrize("level", ["..", "one", "one/1", "empty"])
+def test_a_folder_one_level_off(
+    tmp_path: Path, level: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    models = tmp_path / "models"
+    place(models, "one", "1")
+    (models / "empty").mkdir()
+    folder = (models / level).resolve()
+    scene = Scene(folder)
+    with pytest.raises(StartError, match=rf"no bundle in it; did you mean {models}\?$"):
+        scene.repository.start()
+    watching = Scene(folder, watch_seconds=3600)
+    watching.repository.start()
+    watching.repository.close(5)
+    assert f"did you mean {models}?" in caplog.text
 
 
 def test_who_watches_may_start_with_nothing(tmp_path: Path) -> None:
@@ -513,6 +530,50 @@ def test_a_bad_one_that_goes_is_forgotten(scene: Scene) -> None:
     assert scene.states.keys() == {"one@1", "one@2"}
 
 
+def test_a_refusal_goes_with_its_bundle(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("foretell.service.engine.repository._FORGET_SECONDS", 0.001)
+    # Whether it was found or asked for.
+    scene.place("one@3", "bad")
+    scene.repository.look()
+    scene.place("one@4", "bad")
+    scene.place("one@2", "bad news")
+    for version in ("2", "4"):
+        with pytest.raises(LoadFailedError):
+            scene.repository.load("one", version)
+    report = {"one@1": "ready", "one@2": "ready", "one@3": "bad", "one@4": "bad"}
+    assert scene.repository.report() == report
+    assert scene.repository.index()[1].reason == "bad news"
+    for version in ("2", "3", "4"):
+        remove(scene.folder, "one", version)
+    until(lambda: scene.states == {"one@1": State.READY, "one@2": State.READY})
+    until(lambda: scene.repository.index()[1].reason == "")
+    # Another one in its place is news, whatever it was called.
+    scene.place("one@3", "bad")
+    scene.repository.look()
+    assert scene.repository.report()["one@3"] == "bad"
+    scene.repository.close(5)
+
+
+def test_no_refusal_goes_with_the_volume(scene: Scene) -> None:
+    scene.place("one@3", "bad")
+    scene.repository.look()
+    for version in ("1", "2", "3"):
+        remove(scene.folder, "one", version)
+    scene.repository.forget()
+    assert scene.repository.report()["one@3"] == "bad"
+
+
+def test_nothing_is_forgotten_while_models_change(scene: Scene) -> None:
+    scene.place("one@3", "bad")
+    scene.repository.look()
+    remove(scene.folder, "one", "3")
+    with scene.repository._changing:
+        scene.repository.forget()
+        assert "one@3" in scene.states
+    scene.repository.forget()
+    assert "one@3" not in scene.states
+
+
 def test_what_was_chosen_at_the_start_is_missed(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     scene.place("one@1")
@@ -650,4 +711,4 @@ def test_looks_again_and_says_once_what_is_wrong(
     scene.repository.close(5)
     said = [str(record.exc_info[1]) for record in caplog.records if record.exc_info]
     assert said == ["gone", "gone", "denied"]
-    assert not any(thread.name == "watch" for thread in threading.enumerate())
+    assert not scene.repository._watcher.is_alive()
