@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from foretell.service.api.body import BodyBudget, Offload
 from foretell.service.api.forecast.routes import timeseries_router
-from foretell.service.api.forecast.schemas import ModelCard
+from foretell.service.api.forecast.schemas import ErrorResponse, ModelCard, ModelReport
 from foretell.service.api.inference.infer import infer_router
 from foretell.service.api.inference.models import control_router, server_router
 from foretell.service.api.inference.models import models_router as inference_models_router
@@ -235,6 +235,15 @@ def _elsewhere(path: str, routes: Iterable[APIRoute]) -> str:
     return "; ".join([*nearest, f"see {', '.join(places)}"])
 
 
+_REFERENCE = {
+    "name": "model",
+    "in": "path",
+    "required": True,
+    "description": "A name, or name@version.",
+    "schema": {"type": "string"},
+}
+
+
 def models_router(engine: Engine, settings: Settings) -> APIRouter:
     """The routes for clients that ask what there is."""
     router = APIRouter(tags=["models"])
@@ -261,6 +270,17 @@ def models_router(engine: Engine, settings: Settings) -> APIRouter:
         return [
             _card(model, directory.versions(model.name), settings) for model in directory.defaults
         ]
+
+    @router.get(
+        "/models/{model}",
+        responses={status: {"model": ErrorResponse} for status in (404, 503)},
+        openapi_extra={"parameters": [_REFERENCE]},
+    )
+    async def one(request: Request) -> ModelReport:
+        """A model, with what was measured of it in the test split and when it was verified."""
+        directory = engine.directory
+        model = directory.find(request.path_params["model"])
+        return _card(model, directory.versions(model.name), settings)
 
     return router
 
@@ -297,9 +317,9 @@ def probes_router(engine: Engine) -> APIRouter:
     return router
 
 
-def _card(model: Model, versions: list[str], settings: Settings) -> ModelCard:
+def _card(model: Model, versions: list[str], settings: Settings) -> ModelReport:
     manifest = model.manifest
-    return ModelCard(
+    return ModelReport(
         name=model.name,
         version=model.version,
         versions=versions,

@@ -314,7 +314,7 @@ class ForecastResponse(BaseModel):
 
 
 class ModelCard(BaseModel):
-    """What a client needs to know to use a model."""
+    """What a client needs to know to build a request."""
 
     name: str
     version: str
@@ -329,6 +329,11 @@ class ModelCard(BaseModel):
     quantiles: bool
     attention: list[str]
     provider: str
+
+
+class ModelReport(ModelCard):
+    """All that is said of a model."""
+
     parameters: int
     test: TestResult | None
     calibration: CalibrationReport | None

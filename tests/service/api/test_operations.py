@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import asyncio
+import json
 from pathlib import Path
 
 import pytest
 
 from foretell.bundle import layout
-from foretell.service.api.forecast.schemas import ModelCard
+from foretell.service.api.app import create_operations_app
+from foretell.service.api.forecast.schemas import ModelCard, ModelReport
 from foretell.service.engine.model import Model
 from tests.service.bundles import Spec, write_bundle
 from tests.service.client import Client
@@ -21,12 +24,26 @@ def test_models_describe_themselves(client: Client) -> None:
     assert (multi["frequency"], multi["needs_timestamps"]) == ("h", False)
     assert cards["calendar"]["needs_timestamps"]
     assert not multi["quantiles"]
-    assert multi["calibration"] is None
     assert cards["calibrated"]["quantiles"]
-    assert cards["calibrated"]["calibration"]["steps"] == 12
     assert cards["repeat"]["versions"] == ["1", "10"]
     assert cards["repeat"]["version"] == "10"
-    assert set(multi) == set(ModelCard.model_fields)
+    for card in cards.values():
+        assert set(card) == set(ModelCard.model_fields)
+        assert len(json.dumps(card)) < 1000
+
+
+def test_a_model_tells_more_of_itself(client: Client) -> None:
+    cards = {card["name"]: card for card in client.get("/models").json()}
+    report = client.get("/models/multi").json()
+    assert set(report) == set(ModelReport.model_fields)
+    assert report.items() >= cards["multi"].items()
+    assert report["calibration"] is None
+    assert client.get("/models/calibrated").json()["calibration"]["steps"] == 12
+    for reference, version in (("repeat", "10"), ("repeat@1", "1")):
+        assert client.get(f"/models/{reference}").json()["version"] == version
+    for reference, kind in (("nope", "unknown_model"), ("repeat@3", "unknown_version")):
+        answer = client.get(f"/models/{reference}")
+        assert (answer.status_code, answer.json()["error"]["type"]) == (404, kind)
 
 
 def test_alive_and_ready(client: Client) -> None:
