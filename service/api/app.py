@@ -26,7 +26,7 @@ from foretell.service.api.inference.infer import infer_router
 from foretell.service.api.inference.models import control_router, server_router
 from foretell.service.api.inference.models import models_router as inference_models_router
 from foretell.service.api.openapi import describe_requests
-from foretell.service.engine.directory import Model
+from foretell.service.engine.directory import Model, brief
 from foretell.service.engine.local import Engine, Status
 from foretell.service.errors import (
     ModelFailedError,
@@ -124,7 +124,7 @@ def create_app(settings: Settings, engine: Engine, *, tracer: Tracer | None = No
         server_router(engine, controllable=keys.controllable),
         inference_models_router(engine, settings),
         control_router(engine, settings, budget, keys),
-        *([probes_router(engine)] if settings.operations_port is None else ()),
+        *([probes_router(engine, keys)] if settings.operations_port is None else ()),
     ]
     _include(app, routers)
     describe_requests(app, keys=keys.required)
@@ -137,7 +137,7 @@ def create_operations_app(engine: Engine) -> FastAPI:
     app.add_middleware(Compressed, minimum_size=_COMPRESSED_BYTES, compresslevel=1)
     app.add_middleware(Observed, metrics=engine.metrics)
     app.add_exception_handler(ServiceError, _refusing(engine))
-    _include(app, [probes_router(engine)])
+    _include(app, [probes_router(engine, Keys())])
     return app
 
 
@@ -285,8 +285,13 @@ def models_router(engine: Engine, settings: Settings) -> APIRouter:
     return router
 
 
-def probes_router(engine: Engine) -> APIRouter:
-    """The routes for what watches the server."""
+def probes_router(engine: Engine, keys: Keys) -> APIRouter:
+    """The routes for what watches the server.
+
+    Args:
+        engine: Runs the models.
+        keys: Of those who are told why a model does not answer.
+    """
     router = APIRouter(tags=["operations"])
 
     @router.get("/healthz")
@@ -299,9 +304,11 @@ def probes_router(engine: Engine) -> APIRouter:
         "/readyz", responses={503: {"model": Status, "description": "Something is not served."}}
     )
     @router.head("/readyz", include_in_schema=False)
-    async def readyz(response: Response) -> Status:
-        """Whether every model is served, and why not."""
+    async def readyz(request: Request, response: Response) -> Status:
+        """Whether every model is served, and why not, for callers with a key if there are any."""
         status = engine.status
+        if not keys.knows(request.headers):
+            status.models = {key: brief(said) for key, said in status.models.items()}
         if not status.ready:
             response.status_code = 503
         return status

@@ -19,6 +19,10 @@ from foretell.service.errors import (
 )
 
 _NOT_LOADED = "not loaded"
+_NOT_PINNED = "pinned, and not loaded"
+LOADING = "the models are being loaded"
+# What strangers are told as it is.
+_PLAIN = {"", "ready", "draining", "loading", "unloading", _NOT_LOADED, _NOT_PINNED, LOADING}
 
 
 class Pending(Protocol):
@@ -259,7 +263,7 @@ class Directory:
             for entry in self.entries()
         }
         for name, version in self.pins.items():
-            report.setdefault(f"{name}@{version}", "pinned, and not loaded")
+            report.setdefault(f"{name}@{version}", _NOT_PINNED)
         return report
 
     @property
@@ -294,3 +298,8 @@ class Directory:
 def unready(report: dict[str, str], reason: str) -> dict[str, str]:
     """A `Directory.report` of a server that answers nothing, and why it does not."""
     return {key: reason if said == "ready" else said for key, said in report.items()}
+
+
+def brief(said: str) -> str:
+    """What is said of a version, without the words of errors: they quote files and libraries."""
+    return said if said in _PLAIN else "unavailable; the log says why"

@@ -108,6 +108,13 @@ class Keys:
         if self.api:
             _check(headers, self.api + self.admin)
 
+    def knows(self, headers: Mapping[str, str]) -> bool:
+        """Whether a caller may read what errors say of the server: anyone, if it has no keys."""
+        try:
+            return not (self.api or self.admin) or bool(_check(headers, self.api + self.admin))
+        except UnauthorizedError:
+            return False
+
     def require_admin(self, headers: Mapping[str, str]) -> None:
         """Let only those pass who may control the repository.
 

@@ -30,7 +30,7 @@ from foretell.service.api.inference.wire import (
     configuration,
     describe,
 )
-from foretell.service.engine.directory import State
+from foretell.service.engine.directory import State, brief
 from foretell.service.engine.local import Engine
 from foretell.service.errors import ModelFailedError, NotSupportedError
 from foretell.service.settings import Settings
@@ -159,9 +159,13 @@ def control_router(engine: Engine, settings: Settings, budget: BodyBudget, keys:
         """Every version that is loaded, was refused, or is on disk."""
         wanted = await read(request, IndexRequest)
         entries = await engine.index()
+        known = keys.knows(request.headers)
         return [
             IndexEntry(
-                name=entry.name, version=entry.version, state=entry.state, reason=entry.reason
+                name=entry.name,
+                version=entry.version,
+                state=entry.state,
+                reason=entry.reason if known else brief(entry.reason),
             )
             for entry in entries
             if entry.state is State.READY or not wanted.ready

@@ -3,7 +3,9 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 
 from foretell.bundle import layout
@@ -68,6 +70,43 @@ def test_a_refused_bundle_and_a_stop_are_not_ready(tmp_path: Path) -> None:
         refused = client.forecast({**body, "model": "bad"})
         assert refused.status_code == 503
         assert refused.json()["error"]["type"] == "not_ready"
+
+
+def test_strangers_are_not_told_why(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write_bundle(tmp_path, Spec(name="good"))
+    (write_bundle(tmp_path, Spec(name="bad")) / layout.WEIGHTS).write_bytes(b"x")
+    damage = "bad/1/weights.bin: sha256 differs"
+    for name in ("api_keys", "admin_keys"):
+        settings: dict[str, Any] = {name: "mine"}
+        with Client(tmp_path, **settings) as client:
+            for key, told in (("", "unavailable"), ("wrong", "unavailable"), ("mine", damage)):
+                headers = {"X-API-Key": key}
+                answer = client.request("GET", "/readyz", headers=headers)
+                assert (answer.status_code, answer.json()["ready"]) == (503, False)
+                assert answer.json()["models"]["good@1"] == "ready"
+                assert answer.json()["models"]["bad@1"].startswith(told)
+                index = client.request("POST", "/v2/repository/index", headers=headers)
+                if index.is_success:
+                    reasons = [entry["reason"] for entry in index.json()]
+                    assert reasons[0].startswith(told)
+                    assert reasons[1] == ""
+                else:
+                    assert (name, key == "mine") == ("api_keys", False)
+    assert f"refused bad@1: {tmp_path}/{damage}" in caplog.text
+
+
+def test_operators_ports_are_for_operators(tmp_path: Path) -> None:
+    (write_bundle(tmp_path, Spec(name="bad")) / layout.WEIGHTS).write_bytes(b"x")
+    write_bundle(tmp_path, Spec(name="good"))
+    with Client(tmp_path, api_keys="one") as client:
+        app = create_operations_app(client.engine)
+
+        async def ask() -> httpx.Response:
+            transport = httpx.ASGITransport(app)
+            async with httpx.AsyncClient(transport=transport, base_url="http://server") as http:
+                return await http.get("/readyz")
+
+        assert "sha256 differs" in asyncio.run(ask()).text
 
 
 def test_draining_is_not_ready(tmp_path: Path) -> None:

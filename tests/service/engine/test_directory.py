@@ -2,7 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from foretell.service.engine.directory import Directory, Entry, Slot, State
+from foretell.service.engine.directory import (
+    LOADING,
+    Directory,
+    Entry,
+    Slot,
+    State,
+    brief,
+)
 from foretell.service.errors import (
     InvalidInputError,
     NotReadyError,
@@ -54,6 +61,17 @@ def test_a_pin_to_nothing_is_not_ready() -> None:
     pinned = directory({"two": "3"}, one_1=loaded())
     assert not pinned.ready
     assert pinned.report() == {"one@1": "ready", "two@3": "pinned, and not loaded"}
+
+
+def test_strangers_are_told_no_more_than_that_something_is_wrong() -> None:
+    pinned = directory({"two": "3"}, one_1=loaded(), one_2=REFUSED, one_3=Slot())
+    failed = pinned.having("one", "4", loaded(failure="CUDA failure 719"))
+    report = failed.report()
+    for key in ("one@2", "one@4"):
+        assert brief(report.pop(key)) == "unavailable; the log says why"
+    assert set(report.values()) == {"ready", "not loaded", "pinned, and not loaded"}
+    for said in (*report.values(), "draining", "loading", "unloading", LOADING, ""):
+        assert brief(said) == said
 
 
 def test_what_is_loaded() -> None:

@@ -77,6 +77,14 @@ def test_admin_keys_alone_leave_forecasts_open() -> None:
         keys.require_admin({})
 
 
+def test_errors_are_explained_to_those_who_have_a_key() -> None:
+    assert Keys().knows({})
+    for keys in (KEYS, Keys(admin=["boss"])):
+        assert [keys.knows(headers) for headers in ({}, bearer("three"), bearer("boss"))] == [
+            *(False, False, True)
+        ]
+
+
 def test_an_error_does_not_repeat_the_key() -> None:
     with pytest.raises(ServiceError) as caught:
         KEYS.require(bearer("secret"))

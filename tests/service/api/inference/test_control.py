@@ -51,7 +51,8 @@ def test_the_index_says_why_a_model_does_not_answer(client: Client) -> None:
     refused = change(client, "load", model="bad")
     assert refused.status_code == 409
     assert "sha256 differs" in refused.json()["error"]
-    assert "sha256 differs" in client.request("POST", "/v2/repository/index").json()[0]["reason"]
+    answer = client.request("POST", "/v2/repository/index", headers=KEY)
+    assert "sha256 differs" in answer.json()[0]["reason"]
     assert index(client, b'{"ready": true}') == {"repeat@1": "READY", "repeat@2": "READY"}
 
 
