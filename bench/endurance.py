@@ -237,13 +237,12 @@ def kill(port: int, process: psutil.Process, name: str, subject: Subject, scale:
             async def whole() -> bool:
                 with suppress(httpx.TransportError):
                     answer = await http.get(url)
-                    return answer.status_code == 200 and answer.json()["processes"] == _DOORS
+                    running = answer.json()["workers"]["running"]
+                    return answer.status_code == 200 and bool(running == _DOORS)
                 return False
 
             while victim.pid in {each.pid for each in _roles(process)}:
                 await asyncio.sleep(0.005)
-            # The doors hear a tenth of a second later that one is missing.
-            await asyncio.sleep(0.3)
             while len(_roles(process)) <= _DOORS or not await whole():
                 await asyncio.sleep(0.02)
         seconds = time.perf_counter() - killed

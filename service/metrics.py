@@ -5,10 +5,14 @@ The counts of every door are added to the engine's.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
+from ctypes import Array, c_int64
+from dataclasses import dataclass
+from functools import partial
 from math import inf, isinf
 from typing import Literal, NamedTuple, TypeVar
 
@@ -156,7 +160,7 @@ LOADS, LOAD_SECONDS = "foretell_model_loads", "foretell_model_load_seconds"
 ANSWERED, RAN, WINDOWS, ASSEMBLED, BATCHED = "answered", "ran", "windows", "assembled", "batched"
 
 _FAMILIES = {
-    REQUESTS: Family("Answered requests.", ("route", "model", "status")),
+    REQUESTS: Family("Answered requests.", ("route", *_MODEL, "status")),
     REQUEST_SECONDS: Family(
         "From the request's headers to the end of its answer.", ("route",), _SECONDS
     ),
@@ -173,8 +177,8 @@ _FAMILIES = {
         "Requests that were queued and not run: expired, or cancelled by the caller.",
         ("reason", *_MODEL),
     ),
-    LOADS: Family("Attempts to load a model: loaded or refused.", ("name", "version", "outcome")),
-    LOAD_SECONDS: Family("Time to open a bundle and test it.", ("name", "version"), _LOAD_SECONDS),
+    LOADS: Family("Attempts to load a model: loaded or refused.", (*_MODEL, "outcome")),
+    LOAD_SECONDS: Family("Time to open a bundle and test it.", _MODEL, _LOAD_SECONDS),
     ANSWERED: Family("", (*_MODEL, "outcome"), ()),
     RAN: Family("", _MODEL, ()),
     WINDOWS: Family("", _MODEL),
@@ -183,18 +187,74 @@ _FAMILIES = {
 }
 
 
+@dataclass(frozen=True)
+class Processes:
+    """The processes of a server: written by the one that watches over them, read by all.
+
+    Attributes:
+        names: What each does; those that take requests come first.
+        wanted: How many take requests.
+        numbers: Of each name its process, 0 until that serves; and then of each, how often
+            another one took its place.
+    """
+
+    names: tuple[str, ...]
+    wanted: int
+    numbers: Array[c_int64]
+
+    def serves(self, name: str, process: int) -> None:
+        """Write down which process does this; 0 if none."""
+        self.numbers[self.names.index(name)] = process
+
+    def replaced(self, name: str) -> None:
+        """Count one that has ended."""
+        self.numbers[len(self.names) + self.names.index(name)] += 1
+
+    @property
+    def running(self) -> int:
+        """How many take requests now."""
+        return sum(number > 0 for number in self.numbers[: self.wanted])
+
+    def collect(self) -> Iterator[Metric]:
+        """What Prometheus is told of them."""
+        for state, number in (("wanted", self.wanted), ("running", self.running)):
+            told = f"Processes that take requests: {state}."
+            yield GaugeMetricFamily(f"foretell_workers_{state}", told, value=number)
+        told = "Processes that ended and were replaced."
+        restarts = CounterMetricFamily("foretell_process_restarts", told, labels=("process",))
+        families: dict[str, Metric] = {restarts.name: restarts}
+        for index, name in enumerate(self.names):
+            restarts.add_metric((name,), self.numbers[len(self.names) + index])
+            pid = self.numbers[index]
+            own = ProcessCollector(pid=partial(int, pid), registry=None).collect() if pid else ()
+            for found in own:
+                family = Metric(found.name, found.documentation, found.type)
+                family = families.setdefault(found.name, family)
+                for each in found.samples:
+                    family.add_sample(each.name, {"process": name}, each.value)
+        yield from families.values()
+
+
 class Metrics:
     """The metrics of a process; those of doors go to the engine, where all are added up.
 
+    Args:
+        processes: Of the server; if None, this is the only one.
+
     Attributes:
         counts: The numbers.
+        processes: Of the server.
+        build: What the server is made of, by label.
         in_flight: Requests that this process is answering.
         elsewhere: Those of others, by door, as they last said.
         last_run: When a batch of a version ran last, in seconds since 1970, by name and version.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, processes: Processes | None = None) -> None:
         self.counts = Counts(_FAMILIES)
+        alone = (c_int64 * 2)(os.getpid(), 0)
+        self.processes = processes or Processes(("server",), 1, alone)
+        self.build: dict[str, str] = {}
         self.in_flight = 0
         self.elsewhere: dict[object, int] = {}
         self.last_run: dict[tuple[str, str], float] = {}
@@ -212,7 +272,7 @@ class Metrics:
             seconds: How long it took.
         """
         self.in_flight -= 1
-        request: dict[Key, float] = {(REQUESTS, route, "", str(status)): 1.0}
+        request: dict[Key, float] = {(REQUESTS, route, "", "", str(status)): 1.0}
         self.counts.observe(((REQUEST_SECONDS, route), seconds), also=request)
 
     def answered_by(
@@ -221,7 +281,7 @@ class Metrics:
         """A request to a version of a model has ended, see `answered`; it held so many windows."""
         self.in_flight -= 1
         outcome = "success" if status < 400 else "fail"
-        request: dict[Key, float] = {(REQUESTS, route, name, str(status)): 1.0}
+        request: dict[Key, float] = {(REQUESTS, route, name, version, str(status)): 1.0}
         if outcome == "success":
             request[WINDOWS, name, version] = windows
         self.counts.observe(
@@ -276,11 +336,14 @@ class Metrics:
             ready: Whether the server can answer.
         """
         registry = CollectorRegistry()
-        ProcessCollector(registry=registry)
+        build = GaugeMetricFamily(
+            "foretell_build_info", "1; the labels say what serves.", labels=[*self.build]
+        )
+        build.add_metric([*self.build.values()], 1)
         info = GaugeMetricFamily(
             "foretell_model_info",
             "1 while a model is served; the labels describe it.",
-            labels=("name", "version", "provider", "architecture"),
+            labels=(*_MODEL, "provider", "architecture"),
         )
         for model in models:
             info.add_metric(model, 1)
@@ -293,7 +356,8 @@ class Metrics:
             "Requests being answered.",
             value=self.in_flight + sum([*self.elsewhere.values()]),
         )
-        registry.register(_Collected([*self.counts.collect(), busy, info, depth, can]))
+        own = [*self.processes.collect(), *self.counts.collect()]
+        registry.register(_Collected([*own, build, busy, info, depth, can]))
         return generate_latest(registry)
 
 

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from ctypes import c_int64
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import connection
@@ -22,6 +23,7 @@ from pathlib import Path
 
 from foretell.service import logs
 from foretell.service.errors import StartError
+from foretell.service.metrics import Processes
 from foretell.service.settings import Settings
 from foretell.service.web.keys import Keys
 from foretell.service.web.sockets import reserve
@@ -39,6 +41,7 @@ _TICK_SECONDS = 1.0
 _FIRST_PAUSE = 1.0
 _LONGEST_PAUSE = 30.0
 _STEADY_SECONDS = 60.0
+_OWN_NAME = "supervisor"
 
 
 @dataclass(frozen=True)
@@ -68,11 +71,12 @@ class Supervisor:
     Args:
         roles: In the order in which they are told to stop, each once those before it have.
         stop_seconds: Time that each has to end when it is told to.
+        processes: Where it is written down who serves; see `watched`.
     """
 
-    def __init__(self, roles: Sequence[Role], *, stop_seconds: float) -> None:
+    def __init__(self, roles: Sequence[Role], *, stop_seconds: float, processes: Processes) -> None:
         self._stop_seconds = stop_seconds
-        self._workers = [_Worker(role, stop_seconds) for role in roles]
+        self._workers = [_Worker(role, stop_seconds, processes) for role in roles]
         self._signals = 0
 
     def run(self, *, together: int = 0) -> bool:
@@ -162,9 +166,10 @@ class Supervisor:
 class _Worker:
     """The place of one process, whoever fills it."""
 
-    def __init__(self, role: Role, stop_seconds: float) -> None:
+    def __init__(self, role: Role, stop_seconds: float, processes: Processes) -> None:
         self._role = role
         self._stop_seconds = stop_seconds
+        self._processes = processes
         self._process: SpawnProcess | None = None
         self._reports: Connection | None = None
         self._reason: str | None = None
@@ -242,6 +247,7 @@ class _Worker:
             for listener in self._role.sockets:
                 with suppress(OSError):
                     listener.shutdown(socket.SHUT_RDWR)
+        self._processes.replaced(name)
         _logger.error("%s; another one takes its place in %g s", how, self._pause)
         self._pause = min(2 * self._pause, _LONGEST_PAUSE) or _FIRST_PAUSE
 
@@ -252,8 +258,9 @@ class _Worker:
         try:
             while self._reports.poll():
                 self._reason = self._reports.recv()
-                if self._reason is None:
+                if self._reason is None and self._process is not None:
                     self._serves = self._has_served = True
+                    self._processes.serves(self._role.name, self._process.pid or 0)
                     self._missed = 0
         except (EOFError, OSError):
             self._silent = True
@@ -274,6 +281,7 @@ class _Worker:
         """Clear the place, by force if need be; returns whether the process ended as it should."""
         if self._process is None or self._reports is None:
             return True
+        self._processes.serves(self._role.name, 0)
         process, self._process = self._process, None
         killed = process.is_alive()
         if killed:
@@ -284,6 +292,19 @@ class _Worker:
         self._reports = None
         # One that was told while it still began did not catch the signal.
         return not killed and process.exitcode in (0, -signal.SIGTERM)
+
+
+def watched(roles: Sequence[str], workers: int) -> Processes:
+    """Processes that this one will watch over, in memory that it shares with them.
+
+    Args:
+        roles: Their names; those that take requests come first.
+        workers: How many of them do.
+    """
+    numbers = _context.RawArray(c_int64, 2 * (len(roles) + 1))
+    processes = Processes((*roles, _OWN_NAME), workers, numbers)
+    processes.serves(_OWN_NAME, os.getpid())
+    return processes
 
 
 def _enter(target: Target, reports: Connection, stop_seconds: float) -> None:
@@ -365,30 +386,41 @@ def _serve_by_several(settings: Settings) -> None:
         except OSError as error:
             raise StartError(f"cannot listen on {path} (TMPDIR): {error}") from error
         listener.listen(_BACKLOG)
+        names = [*(f"door-{number}" for number in range(settings.workers)), "engine"]
+        processes = watched(names, settings.workers)
         doors = [
             Role(
-                f"door-{number}",
-                partial(_open_door, settings, path, list(sockets)),
+                name,
+                partial(_open_door, settings, path, list(sockets), processes),
                 sockets=sockets,
             )
-            for number, sockets in enumerate(zip(*reserved, strict=True))
+            for name, sockets in zip(names, zip(*reserved, strict=True), strict=False)
         ]
-        engine = Role("engine", partial(_run_engine, settings, listener), _STUCK_SECONDS)
+        run = partial(_run_engine, settings, listener, processes)
+        roles = [*doors, Role(names[-1], run, _STUCK_SECONDS)]
         stop_seconds = settings.unready_seconds + settings.grace_seconds + _END_SECONDS
-        supervisor = Supervisor([*doors, engine], stop_seconds=stop_seconds)
+        supervisor = Supervisor(roles, stop_seconds=stop_seconds, processes=processes)
         if not supervisor.run(together=len(doors)):
             sys.exit(1)
 
 
-def _open_door(settings: Settings, path: Path, sockets: list[socket.socket], pulse: Pulse) -> None:
+def _open_door(
+    settings: Settings,
+    path: Path,
+    sockets: list[socket.socket],
+    processes: Processes,
+    pulse: Pulse,
+) -> None:
     from foretell.service.server import run_door
 
     logs.configure(settings.log_level, settings.log_format)
-    run_door(settings, path, sockets, pulse)
+    run_door(settings, path, sockets, processes, pulse)
 
 
-def _run_engine(settings: Settings, listener: socket.socket, pulse: Pulse) -> None:
+def _run_engine(
+    settings: Settings, listener: socket.socket, processes: Processes, pulse: Pulse
+) -> None:
     from foretell.service.engine.process import run_engine
 
     logs.configure(settings.log_level, settings.log_format)
-    run_engine(settings, listener, pulse)
+    run_engine(settings, listener, processes, pulse)

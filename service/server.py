@@ -23,7 +23,7 @@ from foretell.service.engine.local import Engine, LocalEngine
 from foretell.service.engine.process import REPLACE_ME, Watch, end_if_lost, load
 from foretell.service.engine.remote import RemoteEngine
 from foretell.service.engine.resources import keep_what_is_loaded
-from foretell.service.metrics import Metrics
+from foretell.service.metrics import Metrics, Processes
 from foretell.service.settings import Settings
 from foretell.service.tracing import open_tracer
 from foretell.service.web.connections import Connection, Limits
@@ -56,7 +56,11 @@ def run(settings: Settings) -> None:
 
 
 def run_door(
-    settings: Settings, path: Path, sockets: list[socket.socket], pulse: Callable[[], None]
+    settings: Settings,
+    path: Path,
+    sockets: list[socket.socket],
+    processes: Processes,
+    pulse: Callable[[], None],
 ) -> None:
     """Serve from a process of several; see `run`.
 
@@ -65,9 +69,10 @@ def run_door(
         path: Of the engine's socket.
         sockets: Those of the service and, if it is another one, of the operators; they do not
             listen yet.
+        processes: Of the server.
         pulse: Called about once a second from when it takes connections.
     """
-    engine = RemoteEngine(path, Metrics())
+    engine = RemoteEngine(path, Metrics(processes))
     keep_what_is_loaded()
     _Server(settings, engine, sockets, pulse=pulse).run(sockets)
 

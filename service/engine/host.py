@@ -209,8 +209,8 @@ class Host:
 
     def _tell(self) -> None:
         """Tell the doors what is served, if that is not what they know."""
-        engine, directory = self._engine, self._engine.directory
-        status = engine.status.model_copy(update={"processes": len(self._doors)})
+        repository, directory = self._engine.repository, self._engine.directory
+        status = (repository.ready, repository.report())
         failures = {model: model.failure for model in directory.models if model.failure}
         told = (directory, status, failures)
         if told == self._told:
@@ -218,7 +218,7 @@ class Host:
         self._told = told
         self._number += 1
         document: dict[str, Any] = {
-            "status": status.model_dump(),
+            "status": status,
             "means": dict(directory.means),
             "pins": dict(directory.pins),
             "slots": [

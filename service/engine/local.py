@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import Any, ParamSpec, Protocol, Self, TypeVar
 
 from pydantic import BaseModel
 
@@ -23,18 +23,36 @@ _THREADS = 2
 _LAST_RUNS_SECONDS = 0.5
 
 
+class Workers(BaseModel):
+    """Processes that take requests.
+
+    Attributes:
+        wanted: How many there should be.
+        running: How many there are; while one is replaced, others answer.
+    """
+
+    wanted: int
+    running: int
+
+
 class Status(BaseModel):
     """Whether the server can answer.
 
     Attributes:
         ready: Whether every model does, and the server is not stopping.
-        processes: How many processes take requests.
+        workers: Who takes requests.
         models: State of every version, by `name@version`: `ready`, or why it is not.
     """
 
     ready: bool
-    processes: int
+    workers: Workers
     models: dict[str, str]
+
+    @classmethod
+    def of(cls, metrics: Metrics, models: dict[str, str], *, ready: bool) -> Self:
+        """The status of a server with these processes."""
+        workers = Workers(wanted=metrics.processes.wanted, running=metrics.processes.running)
+        return cls(ready=ready, workers=workers, models=models)
 
 
 class Engine(Protocol):
@@ -106,7 +124,7 @@ class LocalEngine:
     def status(self) -> Status:
         """See `Engine.status`."""
         repository = self.repository
-        return Status(ready=repository.ready, processes=1, models=repository.report())
+        return Status.of(self.metrics, repository.report(), ready=repository.ready)
 
     async def start(self) -> None:
         """See `Engine.start`: the repository has been started."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import platform
 import signal
 import socket
 import time
 from collections.abc import Callable
 from functools import partial
-from importlib import import_module
+from importlib import import_module, metadata
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -27,7 +28,7 @@ from foretell.service.engine.resources import (
     usable_cpus,
 )
 from foretell.service.engine.runtime import Runtime
-from foretell.service.metrics import Metrics
+from foretell.service.metrics import Metrics, Processes
 from foretell.service.settings import Settings
 
 _logger = logging.getLogger(__name__)
@@ -52,6 +53,12 @@ def load(settings: Settings, metrics: Metrics) -> Repository:
         StartError: the device does not work, or no model could be loaded.
     """
     runtime = Runtime(settings.device)
+    metrics.build = {
+        "version": metadata.version("foretell"),
+        "python": platform.python_version(),
+        "onnxruntime": runtime.library,
+        "provider": runtime.provider,
+    }
     batcher = Batcher(runtime.workers(settings.threads or usable_cpus()))
     capacity = Capacity(settings.max_batch, settings.max_queue, settings.max_queue_bytes)
     doors = settings.workers * _DOOR_BYTES if settings.workers > 1 else 0
@@ -71,18 +78,24 @@ def load(settings: Settings, metrics: Metrics) -> Repository:
     return repository
 
 
-def run_engine(settings: Settings, listener: socket.socket, pulse: Callable[[], None]) -> None:
+def run_engine(
+    settings: Settings,
+    listener: socket.socket,
+    processes: Processes,
+    pulse: Callable[[], None],
+) -> None:
     """Run models for doors until SIGTERM, and until no door is left.
 
     Args:
         settings: Device, limits and the repository's folder.
         listener: A Unix socket, listening.
+        processes: Of the server.
         pulse: Called about once a second from when doors are served.
 
     Raises:
         StartError: as `load`.
     """
-    metrics = Metrics()
+    metrics = Metrics(processes)
     repository = load(settings, metrics)
     watch = Watch(repository, settings.grace_seconds, _STUCK_SECONDS)
     # As uvicorn's doors have it.

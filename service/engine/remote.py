@@ -13,7 +13,7 @@ from typing import Any
 from foretell.bundle.calibration import Calibration
 from foretell.bundle.manifest import Manifest
 from foretell.service.arrays import Arrays
-from foretell.service.engine.directory import Directory, Entry, Slot, State, unready
+from foretell.service.engine.directory import LOADING, Directory, Entry, Slot, State, unready
 from foretell.service.engine.frames import (
     Frame,
     Kind,
@@ -39,7 +39,6 @@ RUN = struct.Struct("<dI?xH")
 # Of its outputs: when it was submitted, began and ended, and the windows of its largest batch.
 RAN = struct.Struct("<dddQ")
 
-_LOADING = "the models are being loaded"
 _RECONNECT_SECONDS = 0.05
 _COUNT_SECONDS = 1.0
 
@@ -184,8 +183,9 @@ class RemoteEngine:
         self._known = asyncio.Event()
         self._draining = False
         self._task: asyncio.Task[None] | None = None
-        self.directory = Directory(gone=_LOADING)
-        self._status = Status(ready=False, processes=0, models={})
+        self.directory = Directory(gone=LOADING)
+        # Whether the engine is ready, and what it reports.
+        self._status: tuple[bool, dict[str, str]] = False, {}
 
     async def start(self) -> None:
         """Connect, and wait until it is known what is served."""
@@ -195,10 +195,10 @@ class RemoteEngine:
     @property
     def status(self) -> Status:
         """See `Engine.status`."""
-        if not self._draining:
-            return self._status
-        models = unready(self._status.models, "draining")
-        return Status(ready=False, processes=self._status.processes, models=models)
+        ready, models = self._status
+        if self._draining:
+            ready, models = False, unready(models, "draining")
+        return Status.of(self.metrics, models, ready=ready)
 
     async def index(self) -> list[Entry]:
         """See `Engine.index`."""
@@ -248,7 +248,7 @@ class RemoteEngine:
         """
         # A handle means nothing to the next engine.
         if link.lost.done():
-            raise EngineLostError(_LOADING)
+            raise EngineLostError(LOADING)
         number = next(self._numbers)
         told = frame(Kind.RUN, number, *pieces)
         run = self._runs[number] = RemoteRun(lambda: self._give_up(number))
@@ -261,7 +261,7 @@ class RemoteEngine:
             raise NotReadyError("the server is stopping")
         link, number = self._link, next(self._numbers)
         if link is None:
-            raise EngineLostError(_LOADING)
+            raise EngineLostError(LOADING)
         answer = self._calls[number] = asyncio.get_running_loop().create_future()
         if changes:
             self._changes.add(number)
@@ -322,10 +322,9 @@ class RemoteEngine:
             self._link = None
             if not self._draining:
                 _logger.error("the engine is gone")
-        self.directory = Directory(gone=_LOADING)
+        self.directory = Directory(gone=LOADING)
         self._models = {}
-        models = dict.fromkeys(self._status.models, _LOADING)
-        self._status = Status(ready=False, processes=self._status.processes, models=models)
+        self._status = False, dict.fromkeys(self._status[1], LOADING)
         lost = "the process that runs the models has ended; another one takes its place"
         runs, self._runs = self._runs, {}
         for run in runs.values():
@@ -347,7 +346,8 @@ class RemoteEngine:
             slots.setdefault(name, {})[version] = Slot(model)
         self._models = models
         self.directory = Directory(slots, document["means"], document["pins"])
-        self._status = Status(**document["status"])
+        ready, report = document["status"]
+        self._status = ready, report
 
     def _model(self, link: _Link, handle: int, told: dict[str, Any], arrays: Arrays) -> RemoteModel:
         manifest = Manifest.model_validate(told["manifest"])

@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+import os
+import platform
 import re
+from ctypes import c_int64
+from importlib import metadata
 from typing import Any
 
+import onnxruntime
 from prometheus_client.parser import text_string_to_metric_families
 
-from foretell.service.metrics import Metrics
+from foretell.service.metrics import Metrics, Processes
 from tests.service.client import Client
 from tests.service.process import ROOT
 
@@ -38,14 +43,14 @@ def test_requests() -> None:
     metrics.rejected("queue_full")
     metrics.cut_off("slow_request")
     requests = {
-        (labels["route"], labels["model"], labels["status"]): number
+        (labels["route"], labels["model"], labels["version"], labels["status"]): number
         for (name, pairs), number in samples(metrics).items()
         if name == "foretell_requests_total" and (labels := dict(pairs))
     }
     assert requests == {
-        ("/metrics", "", "200"): 1,
-        ("/forecast", "m", "200"): 1,
-        ("/forecast", "m", "422"): 1,
+        ("/metrics", "", "", "200"): 1,
+        ("/forecast", "m", "1", "200"): 1,
+        ("/forecast", "m", "1", "422"): 1,
     }
     assert value(metrics, "foretell_request_seconds_count", route="/forecast") == 2
     assert value(metrics, "foretell_requests_in_flight") == 1
@@ -75,44 +80,74 @@ def test_stages_of_requests_and_batches() -> None:
 
 def test_models() -> None:
     metrics = Metrics()
-    labels = {"name": "m", "version": "1"}
     metrics.refused("m", "1")
     metrics.loaded("m", "1", 0.5)
     model = ("m", "1", "CPUExecutionProvider", "patchtst")
     found = samples(metrics, model, ready=False, m=5)
-    described = {**labels, "provider": "CPUExecutionProvider", "architecture": "patchtst"}
-    infos = {pairs: number for (name, pairs), number in found.items() if name.endswith("_info")}
-    assert infos[frozenset(described.items())] == 1
+    described = {**LABELS, "provider": "CPUExecutionProvider", "architecture": "patchtst"}
+    assert found["foretell_model_info", frozenset(described.items())] == 1
     assert found["foretell_queue_depth", frozenset(LABELS.items())] == 5
     assert found["foretell_ready", frozenset()] == 0
     assert samples(metrics)["foretell_ready", frozenset()] == 1
-    assert value(metrics, "foretell_model_load_seconds_sum", **labels) == 0.5
+    assert value(metrics, "foretell_model_load_seconds_sum", **LABELS) == 0.5
     for outcome in ("loaded", "refused"):
-        assert value(metrics, "foretell_model_loads_total", outcome=outcome, **labels) == 1
+        assert value(metrics, "foretell_model_loads_total", outcome=outcome, **LABELS) == 1
+
+
+def test_processes() -> None:
+    own, nobody = os.getpid(), 2**30
+    # Of two doors one is being replaced; the engine has gone this moment.
+    numbers = (c_int64 * 8)(own, 0, nobody, own, 3, 1, 2, 0)
+    names = ("door-0", "door-1", "engine", "supervisor")
+    found = samples(Metrics(Processes(names, 2, numbers)))
+    assert found["foretell_workers_wanted", frozenset()] == 2
+    assert found["foretell_workers_running", frozenset()] == 1
+    for name, restarts in zip(names, (3, 1, 2, 0), strict=True):
+        key = frozenset({("process", name)})
+        assert found["foretell_process_restarts_total", key] == restarts
+        for metric in ("process_resident_memory_bytes", "process_cpu_seconds_total"):
+            assert ((metric, key) in found) == (name in ("door-0", "supervisor"))
+
+
+def test_one_process() -> None:
+    metrics = Metrics()
+    assert value(metrics, "foretell_workers_wanted") == 1
+    assert value(metrics, "foretell_workers_running") == 1
+    assert value(metrics, "foretell_process_restarts_total", process="server") == 0
+    assert value(metrics, "process_open_fds", process="server") > 0
 
 
 def test_a_server_tells_them(client: Client) -> None:
     client.forecast({"model": "repeat", "inputs": [{"series": [1.0] * 8}]})
     text = client.get("/metrics").text
-    info = r'^foretell_model_info\{.*name="repeat",.*version="10"\} 1\.0$'
+    info = r'^foretell_model_info\{.*model="repeat",.*version="10"\} 1\.0$'
     assert re.search(info, text, re.MULTILINE)
     assert 'foretell_queue_depth{model="repeat",version="10"} 0.0' in text
     assert "foretell_ready 1.0" in text
     for stage in ("decode", "queue", "assemble", "run", "encode"):
         line = f'foretell_stage_seconds_count{{model="repeat",stage="{stage}",version="10"}} '
         assert float(text.split(line)[1].split()[0]) >= 1
-    assert float(text.split("\nprocess_resident_memory_bytes ")[1].split()[0]) > 0
+    (build,) = re.findall(r"^foretell_build_info\{(.*)\} 1\.0$", text, re.MULTILINE)
+    assert dict(re.findall(r'(\w+)="(.*?)"', build)) == {
+        "version": metadata.version("foretell"),
+        "python": platform.python_version(),
+        "onnxruntime": onnxruntime.__version__,
+        "provider": "CPUExecutionProvider",
+    }
 
 
 def test_the_manual_names_every_metric_and_its_labels(client: Client) -> None:
     manual = (ROOT / "docs" / "operations.md").read_text()
-    rows = re.findall(r"^\| `(foretell_\w+)` \|(.*?)\|", manual, re.MULTILINE)
+    rows = re.findall(r"^\| `((?:foretell|process)_\w+)` \|(.*?)\|", manual, re.MULTILINE)
     described = {
         name: {each for each in labels.strip().split(", ") if each} for name, labels in rows
     }
     text = client.get("/metrics").text
-    names = re.findall(r"^# TYPE (foretell_\w+) ", text, re.MULTILINE)
+    names = re.findall(r"^# TYPE (\w+) ", text, re.MULTILINE)
     assert set(names) == set(described)
+    assert {name for name, labels in described.items() if "model" in labels} == {
+        name for name, labels in described.items() if "version" in labels
+    } - {"foretell_build_info"}
     for name, labels in described.items():
         suffix = r"(?:_bucket|_sum|_count)?"
         for told in re.findall(rf"^{name}{suffix}{{(.*)}} ", text, re.MULTILINE):

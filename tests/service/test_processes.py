@@ -7,8 +7,10 @@ import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, closing, suppress
+from http.client import HTTPConnection
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -21,13 +23,13 @@ from tests.service.process import Server
 from tests.service.waiting import until
 
 BODY = {"inputs": [{"series": [1.0] * 8}]}
-ANSWERED = 'foretell_requests_total{model="slow",route="/forecast",status="200"}'
+ANSWERED = 'foretell_requests_total{model="slow",route="/forecast",status="200",version="1"}'
 WINDOWS = 'foretell_batch_windows_sum{model="slow",version="1"}'
 
 
 def everyone(server: Server) -> bool:
-    """Whether both doors are connected to the engine."""
-    return bool(httpx.get(f"{server.url}/readyz").json()["processes"] == 2)
+    """Whether both doors take requests."""
+    return bool(httpx.get(f"{server.url}/readyz").json()["workers"]["running"] == 2)
 
 
 def doors(server: Server) -> list[int]:
@@ -90,10 +92,11 @@ def test_doors_count_and_report_as_one(server: Server) -> None:
     assert server.metric(WINDOWS) == 20
     assert server.metric("foretell_ready") == 1
     assert (
-        server.metric('foretell_model_loads_total{name="slow",outcome="loaded",version="1"}') == 1
+        server.metric('foretell_model_loads_total{model="slow",outcome="loaded",version="1"}') == 1
     )
     answer = httpx.get(f"{server.url}/readyz").json()
-    assert answer == {"ready": True, "processes": 2, "models": {"slow@1": "ready"}}
+    workers = {"wanted": 2, "running": 2}
+    assert answer == {"ready": True, "workers": workers, "models": {"slow@1": "ready"}}
     assert server.stop() == 0
 
 
@@ -111,6 +114,82 @@ def test_a_killed_door_is_replaced_and_nobody_is_refused(server: Server) -> None
     assert set(statuses) == {200}
     assert server.metric(WINDOWS) >= len(statuses)
     assert server.stop() == 0
+
+
+@pytest.fixture
+def connections(server: Server) -> Iterator[list[HTTPConnection]]:
+    """Each goes to one of the doors; it is most unlikely that all go to the same."""
+    url = httpx.URL(server.url)
+    with ExitStack() as stack:
+        made = [HTTPConnection(url.host, url.port, timeout=60) for _ in range(16)]
+        yield [stack.enter_context(closing(each)) for each in made]
+
+
+def test_who_is_missing_is_told_at_every_moment(
+    server: Server, connections: list[HTTPConnection]
+) -> None:
+
+    def status(connection: HTTPConnection) -> tuple[int, dict[str, Any]]:
+        connection.request("GET", "/readyz")
+        answer = connection.getresponse()
+        return answer.status, json.loads(answer.read())
+
+    def kill(victim: int) -> None:
+        os.kill(victim, signal.SIGKILL)
+        until(lambda: not Path(f"/proc/{victim}").exists())
+
+    def restarts(name: str) -> float:
+        return server.metric(f'foretell_process_restarts_total{{process="{name}"}}')
+
+    for connection in connections:
+        status(connection)
+    kill(doors(server)[0])
+    others = []
+    for connection in connections:
+        with suppress(ConnectionError):
+            told = status(connection)
+            others.append(connection)
+            # Who is left answers: no load balancer should turn away.
+            assert (told[0], told[1]["ready"]) == (200, True)
+            assert told[1]["workers"]["wanted"] == 2
+            # The first one is asked long before another door can have begun.
+            assert told[1]["workers"]["running"] == 1 or connection is not others[0]
+    until(lambda: status(others[0])[1]["workers"]["running"] == 2)
+    assert server.metric("foretell_workers_wanted") == 2
+    assert server.metric("foretell_workers_running") == 2
+    assert restarts("door-0") + restarts("door-1") == 1
+    kill(engine(server))
+    code, answer = status(others[0])
+    assert (code, answer["ready"]) == (503, False)
+    assert answer["workers"] == {"wanted": 2, "running": 2}
+    until(lambda: status(others[0])[0] == 200)
+    # What the one before has counted is lost, but not how often there was another one.
+    assert restarts("engine") == 1
+    assert restarts("door-0") + restarts("door-1") == 1
+    for name in ("door-0", "door-1", "engine", "supervisor"):
+        assert server.metric(f'process_resident_memory_bytes{{process="{name}"}}') > 0
+    assert server.stop() == 0
+
+
+def test_all_doors_follow_the_file_of_keys(slow: Path, tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text("one\n")
+    with Server(slow, tmp_path / "log", workers=2, threads=1, api_keys_file=keys) as server:
+
+        def statuses(key: str) -> set[int]:
+            headers = {"X-API-Key": key}
+            # Each connection goes to one of the doors.
+            asked = (httpx.get(f"{server.url}/models", headers=headers) for _ in range(20))
+            return {answer.status_code for answer in asked}
+
+        until(lambda: everyone(server))
+        assert (statuses("one"), statuses("two")) == ({200}, {401})
+        keys.write_text("two\n")
+        until(lambda: (statuses("one"), statuses("two")) == ({401}, {200}))
+        keys.unlink()
+        until(lambda: server.log.count("the keys stay as they are") == 2)
+        assert (statuses("one"), statuses("two")) == ({401}, {200})
+        assert server.stop() == 0
 
 
 def test_a_killed_engine_is_replaced_and_everybody_is_told(server: Server) -> None:
@@ -150,7 +229,7 @@ def test_without_an_engine_doors_answer_all_the_same(slow: Path, tmp_path: Path)
         until(lambda: "http://127.0.0.1" in server.log and len(doors(server)) == 2)
         until(lambda: len(set(addresses(server))) == 2)
         ours, probes = dict.fromkeys(addresses(server))
-        until(lambda: httpx.get(f"{probes}/readyz").json()["processes"] == 2)
+        until(lambda: httpx.get(f"{probes}/readyz").json()["workers"]["running"] == 2)
         # The next one will not find what it should load.
         (models / "slow").rename(tmp_path / "gone")
         os.kill(engine(server), signal.SIGKILL)

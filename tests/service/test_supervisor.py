@@ -13,7 +13,8 @@ import pytest
 
 from foretell.service import processes as supervisor
 from foretell.service.errors import StartError
-from foretell.service.processes import Pulse, Role, Supervisor
+from foretell.service.metrics import Processes
+from foretell.service.processes import Pulse, Role, Supervisor, watched
 from tests.service import workers
 from tests.service.process import ROOT
 from tests.service.waiting import until
@@ -48,11 +49,25 @@ def two(act: Act, stuck_seconds: int = 60) -> list[Role]:
     return [Role(f"role-{slot}", partial(act, slot), stuck_seconds) for slot in range(2)]
 
 
+def of_two() -> Processes:
+    return watched(["role-0", "role-1"], 2)
+
+
+def begin(act: Act) -> None:
+    """Run a supervisor that should not get far."""
+    Supervisor(two(act), stop_seconds=30, processes=of_two()).run()
+
+
 class Scene:
-    """Does something while a supervisor runs, then tells it to stop."""
+    """Does something while a supervisor runs, then tells it to stop.
+
+    Attributes:
+        processes: What the supervisor writes down.
+    """
 
     def __init__(self, act: Callable[[], None]) -> None:
         self._act = act
+        self.processes = of_two()
         self.error: BaseException | None = None
 
     def run(
@@ -60,7 +75,7 @@ class Scene:
     ) -> bool:
         thread = threading.Thread(target=self._play)
         roles = two(act, stuck_seconds)
-        found = Supervisor(roles, stop_seconds=stop_seconds)
+        found = Supervisor(roles, stop_seconds=stop_seconds, processes=self.processes)
         thread.start()
         try:
             return found.run(together=together)
@@ -94,6 +109,29 @@ def test_another_takes_the_place_of_one_that_died(caplog: pytest.LogCaptureFixtu
     assert Scene(kill_one).run(workers.until_told_to_stop)
     assert len(told("stopped")) == 2
     assert "(role-0) ended with SIGKILL; another one takes its place in 0 s" in caplog.text
+
+
+def test_it_is_written_down_who_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Who was killed twice is waited for, long enough to be seen.
+    monkeypatch.setattr(supervisor, "_FIRST_PAUSE", 3600)
+    found: list[list[int]] = []
+
+    def kill_two() -> None:
+        processes = scene.processes
+        for count in (2, 3):
+            until(lambda: processes.running == 2)
+            until(lambda count=count: len(told("serving")) == count)
+            found.append(list(processes.numbers))
+            os.kill(processes.numbers[0], signal.SIGKILL)
+            until(lambda count=count: processes.numbers[3] == count - 1)
+        until(lambda: processes.running == 1)
+
+    scene = Scene(kill_two)
+    assert scene.run(workers.until_told_to_stop)
+    (first, other, own, *restarts), (second, *rest) = found
+    assert sorted((first, second, other)) == told("serving")
+    assert (own, restarts, rest) == (os.getpid(), [0, 0, 0], [other, own, 1, 0, 0])
+    assert [*scene.processes.numbers] == [0, 0, own, 2, 0, 0]
 
 
 def test_who_dies_again_and_again_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
@@ -147,19 +185,19 @@ def test_it_does_not_spin_while_it_stops(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_who_cannot_begin_ends_all() -> None:
     with pytest.raises(StartError, match=r"^no such device$"):
-        Supervisor(two(workers.never), stop_seconds=30).run()
+        begin(workers.never)
     assert not any(map(is_alive, told("serving")))
 
 
 def test_who_dies_before_it_serves_ends_all() -> None:
     with pytest.raises(StartError, match="ended with SIGKILL before it could serve"):
-        Supervisor(two(workers.dies_at_once), stop_seconds=30).run()
+        begin(workers.dies_at_once)
     assert not any(map(is_alive, told("serving")))
 
 
 def test_the_last_words_of_who_fails_are_heard(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(StartError, match="ended with status 1 before it could serve"):
-        Supervisor(two(workers.fails_with_last_words), stop_seconds=30).run()
+        begin(workers.fails_with_last_words)
     assert '"last words"' in capfd.readouterr().err
 
 

@@ -84,7 +84,8 @@ def fails_with_last_words(slot: int, pulse: Pulse) -> None:
 
 def supervised() -> None:
     """A supervisor of two, as a program: `python -c 'from … import supervised; supervised()'`."""
-    from foretell.service.processes import Role, Supervisor
+    from foretell.service.processes import Role, Supervisor, watched
 
     roles = [Role(f"role-{slot}", partial(until_told_to_stop, slot)) for slot in range(2)]
-    Supervisor(roles, stop_seconds=5).run(together=2)
+    processes = watched([role.name for role in roles], 2)
+    Supervisor(roles, stop_seconds=5, processes=processes).run(together=2)

@@ -178,7 +178,7 @@ def test_a_full_queue_says_when_to_retry(client: Client, monkeypatch: pytest.Mon
     assert answer.json()["error"]["type"] == "queue_full"
     text = client.get("/metrics").text
     assert 'foretell_rejected_total{reason="queue_full"}' in text
-    assert 'foretell_requests_total{model="repeat",route="/forecast",status="429"}' in text
+    assert 'model="repeat",route="/forecast",status="429",version="10"' in text
 
 
 def test_a_request_is_not_refused_for_another_version(

@@ -152,8 +152,10 @@ def test_metrics(client: Client) -> None:
     answer = client.get("/metrics")
     assert answer.headers["content-type"].startswith("text/plain")
     text = answer.text
-    assert 'foretell_requests_total{model="multi",route="/forecast",status="200"}' in text
-    assert 'foretell_requests_total{model="",route="unmatched",status="404"}' in text
+    assert (
+        'foretell_requests_total{model="multi",route="/forecast",status="200",version="1"}' in text
+    )
+    assert 'foretell_requests_total{model="",route="unmatched",status="404",version=""}' in text
     assert 'foretell_rejected_total{reason="unknown_model"}' in text
     assert 'foretell_batch_windows_count{model="multi",version="1"}' in text
     assert "nope" not in text

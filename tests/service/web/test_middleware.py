@@ -102,7 +102,7 @@ def test_errors_of_routes_are_counted(client: Client, method: str, path: str, re
     ],
 )
 def test_requests_are_counted_by_route(client: Client, path: str, status: int, route: str) -> None:
-    metric = f'requests_total{{model="",route="{route}",status="{status}"}}'
+    metric = f'requests_total{{model="",route="{route}",status="{status}",version=""}}'
     before = counted(client, metric)
     assert client.get(path).status_code == status
     assert counted(client, metric) == before + 1

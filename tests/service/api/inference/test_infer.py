@@ -189,7 +189,8 @@ def test_requests_are_counted_by_route_and_model(client: Client) -> None:
     infer(client, request())
     text = client.get("/metrics").text
     route = "/v2/models/{model}/infer"
-    assert f'foretell_requests_total{{model="multi",route="{route}",status="200"}}' in text
+    labels = f'model="multi",route="{route}",status="200",version="1"'
+    assert f"foretell_requests_total{{{labels}}}" in text
     assert 'foretell_stage_seconds_count{model="multi",stage="decode",version="1"}' in text
 
 
