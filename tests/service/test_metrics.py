@@ -3,11 +3,14 @@ from __future__ import annotations
 import os
 import platform
 import re
+import shutil
+import subprocess
 from ctypes import c_int64
 from importlib import metadata
 from typing import Any
 
 import onnxruntime
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from foretell.service.metrics import Metrics, Processes
@@ -134,6 +137,16 @@ def test_a_server_tells_them(client: Client) -> None:
         "onnxruntime": onnxruntime.__version__,
         "provider": "CPUExecutionProvider",
     }
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool")
+def test_prometheus_own_tool_finds_no_fault(client: Client) -> None:
+    client.forecast({"model": "repeat", "inputs": [{"series": [1.0] * 8}]})
+    text = client.get("/metrics").content
+    checked = subprocess.run(
+        ["promtool", "check", "metrics"], input=text, capture_output=True, check=False
+    )
+    assert (checked.returncode, checked.stdout, checked.stderr) == (0, b"", b"")
 
 
 def test_the_manual_names_every_metric_and_its_labels(client: Client) -> None:

@@ -53,6 +53,7 @@ def test_alive_and_ready(client: Client) -> None:
     answer = client.get("/readyz")
     assert answer.status_code == 200
     assert answer.json()["ready"]
+    assert answer.json()["workers"] == {"wanted": 1, "running": 1}
     assert answer.json()["models"]["repeat@10"] == "ready"
 
 
