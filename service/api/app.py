@@ -19,6 +19,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from foretell.bundle.layout import NAME, VERSION
 from foretell.service.api.body import BodyBudget, Offload
 from foretell.service.api.forecast.routes import timeseries_router
 from foretell.service.api.forecast.schemas import ErrorResponse, ModelCard, ModelReport
@@ -240,7 +241,7 @@ _REFERENCE = {
     "in": "path",
     "required": True,
     "description": "A name, or name@version.",
-    "schema": {"type": "string"},
+    "schema": {"type": "string", "pattern": f"^{NAME.pattern}(@{VERSION.pattern})?$"},
 }
 
 
