@@ -223,11 +223,11 @@ def _elsewhere(path: str, routes: Iterable[APIRoute]) -> str:
         given[-1] = "infer" if given[1:2] == ["v2"] else "forecast"
     known = {}
     for route in routes:
-        # With the model of the path, in its place.
-        parts = [
-            next(filter(None, given[place : place + 1]), part) if part[:1] == "{" else part
-            for place, part in enumerate(route.path.split("/"))
-        ]
+        # With the model of the path, if it stands behind the same word.
+        parts = route.path.split("/")
+        for place, part in enumerate(parts[: len(given)]):
+            if part[:1] == "{" and given[place] and parts[place - 1] == given[place - 1]:
+                parts[place] = given[place]
         if route.include_in_schema:
             known["/".join(parts)] = " ".join([*(route.methods or ()), "/".join(parts)])
     near = get_close_matches("/".join(given), known, 1)
