@@ -25,13 +25,14 @@ import uvloop
 
 from bench.page import machine, table, write_part
 from bench.parsers import CHANNELS, parsers
-from foretell.service import server
 from foretell.service.api.app import create_app
 from foretell.service.api.forecast.encode import encode
 from foretell.service.api.forecast.job import decode
 from foretell.service.api.forecast.parsing import parse
 from foretell.service.arrays import FORECAST, HISTORY, Arrays
 from foretell.service.engine.directory import Model
+from foretell.service.engine.local import LocalEngine
+from foretell.service.engine.process import load
 from foretell.service.metrics import Metrics
 from foretell.service.settings import Settings
 from foretell.service.web.connections import EXTENSION, Caller
@@ -132,11 +133,12 @@ def opened(spec: Spec) -> Iterator[Door]:
         write_bundle(Path(folder), spec)
         settings = Settings(models=Path(folder), device="cpu", threads=1)
         metrics = Metrics()
-        repository = server.load(settings, metrics)
+        repository = load(settings, metrics)
         model = repository.directory.find(spec.name)
         model.submit = _answer_at_once  # type: ignore[method-assign]
         try:
-            yield Door(create_app(settings, repository, metrics), model, settings)
+            app = create_app(settings, LocalEngine(repository, metrics))
+            yield Door(app, model, settings)
         finally:
             repository.close(1)
 
