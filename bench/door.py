@@ -165,8 +165,7 @@ def request(spec: Spec, *, times: bool) -> bytes:
 
 
 def measure(door: Door, body: bytes) -> dict[str, float]:
-    envelope = parse(body)
-    job = decode(envelope, door.model, door.settings)
+    job = decode(*parse(body), door.model, door.settings)
     outputs = door.model.submit({HISTORY: job.history}, deadline=0).result()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
 
@@ -176,7 +175,7 @@ def measure(door: Door, body: bytes) -> dict[str, float]:
 
         found = cpu_medians(
             {
-                "read": lambda: decode(parse(body), door.model, door.settings),
+                "read": lambda: decode(*parse(body), door.model, door.settings),
                 "encode": lambda: encode(job, outputs),
             }
         )

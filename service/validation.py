@@ -1,10 +1,12 @@
-"""Pydantic's findings as domain errors that name the exact place."""
+"""What does not fit the wire types, as domain errors that name the exact place."""
 
 from __future__ import annotations
 
 import json
 import math
-from typing import TypeVar
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -63,6 +65,82 @@ def _message(error: ErrorDetails) -> str:
     if expected is None:
         return f"{error['msg']}, got {shown(error['input'])}"
     return f"expected {expected.format(**error.get('ctx', {}))}, got {shown(error['input'])}"
+
+
+# Of names that are alike; one wrong letter in four leaves so much.
+_ALIKE = 0.75
+# Of different names that are not known, in one request: each is compared with those that are.
+_MOST_IGNORED = 64
+# Names that nobody reads, by level and name: where each came first.
+Ignored = dict[tuple[str, str], str]
+
+
+class Names:
+    """The names that the objects of a request may have, wherever they stand.
+
+    Args:
+        levels: The wire type's fields by level, such as `inputs[]`; the request's own are at ``.
+
+    Attributes:
+        levels: As given.
+    """
+
+    def __init__(self, levels: Mapping[str, Mapping[str, Any]]) -> None:
+        self.levels = levels
+
+    def sift(self, level: str, given: Iterable[str], place: str, ignored: Ignored) -> None:
+        """Refuse a name that is near a known one, and note one that is not.
+
+        Args:
+            level: Of the object.
+            given: Its names, known or not.
+            place: Where it stands in the request.
+            ignored: Takes what is noted.
+
+        Raises:
+            InvalidInputError: a name is misspelt or misplaced, or too many are not known.
+        """
+        for name in given:
+            if name in self.levels[level] or (level, name) in ignored:
+                continue
+            where = ".".join(filter(None, (place, name[:_LONGEST])))
+            if len(ignored) >= _MOST_IGNORED:
+                raise InvalidInputError(
+                    f"unknown, as are {_MOST_IGNORED} names before it", param=where
+                )
+            if hint := self._hint(level, name):
+                raise InvalidInputError(f"unknown; {hint}", param=where)
+            ignored[level, name] = where
+
+    def _hint(self, level: str, name: str) -> str | None:
+        for there, known in self.levels.items():
+            if name in known:
+                return f"{name!r} belongs {_within(there)}"
+        if meant := nearest(name, self.levels[level]):
+            return f"did you mean {meant!r}?"
+        plain = _plain(name)
+        for there, known in self.levels.items():
+            if meant := next((each for each in known if _plain(each) == plain), None):
+                return f"did you mean {meant!r} {_within(there)}?"
+        return None
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that was probably meant by one that is misspelt, cut short or styled anew."""
+    given, plain = _plain(name), {_plain(each): each for each in known}
+    if given in plain:
+        return plain[given]
+    cut = [each for each in plain if len(given) > 2 and each.startswith(given)]
+    return next((plain[each] for each in get_close_matches(given, plain, 1, _ALIKE) + cut), None)
+
+
+def _plain(name: str) -> str:
+    """The letters and digits of a name, in one case and in the singular."""
+    return "".join(filter(str.isalnum, name[:_LONGEST].lower())).removesuffix("s")
+
+
+def _within(level: str) -> str:
+    return f"in {level}" if level else "at the top level"
 
 
 def shown(value: object) -> str:

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from foretell.bundle.frequency import Frequency
 from foretell.service.api.forecast.attention import describe
 from foretell.service.api.forecast.inputs import Series
-from foretell.service.api.forecast.job import Job
+from foretell.service.api.forecast.job import Job, warn
 from foretell.service.api.forecast.timeline import write_labels
+from foretell.service.api.notices import outside
 from foretell.service.arrays import FORECAST, MARGIN, Arrays
 from foretell.service.errors import InvalidInputError, ServiceError, error_object
 from foretell.service.web.middleware import new_identifier
@@ -57,12 +58,19 @@ def encode(job: Job, outputs: Arrays) -> bytes:
         quantiles = job.model.intervals.quantiles(
             job.history, outputs[FORECAST][:, : job.plan.horizon], job.plan.quantiles
         )
+    far = outside(
+        job.model.manifest,
+        job.history,
+        outputs[FORECAST][:, : job.plan.horizon],
+        lambda row: f"inputs[{job.entry_of(row)[0]}].series",
+    )
     answers: list[dict[str, Any]] = []
     failures: list[ServiceError] = []
     for index, entry in enumerate(job.entries):
         answer = {"type": "time_series_forecast", "id": f"{identifier}-{index}"}
         try:
-            content = _forecast(job, entry, outputs, quantiles, f"inputs[{index}]")
+            place = f"inputs[{index}]"
+            content = _forecast(job, entry, outputs, quantiles, place, is_sound=far is None)
             answers.append(answer | {"status": "completed", "content": [content], "error": None})
         except ServiceError as error:
             failures.append(error)
@@ -80,6 +88,8 @@ def encode(job: Job, outputs: Arrays) -> bytes:
         "model_version": job.model.version,
         "outputs": answers,
     }
+    if warnings := warn(job, far):
+        response["warnings"] = warnings
     if job.metadata is not None:
         response["metadata"] = orjson.Fragment(job.metadata)
     return orjson.dumps(response, option=orjson.OPT_SERIALIZE_NUMPY)
@@ -91,6 +101,8 @@ def _forecast(
     outputs: Arrays,
     quantiles: Floats | None,
     place: str,
+    *,
+    is_sound: bool,
 ) -> dict[str, Any]:
     if isinstance(series, ServiceError):
         raise series
@@ -98,13 +110,14 @@ def _forecast(
     own[FORECAST] = own[FORECAST][: job.plan.horizon]
     if quantiles is not None:
         own[_QUANTILES] = quantiles[:, series.row]
-    finite = [np.isfinite(values).all() for values in own.values()]
-    if not all(finite):
-        raise InvalidInputError(
-            "the model's forecast of this series is not finite: its values are too far from those "
-            "it was trained on",
-            param=f"{place}.series",
-        )
+    for name, values in own.items():
+        # A sound forecast was looked at with all others.
+        if not (is_sound and name == FORECAST) and not np.isfinite(values).all():
+            raise InvalidInputError(
+                "the model's forecast of this series is not finite: its values are too far from "
+                "those it was trained on",
+                param=f"{place}.series",
+            )
     frequency = job.model.manifest.step
     answer: dict[str, Any] = {
         "type": f"{'univariate' if series.univariate else 'multivariate'}_time_series",

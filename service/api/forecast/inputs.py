@@ -15,6 +15,7 @@ from foretell.bundle.timestamps import check_years
 from foretell.service.api.forecast.attention import Selection, select
 from foretell.service.api.forecast.clocks import find_zone
 from foretell.service.api.forecast.schemas import (
+    NAMES,
     AttentionOptions,
     ForecastOptions,
     Missing,
@@ -25,7 +26,7 @@ from foretell.service.api.forecast.timeline import Timeline, check_frequency, re
 from foretell.service.engine.directory import Model
 from foretell.service.errors import InvalidInputError, NotSupportedError, ServiceError
 from foretell.service.settings import Settings
-from foretell.service.validation import shown, validate
+from foretell.service.validation import Ignored, shown, validate
 
 
 @dataclass(frozen=True)
@@ -198,11 +199,13 @@ class Inputs:
         manifest: The model's.
         plan: What the request asks for.
         count: Inputs of the request.
+        ignored: Takes the names that nobody reads.
     """
 
-    def __init__(self, manifest: Manifest, plan: Plan, count: int) -> None:
+    def __init__(self, manifest: Manifest, plan: Plan, count: int, ignored: Ignored) -> None:
         self._manifest = manifest
         self._plan = plan
+        self._ignored = ignored
         self._frequency = manifest.step
         self._names: set[str] = set()
         self._history = np.empty((count, manifest.context, len(manifest.channels)), np.float32)
@@ -236,6 +239,8 @@ class Inputs:
 
     def _read(self, raw: object, index: int, row: int) -> Series:
         place = f"inputs[{index}]"
+        if isinstance(raw, dict) and not raw.keys() <= NAMES.levels["inputs[]"].keys():
+            NAMES.sift("inputs[]", raw, place, self._ignored)
         entry = validate(SeriesInput, raw, place)
         name = self._claim_name(entry.name, index)
         if entry.frequency is not None:
@@ -283,7 +288,8 @@ class Inputs:
         self, entry: SeriesInput, columns: list[int] | None, row: int, place: str
     ) -> Filled:
         context = self._manifest.context
-        _check_type(entry, place)
+        if entry.type is not None and len(entry.series):
+            _check_type(entry, place)
         names = self._manifest.channels if columns is None else entry.channels or ()
         place = f"{place}.series"
         gaps = self._plan.missing != "error"
@@ -347,8 +353,6 @@ class Inputs:
 
 
 def _check_type(entry: SeriesInput, place: str) -> None:
-    if entry.type is None or not len(entry.series):
-        return
     found = "multivariate" if is_multivariate(entry.series) else "univariate"
     if entry.type != f"{found}_time_series":
         form = "[time][channel]" if found == "univariate" else "[time]"

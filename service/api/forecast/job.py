@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from foretell.service.api.forecast.inputs import Inputs, Plan, Series, plan
 from foretell.service.api.forecast.schemas import Envelope
+from foretell.service.api.notices import Notice, ignored_fields, notice
 from foretell.service.arrays import (
     FORECAST,
     FUTURE_CALENDAR,
@@ -23,6 +24,7 @@ from foretell.service.arrays import (
 from foretell.service.engine.directory import Model, Pending
 from foretell.service.errors import InvalidInputError, ServiceError
 from foretell.service.settings import Settings
+from foretell.service.validation import Ignored
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,7 @@ class Job:
         calendar: `[windows, context + passes * horizon, features]`, if the model reads them: of
             the history's steps and of all that follow.
         metadata: To be echoed, as JSON.
+        notices: What the answer is to warn of, as far as the request tells.
     """
 
     model: Model
@@ -45,10 +48,24 @@ class Job:
     history: NDArray[np.float32]
     calendar: NDArray[np.float32] | None
     metadata: bytes | None
+    notices: list[Notice] = field(default_factory=list)
+
+    def entry_of(self, row: int) -> tuple[int, Series]:
+        """Whose window it is, and where among the inputs."""
+        for index, entry in enumerate(self.entries):
+            if isinstance(entry, Series) and entry.row == row:
+                return index, entry
+        raise IndexError(row)
 
 
-def decode(envelope: Envelope, model: Model, settings: Settings) -> Job:
+def decode(envelope: Envelope, ignored: Ignored, model: Model, settings: Settings) -> Job:
     """Read the rest of a request.
+
+    Args:
+        envelope: The request.
+        ignored: Names in it that nobody reads; takes those of its inputs.
+        model: Who forecasts.
+        settings: Limits.
 
     Raises:
         InvalidInputError: the request does not fit the model, or none of its inputs does;
@@ -61,10 +78,12 @@ def decode(envelope: Envelope, model: Model, settings: Settings) -> Job:
         )
     wanted = plan(envelope.options, count, model, settings)
     metadata = None if envelope.metadata is None else _encode_metadata(envelope.metadata)
-    entries, history, calendar = Inputs(model.manifest, wanted, count).read(envelope.inputs)
+    inputs = Inputs(model.manifest, wanted, count, ignored)
+    entries, history, calendar = inputs.read(envelope.inputs)
     if not len(history):
         raise next(entry for entry in entries if isinstance(entry, ServiceError))
-    return Job(model, wanted, entries, history, calendar, metadata)
+    notices = ignored_fields(ignored) if ignored else []
+    return Job(model, wanted, entries, history, calendar, metadata, notices)
 
 
 def _encode_metadata(metadata: dict[str, Any]) -> bytes:
@@ -74,6 +93,26 @@ def _encode_metadata(metadata: dict[str, Any]) -> bytes:
         raise InvalidInputError(
             "expected JSON values; NaN and Infinity are none", param="metadata"
         ) from None
+
+
+def warn(job: Job, far: list[Notice] | None) -> list[Notice]:
+    """What the answer warns of.
+
+    Args:
+        job: The request.
+        far: What is `outside` of the training's range.
+    """
+    plan, found = job.plan, job.notices + (far or [])
+    if plan.passes > 1:
+        own = job.model.manifest.horizon
+        text = f"the steps from {own} on, counted from 0, are forecast from forecasts"
+        found.append(notice("rolled", text, "options.horizon"))
+    if plan.missing != "error":
+        series = [entry for entry in job.entries if isinstance(entry, Series)]
+        if count := sum([sum(entry.filled.values()) for entry in series]):
+            text = f"{count} missing values of what the model read were filled in ({plan.missing})"
+            found.append(notice("filled", text, "options.missing"))
+    return found
 
 
 Wait = Callable[[Pending], Awaitable[Arrays]]

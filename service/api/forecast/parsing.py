@@ -11,8 +11,8 @@ import orjson
 from pydantic_core import from_json
 
 from foretell.service.api.compression import unreadable
-from foretell.service.api.forecast.schemas import Envelope
-from foretell.service.validation import validate
+from foretell.service.api.forecast.schemas import NAMES, Envelope
+from foretell.service.validation import Ignored, validate
 
 # It has no wheels for the latest Python.
 _simd = import_module("foretell.service.api.forecast.simd") if find_spec("simdjson") else None
@@ -44,8 +44,15 @@ def parsing_bytes(body: bytes | memoryview) -> int:
     return total
 
 
-def parse(body: bytes) -> Envelope:
+# The objects of a request above its inputs, each with the name of the next in it.
+_LEVELS = (("", "options"), ("options", "attention"), ("options.attention", ""))
+
+
+def parse(body: bytes) -> tuple[Envelope, Ignored]:
     """Read a request as far as it can be read without knowing its model.
+
+    Returns:
+        The request, whose inputs are not read yet, and names in it that nobody will read.
 
     Raises:
         UnreadableError: the body is no JSON, or begins with more than 64 KiB of blanks.
@@ -56,7 +63,15 @@ def parse(body: bytes) -> Envelope:
         first = body[:_BEGINNING].lstrip(b" \t\n\r")[:1]
         if not first or first not in b'{["-0123456789tfnNI':
             raise unreadable(f"the body is not JSON: it begins with {body[:20]!r}", body)
-    return validate(Envelope, _read(body))
+    found = request = _read(body)
+    ignored: Ignored = {}
+    for level, inner in _LEVELS:
+        if not isinstance(found, dict):
+            break
+        if not found.keys() <= NAMES.levels[level].keys():
+            NAMES.sift(level, found, level, ignored)
+        found = found.get(inner)
+    return validate(Envelope, request), ignored
 
 
 def _read(body: bytes) -> Any:  # noqa: ANN401 - any JSON

@@ -14,8 +14,10 @@ from foretell.bundle.regularity import first_irregularity, origin
 from foretell.bundle.timestamps import Timestamps, check_years
 from foretell.service.api.forecast.inputs import Filled, Plan, Series, fill, plan
 from foretell.service.api.forecast.job import Job
-from foretell.service.api.forecast.schemas import ForecastOptions
+from foretell.service.api.forecast.schemas import ForecastOptions, TableOptions
 from foretell.service.api.forecast.table import (
+    ID,
+    TARGET,
     TIME,
     Groups,
     Times,
@@ -24,9 +26,20 @@ from foretell.service.api.forecast.table import (
     read_values,
 )
 from foretell.service.api.forecast.timeline import IRREGULAR, Timeline, check_first, shown_step
+from foretell.service.api.notices import Notice, notice
 from foretell.service.engine.directory import Model
 from foretell.service.errors import InvalidInputError, ServiceError
 from foretell.service.settings import Settings
+from foretell.service.validation import Names
+
+# What the columns of an answer do not tell, as JSON in the schema's metadata.
+NOTES = b"foretell"
+_METADATA = "schema.metadata"
+_NAMES = Names({_METADATA: {}, "the URL": TableOptions.model_fields})
+# What columns of times are called elsewhere, in lower case.
+_TIMES = {TIME, "date", "dates", "datetime", "time", "times", "timestamp", "timestamps"}
+# Columns that a warning names.
+_MOST = 20
 
 
 @dataclass(frozen=True)
@@ -60,6 +73,7 @@ def decode(table: pa.Table, options: ForecastOptions, model: Model, settings: Se
     manifest = model.manifest
     groups = read_groups(table, settings.max_inputs)
     wanted = plan(options, len(groups), model, settings)
+    notices = _unread(table, manifest.channels)
     times = read_times(table, manifest.step)
     if times is None and manifest.calendar is not None:
         raise InvalidInputError(f"required: {manifest.name} uses calendar features", param=TIME)
@@ -69,7 +83,38 @@ def decode(table: pa.Table, options: ForecastOptions, model: Model, settings: Se
     history, calendar = reader.arrays()
     if not len(history):
         raise next(entry for entry in entries if isinstance(entry, ServiceError))
-    return Request(Job(model, wanted, entries, history, calendar, None), groups.ids, times)
+    job = Job(model, wanted, entries, history, calendar, None, notices)
+    return Request(job, groups.ids, times)
+
+
+def _unread(table: pa.Table, channels: tuple[str, ...]) -> list[Notice]:
+    """What of a table is not read; refuses times and options that stand where none are read."""
+    found = table.column_names
+    is_read = {ID, TIME, *channels}
+    if len(channels) == 1 and channels[0] not in found:
+        is_read.add(TARGET)
+    others = [field for field in table.schema if field.name not in is_read]
+    for field in others if TIME not in found else ():
+        is_time = pa.types.is_timestamp(field.type) or pa.types.is_date(field.type)
+        if is_time or field.name.lower() in _TIMES:
+            raise InvalidInputError(
+                f"times are read from a column named {TIME!r}, and the table has none; rename this "
+                "one, or leave it out",
+                param=field.name[:60],
+            )
+    notices = []
+    if others:
+        names = ", ".join(field.name[:60] for field in others[:_MOST])
+        more = f" and {len(others) - _MOST} more" if len(others) > _MOST else ""
+        notices.append(notice("ignored_field", f"columns that are not read: {names}{more}", None))
+    metadata = table.schema.metadata or {}
+    for name in metadata:
+        _NAMES.sift(_METADATA, [name.decode(errors="replace")], _METADATA, {})
+    if NOTES in metadata:
+        place = f"{_METADATA}.{NOTES.decode()}"
+        text = "not read: what is an option in JSON is a parameter of the URL"
+        notices.append(notice("ignored_field", text, place))
+    return notices
 
 
 class _Reader:

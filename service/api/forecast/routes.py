@@ -23,12 +23,19 @@ from foretell.service.api.compression import choose_encoding, compress
 from foretell.service.api.forecast.encode import encode, encoding_work
 from foretell.service.api.forecast.job import Job, decode, run
 from foretell.service.api.forecast.parsing import parse, parsing_bytes
-from foretell.service.api.forecast.schemas import Envelope, ErrorResponse, ForecastResponse
+from foretell.service.api.forecast.schemas import (
+    NAMES,
+    QUERY,
+    Envelope,
+    ErrorResponse,
+    ForecastResponse,
+)
 from foretell.service.arrays import Arrays
 from foretell.service.engine.directory import Model, Pending
 from foretell.service.engine.local import Engine
 from foretell.service.errors import UnsupportedMediaError
 from foretell.service.settings import Settings
+from foretell.service.validation import Ignored
 from foretell.service.web.connections import caller_of
 from foretell.service.web.middleware import exchange_of
 
@@ -179,7 +186,7 @@ def read(media_type: str, body: bytes, query: Mapping[str, str], settings: Setti
     Args:
         media_type: `JSON` or `ARROW`.
         body: Its body.
-        query: The parameters of its URL, where a table has its options.
+        query: The parameters of its URL, where a table alone has its options.
         settings: Limits.
 
     Raises:
@@ -188,7 +195,10 @@ def read(media_type: str, body: bytes, query: Mapping[str, str], settings: Setti
         InvalidInputError: the request does not fit the interface.
     """
     if media_type == JSON:
-        return _JsonRequest(parse(body), len(body))
+        envelope, ignored = parse(body)
+        if query:
+            NAMES.sift(QUERY, query, QUERY, ignored)
+        return _JsonRequest(envelope, ignored, len(body))
     try:
         # Arrow takes its time and memory to load; many servers never see a table.
         request = import_module("foretell.service.api.forecast.write_table")
@@ -208,8 +218,9 @@ class _JsonRequest:
     memory = 0
     job: Job
 
-    def __init__(self, envelope: Envelope, size: int) -> None:
+    def __init__(self, envelope: Envelope, ignored: Ignored, size: int) -> None:
         self._envelope = envelope
+        self._ignored = ignored
         self._size = size
         self.model = envelope.model
 
@@ -222,7 +233,7 @@ class _JsonRequest:
         return self._size + _INPUT * len(inputs)
 
     def decode(self, model: Model, settings: Settings) -> Answering:
-        self.job = decode(self._envelope, model, settings)
+        self.job = decode(self._envelope, self._ignored, model, settings)
         return self
 
     def encoding_work(self, outputs: Arrays) -> int:

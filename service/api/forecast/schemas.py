@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import (
     BaseModel,
+    ConfigDict,
     Field,
     PlainValidator,
     StrictInt,
@@ -18,6 +19,7 @@ from pydantic_core import PydanticKnownError
 
 from foretell.bundle.attention import Form
 from foretell.bundle.manifest import CalibrationReport, TestResult, Verification
+from foretell.service.validation import Names
 
 SeriesType = Literal["univariate_time_series", "multivariate_time_series"]
 Status = Literal["completed", "partial", "error"]
@@ -118,6 +120,9 @@ class AttentionOptions(BaseModel):
 class ForecastOptions(BaseModel):
     """How to forecast."""
 
+    # As a default it is then not copied.
+    model_config = ConfigDict(frozen=True)
+
     horizon: Annotated[int, Field(strict=True, ge=1)] | None = Field(
         default=None,
         description="Steps to forecast; the model's horizon if absent. More are forecast in "
@@ -171,7 +176,7 @@ class Envelope(BaseModel):
         description="`name` or `name@version`; may be absent when one model is served.",
     )
     inputs: Annotated[list[Any], Field(min_length=1)]
-    options: ForecastOptions = Field(default_factory=ForecastOptions)
+    options: ForecastOptions = ForecastOptions()
     metadata: dict[str, Any] | None = Field(default=None, description="Echoed in the answer.")
 
     @field_validator("options", mode="before")
@@ -184,6 +189,19 @@ class ForecastRequest(Envelope):
     """A request for forecasts."""
 
     inputs: Annotated[list[SeriesInput], Field(min_length=1)]
+
+
+QUERY = "query"
+NAMES = Names(
+    {
+        "": Envelope.model_fields,
+        "options": ForecastOptions.model_fields,
+        "options.attention": AttentionOptions.model_fields,
+        "inputs[]": SeriesInput.model_fields,
+        # Of the URL: of a request in JSON nothing is read from there.
+        QUERY: {},
+    }
+)
 
 
 class Error(BaseModel):
@@ -300,6 +318,20 @@ class ForecastOutput(BaseModel):
     error: Error | None
 
 
+class Warned(BaseModel):
+    """What may not be as it was meant, although there is an answer."""
+
+    type: Literal[
+        "ignored_field",
+        "outside_training_range",
+        "forecast_outside_training_range",
+        "rolled",
+        "filled",
+    ]
+    message: str
+    param: str | None = Field(description="The place in the request, as in errors.")
+
+
 class ForecastResponse(BaseModel):
     """Forecasts, one output an input, in order."""
 
@@ -310,6 +342,7 @@ class ForecastResponse(BaseModel):
     model: str
     model_version: str
     outputs: list[ForecastOutput]
+    warnings: list[Warned] | None = Field(default=None, description="Where there are any.")
     metadata: dict[str, Any] | None = None
 
 

@@ -23,6 +23,7 @@ from foretell.bundle.timestamps import Timestamps
 from foretell.service.api.compression import unreadable
 from foretell.service.api.forecast.clocks import Clock, FixedClock, ZoneClock, find_zone, offsets_at
 from foretell.service.errors import InvalidInputError, ServiceError, TooLargeError, UnreadableError
+from foretell.service.validation import nearest
 
 # Positions of fields in the flatbuffers of Message.fbs.
 _HEADER = 8
@@ -306,9 +307,13 @@ def _values(table: pa.Table, name: str) -> NDArray[np.float64]:
 def _column(table: pa.Table, name: str) -> pa.ChunkedArray:
     if table.column_names.count(name) != 1:
         found = ", ".join(table.column_names[:20])
-        add = f"; {_ADD_ID}" if name == ID and ID not in table.column_names else ""
+        # Those that are compared, however many there are.
+        meant = nearest(name, table.column_names[:1000])
+        hint = f"; did you mean {meant!r}?" if meant not in (None, name) else ""
+        if name == ID and ID not in table.column_names:
+            hint += f"; {_ADD_ID}"
         raise InvalidInputError(
-            f"expected one column of this name; the table has {found or 'none'}{add}", param=name
+            f"expected one column of this name; the table has {found or 'none'}{hint}", param=name
         )
     return table.column(name)
 

@@ -13,19 +13,17 @@ from numpy.typing import NDArray
 from foretell.bundle.timestamps import Timestamps
 from foretell.service.api.forecast.encode import encoding_work
 from foretell.service.api.forecast.inputs import Series
-from foretell.service.api.forecast.job import Job
-from foretell.service.api.forecast.read_table import Request, decode
+from foretell.service.api.forecast.job import Job, warn
+from foretell.service.api.forecast.read_table import NOTES, Request, decode
 from foretell.service.api.forecast.schemas import ForecastOptions, TableOptions
 from foretell.service.api.forecast.table import ID, TIME, Times, read_table, write_table
 from foretell.service.api.forecast.timeline import Timeline
+from foretell.service.api.notices import outside
 from foretell.service.arrays import FORECAST, MARGIN, Arrays
 from foretell.service.engine.directory import Model
 from foretell.service.errors import InvalidInputError, ServiceError, error_object
 from foretell.service.settings import Settings
 from foretell.service.validation import validate
-
-# What the columns do not tell, as JSON in the schema's metadata.
-NOTES = b"foretell"
 
 
 def encode(request: Request, outputs: Arrays) -> bytes:
@@ -133,6 +131,14 @@ def _notes(
         notes["ill_conditioned"] = [
             series.name for _, series in good if outputs[MARGIN][series.row] < bound
         ]
+    far = outside(
+        job.model.manifest,
+        job.history,
+        outputs[FORECAST][:, : job.plan.horizon],
+        lambda row: f"unique_id={job.entry_of(row)[1].name[:60]}",
+    )
+    if warnings := warn(job, far):
+        notes["warnings"] = warnings
     return notes
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
@@ -14,17 +15,19 @@ from foretell.service.api.compression import unreadable
 from foretell.service.api.forecast.parsing import parsing_bytes
 from foretell.service.api.inference import tensors
 from foretell.service.api.inference.wire import (
+    NAMES,
     InferRequest,
     InputTensor,
     RequestedOutput,
     forecast_outputs,
     input_shapes,
 )
+from foretell.service.api.notices import Notice, ignored_fields
 from foretell.service.arrays import HISTORY, Arrays
 from foretell.service.engine.directory import Model
 from foretell.service.errors import InvalidInputError, NotSupportedError
 from foretell.service.settings import Settings
-from foretell.service.validation import shown, validate
+from foretell.service.validation import Ignored, shown, validate
 
 
 class Inputs:
@@ -185,6 +188,7 @@ class Job:
         feeds: `[windows, …]` by input name.
         outputs: What to answer.
         timeout: Seconds the whole request may take, if it says so.
+        notices: What the answer is to warn of, as far as the request tells.
     """
 
     model: Model
@@ -192,6 +196,7 @@ class Job:
     feeds: Arrays
     outputs: list[Output]
     timeout: float | None
+    notices: list[Notice] = field(default_factory=list)
 
     @property
     def attention(self) -> list[str]:
@@ -237,10 +242,13 @@ def decode(body: bytes, length: str | None, model: Model, settings: Settings) ->
     if end == 0 and length is not None:
         job = Job(model, None, inputs.read_raw(), _defaults(model.manifest, binary=True), None)
     else:
-        request = validate(InferRequest, _parse(view[:end]))
+        parsed = _parse(view[:end])
+        notices = ignored_fields(_unread(parsed))
+        request = validate(InferRequest, parsed)
         outputs = _requested(request, model.manifest)
         timeout = request.parameters.timeout / 1e6 or None
-        job = Job(model, request.id, inputs.read(request.inputs), outputs, timeout)
+        feeds = inputs.read(request.inputs)
+        job = Job(model, request.id, feeds, outputs, timeout, notices)
     _check_size(job, settings)
     return job
 
@@ -266,6 +274,31 @@ def _parse(text: memoryview) -> Any:  # noqa: ANN401 - any JSON
         return from_json(bytes(text), allow_inf_nan=True)
     except ValueError as error:
         raise unreadable(f"the request is not JSON: {error}", text) from None
+
+
+def _unread(request: object) -> Ignored:
+    """The names in a request that nobody reads; refuses those that are near others."""
+    ignored: Ignored = {}
+    for level, found, place in _objects(request):
+        if isinstance(found, dict) and not found.keys() <= NAMES.levels[level].keys():
+            NAMES.sift(level, found, place, ignored)
+    return ignored
+
+
+def _objects(request: object) -> Iterator[tuple[str, object, str]]:
+    """What should be objects: the level and the place of each."""
+    if not isinstance(request, dict):
+        return
+    yield "", request, ""
+    yield "parameters", request.get("parameters"), "parameters"
+    for name in ("inputs", "outputs"):
+        listed = request.get(name)
+        # Longer lists are refused.
+        for index, tensor in enumerate(listed[:1024] if isinstance(listed, list) else ()):
+            place = f"{name}[{index}]"
+            yield f"{name}[]", tensor, place
+            if isinstance(tensor, dict):
+                yield f"{name}[].parameters", tensor.get("parameters"), f"{place}.parameters"
 
 
 def _defaults(manifest: Manifest, *, binary: bool) -> list[Output]:

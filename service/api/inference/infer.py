@@ -19,7 +19,8 @@ from foretell.service.api.compression import choose_encoding, compress
 from foretell.service.api.inference.decode import Job, decode, reading_bytes
 from foretell.service.api.inference.tensors import datatype_of
 from foretell.service.api.inference.wire import InferenceError, InferResponse
-from foretell.service.arrays import Arrays
+from foretell.service.api.notices import outside
+from foretell.service.arrays import FORECAST, HISTORY, Arrays
 from foretell.service.engine.directory import Model
 from foretell.service.engine.local import Engine
 from foretell.service.errors import InvalidInputError
@@ -148,11 +149,13 @@ def encode(job: Job, outputs: Arrays, accepted: str) -> Answer:
         else:
             described.append(entry | {"data": values.reshape(-1)})
     head: dict[str, Any] = {} if job.id is None else {"id": job.id}
-    head |= {
-        "model_name": job.model.name,
-        "model_version": job.model.version,
-        "outputs": described,
-    }
+    head |= {"model_name": job.model.name, "model_version": job.model.version}
+    history, forecast = job.feeds[HISTORY], outputs[FORECAST]
+    far = outside(job.model.manifest, history, forecast, lambda row: f"{HISTORY}[{row}]")
+    if warnings := job.notices + (far or []):
+        # Parameters are strings, numbers or booleans.
+        head["parameters"] = {"warnings": orjson.dumps(warnings).decode()}
+    head["outputs"] = described
     text = orjson.dumps(head, option=orjson.OPT_SERIALIZE_NUMPY)
     headers = {"content-type": "application/json"}
     if parts:

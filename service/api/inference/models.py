@@ -35,7 +35,7 @@ from foretell.service.engine.local import Engine
 from foretell.service.errors import ModelFailedError, NotSupportedError
 from foretell.service.settings import Settings
 from foretell.service.statistics import StatisticsReport
-from foretell.service.validation import validate
+from foretell.service.validation import Names, validate
 from foretell.service.web.keys import Keys
 from foretell.service.web.middleware import exchange_of
 
@@ -125,6 +125,12 @@ def models_router(engine: Engine, settings: Settings) -> APIRouter:
 
 
 _Body = TypeVar("_Body", bound=BaseModel)
+_NAMES: dict[type[BaseModel], Names] = {
+    IndexRequest: Names({"": IndexRequest.model_fields}),
+    ChangeRequest: Names(
+        {"": ChangeRequest.model_fields, "parameters": ChangeParameters.model_fields}
+    ),
+}
 
 # As the protocol has it, of files that are to be taken instead of those in the repository.
 _FILE = "file:"
@@ -150,9 +156,14 @@ def control_router(engine: Engine, settings: Settings, budget: BodyBudget, keys:
             headers = exchange_of(request.scope).headers
             body = await read_body(request.receive, headers, _MOST_BYTES, deadline, take)
             try:
-                return validate(kind, orjson.loads(body or b"{}"))
+                found = orjson.loads(body or b"{}")
             except orjson.JSONDecodeError as error:
                 raise unreadable(f"the body is not JSON: {error}", body) from None
+        for level in _NAMES[kind].levels if isinstance(found, dict) else ():
+            inner = found.get(level) if level else found
+            if isinstance(inner, dict):
+                _NAMES[kind].sift(level, inner, level, {})
+        return validate(kind, found)
 
     @router.post("/v2/repository/index", responses=refusals(400, 408, 413, 415, 422, 503))
     async def index(request: Request) -> list[IndexEntry]:

@@ -19,6 +19,7 @@ from foretell.bundle.manifest import Manifest
 from foretell.service.arrays import FORECAST, FUTURE_CALENDAR, HISTORY, HISTORY_CALENDAR, MARGIN
 from foretell.service.engine.directory import Model
 from foretell.service.settings import Settings
+from foretell.service.validation import Names
 
 Whole = Annotated[StrictInt, Field(ge=0, le=2**53)]
 NullIsEmpty = BeforeValidator(lambda value: {} if value is None else value)
@@ -34,6 +35,8 @@ class InputParameters(BaseModel):
         default=None, description="Bytes of the tensor after the JSON, instead of `data`."
     )
     shared_memory_region: str | None = Field(default=None, description="Not supported.")
+    shared_memory_byte_size: Any = Field(default=None, description="Not supported.")
+    shared_memory_offset: Any = Field(default=None, description="Not supported.")
 
 
 class InputTensor(BaseModel):
@@ -57,6 +60,8 @@ class OutputParameters(BaseModel):
     )
     classification: Any = Field(default=None, description="Not supported.")
     shared_memory_region: str | None = Field(default=None, description="Not supported.")
+    shared_memory_byte_size: Any = Field(default=None, description="Not supported.")
+    shared_memory_offset: Any = Field(default=None, description="Not supported.")
 
 
 class RequestedOutput(BaseModel):
@@ -67,7 +72,7 @@ class RequestedOutput(BaseModel):
 
 
 class RequestParameters(BaseModel):
-    """How to answer; those of sequences and priorities, and any other, are taken and not read."""
+    """How to answer."""
 
     binary_data_output: StrictBool = Field(
         default=False, description="Whether outputs are answered after the JSON."
@@ -77,6 +82,10 @@ class RequestParameters(BaseModel):
         description="Microseconds for the whole request; may only shorten the server's limit. 0 "
         "is no limit of its own.",
     )
+    sequence_id: Any = Field(default=None, description="Taken, and not read.")
+    sequence_start: Any = Field(default=None, description="Taken, and not read.")
+    sequence_end: Any = Field(default=None, description="Taken, and not read.")
+    priority: Any = Field(default=None, description="Taken, and not read.")
 
 
 class InferRequest(BaseModel):
@@ -90,6 +99,18 @@ class InferRequest(BaseModel):
     ] = Field(
         default=[], description="Names from the model's metadata; what it forecasts if absent."
     )
+
+
+NAMES = Names(
+    {
+        "": InferRequest.model_fields,
+        "parameters": RequestParameters.model_fields,
+        "inputs[]": InputTensor.model_fields,
+        "inputs[].parameters": InputParameters.model_fields,
+        "outputs[]": RequestedOutput.model_fields,
+        "outputs[].parameters": OutputParameters.model_fields,
+    }
+)
 
 
 class OutputTensor(BaseModel):
@@ -108,6 +129,9 @@ class InferResponse(BaseModel):
     id: str | None = None
     model_name: str
     model_version: str
+    parameters: dict[str, str] | None = Field(
+        default=None, description="`warnings`, where there are any: a list of them, as JSON."
+    )
     outputs: list[OutputTensor]
 
 

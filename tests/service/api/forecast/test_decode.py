@@ -18,8 +18,9 @@ PAIRS = [[float(n), -float(n)] for n in range(8)]
 
 def job(client: Client, *inputs: dict[str, Any], model: str = "repeat", **rest: Any) -> Job:
     body = {"model": model, "inputs": list(inputs), **rest}
-    envelope = parse(json.dumps(body).encode())
-    return decode(envelope, client.repository.directory.find(envelope.model), client.settings)
+    envelope, ignored = parse(json.dumps(body).encode())
+    model = client.repository.directory.find(envelope.model)
+    return decode(envelope, ignored, model, client.settings)
 
 
 def only(decoded: Job) -> Series:

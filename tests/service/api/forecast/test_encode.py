@@ -19,8 +19,9 @@ from tests.service.client import Client
 
 def job(client: Client, *inputs: dict[str, Any], model: str = "repeat", **rest: Any) -> Job:
     body = {"model": model, "inputs": list(inputs), **rest}
-    envelope = parse(json.dumps(body).encode())
-    return decode(envelope, client.repository.directory.find(envelope.model), client.settings)
+    envelope, ignored = parse(json.dumps(body).encode())
+    model = client.repository.directory.find(envelope.model)
+    return decode(envelope, ignored, model, client.settings)
 
 
 def outputs(*windows: list[float]) -> dict[str, np.ndarray[Any, Any]]:

@@ -16,7 +16,7 @@ from foretell.service.api.forecast.job import decode
 from foretell.service.api.forecast.parsing import parse, parsing_bytes
 from foretell.service.api.forecast.schemas import Envelope
 from foretell.service.errors import InvalidInputError, ServiceError, UnreadableError
-from foretell.service.validation import validate
+from foretell.service.validation import Ignored
 from tests.service.client import Client
 from tests.service.test_hostile_input import changed_request
 
@@ -37,15 +37,18 @@ def _readers(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
-def slowly(body: bytes) -> Envelope:
-    return validate(Envelope, from_json(body, allow_inf_nan=True))
+def slowly(body: bytes) -> tuple[Envelope, Ignored]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parsing, "_read", lambda body: from_json(body, allow_inf_nan=True))
+        return parse(body)
 
 
 def outcome(client: Client, body: bytes, read: Any) -> Any:
     """What becomes of a request: its windows, or the error and its place."""
     try:
-        envelope = read(body)
-        job = decode(envelope, client.repository.directory.find(envelope.model), client.settings)
+        envelope, ignored = read(body)
+        model = client.repository.directory.find(envelope.model)
+        job = decode(envelope, ignored, model, client.settings)
     except ServiceError as error:
         return error.type, error.param
     entries = [
@@ -53,7 +56,7 @@ def outcome(client: Client, body: bytes, read: Any) -> Any:
         for entry in job.entries
     ]
     calendar = None if job.calendar is None else job.calendar.tobytes()
-    return job.plan, entries, job.history.tobytes(), calendar, job.metadata
+    return job.plan, entries, job.history.tobytes(), calendar, job.metadata, job.notices
 
 
 @settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.too_slow])
@@ -123,7 +126,7 @@ def test_marks_are_counted_in_every_part_of_a_body(mark: bytes, cost: int) -> No
 @pytest.mark.parametrize("blank", [b" ", b"\n", b"\t", b"\r"])
 def test_blanks_without_end_are_not_read(blank: bytes) -> None:
     body = b'{"inputs": [1]}'
-    assert parse(blank * 60_000 + body + b" " * 10_000).inputs == [1]
+    assert parse(blank * 60_000 + body + b" " * 10_000)[0].inputs == [1]
     with pytest.raises(UnreadableError, match=r"not JSON: it begins with b'[ \\ntr]*'$"):
         parse(blank * 70_000 + body)
 
@@ -142,22 +145,22 @@ def test_what_is_no_object_is_told_so_however_long(value: str) -> None:
 
 def test_of_a_key_that_comes_twice_the_last_counts() -> None:
     body = b'{"model":"a","inputs":[1],"model":"b","metadata":{"k":1,"k":2}}'
-    envelope = parse(body)
+    envelope, _ = parse(body)
     assert (envelope.model, envelope.metadata) == ("b", {"k": 2})
-    assert parse(body[: body.index(b',"metadata"')] + b"}").model == "b"
+    assert parse(body[: body.index(b',"metadata"')] + b"}")[0].model == "b"
 
 
 @pytest.mark.parametrize("number", [2**70, -(2**70), 2**63, 1.0, 0.1, 10**30])
 def test_metadata_is_read_digit_by_digit(number: float) -> None:
     body = json.dumps({"inputs": [1], "metadata": {"nested": [number]}}).encode()
-    metadata = parse(body).metadata
+    metadata = parse(body)[0].metadata
     assert metadata is not None
     assert json.dumps(metadata) == json.dumps({"nested": [number]})
 
 
 @pytest.mark.parametrize("literal", ["NaN", "Infinity", "-Infinity", "1e999"])
 def test_what_json_has_no_number_for_is_left_to_be_refused_in_its_place(literal: str) -> None:
-    (entry,) = parse(b'{"inputs":[{"series":[%s]}]}' % literal.encode()).inputs
+    (entry,) = parse(b'{"inputs":[{"series":[%s]}]}' % literal.encode())[0].inputs
     assert not np.isfinite(entry["series"][0])
 
 
@@ -174,8 +177,8 @@ def nested(depth: int) -> bytes:
 
 
 def test_depth_costs_an_error_at_most() -> None:
-    assert parse(nested(900) % b"ignored").inputs == [1]
-    assert parse(nested(100) % b"metadata").metadata is not None
+    assert parse(nested(900) % b"ignored")[0].inputs == [1]
+    assert parse(nested(100) % b"metadata")[0].metadata is not None
     for body in (nested(900) % b"metadata", nested(2000) % b"ignored"):
         with pytest.raises(UnreadableError):
             parse(body)

@@ -78,7 +78,9 @@ def test_the_same_forecasts_as_json(client: Client) -> None:
     )
     stamps = [moment.isoformat() for moment in found["ds"].to_pylist()]
     assert stamps == expected[0]["timestamps"] + expected[1]["timestamps"]
-    assert notes(found) == {
+    told = notes(found)
+    assert [warning["type"] for warning in told.pop("warnings")] == ["rolled"]
+    assert told == {
         "model": "multi",
         "model_version": "1",
         "status": "completed",

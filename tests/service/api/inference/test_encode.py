@@ -11,7 +11,7 @@ from foretell.service.api.inference.infer import answer_bytes, encode
 from foretell.service.errors import InvalidInputError
 from tests.service.client import Client
 
-FORECAST = np.arange(16, dtype=np.float32).reshape(2, 4, 2)
+FORECAST = np.arange(16, dtype=np.float32).reshape(2, 4, 2) / 8
 LAGS = np.array([[3, 1], [2, 0]])
 
 
