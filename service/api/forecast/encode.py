@@ -67,16 +67,21 @@ def encode(job: Job, outputs: Arrays) -> bytes:
     answers: list[dict[str, Any]] = []
     failures: list[ServiceError] = []
     for index, entry in enumerate(job.entries):
-        answer = {"type": "time_series_forecast", "id": f"{identifier}-{index}"}
+        answer: dict[str, Any] = {
+            "type": "time_series_forecast",
+            "id": f"{identifier}-{index}",
+            "status": "completed",
+            "content": [],
+            "error": None,
+        }
+        answers.append(answer)
         try:
             place = f"inputs[{index}]"
             content = _forecast(job, entry, outputs, quantiles, place, is_sound=far is None)
-            answers.append(answer | {"status": "completed", "content": [content], "error": None})
+            answer["content"] = [content]
         except ServiceError as error:
             failures.append(error)
-            answers.append(
-                answer | {"status": "error", "content": [], "error": error_object(error)}
-            )
+            answer |= {"status": "error", "error": error_object(error)}
     if len(failures) == len(answers):
         raise failures[0]
     response: dict[str, Any] = {
@@ -106,8 +111,9 @@ def _forecast(
 ) -> dict[str, Any]:
     if isinstance(series, ServiceError):
         raise series
-    own = {name: outputs[name][series.row] for name in _used(job)}
-    own[FORECAST] = own[FORECAST][: job.plan.horizon]
+    own = {FORECAST: outputs[FORECAST][series.row, : job.plan.horizon]}
+    for name in _used(job):
+        own[name] = outputs[name][series.row]
     if quantiles is not None:
         own[_QUANTILES] = quantiles[:, series.row]
     for name, values in own.items():
@@ -138,10 +144,8 @@ def _forecast(
 
 
 def _used(job: Job) -> list[str]:
-    """Names of the outputs that the answer is made of: others need not be finite."""
-    used = [FORECAST]
-    if job.model.manifest.margin_bound is not None:
-        used.append(MARGIN)
+    """Names of further outputs that the answer is made of: others need not be finite."""
+    used = [] if job.model.manifest.margin_bound is None else [MARGIN]
     return used if job.plan.attention is None else [*used, *job.plan.attention.outputs]
 
 

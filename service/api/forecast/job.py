@@ -27,7 +27,7 @@ from foretell.service.settings import Settings
 from foretell.service.validation import Ignored
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Job:
     """A request, checked.
 

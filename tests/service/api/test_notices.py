@@ -317,7 +317,7 @@ def test_what_drifts_is_not_outside_and_another_unit_is(client: Client, name: st
         histories = windows(values[rows], context)
         assert not outside(manifest, histories, histories, str)
         thousandfold = np.float32(1000) * histories
-        found = outside(manifest, thousandfold, histories[:1], str)
+        found = outside(manifest, thousandfold, histories, str)
         assert found[-1]["message"] == f"so it is with {len(histories) - 8} more series"
     # The oil's temperature, as it is on average, in °F.
     fahrenheit = np.float32(mean) * np.ones((1, 96, len(names)), np.float32)
