@@ -12,7 +12,6 @@ from pydantic_core import from_json
 
 from foretell.bundle.manifest import Manifest
 from foretell.service.api.compression import unreadable
-from foretell.service.api.forecast.parsing import parsing_bytes
 from foretell.service.api.inference import tensors
 from foretell.service.api.inference.wire import (
     NAMES,
@@ -209,16 +208,16 @@ class Job:
         return len(self.feeds[HISTORY])
 
 
-def reading_bytes(body: bytes, length: str | None) -> int:
-    """About how many bytes it takes to read the JSON of a request; the rest is taken as it is.
+def json_bytes(size: int, length: str | None) -> int:
+    """How much of a body is JSON.
 
     Args:
-        body: The JSON and what follows it.
+        size: Bytes of the body.
         length: As for `decode`, which refuses what is no length.
     """
-    is_length = length is not None and length.isascii() and length.isdecimal() and len(length) < 20
-    end = int(length) if length is not None and is_length else None
-    return parsing_bytes(memoryview(body)[:end])
+    if length is None or not (length.isascii() and length.isdecimal() and len(length) < 20):
+        return size
+    return min(size, int(length))
 
 
 def decode(body: bytes, length: str | None, model: Model, settings: Settings) -> Job:

@@ -16,7 +16,8 @@ from pydantic import BaseModel
 from foretell.bundle import layout
 from foretell.service.api.body import LARGE, BodyBudget, Offload, deadline_of, outcome, read_body
 from foretell.service.api.compression import choose_encoding, compress
-from foretell.service.api.inference.decode import Job, decode, reading_bytes
+from foretell.service.api.forecast.parsing import parsing_bytes
+from foretell.service.api.inference.decode import Job, decode, json_bytes
 from foretell.service.api.inference.tensors import datatype_of
 from foretell.service.api.inference.wire import InferenceError, InferResponse
 from foretell.service.api.notices import outside
@@ -106,6 +107,8 @@ def find_model(engine: Engine, request: Request) -> Model:
 # on their own and then cannot read it.
 _ENCODINGS = ("gzip", "deflate")
 _NOT_WORTH = 1024
+# Bytes of a tensor as it is in memory that take no longer than one of JSON.
+_TENSOR_BYTES = 16
 
 
 @dataclass(frozen=True)
@@ -121,9 +124,13 @@ class Answer:
     headers: dict[str, str]
 
 
-def answer_bytes(job: Job, outputs: Arrays) -> int:
-    """At least how many bytes the answer will hold before it is compressed."""
-    return sum(outputs[output.name].nbytes for output in job.outputs)
+def encoding_work(job: Job, outputs: Arrays, accepted: str) -> int:
+    """How much there is to do to write the answer, as `Offload` has it; see `encode`."""
+    work = 0
+    for output in job.outputs:
+        size = outputs[output.name].nbytes
+        work += size // _TENSOR_BYTES if output.binary and not accepted else size
+    return work
 
 
 def encode(job: Job, outputs: Arrays, accepted: str) -> Answer:
@@ -216,10 +223,12 @@ def infer_router(
             )
             begun = time.time_ns()
             length, size, parsing = headers.get(HEADER), len(body), 0
-            if size >= LARGE:
-                parsing = await offload.run(size, deadline, reading_bytes, body, length)
+            text = json_bytes(size, length)
+            if text >= LARGE:
+                parsing = await offload.run(text, deadline, parsing_bytes, memoryview(body)[:text])
                 take(parsing)
-            job = await offload.run(size, deadline, decode, body, length, model, settings)
+            work = text + (size - text) // _TENSOR_BYTES
+            job = await offload.run(work, deadline, decode, body, length, model, settings)
             if parsing:
                 take(-parsing)
             exchange.windows = job.windows
@@ -231,8 +240,8 @@ def infer_router(
             exchange.ran(pending)
         begun = time.time_ns()
         accepted = headers.get("accept-encoding", "")
-        size = answer_bytes(job, outputs)
-        answer = await offload.run(size, deadline, encode, job, outputs, accepted)
+        work = encoding_work(job, outputs, accepted)
+        answer = await offload.run(work, deadline, encode, job, outputs, accepted)
         exchange.staged("encode", begun)
         return Response(answer.body, headers=answer.headers)
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from foretell.service.api.inference.decode import Job, decode
+from foretell.service.api.inference.decode import Job, decode, json_bytes
 from foretell.service.errors import (
     InvalidInputError,
     NotSupportedError,
@@ -169,3 +169,10 @@ def test_answers_that_would_be_too_large(client: Client) -> None:
         read(client, wanted, max_answer_values=17)
     with pytest.raises(InvalidInputError, match="hold 8 values and may hold 7"):
         read(client, request(), max_answer_values=7)
+
+
+@pytest.mark.parametrize(
+    ("length", "text"), [(None, 500), ("0", 0), ("120", 120), ("900", 500), ("-1", 500), ("x", 500)]
+)
+def test_how_much_of_a_body_is_json(length: str | None, text: int) -> None:
+    assert json_bytes(500, length) == text
