@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import re
+import resource
 import signal
 import socket
 from collections.abc import Iterator
@@ -15,7 +17,7 @@ import pytest
 
 from foretell.service.engine.process import Watch
 from foretell.service.errors import StartError
-from foretell.service.server import _Server, run
+from foretell.service.server import _allow_files, _Server, run
 from foretell.service.settings import Settings
 from tests.service.bundles import Spec, write_bundle
 from tests.service.client import Client
@@ -299,3 +301,30 @@ def test_a_server_that_is_stopping_anyway_does_not_ask_to_be_replaced(slow: Path
         server.handle_exit(signal.SIGTERM, None)
         asyncio.run(server.on_tick(10))
         assert not server.gave_up
+
+
+@pytest.mark.parametrize(
+    ("limits", "raised", "warned"),
+    [
+        ((1024, 4096), [(2000, 4096)], False),
+        ((2000, 4096), [], False),
+        ((1024, 2000), [(2000, 2000)], False),
+        ((1024, 1999), [(1999, 1999)], True),
+        ((1024, resource.RLIM_INFINITY), [(2000, resource.RLIM_INFINITY)], False),
+        ((resource.RLIM_INFINITY, resource.RLIM_INFINITY), [], False),
+    ],
+)
+def test_as_many_files_as_connections_need(
+    limits: tuple[int, int],
+    raised: list[tuple[int, int]],
+    warned: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    set_to: list[tuple[int, int]] = []
+    monkeypatch.setattr(resource, "getrlimit", lambda _: limits)
+    monkeypatch.setattr(resource, "setrlimit", lambda _, wanted: set_to.append(wanted))
+    with caplog.at_level(logging.WARNING):
+        _allow_files(2000)
+    assert set_to == raised
+    assert ("too few for max_connections" in caplog.text) == warned

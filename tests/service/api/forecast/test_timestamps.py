@@ -59,7 +59,11 @@ def test_any_form_of_a_regular_list(form: str, end: str) -> None:
         (["00:00", "01:00", "00:30"], "[2]", "goes back in time"),
         (["00:00", "01:00", "01:30"], "[2]", "lies between two steps"),
         (["00:00", "01:00", "03:30"], "[2]", "lies between two steps"),
-        (["00:00Z", "01:00Z", "02:00"], "[2]", "a UTC offset at every timestamp or at none"),
+        (
+            ["00:00Z", "01:00Z", "02:00"],
+            "[2]",
+            r"a UTC offset at every timestamp or at none, got '\S*T00:00Z' and '\S*T02:00'",
+        ),
         (["00:00Z", "01:00Z", "03:00Z"], "[2]", r"expected 2024-01-01T02:00:00\+00:00 "),
         (["00:00Z", "02:00+01:00", "02:00Z", "02:00Z"], "[3]", r"expected 2024-01-01T03:00:00\+0"),
         (["00:00", "noon", "02:00"], "[1]", "expected an ISO 8601 timestamp"),
