@@ -21,7 +21,7 @@ _DISABLED_OPTIMIZERS = ("SkipLayerNormFusion",)
 _ERRORS, _NOTHING = 3, 4
 _GPU_BATCH = 128
 # Smaller ones cost a CPU more of what every run costs, larger ones leave its caches; where in
-# between a model is fastest is `SelfTest.fastest_batch`'s to find out.
+# between a model is fastest is `selftest.fastest_batch`'s to find out.
 _CPU_BATCH = 8
 
 

@@ -7,8 +7,8 @@ import threading
 import time
 import zipfile
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
-from statistics import median
 
 import numpy as np
 
@@ -38,11 +38,18 @@ Seconds = dict[int, list[float]]
 def fastest_batch(seconds: Seconds, usual: int) -> int:
     """The size of runs whose windows take the least time, or the usual one if that is near.
 
+    Whatever else a machine does only makes runs slower, and long ones more often: the faster ones
+    of a size, not its median, say what it takes. A size that did not run on one worker is too large
+    for all.
+
     Args:
         seconds: What `SelfTest.time_runs` noted.
         usual: Where nothing is known, and the largest that is taken for less than a clear gain.
     """
-    took = {size: median(each) for size, each in seconds.items()}
+    too_large = min((size for size, each in seconds.items() if inf in each), default=inf)
+    took = {
+        size: sorted(each)[len(each) // 4] for size, each in seconds.items() if size < too_large
+    }
     usual = max((size for size in took if size <= usual), default=usual)
     best = min(took, key=lambda size: took[size], default=usual)
     return best if took.get(usual, 0.0) > _GAIN * took.get(best, 0.0) else usual
@@ -105,7 +112,7 @@ class SelfTest:
 
         Args:
             session: The graph.
-            seconds: Takes the seconds a window, by windows of a run.
+            seconds: Takes the seconds a window, by windows of a run; infinity if it fails.
             worker: Who runs it.
         """
         most = _SIZES[-1]
@@ -121,6 +128,7 @@ class SelfTest:
                 session.run({name: rows[:size] for name, rows in probes.items()}, worker)
             except ModelFailedError:
                 # For want of memory, say: it is not to run so many.
+                seconds.setdefault(size, []).append(inf)
                 return
             ended = time.perf_counter()
             seconds.setdefault(size, []).append((ended - began) / size)

@@ -64,6 +64,20 @@ def test_what_is_copied_is_not_ignored() -> None:
         assert (ROOT / file).is_file()
 
 
+def test_all_that_is_loaded_is_loaded_when_it_is_built() -> None:
+    text = (ROOT / "Dockerfile").read_text()
+    [code] = re.findall(r"LD_BIND_NOW=1 \S+python -I -c '(import [^']+)'", text)
+    # What the server imports only when it needs it.
+    later = ("onnxruntime", "pyarrow.compute", "uvloop")
+    exporter = "opentelemetry.exporter.otlp.proto.http.trace_exporter"
+    code += f"; import sys; sys.exit(str({{*{(*later, exporter)}}} - {{*sys.modules}} or ''))"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+    )
+    assert not done.stderr.strip()
+
+
 @pytest.fixture(scope="module")
 def slim(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An environment with what the image installs, after deploy/slim.sh."""

@@ -40,6 +40,11 @@ def test_limits_and_times_match_ours() -> None:
     assert seconds(idle) < DEFAULTS.keep_alive_seconds == seconds(callers)
 
 
+def test_it_may_open_as_many_files_as_it_takes_connections() -> None:
+    # Two connections for each request, and a file for a large body and a large answer.
+    assert int(directive("worker_rlimit_nofile")) > 2 * int(directive("worker_connections"))
+
+
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as found:
         port: int = found.getsockname()[1]

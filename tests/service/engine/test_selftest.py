@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from math import inf
 from pathlib import Path
 
 import numpy as np
@@ -150,7 +151,11 @@ def test_sizes_that_do_not_run_are_not_taken(tmp_path: Path) -> None:
             return super().run(feeds, worker)
 
     seconds = Seconds()
-    self_test(tmp_path).time_runs(Small(), seconds, 0)
+    test = self_test(tmp_path)
+    test.time_runs(Small(), seconds, 0)
+    assert fastest_batch(seconds, 8) in (2, 4)
+    # Memory that one worker has not got is not there for the next one either, when both run.
+    test.time_runs(Repeats(), seconds, 1)
     assert fastest_batch(seconds, 8) in (2, 4)
 
 
@@ -163,6 +168,10 @@ def test_sizes_that_do_not_run_are_not_taken(tmp_path: Path) -> None:
         ({2: [2.0], 4: [1.5], 8: [1.2], 16: [1.0]}, 16),
         # One that was slow by chance.
         ({2: [2.0], 8: [1.0, 9.0, 1.0], 16: [1.0]}, 8),
+        # Most of the larger ones were held up by others.
+        ({4: [1.2, 1.2, 1.2, 1.2], 8: [1.0, 1.0, 5.0, 6.0]}, 8),
+        # One worker has not got the memory.
+        ({2: [1.0], 4: [1.0], 8: [inf], 16: [0.5]}, 4),
         # There was no time for more.
         ({2: [1.0], 4: [1.01]}, 4),
         ({2: [1.0], 4: [1.2]}, 2),
