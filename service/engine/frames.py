@@ -72,8 +72,8 @@ def pack(arrays: Arrays) -> list[bytes | memoryview]:
         told = name.encode()
         head = _ARRAY.pack(len(told), array.dtype.char.encode(), array.ndim)
         head += struct.pack(f"<{array.ndim}Q", *array.shape) + told
-        # No copy: some windows of a batch are contiguous.
-        data = np.ascontiguousarray(array).data
+        # No copy: some windows of a batch are contiguous. As bytes: transports count them by `len`.
+        data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
         pieces += (head, _PADDING[-len(head) % _ALIGNMENT])
         pieces += (data, _PADDING[-data.nbytes % _ALIGNMENT])
     return pieces
