@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from difflib import get_close_matches
 from typing import Any, ClassVar, Self
+
+from foretell.service.nearness import nearest
 
 _INFERENCE = "/v2"
 # Of what is listed in a message, and of a name in it.
 _LISTED, _SHOWN = 10, 64
+# Of names of models that are alike: a hint that is wrong costs nothing, the error is one anyway.
+_ALIKE = 0.6
 
 
 class StartError(Exception):
@@ -139,9 +142,9 @@ class UnknownModelError(ServiceError):
         names = sorted(known)
         more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
         some = ", ".join(names[:_LISTED]) or "none"
-        near = get_close_matches(name[:_SHOWN], names, 1)
-        meant = f"; did you mean {near[0]!r}?" if near else ""
-        return cls(f"no model {name[:_SHOWN]!r}; {where}: {some}{more}{meant}", param="model")
+        meant = nearest(name, names, _ALIKE)
+        hint = f"; did you mean {meant!r}?" if meant else ""
+        return cls(f"no model {name[:_SHOWN]!r}; {where}: {some}{more}{hint}", param="model")
 
 
 class UnknownVersionError(ServiceError):

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from foretell.service.errors import InvalidInputError
+from foretell.service.nearness import nearest, plain
 
 _Model = TypeVar("_Model", bound=BaseModel)
 _LONGEST = 60
@@ -67,8 +67,6 @@ def _message(error: ErrorDetails) -> str:
     return f"expected {expected.format(**error.get('ctx', {}))}, got {shown(error['input'])}"
 
 
-# Of names that are alike; one wrong letter in four leaves so much.
-_ALIKE = 0.75
 # Of different names that are not known, in one request: each is compared with those that are.
 _MOST_IGNORED = 64
 # Names that nobody reads, by level and name: where each came first.
@@ -118,25 +116,11 @@ class Names:
                 return f"{name!r} belongs {_within(there)}"
         if meant := nearest(name, self.levels[level]):
             return f"did you mean {meant!r}?"
-        plain = _plain(name)
+        given = plain(name)
         for there, known in self.levels.items():
-            if meant := next((each for each in known if _plain(each) == plain), None):
+            if meant := next((each for each in known if plain(each) == given), None):
                 return f"did you mean {meant!r} {_within(there)}?"
         return None
-
-
-def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that was probably meant by one that is misspelt, cut short or styled anew."""
-    given, plain = _plain(name), {_plain(each): each for each in known}
-    if given in plain:
-        return plain[given]
-    cut = [each for each in plain if len(given) > 2 and each.startswith(given)]
-    return next((plain[each] for each in get_close_matches(given, plain, 1, _ALIKE) + cut), None)
-
-
-def _plain(name: str) -> str:
-    """The letters and digits of a name, in one case and in the singular."""
-    return "".join(filter(str.isalnum, name[:_LONGEST].lower())).removesuffix("s")
 
 
 def _within(level: str) -> str:

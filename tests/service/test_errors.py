@@ -51,7 +51,10 @@ def test_of_many_models_some_are_listed() -> None:
     assert message == (f"no model '{'x' * 64}'; somewhere: {listed} and 20 more")
 
 
-@pytest.mark.parametrize(("name", "near"), [("see", "sea"), ("Sea", "sea"), ("moon", None)])
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [("see", "sea"), ("Sea", "sea"), ("SEA", "sea"), ("WIND", "wind"), ("moon", None)],
+)
 def test_the_nearest_model_is_named(name: str, near: str | None) -> None:
     message = errors.UnknownModelError.among(name, ["sea", "wind"], "served").message
     meant = f"; did you mean {near!r}?" if near else ""

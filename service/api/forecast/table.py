@@ -5,7 +5,7 @@ https://arrow.apache.org/docs/format/Columnar.html#ipc-streaming-format
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -23,7 +23,7 @@ from foretell.bundle.timestamps import Timestamps
 from foretell.service.api.compression import unreadable
 from foretell.service.api.forecast.clocks import Clock, FixedClock, ZoneClock, find_zone, offsets_at
 from foretell.service.errors import InvalidInputError, ServiceError, TooLargeError, UnreadableError
-from foretell.service.validation import nearest
+from foretell.service.nearness import nearest
 
 # Positions of fields in the flatbuffers of Message.fbs.
 _HEADER = 8
@@ -282,11 +282,11 @@ def read_values(table: pa.Table, channels: Sequence[str]) -> list[NDArray[np.flo
         and TARGET in table.column_names
     ):
         channels = (TARGET,)
-    return [_values(table, name) for name in channels]
+    return [_values(table, name, channels) for name in channels]
 
 
-def _values(table: pa.Table, name: str) -> NDArray[np.float64]:
-    column = _column(table, name)
+def _values(table: pa.Table, name: str, channels: Sequence[str]) -> NDArray[np.float64]:
+    column = _column(table, name, channels)
     if not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type)):
         raise InvalidInputError(
             f"expected a column of numbers, got {column.type}; convert the column: "
@@ -304,12 +304,14 @@ def _values(table: pa.Table, name: str) -> NDArray[np.float64]:
     return values
 
 
-def _column(table: pa.Table, name: str) -> pa.ChunkedArray:
+def _column(table: pa.Table, name: str, channels: Collection[str] = ()) -> pa.ChunkedArray:
+    """The column of a name; none of the `channels` is told to be it under another name."""
     if table.column_names.count(name) != 1:
         found = ", ".join(table.column_names[:20])
         # Those that are compared, however many there are.
-        meant = nearest(name, table.column_names[:1000])
-        hint = f"; did you mean {meant!r}?" if meant not in (None, name) else ""
+        others = set(table.column_names[:1000]) - {name, *channels}
+        meant = nearest(name, sorted(others))
+        hint = f"; did you mean {meant!r}?" if meant else ""
         if name == ID and ID not in table.column_names:
             hint += f"; {_ADD_ID}"
         raise InvalidInputError(

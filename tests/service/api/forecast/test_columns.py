@@ -206,6 +206,13 @@ def test_the_one_channel_may_be_called_y() -> None:
     assert read_values(table(y=[1.0]), ("load",))[0].tolist() == [1.0]
 
 
+def test_another_channel_is_not_what_was_meant() -> None:
+    with pytest.raises(InvalidInputError, match=r"the table has HULL$"):
+        read_values(table(HULL=[1.0]), ("HUFL", "HULL"))
+    with pytest.raises(InvalidInputError, match=r"the table has HULL, hufl; did you mean 'hufl'"):
+        read_values(table(HULL=[1.0], hufl=[1.0]), ("HUFL", "HULL"))
+
+
 @pytest.mark.parametrize(
     ("columns", "message", "place"),
     [

@@ -1,0 +1,32 @@
+"""Which of the names that are known was probably meant by one that is not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+# Of names that are alike; one wrong letter in four leaves so much.
+_ALIKE = 0.75
+# Of a name that is compared.
+_LONGEST = 60
+
+
+def nearest(name: str, known: Iterable[str], alike: float = _ALIKE) -> str | None:
+    """The known name that was probably meant by one that is misspelt, cut short or styled anew.
+
+    Args:
+        name: What came.
+        known: The names that there are.
+        alike: How much of two names has to be the same, of 1.
+    """
+    given, known_as = plain(name), {plain(each): each for each in known}
+    if given in known_as:
+        return known_as[given]
+    cut = [each for each in known_as if len(given) > 2 and each.startswith(given)]
+    near = get_close_matches(given, known_as, 1, alike) + cut
+    return known_as[near[0]] if near else None
+
+
+def plain(name: str) -> str:
+    """The letters and digits of a name, in one case and in the singular."""
+    return "".join(filter(str.isalnum, name[:_LONGEST].lower())).removesuffix("s")
