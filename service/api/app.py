@@ -219,8 +219,9 @@ def _include(app: FastAPI, routers: Iterable[APIRouter]) -> None:
 def _elsewhere(path: str, routes: Iterable[APIRoute]) -> str:
     """Where to go instead of a path that is not there."""
     given = path[:_PATH_LENGTH].split("/")
-    if given[-1].lower() in _USUAL:
-        given[-1] = "infer" if given[1:2] == ["v2"] else "forecast"
+    # Where a model stands before a colon, as in /v1/models/name:predict, what is behind it.
+    if given[-1].lower().rpartition(":")[2] in _USUAL:
+        given = [*given[:-1], "infer"] if given[1:2] == ["v2"] else ["", "forecast"]
     known = {}
     for route in routes:
         # With the model of the path, if it stands behind the same word.

@@ -78,6 +78,8 @@ def test_a_wrong_method_names_the_right_one(
         ("/forecast/", "POST /forecast"),
         ("/v1/forecast", "POST /forecast"),
         ("/api/v1/predict", "POST /forecast"),
+        ("/v1/models/repeat:predict", "POST /forecast"),
+        ("/models/repeat/forecast", "POST /forecast"),
         ("/model", "GET /models"),
         ("/v2/models", "GET /models"),
         ("/v1/timeseries/forcast", "POST /v1/timeseries/forecast"),
