@@ -17,6 +17,7 @@ Floats = NDArray[np.float32]
 
 # Standard deviations in training, of a mean over time: docs/requests.md says how they were chosen.
 _HISTORY, _FORECAST = 4.5, 9.0
+_LARGEST = float(np.finfo(np.float32).max)
 # Of one kind that are told one by one.
 _MOST = 8
 # Where infinities are no matter; in a third of the time that `np.errstate` takes.
@@ -79,16 +80,24 @@ def _known(
         The weights of the steps of either in its mean; and of both, the least and the largest mean
         that is not far `[2, 1, channels]`.
     """
-    far = np.array([[[_HISTORY]], [[_FORECAST]]]) * np.array(std)
-    bounds = [(np.array(mean) + way * far).astype(np.float32) for way in (-1, 1)]
+    far = np.array([[[_HISTORY]], [[_FORECAST]]]) * _spread(mean, std)
+    bounds = [(np.array(mean) + way * far).clip(-_LARGEST, _LARGEST) for way in (-1, 1)]
+    low, high = (bound.astype(np.float32) for bound in bounds)
     weights = [np.full(steps, 1 / steps, np.float32) for steps in (before, after)]
-    return weights[0], weights[1], bounds[0], bounds[1]
+    return weights[0], weights[1], low, high
+
+
+def _spread(mean: tuple[float, ...], std: tuple[float, ...]) -> NDArray[np.float64]:
+    """The standard deviations of the training; boundless if the scaler tells nothing of it."""
+    is_identity = not any(mean) and set(std) == {1.0}
+    return np.full(len(std), np.inf) if is_identity else np.array(std)
 
 
 def _describe(
     kind: str, values: Floats, manifest: Manifest, place: Callable[[int], str]
 ) -> Iterator[Notice]:
-    mean, std = np.array(manifest.scaler.mean), np.array(manifest.scaler.std)
+    mean = np.array(manifest.scaler.mean)
+    std = _spread(manifest.scaler.mean, manifest.scaler.std)
     what, limit = ("its forecast", _FORECAST) if kind[0] == "f" else ("this history", _HISTORY)
     # Sums of float32 are not exact.
     rows = np.flatnonzero(np.isfinite(values).all(axis=(1, 2)))

@@ -154,7 +154,7 @@ def rewrite_manifest(folder: Path, spec: Spec) -> None:
         horizon=spec.horizon,
         frequency=spec.frequency,
         calendar=spec.calendar,
-        scaler=Scaler(mean=(0.0,) * len(spec.channels), std=(1.0,) * len(spec.channels)),
+        scaler=Scaler(mean=(0.0,) * len(spec.channels), std=(2.0,) * len(spec.channels)),
         attention=spec.stages,
         margin_bound=spec.margin_bound,
         test=None,

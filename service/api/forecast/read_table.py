@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 import pyarrow as pa
@@ -40,6 +41,8 @@ _NAMES = Names({_METADATA: {}, "the URL": TableOptions.model_fields})
 _TIMES = {TIME, "date", "dates", "datetime", "time", "times", "timestamp", "timestamps"}
 # Columns that a warning names.
 _MOST = 20
+# Names of the metadata that are compared with those of options, however many there are.
+_MOST_COMPARED = 64
 
 
 @dataclass(frozen=True)
@@ -108,7 +111,7 @@ def _unread(table: pa.Table, channels: tuple[str, ...]) -> list[Notice]:
         more = f" and {len(others) - _MOST} more" if len(others) > _MOST else ""
         notices.append(notice("ignored_field", f"columns that are not read: {names}{more}", None))
     metadata = table.schema.metadata or {}
-    for name in metadata:
+    for name in islice(metadata, _MOST_COMPARED):
         _NAMES.sift(_METADATA, [name.decode(errors="replace")], _METADATA, {})
     if NOTES in metadata:
         place = f"{_METADATA}.{NOTES.decode()}"

@@ -92,6 +92,9 @@ class InferRequest(BaseModel):
     """A request for one run of the model."""
 
     id: str | None = Field(default=None, description="Echoed.")
+    model_name: Any = Field(
+        default=None, description="Taken, and not read: the URL names the model."
+    )
     parameters: Annotated[RequestParameters, NullIsEmpty] = RequestParameters()
     inputs: Annotated[list[InputTensor], Field(fail_fast=True, max_length=64)]
     outputs: Annotated[

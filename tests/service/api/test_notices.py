@@ -151,6 +151,7 @@ def test_a_name_in_a_request_for_tensors(
 def test_parameters_that_are_known_elsewhere_and_not_read(client: Client) -> None:
     standard = {"sequence_id": 7, "sequence_start": True, "sequence_end": True, "priority": 1}
     small = tensor(np.full((1, 8, 2), 0.5, np.float32))
+    assert "parameters" not in infer(client, request(small, model_name="multi")).json()
     assert "parameters" not in infer(client, request(small, parameters=standard)).json()
     wanted = {"name": "forecast", "parameters": {"colour": "red"}}
     answer = infer(client, request(small | {"tag": 1}, parameters={"my": 1}, outputs=[wanted]))
@@ -219,6 +220,9 @@ def test_options_in_the_metadata_of_a_table(client: Client) -> None:
     assert error["param"] == "schema.metadata.horizon"
     assert error["message"] == "unknown; 'horizon' belongs in the URL"
     assert notes(send(client, table(), {"pandas": "{}", "mine": "x"})) == []
+    # However many there are, no more are compared.
+    many = {f"mine{index:03}": "x" for index in range(64)}
+    assert notes(send(client, table(), {**many, "horizon": "2"})) == []
     (found,) = notes(send(client, table(), {"foretell": '{"horizon": 2}'}))
     assert found["param"] == "schema.metadata.foretell"
 
@@ -283,6 +287,17 @@ def test_what_is_no_number_is_no_warning_of_numpy(client: Client, value: float) 
     found = outside(manifest, history, forecast, str)
     assert found is not None
     assert [notice["param"] for notice in found] == ["0", "1"]
+
+
+@pytest.mark.parametrize("value", [1e6, np.inf])
+def test_a_scaler_that_tells_nothing_of_the_training(client: Client, value: float) -> None:
+    manifest = manifest_of(client, ("load",), Scaler(mean=(0.0,), std=(1.0,)))
+    assert outside(manifest, ONE, value * ONE, str) == (None if np.isfinite(value) else [])
+
+
+def test_a_forecast_that_is_not_finite_is_never_sound(client: Client) -> None:
+    manifest = manifest_of(client, ("load",), Scaler(mean=(0.0,), std=(1e38,)))
+    assert outside(manifest, ONE, np.inf * ONE, str) == []
 
 
 def test_a_mean_that_float32_cannot_tell_is_looked_at_again(client: Client) -> None:
