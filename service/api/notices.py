@@ -88,9 +88,9 @@ def _known(
 
 
 def _spread(mean: tuple[float, ...], std: tuple[float, ...]) -> NDArray[np.float64]:
-    """The standard deviations of the training; boundless if the scaler tells nothing of it."""
-    is_identity = not any(mean) and set(std) == {1.0}
-    return np.full(len(std), np.inf) if is_identity else np.array(std)
+    """The standard deviations of the training; boundless where the scaler tells nothing of it."""
+    values, is_identity = np.array(std), not any(mean) and set(std) == {1.0}
+    return np.where((values > 0) & (not is_identity), values, np.inf)
 
 
 def _describe(

@@ -105,6 +105,8 @@ def _unread(table: pa.Table, channels: tuple[str, ...]) -> list[Notice]:
                 "one, or leave it out",
                 param=field.name[:60],
             )
+    # An index that pandas adds is nothing that the caller meant to be read.
+    others = [field for field in others if not field.name.startswith("__index_level_")]
     notices = []
     if others:
         names = ", ".join(field.name[:60] for field in others[:_MOST])

@@ -203,6 +203,9 @@ def test_times_under_another_name(client: Client, name: str, column: Any) -> Non
 
 def test_columns_that_are_not_read(client: Client) -> None:
     assert notes(send(client, table())) == []
+    assert notes(send(client, table(__index_level_0__=[*range(1, 9)]))) == []
+    answer = send(client, table(__index_level_0__=MOMENTS))
+    assert answer.json()["error"]["param"] == "__index_level_0__"
     many = {f"feature_{index}": EIGHT for index in range(25)}
     (found,) = notes(send(client, table(y=EIGHT, **many)))
     names = ", ".join(["y", *many][:20])
@@ -289,9 +292,12 @@ def test_what_is_no_number_is_no_warning_of_numpy(client: Client, value: float) 
     assert [notice["param"] for notice in found] == ["0", "1"]
 
 
+@pytest.mark.parametrize("std", [1.0, 0.0, np.nan])
 @pytest.mark.parametrize("value", [1e6, np.inf])
-def test_a_scaler_that_tells_nothing_of_the_training(client: Client, value: float) -> None:
-    manifest = manifest_of(client, ("load",), Scaler(mean=(0.0,), std=(1.0,)))
+def test_a_scaler_that_tells_nothing_of_the_training(
+    client: Client, std: float, value: float
+) -> None:
+    manifest = manifest_of(client, ("load",), Scaler(mean=(0.0,), std=(std,)))
     assert outside(manifest, ONE, value * ONE, str) == (None if np.isfinite(value) else [])
 
 
