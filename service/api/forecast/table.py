@@ -260,7 +260,7 @@ def _to_times(field: pa.Field) -> str:
     given = (field.metadata or {}).get(b"ARROW:extension:name", b"")
     if b"pandas.period" in (given, getattr(kind, "extension_name", "").encode()):
         how = "df['ds'].dt.to_timestamp()"
-    elif pa.types.is_integer(kind):
+    elif pa.types.is_integer(kind) or pa.types.is_floating(kind):
         how = "pd.to_datetime(df['ds'], unit='s'), in polars pl.from_epoch(df['ds'])"
     else:
         how = "pd.to_datetime(df['ds']), in polars df['ds'].str.to_datetime()"

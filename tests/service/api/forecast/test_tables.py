@@ -137,6 +137,7 @@ SECONDS = [int(moment.replace(tzinfo=UTC).timestamp()) for moment in HOURS]
     [
         ("ds", TEXTS),
         ("ds", SECONDS),
+        ("ds", [float(second) for second in SECONDS]),
         ("load", [Decimal("1.5")] * 8),
         ("load", ["1.5"] * 8),
         ("load", [True] * 8),
