@@ -73,6 +73,10 @@ _MOST_IGNORED = 64
 Ignored = dict[tuple[str, str], str]
 
 
+# The level of the URL's parameters, of which a request in JSON reads none.
+QUERY = "query"
+
+
 class Names:
     """The names that the objects of a request may have, wherever they stand.
 
@@ -80,11 +84,11 @@ class Names:
         levels: The wire type's fields by level, such as `inputs[]`; the request's own are at ``.
 
     Attributes:
-        levels: As given.
+        levels: As given, and `QUERY`.
     """
 
     def __init__(self, levels: Mapping[str, Mapping[str, Any]]) -> None:
-        self.levels = levels
+        self.levels = {**levels, QUERY: {}}
 
     def sift(self, level: str, given: Iterable[str], place: str, ignored: Ignored) -> None:
         """Refuse a name that is near a known one, and note one that is not.

@@ -25,7 +25,6 @@ from foretell.service.api.forecast.job import Job, decode, run
 from foretell.service.api.forecast.parsing import parse, parsing_bytes
 from foretell.service.api.forecast.schemas import (
     NAMES,
-    QUERY,
     Envelope,
     ErrorResponse,
     ForecastResponse,
@@ -35,7 +34,7 @@ from foretell.service.engine.directory import Model, Pending
 from foretell.service.engine.local import Engine
 from foretell.service.errors import UnsupportedMediaError
 from foretell.service.settings import Settings
-from foretell.service.validation import Ignored
+from foretell.service.validation import QUERY, Ignored
 from foretell.service.web.connections import caller_of
 from foretell.service.web.middleware import exchange_of
 

@@ -191,15 +191,12 @@ class ForecastRequest(Envelope):
     inputs: Annotated[list[SeriesInput], Field(min_length=1)]
 
 
-QUERY = "query"
 NAMES = Names(
     {
         "": Envelope.model_fields,
         "options": ForecastOptions.model_fields,
         "options.attention": AttentionOptions.model_fields,
         "inputs[]": SeriesInput.model_fields,
-        # Of the URL: of a request in JSON nothing is read from there.
-        QUERY: {},
     }
 )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,7 +26,7 @@ from foretell.service.arrays import HISTORY, Arrays
 from foretell.service.engine.directory import Model
 from foretell.service.errors import InvalidInputError, NotSupportedError
 from foretell.service.settings import Settings
-from foretell.service.validation import Ignored, shown, validate
+from foretell.service.validation import QUERY, Ignored, shown, validate
 
 
 class Inputs:
@@ -273,6 +273,17 @@ def _parse(text: memoryview) -> Any:  # noqa: ANN401 - any JSON
         return from_json(bytes(text), allow_inf_nan=True)
     except ValueError as error:
         raise unreadable(f"the request is not JSON: {error}", text) from None
+
+
+def url_notices(names: Iterable[str]) -> list[Notice]:
+    """What the answer is to warn of, by the names of the URL's parameters; none of them is read.
+
+    Raises:
+        InvalidInputError: one is near a name that the request itself may have.
+    """
+    ignored: Ignored = {}
+    NAMES.sift(QUERY, names, QUERY, ignored)
+    return ignored_fields(ignored)
 
 
 def _unread(request: object) -> Ignored:

@@ -17,7 +17,7 @@ from foretell.bundle import layout
 from foretell.service.api.body import LARGE, BodyBudget, Offload, deadline_of, outcome, read_body
 from foretell.service.api.compression import choose_encoding, compress
 from foretell.service.api.forecast.parsing import parsing_bytes
-from foretell.service.api.inference.decode import Job, decode, json_bytes
+from foretell.service.api.inference.decode import Job, decode, json_bytes, url_notices
 from foretell.service.api.inference.tensors import datatype_of
 from foretell.service.api.inference.wire import InferenceError, InferResponse
 from foretell.service.api.notices import outside
@@ -231,6 +231,8 @@ def infer_router(
             job = await offload.run(work, deadline, decode, body, length, model, settings)
             if parsing:
                 take(-parsing)
+            if request.scope["query_string"]:
+                job.notices.extend(url_notices(request.query_params))
             exchange.windows = job.windows
             exchange.staged("decode", begun)
             if job.timeout is not None:

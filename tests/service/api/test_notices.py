@@ -161,6 +161,19 @@ def test_parameters_that_are_known_elsewhere_and_not_read(client: Client) -> Non
     ]
 
 
+def test_parameters_in_the_url_of_a_request_for_tensors(client: Client) -> None:
+    path = "/v2/models/multi/infer?"
+    small = request(tensor(np.full((1, 8, 2), 0.5, np.float32)))
+    answer = client.request("POST", path + "time_out=5", json=small)
+    assert answer.status_code == 422
+    assert answer.json() == {
+        "error": "query.time_out: unknown; did you mean 'timeout' in parameters?"
+    }
+    answer = client.request("POST", path + "colour=red", json=small)
+    (found,) = json.loads(answer.json()["parameters"]["warnings"])
+    assert (found["type"], found["param"]) == ("ignored_field", "query.colour")
+
+
 def table(**columns: Any) -> dict[str, Any]:
     return {"unique_id": ["x"] * 8, "load": EIGHT, **columns}
 
