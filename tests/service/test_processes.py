@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from foretell.service.errors import StartError
-from foretell.service.processes import serve
+from foretell.service.processes import _said, serve
 from foretell.service.settings import Settings
 from tests.service.bundles import Spec, write_bundle
 from tests.service.process import Server
@@ -329,3 +329,17 @@ def test_bad_keys_are_told_before_anything_is_loaded(
     settings = Settings(models=tmp_path / "nowhere", port=0, api_keys_file=tmp_path / "no-keys")
     with pytest.raises(StartError, match="FORETELL_API_KEYS_FILE"):
         serve(settings)
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (0, "status 0"),
+        (75, "status 75"),
+        (-9, "SIGKILL"),
+        (-40, "signal 40"),
+        (None, "status None"),
+    ],
+)
+def test_how_a_process_ended(status: int | None, said: str) -> None:
+    assert _said(status) == said

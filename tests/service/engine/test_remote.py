@@ -432,9 +432,10 @@ def test_a_call_that_fails_for_any_reason_is_answered(
     async def run() -> None:
         async with halves.engine() as engine, halves.door() as door:
             engine.repository.index = fail  # type: ignore[assignment,method-assign]
-            with pytest.raises(ServiceError, match="the server failed; its log says why"):
+            with pytest.raises(ServiceError, match="the server failed; its log says why") as told:
                 async with asyncio.timeout(_PATIENCE):
                     await door.index()
+            assert told.value.status == 500
 
     uvloop.run(run())
     assert "Stale file handle" in caplog.text
