@@ -53,6 +53,9 @@ class Session(Protocol):
             DeviceLostError: nothing runs any more on the worker's device.
         """
 
+    def shrink(self, feeds: Arrays) -> None:
+        """Run once more, and give back what larger runs took and none needs now; see `run`."""
+
     def stop(self) -> None:
         """Make the runs that are going on fail at their next node, and all later ones."""
 
@@ -87,8 +90,17 @@ class CpuSession:
 
     def run(self, feeds: Arrays, worker: int = 0) -> Arrays:  # noqa: ARG002 - see Session
         """See `Session.run`."""
+        return self._run(feeds, self._options)
+
+    def shrink(self, feeds: Arrays) -> None:
+        """See `Session.shrink`."""
+        options = type(self._options)()
+        options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+        self._run(feeds, options)
+
+    def _run(self, feeds: Arrays, options: Any) -> Arrays:  # noqa: ANN401
         try:
-            values = self._session.run(self.outputs, feeds, self._options)
+            values = self._session.run(self.outputs, feeds, options)
             return dict(zip(self.outputs, values, strict=True))
         except Exception as error:
             failure = ModelFailedError("onnxruntime could not run the model")

@@ -289,6 +289,9 @@ class CudaSession:
         """See `Session.warm`; captures the CUDA graphs of the worker's GPU."""
         self._gpus[worker].warm()
 
+    def shrink(self, feeds: Arrays) -> None:
+        """There is nothing to give back: a GPU's buffers are those of its graphs."""
+
     def run(self, feeds: Arrays, worker: int = 0) -> Arrays:
         """See `Session.run`; to be called on the worker's thread."""
         return self._gpus[worker].run(feeds)

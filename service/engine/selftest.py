@@ -110,6 +110,8 @@ class SelfTest:
     def time_runs(self, session: Session, seconds: Seconds, worker: int) -> None:
         """Note how long runs of several sizes take, while the other workers do the same.
 
+        What the larger ones took of memory is given back.
+
         Args:
             session: The graph.
             seconds: Takes the seconds a window, by windows of a run; infinity if it fails.
@@ -129,12 +131,13 @@ class SelfTest:
             except ModelFailedError:
                 # For want of memory, say: it is not to run so many.
                 seconds.setdefault(size, []).append(inf)
-                return
+                break
             ended = time.perf_counter()
             seconds.setdefault(size, []).append((ended - began) / size)
             # The next one may take twice as long.
             if ended + 2 * (ended - began) > end:
-                return
+                break
+        session.shrink({name: rows[:1] for name, rows in probes.items()})
 
     def _compare(self, session: Session, worker: int, windows: slice) -> None:
         probes = {name: rows[windows] for name, rows in self._probes.items()}

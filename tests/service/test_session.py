@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 from foretell.bundle import layout
@@ -50,3 +51,17 @@ def test_a_failing_graph(
     with pytest.raises(ModelFailedError) as failure:
         session.run({"history": np.full((1, 8, 1), 5, np.float32)})
     assert "out of data bounds" in str(failure.value.__cause__)
+
+
+def test_what_a_large_run_took_is_given_back(runtime: Runtime, tmp_path: Path) -> None:
+    def resident() -> int:
+        return int(psutil.Process().memory_info().rss)
+
+    session = runtime.open(write_bundle(tmp_path, Spec()) / layout.FORECAST_GRAPH)
+    large = {"history": np.ones((2_000_000, 8, 1), np.float32)}
+    session.run(large)
+    taken = resident()
+    session.shrink({"history": large["history"][:1]})
+    # At the least the forecasts, half as many values as the histories.
+    assert taken - resident() > 0.4 * large["history"].nbytes
+    assert session.run(large)["forecast"].shape == (2_000_000, 4, 1)

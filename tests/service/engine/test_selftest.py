@@ -33,6 +33,10 @@ class Repeats:
         self.runs: list[tuple[int, int]] = []
         self.factor = factor
         self.steps = steps
+        self.shrunk: list[int] = []
+
+    def shrink(self, feeds: Arrays) -> None:
+        self.shrunk.append(len(feeds["history"]))
 
     def run(self, feeds: Arrays, worker: int = 0) -> Arrays:
         self.runs.append((worker, len(feeds["history"])))
@@ -134,6 +138,7 @@ def test_runs_of_several_sizes_are_timed(tmp_path: Path, monkeypatch: pytest.Mon
     self_test(tmp_path).time_runs(session, seconds, 1)
     assert session.runs == 3 * [(1, 2), (1, 4), (1, 8), (1, 16)]
     assert {size: len(each) for size, each in seconds.items()} == {2: 3, 4: 3, 8: 3, 16: 3}
+    assert session.shrunk == [1]
 
 
 def test_timing_ends_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,6 +146,7 @@ def test_timing_ends_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     session, seconds = Repeats(), Seconds()
     self_test(tmp_path).time_runs(session, seconds, 0)
     assert session.runs == [(0, 2)]
+    assert session.shrunk == [1]
 
 
 def test_sizes_that_do_not_run_are_not_taken(tmp_path: Path) -> None:
