@@ -157,7 +157,8 @@ def _answer_at_once(feeds: Arrays, **_: object) -> _Done:
 
 
 def request(spec: Spec, *, times: bool) -> bytes:
-    values = np.random.default_rng(0).normal(20, 10, (CONTEXT, CHANNELS)).round(3)
+    # Near what the model was trained on, by its scaler: there is nothing to warn of.
+    values = np.random.default_rng(0).normal(2, 1, (CONTEXT, CHANNELS)).round(3)
     entry: dict[str, Any] = {"name": "a", "series": values.tolist()}
     if times:
         entry["start_timestamp"] = "2024-01-01T00:00:00"

@@ -260,9 +260,11 @@ def kill(port: int, process: psutil.Process, name: str, subject: Subject, scale:
 
 
 def _of_role(process: psutil.Process, name: str) -> psutil.Process:
-    """The child of a supervisor that has a role: the engine is the one that holds the models."""
-    by_memory = sorted(_roles(process), key=lambda each: each.memory_info().rss)
-    return by_memory[-1] if name == "engine" else by_memory[0]
+    """The child of a supervisor that has a role: the engine alone has loaded onnxruntime."""
+    for each in _roles(process):
+        if any("onnxruntime" in one.path for one in each.memory_maps()) == (name == "engine"):
+            return each
+    raise RuntimeError(f"no {name} is running")
 
 
 def _roles(process: psutil.Process) -> list[psutil.Process]:
