@@ -95,7 +95,7 @@ def measure(
         RuntimeError: it cannot be installed or started, or its forecast is wrong.
     """
     python = contender.install(_ENVIRONMENTS)
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True)
     body = subject.write_body(contender.body, folder / "body.json", 1)
     port = free_port()
     url = f"http://127.0.0.1:{port}"
@@ -171,9 +171,8 @@ def main() -> None:
                 try:
                     given = subject
                     if contender.tree != ROOT:
-                        given = replace(
-                            subject, repository=before.prepare(contender.tree, size, own / "made")
-                        )
+                        earlier = before.prepare(contender.tree, size, folder / "before")
+                        given = replace(subject, repository=earlier)
                     result.served[contender.name] = measure(contender, given, own, seconds, loop)
                 except (RuntimeError, OSError, httpx.HTTPError) as error:
                     result.skipped[contender.name] = str(error)

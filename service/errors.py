@@ -256,6 +256,11 @@ def error_fields(
     return {"code": str(status), "message": message, "param": param, "type": kind}
 
 
+def is_inference(path: str) -> bool:
+    """Whether a path is one of the Open Inference Protocol's."""
+    return path == _INFERENCE or path.startswith(f"{_INFERENCE}/")
+
+
 def error_body(path: str, error: Mapping[str, str | None]) -> dict[str, Any]:
     """The body of an error's answer, as the clients of a path read it.
 
@@ -263,7 +268,7 @@ def error_body(path: str, error: Mapping[str, str | None]) -> dict[str, Any]:
         path: Of the request.
         error: The error object.
     """
-    if path == _INFERENCE or path.startswith(f"{_INFERENCE}/"):
+    if is_inference(path):
         # The Open Inference Protocol has one string, which its clients show as it is.
         places = [error["param"]] if error["param"] else []
         return {"error": ": ".join([*places, str(error["message"])])}

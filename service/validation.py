@@ -84,11 +84,11 @@ class Names:
         levels: The wire type's fields by level, such as `inputs[]`; the request's own are at ``.
 
     Attributes:
-        levels: As given, and `QUERY`.
+        levels: As given.
     """
 
     def __init__(self, levels: Mapping[str, Mapping[str, Any]]) -> None:
-        self.levels = {**levels, QUERY: {}}
+        self.levels = levels
 
     def sift(self, level: str, given: Iterable[str], place: str, ignored: Ignored) -> None:
         """Refuse a name that is near a known one, and note one that is not.

@@ -57,15 +57,17 @@ def contenders(commit: str, tree: Path) -> tuple[Contender, ...]:
 
 
 def prepare(tree: Path, size: Size, folder: Path) -> Path:
-    """Have an earlier version export the model; returns its repository.
+    """Have an earlier version export the model, unless it has; returns the repository.
 
     Raises:
         RuntimeError: it can't, or does not know the model.
     """
-    # -P: not the modules of the folder that this runs in.
-    command = (sys.executable, "-P", "-c", _PREPARE, folder, size.name, NAME)
-    _run(command, PYTHONPATH=str(tree))
-    return folder / "repository"
+    repository = folder / "repository"
+    if not repository.exists():
+        # -P: not the modules of the folder that this runs in.
+        command = (sys.executable, "-P", "-c", _PREPARE, folder, size.name, NAME)
+        _run(command, PYTHONPATH=str(tree))
+    return repository
 
 
 def _run(command: tuple[str | Path, ...], **environment: str) -> None:

@@ -35,6 +35,7 @@ from foretell.service.errors import (
     error_body,
     error_fields,
     error_object,
+    is_inference,
 )
 from foretell.service.settings import Settings
 from foretell.service.tracing import Tracer
@@ -151,8 +152,8 @@ class Compressed(GZipMiddleware):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request."""
-        is_inference = scope["type"] == "http" and scope["path"].startswith("/v2")
-        await (self.app if is_inference else super().__call__)(scope, receive, send)
+        plain = scope["type"] == "http" and is_inference(scope["path"])
+        await (self.app if plain else super().__call__)(scope, receive, send)
 
 
 class ByPort:

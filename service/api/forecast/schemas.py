@@ -19,7 +19,7 @@ from pydantic_core import PydanticKnownError
 
 from foretell.bundle.attention import Form
 from foretell.bundle.manifest import CalibrationReport, TestResult, Verification
-from foretell.service.validation import Names
+from foretell.service.validation import QUERY, Names
 
 SeriesType = Literal["univariate_time_series", "multivariate_time_series"]
 Status = Literal["completed", "partial", "error"]
@@ -197,6 +197,7 @@ NAMES = Names(
         "options": ForecastOptions.model_fields,
         "options.attention": AttentionOptions.model_fields,
         "inputs[]": SeriesInput.model_fields,
+        QUERY: {},
     }
 )
 

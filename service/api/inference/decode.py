@@ -215,9 +215,7 @@ def json_bytes(size: int, length: str | None) -> int:
         size: Bytes of the body.
         length: As for `decode`, which refuses what is no length.
     """
-    if length is None or not (length.isascii() and length.isdecimal() and len(length) < 20):
-        return size
-    return min(size, int(length))
+    return min(size, int(length)) if length is not None and _is_length(length) else size
 
 
 def decode(body: bytes, length: str | None, model: Model, settings: Settings) -> Job:
@@ -252,9 +250,13 @@ def decode(body: bytes, length: str | None, model: Model, settings: Settings) ->
     return job
 
 
+def _is_length(given: str) -> bool:
+    return given.isascii() and given.isdecimal() and len(given) < 20
+
+
 def _read_length(given: str, body: memoryview) -> int:
     size = len(body)
-    if not (given.isascii() and given.isdecimal() and len(given) < 20 and int(given) <= size):
+    if not (_is_length(given) and int(given) <= size):
         raise unreadable(
             f"expected the bytes of the JSON, at most the {size} of the body, got {given[:40]!r}",
             body,

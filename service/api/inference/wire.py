@@ -19,7 +19,7 @@ from foretell.bundle.manifest import Manifest
 from foretell.service.arrays import FORECAST, FUTURE_CALENDAR, HISTORY, HISTORY_CALENDAR, MARGIN
 from foretell.service.engine.directory import Model
 from foretell.service.settings import Settings
-from foretell.service.validation import Names
+from foretell.service.validation import QUERY, Names
 
 Whole = Annotated[StrictInt, Field(ge=0, le=2**53)]
 NullIsEmpty = BeforeValidator(lambda value: {} if value is None else value)
@@ -112,6 +112,7 @@ NAMES = Names(
         "inputs[].parameters": InputParameters.model_fields,
         "outputs[]": RequestedOutput.model_fields,
         "outputs[].parameters": OutputParameters.model_fields,
+        QUERY: {},
     }
 )
 

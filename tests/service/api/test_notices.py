@@ -359,3 +359,8 @@ def test_what_drifts_is_not_outside_and_another_unit_is(client: Client, name: st
     (told,) = outside(manifest, fahrenheit, histories[:1], str)
     assert told["message"] is not None
     assert told["message"].startswith("'OT' is ")
+
+
+def test_no_level_of_a_call_of_the_repository_is_the_urls(client: Client) -> None:
+    answer = client.request("POST", "/v2/repository/index", json={"query": {"ready": True}})
+    assert answer.status_code == 200
