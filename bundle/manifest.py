@@ -10,6 +10,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from foretell.bundle import format_1
 from foretell.bundle.attention import AttentionStage, Label, Part, Positive
+from foretell.bundle.bounds import Bounds
 from foretell.bundle.calendar import Calendar
 from foretell.bundle.errors import BundleError
 from foretell.bundle.frequency import Frequency
@@ -167,6 +168,7 @@ class Manifest(Part):
         frequency: Spacing of the steps, a pandas alias.
         calendar: Calendar features it reads, or None.
         scaler: Its standardisation.
+        bounds: Limits of channels, by name, that no forecast goes beyond.
         attention: What `explain.onnx` returns besides the forecast.
         margin_bound: The graphs' `margin` below which rounding may decide what a mechanism
             chooses, such as the lags that it keeps; None for models without such a choice.
@@ -197,6 +199,7 @@ class Manifest(Part):
     frequency: str
     calendar: Calendar | None
     scaler: Scaler
+    bounds: Bounds = Field(default={})
     attention: tuple[AttentionStage, ...]
     margin_bound: Annotated[float, Field(ge=0)] | None = None
     test: TestResult | None
@@ -236,6 +239,8 @@ class Manifest(Part):
             raise ValueError("channels: names are not unique")
         if len(self.scaler.mean) != channels or len(self.scaler.std) != channels:
             raise ValueError(f"scaler: expected {channels} means and standard deviations")
+        if unknown := self.bounds.keys() - set(self.channels):
+            raise ValueError(f"bounds: no channel {min(unknown)!r}")
         if any("/" in name or "\\" in name for name in self.files):
             raise ValueError("files: a name has a slash")
         stages = [stage.name for stage in self.attention]

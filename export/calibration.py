@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from foretell.bundle.bounds import limits
 from foretell.bundle.calibration import Calibration, bounds, order_statistics, scale, stored_levels
 from foretell.bundle.manifest import CalibrationReport, Coverage
 from foretell.export.runtime import Graph
@@ -45,11 +46,13 @@ class Errors:
         first_step: Its first step ahead, from 0.
         scaled: `[windows, horizon, channels]` float32, actual less forecast, in units of `scale`.
         scale: `[windows, 1, channels]`, that of each window's history, in the user's units.
+        forecast: `[windows, horizon, channels]`, in the user's units; None without bounds.
     """
 
     first_step: int
     scaled: NDArray[np.float32]
     scale: NDArray[np.float64]
+    forecast: NDArray[np.float32] | None = None
 
     def __len__(self) -> int:
         return len(self.scaled)
@@ -129,15 +132,21 @@ def _errors(
     chosen = np.linspace(0, len(windows) - 1, min(most, len(windows))).round().astype(np.int64)
     scaled = np.empty((len(chosen), windows.horizon, info.config.channels), np.float32)
     scales = np.empty((len(chosen), 1, info.config.channels))
+    forecasts = np.empty_like(scaled) if info.bounds else None
     for start in range(0, len(chosen), size):
         rows = slice(start, start + size)
         batch = windows.batch(torch.from_numpy(chosen[rows]))
-        error = batch.target.numpy().astype(np.float64) - roll_forward(graph, batch, horizon)
+        forecast = roll_forward(graph, batch, horizon)
+        error = batch.target.numpy().astype(np.float64) - forecast
+        if forecasts is not None:
+            forecasts[rows] = forecast
         scales[rows] = scale(batch.history.numpy(), floor)
         with np.errstate(over="ignore"):
             scaled[rows] = error / scales[rows]
     for first_step in range(0, windows.horizon, horizon):
-        yield Errors(first_step, scaled[:, first_step : first_step + horizon], scales)
+        steps = slice(first_step, first_step + horizon)
+        within = None if forecasts is None else forecasts[:, steps]
+        yield Errors(first_step, scaled[:, steps], scales, within)
 
 
 def roll_forward(graph: Graph, batch: Batch, horizon: int) -> NDArray[np.float32]:
@@ -187,7 +196,7 @@ def _measure(
     passes = min(len(counts), _most_passes(info, rows))
     if not passes:
         return
-    std = np.array(info.scaler.std)
+    std, within = np.array(info.scaler.std), limits(info.bounds, info.channels)
     for part, count in zip(errors(graph, info, table, rows, passes, batch), counts, strict=False):
         steps = slice(part.first_step, part.first_step + info.config.horizon)
         for level in _MEASURED:
@@ -195,6 +204,13 @@ def _measure(
             if tails[0] < bounds(count)[0]:
                 continue
             low, high = calibration.at(tails, steps.stop)[:, steps]
+            if within is not None and part.forecast is not None:
+                # As they are served; rounded like the errors, of which many lie on a bound.
+                low, high = (
+                    (within.apply(part.forecast + end * part.scale) - part.forecast) / part.scale
+                    for end in (low, high)
+                )
+                low, high = low.astype(np.float32), high.astype(np.float32)
             inside = (part.scaled >= low) & (part.scaled <= high)
             yield Coverage(
                 level=level,

@@ -50,6 +50,7 @@ CUDA_KERNELS: Mapping[str, Types] = {
     "LogSoftmax": _FLOAT32,
     "MatMul": _OR_HALF,
     "Max": _FLOAT32,
+    "Min": _FLOAT32,
     "Mul": _FLOAT32,
     "Pad": _FLOAT32,
     "Reciprocal": _FLOAT32,

@@ -6,6 +6,7 @@ import copy
 
 import torch
 
+from foretell.bundle.bounds import Limits
 from foretell.bundle.manifest import Scaler
 from foretell.export.comparison import Reference
 from foretell.export.serving_form import ServingForm
@@ -20,12 +21,18 @@ class PlainModel:
         model: Stays as it is.
         scaler: Its standardisation.
         dtype: Of the arithmetic; float32 tells what torch's own rounding does.
+        limits: What its forecasts do not go beyond; None for no such limits.
     """
 
     def __init__(
-        self, model: Forecaster, scaler: Scaler, dtype: torch.dtype = torch.float64
+        self,
+        model: Forecaster,
+        scaler: Scaler,
+        dtype: torch.dtype = torch.float64,
+        limits: Limits | None = None,
     ) -> None:
-        self._form = ServingForm(copy.deepcopy(model), scaler, "explain").to(dtype).eval()
+        form = ServingForm(copy.deepcopy(model), scaler, "explain", limits)
+        self._form = form.to(dtype).eval()
         self._dtype = dtype
 
     def __call__(self, windows: WindowSet) -> Reference:

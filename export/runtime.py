@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from onnx.external_data_helper import load_external_data_for_model
 
 from foretell.bundle.manifest import Precision
+from foretell.export.bounds import without_bounds
 from foretell.export.twin import float32_twin, half_precision
 
 Floats = NDArray[np.float32]
@@ -25,6 +26,7 @@ class Graph:
 
     Args:
         path: The graph; its weights lie next to it.
+        bounded: Whether its forecasts are kept within the bounds of their channels.
 
     Attributes:
         emulates: The half precision of the graph, if it has one.
@@ -34,7 +36,7 @@ class Graph:
     provider = "CPUExecutionProvider"
     library: str = onnxruntime.__version__
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, bounded: bool = True) -> None:
         onnxruntime.disable_telemetry_events()
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
@@ -44,9 +46,11 @@ class Graph:
         graph = onnx.load(path, load_external_data=False)
         self.emulates: Precision | None = half_precision(graph)
         served: str | bytes = str(path)
-        if self.emulates is not None:
+        if self.emulates is not None or not bounded:
             load_external_data_for_model(graph, str(path.parent))
-            served = float32_twin(graph).SerializeToString()
+            graph = graph if bounded else without_bounds(graph)
+            graph = graph if self.emulates is None else float32_twin(graph)
+            served = graph.SerializeToString()
         # The fused kernel is slower than what it replaces, and serving runs without it.
         self._session = onnxruntime.InferenceSession(
             served,

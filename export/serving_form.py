@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from foretell.bundle.attention import AttentionStage
+from foretell.bundle.bounds import Limits
 from foretell.bundle.manifest import Scaler
 from foretell.export.rewrites.choices import extremes, smallest_margin
 from foretell.models.attention.evidence import Evidence
@@ -29,20 +32,23 @@ class ServingForm(nn.Module):
         model: Standardised history to standardised forecast.
         scaler: Mean and standard deviation of each channel.
         kind: Whether the attention follows the forecast in the outputs.
+        limits: What no forecast goes beyond; None for no such limits.
 
     A model that makes discrete choices has one more output, `margin` `[batch]`: how clear the least
     clear of them was (`smallest_margin`).
     """
 
-    def __init__(self, model: Forecaster, scaler: Scaler, kind: GraphKind) -> None:
+    def __init__(
+        self, model: Forecaster, scaler: Scaler, kind: GraphKind, limits: Limits | None = None
+    ) -> None:
         super().__init__()
         self.model = model
         self.kind = kind
         self.has_margin = any(stage.choices for stage in model.stages)
 
-        def rows(values: Sequence[float], steps: int) -> Tensor:
+        def rows(values: Sequence[float] | NDArray[np.float64], steps: int) -> Tensor:
             """Repeated for each step: onnxruntime broadcasts long rows faster than short ones."""
-            return nn.Buffer(torch.tensor(values, dtype=torch.float32).repeat(steps, 1))
+            return nn.Buffer(torch.as_tensor(values, dtype=torch.float32).repeat(steps, 1))
 
         context, horizon = model.config.context, model.config.horizon
         self.history_mean, self.history_std = rows(scaler.mean, context), rows(scaler.std, context)
@@ -50,6 +56,8 @@ class ServingForm(nn.Module):
             rows(scaler.mean, horizon),
             rows(scaler.std, horizon),
         )
+        self.low = None if limits is None else rows(limits.low, horizon)
+        self.high = None if limits is None else rows(limits.high, horizon)
 
     @property
     def input_names(self) -> tuple[str, ...]:
@@ -94,7 +102,10 @@ class ServingForm(nn.Module):
         return tuple(outputs)
 
     def _unscaled(self, forecast: Tensor) -> Tensor:
-        return forecast * self.forecast_std + self.forecast_mean
+        values = forecast * self.forecast_std + self.forecast_mean
+        if self.low is None or self.high is None:
+            return values
+        return torch.minimum(torch.maximum(values, self.low), self.high)
 
 
 def _part(stage: AttentionStage, attention: Mapping[str, Evidence], output: str) -> Tensor:

@@ -10,8 +10,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from foretell.bundle.bounds import Limits
 from foretell.bundle.layout import EXPLAIN_GRAPH, FORECAST_GRAPH
 from foretell.bundle.manifest import Precision, Scaler, Verification
+from foretell.export.bounds import check_limits
 from foretell.export.comparison import LARGEST, Case, Comparison
 from foretell.export.errors import ExportError
 from foretell.export.reference import PlainModel
@@ -29,7 +31,7 @@ class Verified:
     Attributes:
         verification: The checks, passed or not.
         windows: The natural windows, the best-conditioned ones first.
-        forecast: `[batch, horizon, channels]` float64, theirs in the same order.
+        forecast: `[batch, horizon, channels]` float64, theirs in the same order, within the bounds.
         largest_error: Of the forecasts of natural windows that were compared.
         margin_bound: The `margin` below which rounding may decide what the attention chooses, such
             as lags; None where it chooses nothing.
@@ -49,6 +51,7 @@ def verify(
     windows: WindowSet,
     adversarial: Iterable[WindowSet] = (),
     precision: Precision = "float32",
+    limits: Limits | None = None,
 ) -> Verified:
     """Compare both graphs of a folder with the model they were made of.
 
@@ -59,12 +62,17 @@ def verify(
         windows: Natural ones.
         adversarial: Sets of windows far outside of the data.
         precision: Of the graphs.
+        limits: What their forecasts do not go beyond. All else is compared without them.
 
     Raises:
         ExportError: too many natural windows are ill-conditioned, a forecast is not finite, or an
             output is missing, such as the margin of a model that chooses.
     """
-    graph, explain_graph = Graph(folder / FORECAST_GRAPH), Graph(folder / EXPLAIN_GRAPH)
+    graphs = {
+        name: Graph(folder / name, bounded=limits is None)
+        for name in (FORECAST_GRAPH, EXPLAIN_GRAPH)
+    }
+    graph, explain_graph = graphs.values()
     size = min(LARGEST, windows_that_fit(model, explained=True))
     comparison = Comparison(model.stages, scaler, precision, graph, explain_graph, size)
     exact, rounded = (PlainModel(model, scaler, kind) for kind in (torch.float64, torch.float32))
@@ -78,23 +86,39 @@ def verify(
     natural = comparison.natural(
         windows, (Case(batch, exact(batch)) for batch in windows.batches(size))
     )
-    checks = comparison.adversarial((kind.name, far(kind)) for kind in adversarial)
+    kinds = list(adversarial)
+    checks = natural.checks + comparison.adversarial((kind.name, far(kind)) for kind in kinds)
     error = natural.margin_error
     if error is not None and MARGIN not in graph.outputs:
         raise ExportError(
             f"{FORECAST_GRAPH}: the model's attention chooses, but no output `{MARGIN}` tells how "
             "clearly"
         )
+    expected = natural.forecast
+    if limits is not None:
+        expected = limits.apply(expected)
+        checks += [
+            check_limits(
+                name,
+                Graph(folder / name),
+                free,
+                limits,
+                (batch for each in (windows, *kinds) for batch in each.batches(size)),
+                np.array(scaler.std),
+                comparison.rules.forecast,
+            )
+            for name, free in graphs.items()
+        ]
     order = np.argsort(-natural.conditioning, kind="stable")
     return Verified(
         Verification(
             reference="torch float64",
             provider=graph.provider,
             emulates=graph.emulates,
-            checks=(*natural.checks, *checks),
+            checks=tuple(checks),
         ),
         windows.take(order),
-        natural.forecast[order],
+        expected[order],
         natural.largest_error,
         None if error is None else comparison.rules.reserve * error,
     )

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from foretell.bundle import calibration, layout
+from foretell.bundle.bounds import Bounds, limits
 from foretell.bundle.checksums import sha256
 from foretell.bundle.frequency import Frequency
 from foretell.bundle.manifest import (
@@ -36,10 +37,12 @@ from foretell.export.verification import Verified, verify
 from foretell.export.weights import share_weights
 from foretell.export.windows import natural, synthetic, windows_of
 from foretell.models.batches import windows_that_fit
+from foretell.models.bounds import bounded, check_bounds
 from foretell.models.checkpoint import Checkpoint, CheckpointInfo, load
 from foretell.models.data.csv import read_csv
 from foretell.models.data.table import Table
-from foretell.models.evaluation import evaluate
+from foretell.models.data.windows import Windows
+from foretell.models.evaluation import against_baselines, evaluate
 from foretell.models.forecaster import ARCHITECTURES
 
 _GRAPHS: dict[GraphKind, str] = {
@@ -65,6 +68,7 @@ def export_checkpoint(
     data: Path | None = None,
     roll: int = ROLL,
     precision: Precision = "float32",
+    bounds: Bounds | None = None,
     seed: int = 0,
 ) -> Path:
     """Write a verified bundle; the folder appears whole or not at all.
@@ -80,6 +84,7 @@ def export_checkpoint(
         roll: Passes over the horizon that quantiles are calibrated for, as far as the validation
             split of the checkpoint's own data is long enough for them.
         precision: Of the large matrix products; half precision is for CUDA.
+        bounds: Limits of channels, by name; those of the checkpoint by default.
         seed: Of the choice of windows.
 
     Returns:
@@ -88,7 +93,8 @@ def export_checkpoint(
     Raises:
         BundleError: name or version are not allowed, or the version exists.
         CheckpointError: the checkpoint cannot be read.
-        DataError: the data cannot be read or is not the data of the checkpoint.
+        DataError: the data cannot be read, is not the data of the checkpoint, or lies beyond the
+            bounds.
         ExportError: a graph does not equal the model; nothing is written.
         OSError: the repository cannot be written.
     """
@@ -98,6 +104,8 @@ def export_checkpoint(
     check_free(target)
     loaded = load(checkpoint)
     table = _table(loaded, data)
+    if bounds is not None:
+        loaded = _with_bounds(loaded, bounds, table)
     with appearing(target) as folder:
         _write(loaded, table, folder, name, version, roll, precision, seed)
     return target
@@ -124,6 +132,7 @@ def verify_bundle(bundle: Path, checkpoint: Path, data: Path | None = None) -> V
         raise ExportError(f"{bundle}: its configuration cannot be read: {error}") from None
     if loaded.info.config != config:
         raise ExportError(f"{checkpoint}: its configuration is not that of {bundle}")
+    loaded = loaded._replace(info=loaded.info.model_copy(update={"bounds": manifest.bounds}))
     table = _table(loaded, data)
     return _verify(loaded, table, bundle, manifest.precision, seed=0).verification
 
@@ -139,7 +148,8 @@ def _verify(
         windows = natural(windows_of(info, table), _VERIFIED_WINDOWS, seed)
     few = windows.take(slice(_ADVERSARIAL_WINDOWS))
     kinds = adversarial(few, info.scaler, seed)
-    return verify(model, info.scaler, folder, windows, kinds, precision)
+    within = limits(info.bounds, info.channels)
+    return verify(model, info.scaler, folder, windows, kinds, precision, within)
 
 
 def _write(
@@ -153,11 +163,13 @@ def _write(
     seed: int,
 ) -> None:
     info, model = checkpoint
-    scaler = info.scaler
+    scaler, within = info.scaler, limits(info.bounds, info.channels)
     form = inference_form(model)
     rewrites, plain = composition(model, form)
     reduce_precision(form, precision)
-    graphs = {file: trace(ServingForm(form, scaler, kind)) for kind, file in _GRAPHS.items()}
+    graphs = {
+        file: trace(ServingForm(form, scaler, kind, within)) for kind, file in _GRAPHS.items()
+    }
     devices = devices_of(graphs.values())
     share_weights(graphs.values(), folder / layout.WEIGHTS)
     for file, proto in graphs.items():
@@ -198,6 +210,7 @@ def _write(
         frequency=info.frequency,
         calendar=info.config.calendar,
         scaler=scaler,
+        bounds=info.bounds,
         attention=model.stages,
         margin_bound=verified.margin_bound,
         test=test,
@@ -210,6 +223,24 @@ def _write(
         files={path.name: sha256(path) for path in sorted(folder.iterdir())},
     )
     (folder / layout.MANIFEST).write_text(manifest.model_dump_json(indent=2) + "\n")
+
+
+def _with_bounds(checkpoint: Checkpoint, bounds: Bounds, table: Table | None) -> Checkpoint:
+    """The checkpoint with other bounds, and the accuracy that it has with them."""
+    info, model = checkpoint
+    check_bounds(bounds, info.channels, table)
+    info = CheckpointInfo.model_validate(dict(info) | {"bounds": bounds})
+    if table is not None and info.test is not None and info.data is not None:
+        scaler, config = info.scaler, info.config
+        rows = info.data.splits.test
+        test = against_baselines(
+            bounded(model, bounds, info.channels, scaler),
+            Windows(table, rows, config.context, config.horizon, scaler, config.calendar),
+            table.frequency,
+            windows_that_fit(model),
+        )
+        info = info.model_copy(update={"test": test})
+    return Checkpoint(info, model)
 
 
 def _table(checkpoint: Checkpoint, data: Path | None) -> Table | None:

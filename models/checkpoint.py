@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 from safetensors.torch import save as serialize
 from torch import Tensor
 
+from foretell.bundle.bounds import Bounds
 from foretell.bundle.frequency import Frequency
 from foretell.bundle.manifest import Scaler, TestResult
 from foretell.models.data.source import DataSource
@@ -67,6 +68,7 @@ class CheckpointInfo(BaseModel):
         channels: Names of the channels, in the model's order.
         frequency: Spacing of the steps, a pandas alias.
         scaler: Standardisation of the training rows.
+        bounds: Limits of channels, by name, that no forecast goes beyond.
         data: What it was trained on, if that is known.
         test: Accuracy on the test split, if it was measured.
         training: How it was trained; None for an adopted checkpoint.
@@ -79,6 +81,7 @@ class CheckpointInfo(BaseModel):
     channels: Annotated[tuple[str, ...], Field(min_length=1)]
     frequency: str
     scaler: Scaler
+    bounds: Bounds = {}
     data: DataSource | None = None
     test: TestResult | None = None
     training: TrainingRecord | None = None
@@ -97,6 +100,8 @@ class CheckpointInfo(BaseModel):
             raise ValueError(f"scaler: expected {expected} means and standard deviations")
         if min(self.scaler.std) <= 0:
             raise ValueError("scaler: a standard deviation is not positive")
+        if unknown := self.bounds.keys() - set(self.channels):
+            raise ValueError(f"bounds: no channel {min(unknown)!r}")
         return self
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Self
 
-from foretell.service.nearness import nearest
+from foretell.bundle.nearness import nearest
 
 _INFERENCE = "/v2"
 # Of what is listed in a message, and of a name in it.

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from foretell.bundle.nearness import nearest, plain
 from foretell.service.errors import InvalidInputError
-from foretell.service.nearness import nearest, plain
 
 _Model = TypeVar("_Model", bound=BaseModel)
 _LONGEST = 60

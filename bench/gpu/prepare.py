@@ -17,6 +17,7 @@ import torch
 
 from bench.gpu.subjects import NATURAL, bundle_name, save
 from foretell.bundle.attention import AttentionStage
+from foretell.bundle.bounds import limits
 from foretell.bundle.frequency import Frequency
 from foretell.bundle.manifest import Precision
 from foretell.export.adversarial import adversarial
@@ -56,8 +57,9 @@ def _cases(checkpoint: Checkpoint, data: Path | None) -> dict[str, Case]:
         raise SystemExit("a checkpoint without data has no natural windows")
     table = info.data.read(info.channels, Frequency.parse(info.frequency), data)
     windows = natural(windows_of(info, table), _WINDOWS, seed=1)
+    within = limits(info.bounds, info.channels)
     exact, rounded = (
-        PlainModel(model, info.scaler, kind) for kind in (torch.float64, torch.float32)
+        PlainModel(model, info.scaler, kind, within) for kind in (torch.float64, torch.float32)
     )
     cases = {NATURAL: Case(windows, _smaller(model.stages, exact(windows)))}
     few = windows.take(slice(_ADVERSARIAL_WINDOWS))

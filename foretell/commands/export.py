@@ -7,7 +7,9 @@ from typing import get_args
 
 import click
 
+from foretell.bundle.bounds import Bound
 from foretell.bundle.manifest import Precision
+from foretell.commands.bounds_option import bounds_option
 
 
 @click.command("export")
@@ -41,6 +43,7 @@ from foretell.bundle.manifest import Precision
     show_default=True,
     help="Of the large matrix products. float16 and bfloat16 are for GPUs.",
 )
+@bounds_option
 def command(
     checkpoint: Path,
     repository: Path,
@@ -49,6 +52,7 @@ def command(
     data: Path | None,
     roll: int,
     precision: Precision,
+    bounds: dict[str, Bound] | None,
 ) -> None:
     """Write CHECKPOINT as an ONNX bundle that was verified against torch."""
     import onnx
@@ -77,6 +81,7 @@ def command(
             data=data,
             roll=roll,
             precision=precision,
+            bounds=bounds,
         )
     except (BundleError, CheckpointError, DataError, ExportError) as error:
         click.echo(f"foretell export: {error}", err=True)

@@ -10,8 +10,11 @@ import click
 class Option(click.Option):
     """An option with a heading in the help."""
 
-    def __init__(self, heading: str, name: str, **described: str) -> None:
-        super().__init__([f"--{name.replace('_', '-')}", name], **described)  # type: ignore[arg-type]
+    def __init__(
+        self, heading: str, name: str, *, multiple: bool = False, **described: str
+    ) -> None:
+        flags = [f"--{name.replace('_', '-')}", name]
+        super().__init__(flags, multiple=multiple, **described)  # type: ignore[arg-type]
         self.heading = heading
 
 

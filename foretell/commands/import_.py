@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from foretell.commands.bounds_option import bounds_option
 from foretell.models.importers.registry import ARCHITECTURES, CODE_BASES, OPTIONS
 
 if TYPE_CHECKING:
+    from foretell.bundle.bounds import Bound
     from foretell.models.importers.convert import Imported
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -46,6 +48,7 @@ def _arguments(command: Callable[..., None]) -> Callable[..., None]:
 @click.option("--std", help="Standard deviation of each channel, likewise.")
 @click.option("--channels", help="Columns in the model's order, separated by commas.")
 @click.option("--frequency", help="Spacing of the steps, such as h or 15min; that of --data.")
+@bounds_option
 @click.option("--source-defaults", is_flag=True, help="Take what nothing tells from its defaults.")
 @click.option("--out", type=click.Path(path_type=Path), help="Checkpoint folder to write.")
 @click.option(
@@ -68,6 +71,7 @@ def command(
     std: str | None,
     channels: str | None,
     frequency: str | None,
+    bounds: dict[str, Bound] | None,
     source_defaults: bool,
     out: Path | None,
     repository: Path | None,
@@ -111,6 +115,7 @@ def command(
                 scaler=read_scaler(mean, std),
                 channels=tuple(channels.split(",")) if channels else None,
                 frequency=frequency,
+                bounds=bounds or {},
                 defaults=source_defaults,
             )
         )
@@ -162,4 +167,6 @@ def _print_provenance(imported: Imported, *, scaler_given: bool) -> None:
         "" if info.data is None or scaler_given else "rows {} to {}".format(*info.data.splits.train)
     )
     table.add_row("scaler", rows, "--mean, --std" if scaler_given else data)
+    for name, bound in info.bounds.items():
+        table.add_row(f"bounds of {name}", str(bound), "--bounds")
     show(table)

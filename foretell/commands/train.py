@@ -24,12 +24,18 @@ if TYPE_CHECKING:
 )
 @click.option("--restart", is_flag=True, help="Throw away an unfinished training.")
 @click.option("--overwrite", is_flag=True, help="Replace the checkpoint that --out has.")
-def command(file: Path | None, restart: bool, overwrite: bool, **flags: str | None) -> None:
+def command(
+    file: Path | None, restart: bool, overwrite: bool, **flags: str | tuple[str, ...] | None
+) -> None:
     """Train a model on a CSV file and measure it on the rows it has not seen.
 
     An interrupted training goes on from its last finished epoch when the command is given again.
     """
-    given = {name: value for name, value in flags.items() if value is not None}
+    given = {
+        name: ",".join(value) if isinstance(value, tuple) else value
+        for name, value in flags.items()
+        if value not in (None, ())
+    }
     arguments = _validate((_read_yaml(file) if file else {}) | given)
 
     from rich.console import Console

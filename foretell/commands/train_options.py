@@ -156,7 +156,13 @@ def options() -> list[Option]:
     schema = Arguments.model_json_schema()["properties"]
     schema["arch"]["enum"] = list(ARCHITECTURES)
     options = [
-        Option("Training", name, metavar=_metavar(schema[name]), help=_help([field]))
+        Option(
+            "Training",
+            name,
+            multiple=schema[name].get("type") == "object",
+            metavar=_metavar(schema[name]),
+            help=_help([field]),
+        )
         for name, field in _own_fields().items()
     ]
     models = _model_fields()
@@ -200,7 +206,7 @@ def _help(fields: list[FieldInfo]) -> str:
 
 def _shown(field: FieldInfo) -> str:
     default = field.default
-    if default is PydanticUndefined or default is None:
+    if default is PydanticUndefined or default is None or default == {}:
         return ""
     parts = default if isinstance(default, tuple) else (default,)
     return ",".join(
@@ -213,7 +219,7 @@ def _metavar(schema: dict[str, Any]) -> str:
     return "|".join(
         "|".join(str(one) for one in kind["enum"] if one is not None)
         if "enum" in kind
-        else {"array": "a,b,…", "null": "none"}.get(
+        else {"array": "a,b,…", "object": "NAME=VALUE,…", "null": "none"}.get(
             kind.get("type", ""), kind.get("format", kind.get("type", "value")).upper()
         )
         for kind in kinds

@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from foretell.bundle.bounds import Bound
 from foretell.bundle.errors import FrequencyError
 from foretell.bundle.frequency import Frequency
 from foretell.bundle.manifest import Scaler
 from foretell.models.batches import windows_that_fit
+from foretell.models.bounds import bounded, check_bounds
 from foretell.models.checkpoint import CheckpointInfo
 from foretell.models.data.scaler import fit
 from foretell.models.data.source import DataSource
@@ -46,6 +48,7 @@ class Request:
         scaler: Its standardisation, where not that of the data's training rows.
         channels: Columns of the data in the model's order, where not all as they come.
         frequency: Spacing of the steps, where there is no data to tell it.
+        bounds: Limits of channels, by name.
         defaults: Take what nothing tells from the defaults of the code base.
     """
 
@@ -59,6 +62,7 @@ class Request:
     scaler: Scaler | None = None
     channels: tuple[str, ...] | None = None
     frequency: str | None = None
+    bounds: Mapping[str, Bound] = field(default_factory=dict)
     defaults: bool = False
 
 
@@ -80,7 +84,7 @@ def import_checkpoint(request: Request) -> Imported:
     """Adopt a checkpoint; with data, measure it on all windows of its test split.
 
     Raises:
-        DataError: the data cannot be read or is too short.
+        DataError: the data cannot be read, is too short, or lies beyond the bounds.
         ImporterError: the file cannot be adopted; the message says why, or asks for what is
             missing.
     """
@@ -180,6 +184,8 @@ def _describe(
             f"--mean and --std have {len(scaler.mean)} numbers, the model has "
             f"{config.channels} channels"
         )
+    names = (request.channels or ()) if table is None else table.channels
+    check_bounds(request.bounds, names, table)
     if table is not None:
         splits = split_rows(str(arguments["split"].value), len(table), config.context)
         splits.check(len(table), config.context, config.horizon)
@@ -188,13 +194,15 @@ def _describe(
         windows = Windows(
             table, splits.test, config.context, config.horizon, scaler, config.calendar
         )
-        test = against_baselines(model, windows, table.frequency, windows_that_fit(model))
+        within = bounded(model, request.bounds, table.channels, scaler)
+        test = against_baselines(within, windows, table.frequency, windows_that_fit(model))
     return CheckpointInfo.model_validate(
         {
             "config": config,
-            "channels": request.channels if table is None else table.channels,
+            "channels": names,
             "frequency": request.frequency if table is None else str(table.frequency),
             "scaler": scaler,
+            "bounds": request.bounds,
             "data": source,
             "test": test,
         }

@@ -14,6 +14,7 @@ from pydantic import (
 )
 
 from foretell.bundle.attention import Positive
+from foretell.bundle.bounds import Bounds
 from foretell.models.data.splits import Splits
 from foretell.models.forecaster import ARCHITECTURES
 
@@ -40,6 +41,11 @@ class TrainingConfig(BaseModel):
     splits: NamedSplit | Fractions = Field(
         default=(0.7, 0.1, 0.2),
         description="Train, validation and test: three fractions, or a published split.",
+    )
+    bounds: Bounds = Field(
+        default={},
+        description="Limits of channels that no forecast goes beyond, such as "
+        "irradiance=0:,humidity=0:100.",
     )
     epochs: Positive = Field(
         default=10,

@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 
 from foretell.models.batches import windows_that_fit
+from foretell.models.bounds import bounded, check_bounds
 from foretell.models.checkpoint import (
     Checkpoint,
     CheckpointInfo,
@@ -53,13 +54,14 @@ def train(
     Raises:
         ResumeError: the settings differ from those of the unfinished training.
         TrainingError: the settings do not fit, or the loss diverged.
-        DataError: a split holds no window.
+        DataError: a split holds no window, or rows lie beyond the bounds.
         CheckpointError: `out` exists.
         OSError: `out` cannot be written.
     """
     out = out.resolve()
     progress = progress or Progress()
     check_free(out, overwrite=overwrite)
+    check_bounds(settings.bounds, table.channels, table)
     device = choose_device(settings)
     prepared = prepare(settings, table)
     if lossy := offset_channels(prepared.scaler, table.channels):
@@ -96,7 +98,10 @@ def train(
     # The graph will be held to this accuracy, in which TF32 shows.
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
         test = against_baselines(
-            model, prepared.test.to(device), table.frequency, windows_that_fit(model)
+            bounded(model, settings.bounds, table.channels, prepared.scaler),
+            prepared.test.to(device),
+            table.frequency,
+            windows_that_fit(model),
         )
     info = CheckpointInfo.model_validate(
         {
@@ -104,6 +109,7 @@ def train(
             "channels": table.channels,
             "frequency": str(table.frequency),
             "scaler": prepared.scaler,
+            "bounds": settings.bounds,
             "data": source,
             "test": test,
             "training": {

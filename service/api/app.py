@@ -335,6 +335,7 @@ def _card(model: Model, versions: list[str], settings: Settings) -> ModelReport:
         versions=versions,
         architecture=manifest.architecture,
         channels=manifest.channels,
+        bounds=manifest.bounds,
         context=manifest.context,
         horizon=manifest.horizon,
         max_horizon=manifest.horizon * settings.max_horizon_multiple,

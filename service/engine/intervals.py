@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from foretell.bundle.bounds import limits
 from foretell.bundle.calibration import Calibration, bounds, scale
 from foretell.bundle.manifest import Manifest
 from foretell.service.errors import InvalidInputError, NotSupportedError
@@ -30,6 +31,7 @@ class Intervals:
         self._manifest = manifest
         self.calibration = calibration
         floor = 0.0 if manifest.calibration is None else manifest.calibration.floor
+        self._limits = limits(manifest.bounds, manifest.channels)
         self._floor = np.array(manifest.scaler.std) * floor
 
     @property
@@ -92,11 +94,13 @@ class Intervals:
             levels: Of the quantiles, in any order.
 
         Returns:
-            `[levels, windows, horizon, channels]`, never decreasing with the level; not finite
-            where a value is too large for float32.
+            `[levels, windows, horizon, channels]`, never decreasing with the level, within the
+            bounds of their channels; not finite where a value is too large for float32.
         """
         assert self.calibration is not None  # noqa: S101 - what `check` makes sure of
         offsets = self.calibration.at(np.array(levels, np.float64), forecast.shape[1])
         with np.errstate(over="ignore"):
             found = forecast + scale(history, self._floor) * offsets[:, None]
+            if self._limits is not None:
+                found = self._limits.apply(found)
             return found.astype(np.float32)

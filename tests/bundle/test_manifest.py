@@ -223,6 +223,7 @@ def test_errors_name_the_field(tmp_path: Path, place: str, value: object) -> Non
     [
         ("channels", ["load", "load"], "channels: names are not unique"),
         ("scaler.mean", [1.0], "scaler: expected 2 means"),
+        ("bounds", {"sun": {"low": 0.0}}, "bounds: no channel 'sun'"),
         ("scaler.std", [1.0, 1.0, 1.0], "scaler: expected 2 means"),
         ("calibration.steps", 11, "calibration: expected the steps of 2 passes"),
         ("calibration.disjoint", [16], "calibration: expected the steps of 2 passes"),

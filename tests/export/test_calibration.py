@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from foretell.bundle import calibration, layout
+from foretell.bundle.bounds import Bound
 from foretell.bundle.calibration import rank
 from foretell.bundle.manifest import read
 from foretell.export import calibration as exported
@@ -181,3 +182,20 @@ def test_coverage_where_errors_are_exchangeable(info, table):
     assert report.windows == (1024, 256)
     for part in report.coverage:
         assert part.coverage == pytest.approx(part.level, abs=0.02)
+
+
+def test_intervals_are_measured_as_they_are_served(info, table):
+    """Half of the values lie on a bound, which no interval goes beyond."""
+    random = np.random.default_rng(4)
+    values = np.maximum(random.normal(0, 1, (len(table), CHANNELS)), 0)
+    drawn = replace(table, values=values)
+    scaler = info.scaler.model_copy(update={"std": tuple(values.std(axis=0).tolist())})
+    free = info.model_copy(update={"scaler": scaler})
+    bounds = {name: Bound(low=0) for name in info.channels}
+    (_, wide), (_, narrow) = (
+        calibrate(Repeat(factor=0.1), each, drawn, 1)
+        for each in (free, free.model_copy(update={"bounds": bounds}))
+    )
+    for before, after in zip(wide.coverage, narrow.coverage, strict=True):
+        assert after.coverage == before.coverage
+        assert after.width < before.width

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from foretell.bundle import checksums, layout
+from foretell.bundle.bounds import Bound
 from foretell.bundle.comparison import relative_error
 from foretell.bundle.errors import BundleError
 from foretell.bundle.manifest import read
@@ -259,3 +260,33 @@ def test_verify_bundle(bundles, checkpoints):
     assert write.verify_bundle(bundles["transformer"], checkpoints["transformer"]).passed
     with pytest.raises(ExportError, match="configuration"):
         write.verify_bundle(bundles["transformer"], checkpoints["patchtst"])
+
+
+def test_bounds_are_kept_and_told(checkpoints, bundles, data, tmp_path):
+    low, high = (float(end(read_csv(data).values[:, 2])) for end in (np.min, np.max))
+    bounds = {"wind": Bound(low=low, high=high)}
+    folder = write.export_checkpoint(checkpoints["autoformer"], tmp_path, bounds=bounds)
+    manifest, free = read(folder), read(bundles["autoformer"])
+    assert (manifest.bounds, free.bounds) == (bounds, {})
+    assert manifest.verification.checks[-1].name == f"{layout.EXPLAIN_GRAPH}, bounds"
+    # The accuracy is that of what is served; the baselines need no bounds.
+    assert manifest.test.model.mse < free.test.model.mse
+    assert manifest.test.onnx.mse == pytest.approx(manifest.test.model.mse, rel=1e-5)
+    assert manifest.test.last_value == free.test.last_value
+    folders = (bundles["autoformer"], folder)
+    before, after = (np.load(each / layout.PROBES)["forecast"] for each in folders)
+    expected = np.clip(before[..., 2], np.float32(low), np.float32(high))
+    assert (expected != before[..., 2]).any()
+    np.testing.assert_allclose(after[..., 2], expected, rtol=1e-5)
+    np.testing.assert_array_equal(after[..., :2], before[..., :2])
+    assert write.verify_bundle(folder, checkpoints["autoformer"]).passed
+
+
+def test_bounds_that_the_data_do_not_keep_write_nothing(checkpoints, tmp_path):
+    for bounds, message in (
+        ({"wind": Bound(low=0)}, r"energy\.csv: channel 'wind': \d+ of 700 rows are below"),
+        ({"winds": Bound(low=0)}, "bounds: no channel 'winds'; did you mean 'wind'"),
+    ):
+        with pytest.raises(DataError, match=message):
+            write.export_checkpoint(checkpoints["patchtst"], tmp_path, bounds=bounds)
+    assert list(tmp_path.iterdir()) == []

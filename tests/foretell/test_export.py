@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner, Result
 
+from foretell.bundle.bounds import Bound
 from foretell.bundle.manifest import read
 from foretell.commands.export import command
 from foretell.commands.verify import command as verify
@@ -61,6 +62,24 @@ def test_calibrates_as_many_passes_as_it_is_told(tmp_path: Path):
     assert title in result.stdout
     assert title in CliRunner().invoke(verify, [str(tmp_path / "noise" / "1"), "--report"]).stdout
     assert "--roll" in run(trained, f"--to={tmp_path}", "--roll=0").stderr
+
+
+def test_bounds(checkpoint: Path, tmp_path: Path):
+    given = ["--name=kept", "--bounds=channel 0=0:", "--bounds=channel 2=-1:1"]
+    result = run(checkpoint, f"--to={tmp_path}", *given)
+    assert result.exit_code == 0, result.stderr
+    found = read(tmp_path / "kept" / "1").bounds
+    assert found == {"channel 0": Bound(low=0), "channel 2": Bound(low=-1, high=1)}
+    assert "forecast.onnx, bounds" in result.stdout
+    for bounds, message in (
+        ("0:", "Invalid value for '--bounds': expected CHANNEL=LOW:HIGH"),
+        ("channel 0=2:1", "'--bounds': channel 0: the low bound 2 is not below the high one 1"),
+        ("chanel 0=2:", "bounds: no channel 'chanel 0'; did you mean 'channel 0'?"),
+    ):
+        result = run(checkpoint, f"--to={tmp_path}", f"--bounds={bounds}")
+        assert result.exit_code == 2
+        assert message in result.stderr
+    assert [entry.name for entry in tmp_path.iterdir()] == ["kept"]
 
 
 def test_half_precision(checkpoint: Path, tmp_path: Path):

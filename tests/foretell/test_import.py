@@ -1,10 +1,12 @@
 import os
+import re
 from pathlib import Path
 
 import pytest
 import torch
 from click.testing import CliRunner, Result
 
+from foretell.bundle.bounds import Bound
 from foretell.bundle.manifest import read
 from foretell.commands.import_ import command
 from foretell.models.checkpoint import load
@@ -102,6 +104,21 @@ def test_writes_a_checkpoint_and_a_bundle(tmp_path: Path) -> None:
     assert manifest.test.onnx.mse == pytest.approx(manifest.test.model.mse, abs=1e-5)
 
 
+def test_bounds(tmp_path: Path) -> None:
+    file = published.save(tmp_path, published.make("transformer"), LAYOUT)
+    options = ["--name", "wind", "--bounds", "load=-9:9"]
+    result = run(tmp_path, file, *options, "--bounds", "wind=12:")
+    assert result.exit_code == 2
+    assert re.search(r"train\.csv: channel 'wind': \d+ of 200 rows are below", result.stderr)
+    assert not (tmp_path / "out").exists()
+    result = run(tmp_path, file, *options)
+    assert result.exit_code == 0, result.output
+    assert re.search(r"│ bounds of load +│ -9:9 +│ --bounds", result.stdout)
+    bounds = {"load": Bound(low=-9, high=9)}
+    assert load(tmp_path / "out").info.bounds == bounds
+    assert read(tmp_path / "repository" / "wind" / "1").bounds == bounds
+
+
 def test_prints_the_provenance_of_each_argument(tmp_path: Path) -> None:
     file = published.save(tmp_path, published.make("transformer"), LAYOUT)
     data = published.write_csv(tmp_path)
@@ -143,6 +160,7 @@ def test_neither_out_nor_repository(tmp_path: Path) -> None:
         (["--seq_len", "many"], "seq_len 'many' (--seq_len): expected a number"),
         (["--d_model", "16"], "d_model is 16 by --d_model, 8 by the file"),
         (["--version", "3x"], "version '3x': expected a whole number"),
+        (["--bounds", "lod=0:"], "bounds: no channel 'lod'; did you mean 'load'?"),
     ],
 )
 def test_bad_options(tmp_path: Path, options: list[str], message: str) -> None:

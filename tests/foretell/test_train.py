@@ -71,6 +71,22 @@ def test_trains_from_flags(data: Path, out: Path, monkeypatch: pytest.MonkeyPatc
     assert (info.config.context, info.config.horizon, info.config.d_model) == (24, 2, 8)
 
 
+@pytest.mark.parametrize("in_file", [False, True])
+def test_bounds(data: Path, out: Path, tmp_path: Path, *, in_file: bool) -> None:
+    given = ["--bounds=count=0:", "--bounds=load=-1:1.5"]
+    if in_file:
+        file = tmp_path / "settings.yaml"
+        file.write_text('bounds: {count: "0:", load: {low: -1, high: 1.5}}\n')
+        given = [f"--config={file}"]
+    result = run(*given, *flags(data=data, out=out, **SMALL))
+    assert result.exit_code == 0, result.stderr
+    found = load_info(out).bounds
+    assert {name: (bound.low, bound.high) for name, bound in found.items()} == {
+        "count": (0, None),
+        "load": (-1, 1.5),
+    }
+
+
 def test_flags_win_over_the_file(data: Path, out: Path, tmp_path: Path) -> None:
     file = tmp_path / "settings.yaml"
     settings = SMALL | {"data": data, "seed": 5, "channels": "[load]"}
@@ -95,6 +111,10 @@ def test_flags_win_over_the_file(data: Path, out: Path, tmp_path: Path) -> None:
         ({"frequency": "often"}, "--frequency: expected a frequency"),
         ({"frequency": "D"}, r"data\.csv: line 3, column 'date'"),
         ({"channels": "load,loud"}, "no channel 'loud'"),
+        ({"bounds": "load"}, "--bounds: expected CHANNEL=LOW:HIGH, .*got 'load'"),
+        ({"bounds": "load=1:0"}, "--bounds: the low bound 1 is not below"),
+        ({"bounds": "laod=0:"}, "bounds: no channel 'laod'; did you mean 'load'"),
+        ({"bounds": "count=:200"}, r"data\.csv: channel 'count': 39 of 240 rows are above"),
         ({"timestamp_column": "when"}, "no column 'when'"),
         ({"data": "nowhere.csv"}, r"nowhere\.csv: No such file"),
         (

@@ -128,6 +128,8 @@ def test_a_missing_file_is_named(folder: Path, saved: Checkpoint, name: str) -> 
         ({"channels": ["a", "a"]}, "expected 2 different names"),
         ({"scaler": {"mean": [0, 1], "std": [1]}}, "expected 2 means"),
         ({"scaler": {"mean": [0, 1], "std": [1, 0]}}, "not positive"),
+        ({"bounds": {"c": {"low": 0}}}, "bounds: no channel 'c'"),
+        ({"bounds": {"a": {"low": 1, "high": 0}}}, "bounds.a: .*not below"),
         ({"config": {"architecture": "oracle"}}, "config: .*'oracle'"),
         ({"config": CONFIGURATION.model_dump() | {"heads": 3}}, "config: .*heads"),
     ],

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from foretell.bundle.bounds import Bound
 from foretell.service.engine.batcher import Batcher
 from foretell.service.engine.model import Capacity, Model
 from foretell.service.engine.runtime import Runtime
@@ -24,7 +25,12 @@ MULTIVARIATE = Spec(
 CALENDAR = Spec(name="calendar", with_calendar=True, stages=(lag_stage(),))
 MONTHLY = Spec(name="monthly", frequency="MS", horizon=12, with_calendar=True)
 QUARTER_HOURLY = Spec(name="quarter-hourly", frequency="15min", stages=(lag_stage(),))
-CALIBRATED = Spec(name="calibrated", stages=(softmax_stage(),), calibrated=3)
+CALIBRATED = Spec(
+    name="calibrated",
+    stages=(softmax_stage(),),
+    calibrated=3,
+    changes={"bounds": {"load": Bound(high=1e6)}},
+)
 
 
 class Quiet:

@@ -18,6 +18,7 @@ from pydantic import (
 from pydantic_core import PydanticKnownError
 
 from foretell.bundle.attention import Form
+from foretell.bundle.bounds import Bounds
 from foretell.bundle.manifest import CalibrationReport, TestResult, Verification
 from foretell.service.validation import QUERY, Names
 
@@ -352,6 +353,7 @@ class ModelCard(BaseModel):
     versions: list[str]
     architecture: str
     channels: tuple[str, ...]
+    bounds: Bounds = Field(description="Limits of channels that no forecast goes beyond.")
     context: int
     horizon: int
     max_horizon: int

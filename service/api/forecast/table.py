@@ -19,11 +19,11 @@ from pyarrow import ipc
 
 from foretell.bundle.errors import TimestampError
 from foretell.bundle.frequency import Frequency
+from foretell.bundle.nearness import nearest
 from foretell.bundle.timestamps import Timestamps
 from foretell.service.api.compression import unreadable
 from foretell.service.api.forecast.clocks import Clock, FixedClock, ZoneClock, find_zone, offsets_at
 from foretell.service.errors import InvalidInputError, ServiceError, TooLargeError, UnreadableError
-from foretell.service.nearness import nearest
 
 # Positions of fields in the flatbuffers of Message.fbs.
 _HEADER = 8

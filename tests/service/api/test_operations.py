@@ -27,6 +27,8 @@ def test_models_describe_themselves(client: Client) -> None:
     assert cards["calendar"]["needs_timestamps"]
     assert not multi["quantiles"]
     assert cards["calibrated"]["quantiles"]
+    assert cards["calibrated"]["bounds"] == {"load": {"low": None, "high": 1e6}}
+    assert multi["bounds"] == {}
     assert cards["repeat"]["versions"] == ["1", "10"]
     assert cards["repeat"]["version"] == "10"
     for card in cards.values():

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretell.bundle import layout
+from foretell.bundle.bounds import Bound
 from foretell.bundle.calibration import Calibration, order_statistics, stored_levels
 from foretell.bundle.errors import BundleError
 from foretell.bundle.manifest import CalibrationReport, Manifest, Scaler
@@ -25,6 +26,7 @@ ERRORS = np.random.default_rng(2).gamma(2.0, size=(199, STEPS, CHANNELS)).astype
 CALIBRATION = Calibration(LEVELS, order_statistics(ERRORS, LEVELS))
 MANIFEST = Manifest.model_construct(
     name="weather",
+    channels=("load", "irradiance"),
     horizon=HORIZON,
     scaler=Scaler(mean=(0.0, 0.0), std=(1.0, 20.0)),
     calibration=CalibrationReport(
@@ -164,3 +166,16 @@ def test_a_model_has_those_of_its_bundle(
     rewrite_manifest(folder, spec)
     with pytest.raises(BundleError, match=r"calibration\.npz: cannot be read"):
         open_model(folder)
+
+
+def test_quantiles_keep_the_bounds_of_their_channels() -> None:
+    history, forecast = inputs()
+    levels = [0.05, 0.5, 0.95]
+    free = INTERVALS.quantiles(history, forecast, levels)
+    bounds = {"irradiance": Bound(low=0.0, high=1.5)}
+    kept = Intervals(MANIFEST.model_copy(update={"bounds": bounds}), CALIBRATION)
+    found = kept.quantiles(history, forecast, levels)
+    np.testing.assert_array_equal(found[..., 0], free[..., 0])
+    np.testing.assert_array_equal(found[..., 1], np.clip(free[..., 1], 0, 1.5))
+    assert found.dtype == np.float32
+    assert (found != free).any()

@@ -1,0 +1,77 @@
+"""Keeping forecasts within the physical limits of their channels, in standardised units."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from foretell.bundle.bounds import Bound, limits
+from foretell.bundle.manifest import Scaler
+from foretell.bundle.nearness import nearest
+from foretell.models.data.errors import DataError
+from foretell.models.data.table import Table
+from foretell.models.evaluation import Predictor
+
+
+def check_bounds(
+    bounds: Mapping[str, Bound], channels: Sequence[str], table: Table | None = None
+) -> None:
+    """Refuse bounds of channels that there are not, and data that lie beyond them.
+
+    Args:
+        bounds: By the names of channels.
+        channels: The model's.
+        table: What it is trained or verified on, if that is known; it has these channels.
+
+    Raises:
+        DataError: names the channel, how many rows lie beyond its bound, and the first of them.
+    """
+    for name, bound in bounds.items():
+        if name not in channels:
+            near = nearest(name, channels)
+            meant = f"did you mean {near!r}?" if near else f"there are {', '.join(channels)}"
+            raise DataError(f"bounds: no channel {name!r}; {meant}")
+        if table is None:
+            continue
+        values = table.values[:, channels.index(name)]
+        for limit, side in ((bound.low, "below"), (bound.high, "above")):
+            if limit is None:
+                continue
+            rows = np.flatnonzero(values < limit if side == "below" else values > limit)
+            if len(rows):
+                first = int(rows[0])
+                raise DataError(
+                    f"{table.path or 'the data'}: channel {name!r}: {len(rows)} of {len(table)} "
+                    f"rows are {side} its bound {limit:g}, the first at "
+                    f"{table.timestamps[first].astype('M8[s]')} ({values[first]:g}); correct them "
+                    f"or give it a wider bound than {bound}"
+                )
+
+
+def bounded(
+    predict: Predictor, bounds: Mapping[str, Bound], channels: Sequence[str], scaler: Scaler
+) -> Predictor:
+    """What forecasts within the bounds, from what forecasts without, in standardised units.
+
+    Args:
+        predict: Forecasts.
+        bounds: Of channels, by name; without any, `predict` is returned as it is.
+        channels: The model's, in order.
+        scaler: Its standardisation.
+    """
+    known = limits(bounds, channels)
+    if known is None:
+        return predict
+    mean, std = np.array(scaler.mean), np.array(scaler.std)
+    low, high = (torch.from_numpy((limit - mean) / std) for limit in (known.low, known.high))
+
+    def within(
+        history: Tensor, history_calendar: Tensor | None, future_calendar: Tensor | None, /
+    ) -> Tensor:
+        forecast = torch.as_tensor(predict(history, history_calendar, future_calendar))
+        return forecast.clamp(low.to(forecast), high.to(forecast))
+
+    return within

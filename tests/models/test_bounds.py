@@ -1,0 +1,64 @@
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from foretell.bundle.bounds import Bound
+from foretell.bundle.frequency import Frequency
+from foretell.bundle.manifest import Scaler
+from foretell.models.bounds import bounded, check_bounds
+from foretell.models.data.errors import DataError
+from foretell.models.data.table import Table
+
+HOUR = Frequency.parse("h")
+TABLE = Table(
+    timestamps=HOUR.steps_from(np.datetime64("2024-01-01T00:00", "us"), 4),
+    values=np.array([[0.0, 5.0], [-0.25, 50.0], [-3.0, 101.0], [1.0, 7.0]]),
+    channels=("irradiance", "humidity"),
+    frequency=HOUR,
+    path=Path("weather.csv"),
+)
+SCALER = Scaler(mean=(10.0, -1.0), std=(5.0, 2.0))
+
+
+def bounds(**texts: str) -> dict[str, Bound]:
+    return {name: Bound.model_validate(text) for name, text in texts.items()}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            bounds(irradiance="0:"),
+            "weather.csv: channel 'irradiance': 2 of 4 rows are below its bound 0, the first at "
+            "2024-01-01T01:00:00 (-0.25); correct them or give it a wider bound than 0:",
+        ),
+        (
+            bounds(humidity="0:100"),
+            "1 of 4 rows are above its bound 100, the first at 2024-01-01T0",
+        ),
+        (bounds(irradience="0:"), "bounds: no channel 'irradience'; did you mean 'irradiance'?"),
+        (bounds(wind="0:"), "bounds: no channel 'wind'; there are irradiance, humidity"),
+    ],
+)
+def test_refuses_what_does_not_fit_the_data(given: dict[str, Bound], message: str) -> None:
+    with pytest.raises(DataError, match=re.escape(message)):
+        check_bounds(given, TABLE.channels, TABLE)
+
+
+def test_data_may_lie_on_a_bound() -> None:
+    check_bounds(bounds(irradiance="-3:1", humidity="5:101"), TABLE.channels, TABLE)
+    check_bounds(bounds(irradiance="0:"), TABLE.channels)
+
+
+def test_bounds_are_in_the_users_units() -> None:
+    def predict(history: torch.Tensor, *_: object) -> torch.Tensor:
+        return history
+
+    assert bounded(predict, {}, TABLE.channels, SCALER) is predict
+    within = bounded(predict, bounds(irradiance="0:", humidity="-2:0"), TABLE.channels, SCALER)
+    found = within(torch.tensor([[[-9.0, -9.0], [9.0, 9.0], [0.1, 0.1]]]), None, None)
+    assert isinstance(found, torch.Tensor)
+    torch.testing.assert_close(found, torch.tensor([[[-2.0, -0.5], [9.0, 0.5], [0.1, 0.1]]]))
