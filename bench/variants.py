@@ -63,6 +63,10 @@ AUTOFORMERS = (
         "Autoformer, long context",
         AutoformerConfig(**_SMALL | {"context": 192}, label=96, calendar=_SCALED),
     ),
+    Size(
+        "Autoformer, normalised windows",
+        AutoformerConfig(**_SMALL, **_HALF, window_norm="mean", affine=True),
+    ),
 )
 TRANSFORMERS = (
     Size("Transformer", TransformerConfig(**_SMALL, **_HALF)),
@@ -82,6 +86,10 @@ TRANSFORMERS = (
             **_SMALL, **_HALF, decoding="autoregressive", decoding_chunk=5, decoder_layers=2
         ),
     ),
+    Size(
+        "Transformer, normalised windows",
+        TransformerConfig(**_SMALL, **_HALF, window_norm="last"),
+    ),
 )
 PATCHTSTS = (
     Size("PatchTST", PatchTSTConfig(**_SMALL)),
@@ -90,14 +98,14 @@ PATCHTSTS = (
         "PatchTST, unpadded, layer norm last",
         PatchTSTConfig(**_SMALL, final_norm="layer", patch=10, stride=3, pad_end=False),
     ),
-    Size("PatchTST, not normalised", PatchTSTConfig(**_SMALL | _WIDE, instance_norm=None)),
+    Size("PatchTST, not normalised", PatchTSTConfig(**_SMALL | _WIDE, window_norm=None)),
     Size(
         "PatchTST, official, individual heads",
         PatchTSTConfig(**_SMALL, **_OFFICIAL, affine=True, individual=True),
     ),
     Size(
         "PatchTST, official, decomposition",
-        PatchTSTConfig(**_SMALL, **_OFFICIAL, decomposition=9, instance_norm="last"),
+        PatchTSTConfig(**_SMALL, **_OFFICIAL, decomposition=9, window_norm="last"),
     ),
     Size(
         "PatchTST, channels attend to each other on a grid",
@@ -113,12 +121,13 @@ _SIZE: dict[str, Any] = {"channels": 3, "context": 48, "horizon": 12}
 DLINEARS = (
     Size("DLinear", DLinearConfig(**_SIZE)),
     Size("DLinear, individual", DLinearConfig(**_SIZE, individual=True, moving_average=5)),
+    Size("DLinear, normalised windows", DLinearConfig(**_SIZE, window_norm="mean", affine=True)),
 )
 ITRANSFORMERS = (
     Size("iTransformer", ITransformerConfig(**_SMALL, calendar=_SCALED)),
     Size(
         "iTransformer, not normalised",
-        ITransformerConfig(**_SMALL, instance_norm=None),
+        ITransformerConfig(**_SMALL, window_norm=None),
     ),
 )
 MIXED = (

@@ -9,7 +9,17 @@ import sys
 
 import click
 
-_COMMANDS = ("train", "import", "export", "verify", "promote", "serve", "forecast", "demo")
+_COMMANDS = (
+    "train",
+    "presets",
+    "import",
+    "export",
+    "verify",
+    "promote",
+    "serve",
+    "forecast",
+    "demo",
+)
 
 
 class _LazyGroup(click.Group):

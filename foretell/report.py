@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
@@ -16,6 +17,9 @@ from foretell.bundle.manifest import (
     TestResult,
     Verification,
 )
+
+if TYPE_CHECKING:
+    from foretell.presets import Preset
 
 _FILE_WIDTH = 200
 
@@ -94,6 +98,28 @@ def print_calibration(report: CalibrationReport | None) -> None:
             f"{measured.width:.3f}",
         )
     show(table)
+
+
+def print_presets(presets: Iterable[Preset]) -> None:
+    """Print what there is, a table a family and a row a data set."""
+    by_title: dict[str, dict[str, list[Preset]]] = {}
+    for one in presets:
+        data = one.name.rpartition("-")[0]
+        by_title.setdefault(one.title, {}).setdefault(data, []).append(one)
+    for title, rows in by_title.items():
+        click.echo(title)
+        table = Table()
+        table.add_column("MSE / MAE published")
+        horizons = [one.name.rpartition("-")[2] for one in next(iter(rows.values()))]
+        for horizon in horizons:
+            table.add_column(f"-{horizon}", justify="right")
+        for name, found in rows.items():
+            table.add_row(name, *(_published(one) for one in found))
+        show(table)
+
+
+def _published(preset: Preset) -> str:
+    return "-" if preset.published is None else "{:.3f} / {:.3f}".format(*preset.published)
 
 
 def _errors(accuracy: Accuracy | None) -> str:

@@ -10,7 +10,15 @@ from pathlib import Path
 from typing import Annotated, Literal, NamedTuple, Self
 from uuid import uuid4
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from safetensors.torch import save as serialize
@@ -38,7 +46,9 @@ class TrainingRecord(BaseModel):
         seed: Of weights, dropout and order of the windows.
         epochs: Epochs run.
         best_epoch: The one whose weights were kept, from 1.
-        validation_mse: Of those weights, in standardised units.
+        validation_loss: Of those weights, in standardised units; the mean squared error, unless
+            the loss was another than that and `huber`.
+        loss: What was learned from.
         learning_rate: Its peak.
         batch_size: Windows a step.
         precision: Of the arithmetic.
@@ -51,7 +61,10 @@ class TrainingRecord(BaseModel):
     seed: int
     epochs: int
     best_epoch: int
-    validation_mse: float
+    validation_loss: float = Field(
+        validation_alias=AliasChoices("validation_loss", "validation_mse")
+    )
+    loss: str = "mse"
     learning_rate: float
     batch_size: int
     precision: str
@@ -175,9 +188,19 @@ def load(folder: Path) -> Checkpoint:
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"{path}: {error}") from None
     model = info.config.build()
-    _check_weights(path, model.state_dict(), weights)
+    expected = model.state_dict()
+    weights = {_renamed(name, expected): tensor for name, tensor in weights.items()}
+    _check_weights(path, expected, weights)
     model.load_state_dict(weights)
     return Checkpoint(info, model.eval())
+
+
+def _renamed(name: str, expected: Mapping[str, Tensor]) -> str:
+    """The name of a weight, where before the norm of the window was a network's own."""
+    if ".instance_norm." not in name:
+        return name
+    renamed = name.replace(".instance_norm.", ".window_norm.")
+    return renamed if renamed in expected else renamed.removeprefix("branches.0.")
 
 
 def load_info(folder: Path) -> CheckpointInfo:

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Annotated, NamedTuple
+from typing import Annotated, Literal, NamedTuple, Self
 
 import torch
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializeAsAny
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializeAsAny,
+    model_validator,
+)
 from torch import Tensor, nn
 from typing_extensions import override
 
@@ -15,6 +22,7 @@ from foretell.bundle.attention import AttentionStage
 from foretell.bundle.calendar import Calendar, Encoding
 from foretell.bundle.frequency import Frequency
 from foretell.models.attention.evidence import Evidence, Parts, Single
+from foretell.models.layers.normalization import InstanceNorm
 from foretell.models.registry import Registry
 
 
@@ -61,6 +69,9 @@ class ForecasterConfig(BaseModel):
         context: Steps of history read.
         horizon: Steps forecast in one pass.
         calendar: Calendar features read, or None.
+        window_norm: What is subtracted from each window before the network, and added again after
+            it; the window is divided by its standard deviation too (`InstanceNorm`).
+        affine: Whether that has trained parameters.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -70,10 +81,42 @@ class ForecasterConfig(BaseModel):
     context: int = Field(ge=1)
     horizon: int = Field(ge=1)
     calendar: Calendar | None = None
+    window_norm: Literal["mean", "last"] | None = Field(
+        default=None,
+        description="Subtracted from each window, which is divided by its standard deviation too "
+        "(RevIN); none leaves it as it is. A training takes the mean if nothing is given.",
+    )
+    affine: bool = Field(default=False, description="Whether RevIN has trained parameters.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _rename(cls, fields: object) -> object:
+        """Read the checkpoints of before, where it was of two architectures alone."""
+        if not isinstance(fields, dict) or "instance_norm" not in fields:
+            return fields
+        others = {name: value for name, value in fields.items() if name != "instance_norm"}
+        return {"window_norm": fields["instance_norm"]} | others
+
+    @model_validator(mode="after")
+    def _check_window_norm(self) -> Self:
+        if self.affine and self.window_norm is None:
+            raise ValueError("affine: needs window_norm")
+        return self
 
     @abstractmethod
     def build(self) -> Forecaster:
         """An untrained model."""
+
+    def build_window_norm(self) -> InstanceNorm | None:
+        """What normalises each window, if anything does."""
+        if self.window_norm is None:
+            return None
+        return InstanceNorm(self.channels, centre=self.window_norm, affine=self.affine)
+
+    @property
+    def learning_rate(self) -> float:
+        """The peak that suits a training of such a model, unless one is given."""
+        return 5e-3
 
     @property
     def token_width(self) -> int:
@@ -104,13 +147,25 @@ def calendar_of(frequency: Frequency, encoding: Encoding) -> Calendar | None:
 class Forecaster(nn.Module, ABC):
     """A model from standardised history to standardised forecast.
 
+    Windows are normalised around the network, if the config says so: what `run` and `learn` read
+    and return is normalised, what goes in and out of all else is not.
+
+    Args:
+        config: What it is made of.
+
     Attributes:
         config: What it was made of.
         stages: What `explain` returns, in the order in which it runs.
+        window_norm: What normalises each window, if anything does.
     """
 
     config: ForecasterConfig
     stages: tuple[AttentionStage, ...] = ()
+
+    def __init__(self, config: ForecasterConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.window_norm = config.build_window_norm()
 
     @abstractmethod
     def run(self, inputs: Inputs, *, explain: bool) -> Explained:
@@ -139,7 +194,7 @@ class Forecaster(nn.Module, ABC):
         Returns:
             The forecast `[batch, horizon, channels]`, standardised, and the evidence by stage.
         """
-        return self.run(Inputs(history, history_calendar, future_calendar), explain=True)
+        return self._forecast(Inputs(history, history_calendar, future_calendar), explain=True)
 
     def learn(
         self,
@@ -147,7 +202,7 @@ class Forecaster(nn.Module, ABC):
         target: Tensor,  # noqa: ARG002 - for those that are told what they should have said
         progress: float,  # noqa: ARG002 - likewise
     ) -> tuple[Tensor, Tensor]:
-        """Forecast in training.
+        """Forecast in training; an architecture that needs more than `run` overrides it.
 
         Args:
             inputs: As in `run`.
@@ -157,8 +212,19 @@ class Forecaster(nn.Module, ABC):
         Returns:
             The forecast, and what is added to its loss.
         """
-        forecast = self(*inputs)
+        forecast = self.run(inputs, explain=False).forecast
         return forecast, forecast.new_zeros(())
+
+    def forecast_to_learn(
+        self, inputs: Inputs, target: Tensor, progress: float
+    ) -> tuple[Tensor, Tensor]:
+        """What a trainer calls: `learn` between the normalisation and its reverse."""
+        if self.window_norm is None:
+            return self.learn(inputs, target, progress)
+        history, statistics = self.window_norm(inputs.history)
+        target = self.window_norm.normalise(target, statistics)
+        forecast, penalty = self.learn(inputs._replace(history=history), target, progress)
+        return self.window_norm.reverse(forecast, statistics), penalty
 
     @override
     def forward(
@@ -169,7 +235,14 @@ class Forecaster(nn.Module, ABC):
     ) -> Tensor:
         """Forecast `[batch, horizon, channels]`; arguments as in `Inputs`."""
         inputs = Inputs(history, history_calendar, future_calendar)
-        return self.run(inputs, explain=False).forecast
+        return self._forecast(inputs, explain=False).forecast
+
+    def _forecast(self, inputs: Inputs, *, explain: bool) -> Explained:
+        if self.window_norm is None:
+            return self.run(inputs, explain=explain)
+        history, statistics = self.window_norm(inputs.history)
+        found = self.run(inputs._replace(history=history), explain=explain)
+        return found._replace(forecast=self.window_norm.reverse(found.forecast, statistics))
 
 
 ARCHITECTURES: Registry[ForecasterConfig] = Registry(

@@ -91,7 +91,7 @@ def modules() -> set[str]:
     """Files that a package has to hold."""
     linked = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
     # Links among its folders are not followed here.
-    own = (ROOT / "foretell").rglob("*.py")
+    own = (path for kind in ("py", "yaml") for path in (ROOT / "foretell").rglob(f"*.{kind}"))
     return {
         *(f"foretell/{path.relative_to(ROOT)}" for path in linked),
         *(str(path.relative_to(ROOT)) for path in own),
@@ -111,7 +111,7 @@ def test_a_wheel_made_of_the_source_archive_would_hold_as_much(tmp_path: Path) -
     (archive,) = tmp_path.glob("*.tar.gz")
     with tarfile.open(archive) as file:
         names = {name.partition("/")[2] for name in file.getnames()}
-    assert {name for name in names if name.endswith(".py")} == modules()
+    assert {name for name in names if name.endswith((".py", ".yaml"))} == modules()
 
 
 @pytest.mark.parametrize("name", FOLDERS)

@@ -17,11 +17,11 @@ from statistics import mean
 import torch
 
 from bench.attention import charts, decoding
-from bench.attention.results import Record, Results
 from bench.attention.speed import LENGTHS, at_length, trained_length
 from bench.attention.subjects import ARCHITECTURE_NAMES, CONTEXTS, HORIZON, names, settings
 from bench.attention.training import Budget, trained
 from bench.page import machine, table, write_part
+from bench.results import Record, Results
 from foretell.demo_data import write_csv
 from foretell.models.data.csv import read_csv
 

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bench.attention.results import Record, Results
 from bench.attention.speed import CHANNELS, median_seconds, write_graph
-from bench.attention.subjects import CONTEXTS, HORIZON, SIZES
+from bench.attention.subjects import CONTEXTS, HORIZON, RECIPE, SIZES
 from bench.attention.training import WINDOWS, Budget
+from bench.results import Record, Results
 from foretell.models.attention.evidence import Dense
 from foretell.models.data.table import Table
 from foretell.models.training.config import TrainingConfig
@@ -40,8 +40,9 @@ def trained(table: Table, way: str, budget: Budget, maps: Path) -> Record:
         arch=ARCHITECTURE,
         context=CONTEXTS[ARCHITECTURE],
         horizon=HORIZON,
-        model={**SIZES, **WAYS[way]},
+        model={**SIZES, **WAYS[way], "window_norm": None},
         epochs=budget.epochs,
+        **RECIPE,
         splits=budget.splits,
     )
     with tempfile.TemporaryDirectory() as folder:

@@ -12,9 +12,9 @@ import numpy as np
 import onnx
 import torch
 
-from bench.attention.results import Record
 from bench.attention.subjects import CONTEXTS, HORIZON, REFERENCE, SIZES, settings
 from bench.memory import peak_memory
+from bench.results import Record
 from bench.timing import interleaved_medians
 from foretell.bundle.manifest import Scaler
 from foretell.export.graphs import trace

@@ -16,7 +16,15 @@ ARCHITECTURE_NAMES = ("transformer", "patchtst")
 HEADS = 4
 CONTEXTS: Mapping[str, int] = {"transformer": 96, "patchtst": 336}
 HORIZON = 96
-SIZES: dict[str, Any] = {"d_model": 32, "heads": HEADS, "d_ff": 64, "encoder_layers": 2}
+SIZES: dict[str, Any] = {
+    "d_model": 32,
+    "heads": HEADS,
+    "d_ff": 64,
+    "encoder_layers": 2,
+    "dropout": 0.0,
+}
+# Whatever the defaults become: what was measured before can be compared.
+RECIPE: dict[str, Any] = {"loss": "mse", "learning_rate": 2e-3}
 _MIXED = ("local:1,stride:1,global:2", "local+global")
 
 
@@ -45,7 +53,8 @@ def settings(architecture: str, name: str, **sizes: Any) -> dict[str, Any]:  # n
     if wanted not in chosen:
         raise ValueError(f"attention: {name} may be nowhere in a {architecture}")
     attention = [one.model_dump(mode="json") for one in chosen]
-    return {"architecture": architecture, **sizes, "attention": attention}
+    given = {**sizes, "window_norm": config.window_norm}
+    return {"architecture": architecture, **given, "attention": attention}
 
 
 def may_be(mechanism: MechanismConfig, site: Site) -> bool:

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bench.attention.results import Record
-from bench.attention.subjects import CONTEXTS, HORIZON, SIZES, settings
+from bench.attention.subjects import CONTEXTS, HORIZON, RECIPE, SIZES, settings
+from bench.results import Record
 from foretell.models.attention.evidence import Dense, Single, Sparse
 from foretell.models.data.table import Table
 from foretell.models.data.windows import Windows
@@ -50,6 +50,7 @@ def trained(
         horizon=HORIZON,
         model={field: fields[field] for field in own},
         epochs=budget.epochs,
+        **RECIPE,
         splits=budget.splits,
         seed=seed,
     )

@@ -55,7 +55,5 @@ class SummedInstanceNorm(InstanceNorm):
         centred = history - mean
         spread = torch.sqrt(mean_over_time(centred * centred) + EPSILON)
         centre = mean if self.centre == "mean" else history[:, -1:]
-        normed = (centred if self.centre == "mean" else history - centre) / spread
-        if self.weight is not None and self.bias is not None:
-            normed = normed * self.weight + self.bias
-        return normed, InstanceStatistics(centre, spread)
+        statistics = InstanceStatistics(centre, spread)
+        return self.normalise(history, statistics), statistics

@@ -14,7 +14,7 @@ from foretell.export.rewrites.merged_attention import MergedAttention, is_narrow
 from foretell.export.rewrites.reductions import mean_over_time
 from foretell.export.rewrites.registry import Call, all_of, rewrites
 from foretell.export.rewrites.transformer_layers import flatten_layer
-from foretell.models.architectures.patchtst import PatchEncoder, by_channel
+from foretell.models.architectures.patchtst import PatchEncoder, PatchTST, by_channel
 from foretell.models.attention.evidence import Evidence
 from foretell.models.attention.softmax import MultiHeadAttention
 from foretell.models.layers.normalization import (
@@ -24,6 +24,15 @@ from foretell.models.layers.normalization import (
     TokenBatchNorm,
 )
 from foretell.models.layers.transformer import EncoderLayer, encode
+
+
+@rewrites(PatchTST)
+def rewrite_patchtst(model: PatchTST, _: Call) -> nn.Module | None:
+    """Leave the norm of the window to the encoder, whose form has time first already."""
+    if model.window_norm is not None:
+        cast("PatchEncoder", model.branches[0]).window_norm = model.window_norm
+        model.window_norm = None
+    return None
 
 
 @rewrites(PatchEncoder)
@@ -149,8 +158,8 @@ class FlatPatchEncoder(nn.Module):
         config = plain.config
         self.config = config
         self.merged = is_narrow(config.d_model, config.heads)
-        norm = plain.instance_norm
-        self.instance_norm = TimeFirstInstanceNorm(norm) if norm is not None else None
+        norm = plain.window_norm
+        self.window_norm = TimeFirstInstanceNorm(norm) if norm is not None else None
         starts = config.stride * torch.arange(config.patches)
         steps = starts[:, None] + torch.arange(config.patch)
         # Padding repeats the last step.
@@ -174,14 +183,14 @@ class FlatPatchEncoder(nn.Module):
     ) -> tuple[Tensor, list[Evidence | None]]:
         """As the plain encoder."""
         statistics = None
-        if self.instance_norm is not None:
-            series, statistics = self.instance_norm(history)
+        if self.window_norm is not None:
+            series, statistics = self.window_norm(history)
         else:
             series = history.transpose(0, 1).flatten(1)
         layers = encode(self.layers, self._tokens(series), explain=explain)
         forecast = self.head(self._by_window(layers[-1].output))
-        if self.instance_norm is not None and statistics is not None:
-            forecast = self.instance_norm.reverse(forecast, statistics)
+        if self.window_norm is not None and statistics is not None:
+            forecast = self.window_norm.reverse(forecast, statistics)
         channels = self.config.channels
         return forecast.transpose(1, 2), [by_channel(layer.evidence, channels) for layer in layers]
 

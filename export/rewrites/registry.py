@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from foretell.models.forecaster import Forecaster
+from foretell.models.layers.normalization import InstanceNorm
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -93,7 +94,11 @@ def rewritten(model: Forecaster, inputs: tuple[Tensor, ...]) -> Forecaster:
             setattr(module, name, visit(child))
         return module
 
-    return cast("Forecaster", visit(model))
+    form = cast("Forecaster", visit(model))
+    if form.window_norm is not None:
+        # What stands around an architecture, whatever the form of that.
+        form.window_norm = cast("InstanceNorm", visit(form.window_norm))
+    return form
 
 
 def _observe(model: Forecaster, inputs: tuple[Tensor, ...]) -> dict[nn.Module, Call]:

@@ -17,6 +17,13 @@ if TYPE_CHECKING:
 
 @click.command("train", cls=GroupedCommand)
 @click.option(
+    "--preset",
+    "recipe",
+    metavar="NAME",
+    help="A published recipe, such as patchtst-42/etth1-96 (`foretell presets` lists them); "
+    "--config and flags win over it.",
+)
+@click.option(
     "--config",
     "file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -25,7 +32,11 @@ if TYPE_CHECKING:
 @click.option("--restart", is_flag=True, help="Throw away an unfinished training.")
 @click.option("--overwrite", is_flag=True, help="Replace the checkpoint that --out has.")
 def command(
-    file: Path | None, restart: bool, overwrite: bool, **flags: str | tuple[str, ...] | None
+    recipe: str | None,
+    file: Path | None,
+    restart: bool,
+    overwrite: bool,
+    **flags: str | tuple[str, ...] | None,
 ) -> None:
     """Train a model on a CSV file and measure it on the rows it has not seen.
 
@@ -36,7 +47,8 @@ def command(
         for name, value in flags.items()
         if value not in (None, ())
     }
-    arguments = _validate((_read_yaml(file) if file else {}) | given)
+    settings = _read_preset(recipe) if recipe else {}
+    arguments = _validate(settings | (_read_yaml(file) if file else {}) | given)
 
     from rich.console import Console
 
@@ -72,6 +84,15 @@ def command(
         raise SystemExit(130) from None
     print_test({arguments.arch: trained.info.test})
     click.echo(f"checkpoint written to {arguments.out}")
+
+
+def _read_preset(name: str) -> dict[str, Any]:
+    from foretell.presets import PresetError, preset
+
+    try:
+        return preset(name).settings
+    except PresetError as error:
+        raise _refusal(f"--preset: {error}") from None
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
@@ -19,6 +19,8 @@ from foretell.models.forecaster import ARCHITECTURES, ForecasterConfig
 from foretell.models.training.config import TrainingConfig
 
 _ATTENTION = "attention"
+# What the training or the data says of every model.
+_KNOWN = ("architecture", "channels", "context", "horizon", "calendar")
 
 
 class Arguments(TrainingConfig):
@@ -131,24 +133,24 @@ def _own_fields() -> dict[str, FieldInfo]:
 
 
 def _fields_of(
-    classes: Mapping[str, type[BaseModel]], base: type[BaseModel]
+    classes: Mapping[str, type[BaseModel]], without: Collection[str]
 ) -> dict[str, list[tuple[str, FieldInfo]]]:
-    """By name of a setting: whose it is, and it there; without what all of them have."""
+    """By name of a setting: whose it is, and it there."""
     found: dict[str, list[tuple[str, FieldInfo]]] = {}
     for owner, config in classes.items():
         for name, field in config.model_fields.items():
-            if name not in base.model_fields:
+            if name not in without:
                 found.setdefault(name, []).append((owner, field))
     return found
 
 
 def _model_fields() -> dict[str, list[tuple[str, FieldInfo]]]:
-    return _fields_of(ARCHITECTURES, ForecasterConfig)
+    return _fields_of(ARCHITECTURES, _KNOWN)
 
 
 def _mechanism_fields() -> dict[str, list[tuple[str, FieldInfo]]]:
     single = {name: one for name, one in MECHANISMS.items() if not one.made_of_others}
-    return _fields_of(single, MechanismConfig)
+    return _fields_of(single, MechanismConfig.model_fields)
 
 
 def options() -> list[Option]:

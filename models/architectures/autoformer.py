@@ -136,6 +136,8 @@ class AutoformerDecoderLayer(nn.Module):
         self.feed_forward = _feed_forward(config)
         self.feed_forward_decomposition = SeriesDecomposition(config.moving_average)
         self.trend_projection = TokenEmbedding(config.d_model, config.channels)
+        # As published: only an embedding starts otherwise than torch's convolutions.
+        self.trend_projection.convolution.reset_parameters()
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(
@@ -154,9 +156,10 @@ class AutoformerDecoderLayer(nn.Module):
 class Autoformer(Forecaster):
     """Forecasts trend and seasonal part, and adds them."""
 
+    config: AutoformerConfig
+
     def __init__(self, config: AutoformerConfig) -> None:
-        super().__init__()
-        self.config: AutoformerConfig = config
+        super().__init__(config)
         self.stages = config.describe_stages()
         self.encoder_embedding = config.build_embedding(config.context, positions=False)
         self.encoder_layers = nn.ModuleList(

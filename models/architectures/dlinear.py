@@ -48,9 +48,10 @@ class DLinearConfig(ForecasterConfig):
 class DLinear(Forecaster):
     """Forecasts trend and rest, and adds them."""
 
+    config: DLinearConfig
+
     def __init__(self, config: DLinearConfig) -> None:
-        super().__init__()
-        self.config: DLinearConfig = config
+        super().__init__(config)
         self.decomposition = SeriesDecomposition(config.moving_average)
         self.seasonal = self._maps()
         self.trend = self._maps()

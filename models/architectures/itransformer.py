@@ -17,8 +17,14 @@ from foretell.bundle.calendar import Calendar
 from foretell.bundle.frequency import Frequency
 from foretell.models.attending import AttendingConfig
 from foretell.models.attention.mechanism import Site
-from foretell.models.forecaster import ARCHITECTURES, Explained, Forecaster, Inputs, calendar_of
-from foretell.models.layers.normalization import InstanceNorm
+from foretell.models.forecaster import (
+    ARCHITECTURES,
+    Explained,
+    Forecaster,
+    ForecasterConfig,
+    Inputs,
+    calendar_of,
+)
 from foretell.models.layers.transformer import EncoderLayer, encode
 
 
@@ -27,8 +33,8 @@ class ITransformerConfig(AttendingConfig):
     """Configuration of an iTransformer."""
 
     architecture: Literal["itransformer"] = "itransformer"
-    instance_norm: Literal["mean", "last"] | None = Field(
-        default="mean", description="Subtracted from each window (RevIN); none leaves it as it is."
+    window_norm: Literal["mean", "last"] | None = Field(
+        default="mean", description=ForecasterConfig.model_fields["window_norm"].description
     )
 
     @override
@@ -52,15 +58,11 @@ class ITransformerConfig(AttendingConfig):
 class ITransformer(Forecaster):
     """Every channel is a token."""
 
+    config: ITransformerConfig
+
     def __init__(self, config: ITransformerConfig) -> None:
-        super().__init__()
-        self.config: ITransformerConfig = config
+        super().__init__(config)
         self.stages = config.describe_stages()
-        self.instance_norm = (
-            InstanceNorm(config.channels, centre=config.instance_norm)
-            if config.instance_norm
-            else None
-        )
         self.embedding = nn.Linear(config.context, config.d_model)
         self.dropout = nn.Dropout(config.dropout)
         self.encoder_layers = nn.ModuleList(
@@ -80,16 +82,11 @@ class ITransformer(Forecaster):
     def run(self, inputs: Inputs, *, explain: bool) -> Explained:
         history, calendar, _ = inputs
         channels = history.shape[2]
-        statistics = None
-        if self.instance_norm is not None:
-            history, statistics = self.instance_norm(history)
         if self.config.calendar is not None and calendar is not None:
             history = torch.cat([history, calendar], dim=2)
         tokens = self.dropout(self.embedding(history.transpose(1, 2)))
         layers = encode(self.encoder_layers, tokens, explain=explain)
         tokens = self.encoder_norm(layers[-1].output)
         forecast = self.projection(tokens[:, :channels]).transpose(1, 2)
-        if self.instance_norm is not None and statistics is not None:
-            forecast = self.instance_norm.reverse(forecast, statistics)
         seen = {f"encoder.{i}.self": layer.evidence for i, layer in enumerate(layers)}
         return Explained.of(forecast, seen)

@@ -17,7 +17,13 @@ from foretell.bundle.attention import Axis
 from foretell.models.attending import AttendingConfig
 from foretell.models.attention.evidence import Evidence, each
 from foretell.models.attention.mechanism import Site
-from foretell.models.forecaster import ARCHITECTURES, Explained, Forecaster, Inputs
+from foretell.models.forecaster import (
+    ARCHITECTURES,
+    Explained,
+    Forecaster,
+    ForecasterConfig,
+    Inputs,
+)
 from foretell.models.layers.decomposition import SeriesDecomposition, check_kernel
 from foretell.models.layers.embedding import sinusoids
 from foretell.models.layers.normalization import InstanceNorm, TokenBatchNorm
@@ -26,6 +32,10 @@ from foretell.models.layers.transformer import EncoderLayer, encode
 Norm = Literal["layer", "batch"]
 # Whose map is 256 MiB a head.
 _MOST_JOINT = 8192
+
+
+def _dropout(known: dict[str, float]) -> float:
+    return known.get("dropout", 0.0)
 
 
 @ARCHITECTURES.add
@@ -45,17 +55,23 @@ class PatchTSTConfig(AttendingConfig):
     norm: Norm = Field(default="layer", description="Norm inside the encoder layers.")
     final_norm: Norm | None = Field(default="batch", description="Norm after the last layer.")
     attention_dropout: float = Field(
-        default=0.0, ge=0, lt=1, description="Probability, on the attention weights in training."
+        default_factory=_dropout,
+        ge=0,
+        lt=1,
+        description="Probability, on the attention weights in training; that of dropout if not "
+        "given.",
     )
-    instance_norm: Literal["mean", "last"] | None = Field(
-        default="mean", description="Subtracted from each window (RevIN); none leaves it as it is."
+    window_norm: Literal["mean", "last"] | None = Field(
+        default="mean", description=ForecasterConfig.model_fields["window_norm"].description
     )
-    affine: bool = Field(default=False, description="Whether RevIN has trained parameters.")
     individual: bool = Field(
         default=False, description="Each channel has its own map to the horizon."
     )
     head_dropout: float = Field(
-        default=0.0, ge=0, lt=1, description="Probability, on the forecast in training."
+        default_factory=_dropout,
+        ge=0,
+        lt=1,
+        description="Probability, on the forecast in training; that of dropout if not given.",
     )
     joint_channels: bool = Field(
         default=False,
@@ -84,8 +100,6 @@ class PatchTSTConfig(AttendingConfig):
             raise ValueError(f"patch: {self.patch} steps are more than the context {self.context}")
         if self.decomposition is not None:
             check_kernel("decomposition", self.decomposition)
-        if self.affine and self.instance_norm is None:
-            raise ValueError("affine: needs instance_norm")
         if self.joint_channels and self.channels * self.patches > _MOST_JOINT:
             raise ValueError(
                 f"joint_channels: {self.channels} channels of {self.patches} patches are more than "
@@ -98,6 +112,11 @@ class PatchTSTConfig(AttendingConfig):
     @override
     def build(self) -> Forecaster:
         return PatchTST(self)
+
+    @override
+    def build_window_norm(self) -> InstanceNorm | None:
+        # Trend and rest have one each, as published.
+        return None if self.decomposition else super().build_window_norm()
 
     @property
     def branches(self) -> tuple[str, ...]:
@@ -151,10 +170,8 @@ class PatchEncoder(nn.Module):
     def __init__(self, config: PatchTSTConfig, branch: str = "") -> None:
         super().__init__()
         self.config = config
-        self.instance_norm = (
-            InstanceNorm(config.channels, centre=config.instance_norm, affine=config.affine)
-            if config.instance_norm
-            else None
+        self.window_norm = (
+            ForecasterConfig.build_window_norm(config) if config.decomposition else None
         )
         self.patch_projection = nn.Linear(config.patch, config.d_model, bias=config.patch_bias)
         if config.positions == "learned":
@@ -192,8 +209,8 @@ class PatchEncoder(nn.Module):
             channels axis after batch where each attends by itself.
         """
         statistics = None
-        if self.instance_norm is not None:
-            history, statistics = self.instance_norm(history)
+        if self.window_norm is not None:
+            history, statistics = self.window_norm(history)
         tokens = self.dropout(self.patch_projection(self._patches(history)) + self.positions)
         channels = tokens.shape[1]
         joint = self.config.joint_channels
@@ -204,8 +221,8 @@ class PatchEncoder(nn.Module):
         tokens = self.final_norm(layers[-1].output).reshape(shape)
         # The head reads feature by feature, each over all patches.
         forecast = self._head(tokens.transpose(-1, -2).flatten(-2)).transpose(1, 2)
-        if self.instance_norm is not None and statistics is not None:
-            forecast = self.instance_norm.reverse(forecast, statistics)
+        if self.window_norm is not None and statistics is not None:
+            forecast = self.window_norm.reverse(forecast, statistics)
         seen = [layer.evidence for layer in layers]
         return forecast, seen if joint else [by_channel(one, channels) for one in seen]
 
@@ -234,9 +251,10 @@ def by_channel(evidence: Evidence | None, channels: int) -> Evidence | None:
 class PatchTST(Forecaster):
     """One `PatchEncoder`, or one for the trend and one for the rest."""
 
+    config: PatchTSTConfig
+
     def __init__(self, config: PatchTSTConfig) -> None:
-        super().__init__()
-        self.config: PatchTSTConfig = config
+        super().__init__(config)
         self.stages = config.describe_stages()
         self.decomposition = (
             SeriesDecomposition(config.decomposition) if config.decomposition else None

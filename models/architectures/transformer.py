@@ -126,9 +126,10 @@ class TransformerConfig(EncoderDecoderConfig):
 class Transformer(Forecaster):
     """Every step of context and horizon is a token."""
 
+    config: TransformerConfig
+
     def __init__(self, config: TransformerConfig) -> None:
-        super().__init__()
-        self.config: TransformerConfig = config
+        super().__init__(config)
         self.stages = config.describe_stages()
         self.encoder_embedding = config.build_embedding(config.context, positions=True)
         self.encoder_layers = nn.ModuleList(

@@ -25,8 +25,8 @@ backbone.W_pos    positions           patches d_model
 backbone.W_P.*    patch_projection.*  d_model patch_len
 """
 _AFFINE = """
-revin_layer.affine_weight  instance_norm.weight  enc_in
-revin_layer.affine_bias    instance_norm.bias    enc_in
+revin_layer.affine_weight  window_norm.weight  enc_in
+revin_layer.affine_bias    window_norm.bias    enc_in
 """
 _HEADS = (
     "head.linear.*            heads.0.*         pred_len flattened",
@@ -56,9 +56,11 @@ norm_ffn.*   feed_forward_norm.*  d_model
 def _layout(norm: str, decomposition: int, individual: int, affine: int) -> Layout:
     found: list[Row] = []
     for i, branch in enumerate(("model_res", "model_trend") if decomposition else ("model",)):
-        table = _BRANCH + _HEADS[individual] + (_AFFINE if affine else "")
-        layer = f"branches.{i}.layers.{{e_layers}}."
-        found += rows(table, f"{branch}.", f"branches.{i}.")
+        ours = f"branches.{i}."
+        layer = f"{ours}layers.{{e_layers}}."
+        found += rows(_BRANCH + _HEADS[individual], f"{branch}.", ours)
+        if affine:
+            found += rows(_AFFINE, f"{branch}.", ours if decomposition else "")
         found += rows(
             _LAYER + _NORMS[norm], f"{branch}.backbone.encoder.layers.{{e_layers}}.", layer
         )
@@ -112,6 +114,8 @@ def _configure(values: Values) -> dict[str, Any]:
         "affine": bool(values["affine"]),
         "individual": bool(values["individual"]),
         "decomposition": values["kernel_size"] if values["decomposition"] else None,
+        "attention_dropout": 0.0,
+        "head_dropout": 0.0,
     }
 
 

@@ -273,7 +273,7 @@ def configure_patches(values: Values) -> dict[str, Any]:
     centre = "last" if values.get("subtract_last") else "mean"
     return {
         "pad_end": values["padding_patch"] == "end",
-        "instance_norm": centre if values["revin"] else None,
+        "window_norm": centre if values["revin"] else None,
     }
 
 

@@ -65,10 +65,14 @@ class InstanceNorm(nn.Module):
         variance = history.var(dim=1, keepdim=True, correction=0).detach()
         centre = mean if self.centre == "mean" else history[:, -1:].detach()
         statistics = InstanceStatistics(centre, torch.sqrt(variance + EPSILON))
-        normed = (history - statistics.centre) / statistics.spread
+        return self.normalise(history, statistics), statistics
+
+    def normalise(self, series: Tensor, statistics: InstanceStatistics) -> Tensor:
+        """Normalise `[batch, time, channels]`, the window itself or what follows it."""
+        normed = (series - statistics.centre) / statistics.spread
         if self.weight is not None and self.bias is not None:
             normed = normed * self.weight + self.bias
-        return normed, statistics
+        return normed
 
     def reverse(self, forecast: Tensor, statistics: InstanceStatistics) -> Tensor:
         """Undo the normalisation on `[batch, horizon, channels]`."""

@@ -69,8 +69,10 @@ def forecaster_config(
         "horizon": settings.horizon,
         "calendar": family.calendar_for(frequency, settings.model),
     }
+    # Levels move between training and use; what is imported or known is as it is.
+    usual = {"window_norm": "mean"}
     try:
-        return family.model_validate(settings.model | data)
+        return family.model_validate(usual | settings.model | data)
     except ValidationError as error:
         first = error.errors()[0]
         names = [part for part in first["loc"] if isinstance(part, str)]

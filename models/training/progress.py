@@ -10,11 +10,11 @@ from rich.progress import Progress as Bars
 
 
 class EpochReport(NamedTuple):
-    """Mean squared errors after an epoch, in standardised units."""
+    """What an epoch is judged by, in standardised units: of training and validation windows."""
 
     epoch: int
-    train_mse: float
-    validation_mse: float
+    train_loss: float
+    validation_loss: float
     best_epoch: int
 
 
@@ -84,8 +84,8 @@ class ConsoleProgress(Progress):
         self._done = report.epoch
         mark = "  best so far" if report.best_epoch == report.epoch else ""
         self._print(
-            f"epoch {report.epoch}/{self._epochs}  train {report.train_mse:.4f}  "
-            f"validation {report.validation_mse:.4f}{mark}"
+            f"epoch {report.epoch}/{self._epochs}  train {report.train_loss:.4f}  "
+            f"validation {report.validation_loss:.4f}{mark}"
         )
 
     def _update(self, step: int, loss: str) -> None:

@@ -5,31 +5,33 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
+from torch.nn.utils import clip_grad_norm_
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from foretell.models.batches import windows_that_fit
 from foretell.models.data.windows import Batch, Windows
-from foretell.models.evaluation import evaluate
 from foretell.models.forecaster import Forecaster, Inputs
 from foretell.models.training.config import Precision, TrainingConfig
 from foretell.models.training.errors import TrainingError
+from foretell.models.training.losses import judge_of, loss_of
 from foretell.models.training.progress import EpochReport, Progress
+from foretell.models.training.schedules import schedule_of
 
-_WARM_UP = 0.1
+_OPTIMIZERS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
 _REPORT_EVERY = 10
 
 
 @dataclass
 class Best:
-    """The weights with the lowest validation error so far, and the epoch they are from."""
+    """The weights with the lowest validation loss so far, and the epoch they are from."""
 
     epoch: int = 0
-    mse: float = math.inf
+    loss: float = math.inf
     weights: dict[str, Tensor] = field(default_factory=dict)
 
 
@@ -43,8 +45,8 @@ def choose_device(settings: TrainingConfig) -> torch.device:
     if settings.device == "cuda" and not available:
         raise TrainingError("device: cuda was asked for, but torch finds no GPU")
     name = "cuda" if available and settings.device != "cpu" else "cpu"
-    if name == "cpu" and settings.precision not in ("auto", "float32"):
-        raise TrainingError(f"precision: {settings.precision} needs a GPU; use float32")
+    if name == "cpu" and settings.precision == "float16":
+        raise TrainingError("precision: float16 needs a GPU; use float32 or bfloat16")
     return torch.device(name)
 
 
@@ -67,25 +69,8 @@ def seed_everything(seed: int, epoch: int) -> None:
     torch.manual_seed(derived)
 
 
-def learning_rate_at(step: int, steps: int, peak: float) -> float:
-    """Learning rate of a step: a linear rise over the first tenth, then half a cosine to zero.
-
-    Args:
-        step: From 0.
-        steps: Of the whole training.
-        peak: The largest rate.
-    """
-    warm_up = max(round(steps * _WARM_UP), 1)
-    if step < warm_up:
-        return peak * (step + 1) / warm_up
-    return peak * 0.5 * (1 + math.cos(math.pi * (step - warm_up) / max(steps - warm_up, 1)))
-
-
 class Trainer:
-    """Adam on the mean squared error, stopped early by the validation error.
-
-    The published halving of the learning rate every epoch ends most of the learning after three
-    epochs whatever the number of epochs; the cosine uses all of them.
+    """Descends on a loss, and is stopped early by that of the validation windows.
 
     Args:
         model: Trained in place, on `device`.
@@ -110,7 +95,29 @@ class Trainer:
         self.device = device
         self.precision = choose_precision(settings, device)
         self.steps_per_epoch = math.ceil(len(train) / settings.batch_size)
-        self.optimizer = torch.optim.Adam(model.parameters(), lr=settings.learning_rate)
+        self.steps = settings.epochs * self.steps_per_epoch
+        self.learning_rate = settings.learning_rate or model.config.learning_rate
+        self.loss = loss_of(
+            settings.loss, huber_delta=settings.huber_delta, quantile=settings.quantile
+        )
+        self.judge = judge_of(settings.loss, quantile=settings.quantile)
+        self.optimizer = _OPTIMIZERS[settings.optimizer](
+            model.parameters(),
+            lr=self.learning_rate,
+            weight_decay=settings.weight_decay,
+            fused=True,
+        )
+        self.scheduler = schedule_of(
+            settings.schedule,
+            self.optimizer,
+            steps=self.steps,
+            steps_per_epoch=self.steps_per_epoch,
+            warm_up=settings.warm_up,
+        )
+        self.average: AveragedModel | None = None
+        if settings.average is not None:
+            running = get_ema_multi_avg_fn(settings.average)  # type: ignore[no-untyped-call]
+            self.average = AveragedModel(self.model, multi_avg_fn=running, use_buffers=True)
         # Only float16 has so little range that gradients have to be scaled into it.
         self.grad_scaler = torch.amp.GradScaler(device.type, enabled=self.precision == "float16")
         self.epoch = 0
@@ -118,12 +125,12 @@ class Trainer:
 
     @property
     def finished(self) -> bool:
-        """Whether all epochs are run or the validation error has stopped falling."""
+        """Whether all epochs are run or the validation loss has stopped falling."""
         stalled = self.epoch - self.best.epoch >= self.settings.patience
         return self.epoch >= self.settings.epochs or stalled
 
     def run_epoch(self, progress: Progress) -> EpochReport:
-        """Learn from every training window once, then measure the validation error.
+        """Learn from every training window once, then measure the validation loss.
 
         Raises:
             TrainingError: the loss is not finite any more.
@@ -138,36 +145,52 @@ class Trainer:
             if step % _REPORT_EVERY == 0 or step + 1 == self.steps_per_epoch:
                 seen = step * self.settings.batch_size + len(indices)
                 progress.stepped(step + 1, total.item() / seen)
-        self.model.eval()
-        validation = evaluate(self.model, self.validation, windows_that_fit(self.model)).mse
+        judged = self.model if self.average is None else cast("Forecaster", self.average.module)
+        judged.eval()
+        validation = self._validate(judged)
         loss = total.item() / len(order)
         if not math.isfinite(loss + validation):
             raise TrainingError(
                 f"the loss is not finite after epoch {self.epoch}; try a lower learning rate"
             )
-        if validation < self.best.mse:
-            weights = {name: t.detach().clone() for name, t in self.model.state_dict().items()}
+        if validation < self.best.loss:
+            weights = {name: t.detach().clone() for name, t in judged.state_dict().items()}
             self.best = Best(self.epoch, validation, weights)
         report = EpochReport(self.epoch, loss, validation, self.best.epoch)
         progress.finished_epoch(report)
         return report
 
+    def _validate(self, model: Forecaster) -> float:
+        """The mean of what an epoch is judged by, over all validation windows."""
+        total = torch.zeros((), dtype=torch.float64, device=self.device)
+        with torch.inference_mode():
+            for batch in self.validation.batches(windows_that_fit(model)):
+                forecast = model(*batch[:3])
+                total += self.judge(forecast.double(), batch.target.double()) * len(forecast)
+        return total.item() / len(self.validation)
+
     def _step(self, step: int, batch: Batch) -> Tensor:
-        """Update the weights by one batch and return its loss."""
+        """Update the weights by one batch, and return what it would have been judged by."""
         done = (self.epoch - 1) * self.steps_per_epoch + step
-        steps = self.settings.epochs * self.steps_per_epoch
-        for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate_at(done, steps, self.settings.learning_rate)
         reduced = self.precision != "float32"
         kind = getattr(torch, self.precision)
         with torch.autocast(self.device.type, dtype=kind, enabled=reduced):
-            forecast, penalty = self.model.learn(Inputs(*batch[:3]), batch.target, done / steps)
-        loss = functional.mse_loss(forecast.float(), batch.target)
+            forecast, penalty = self.model.forecast_to_learn(
+                Inputs(*batch[:3]), batch.target, done / self.steps
+            )
+        loss = self.loss(forecast.float(), batch.target)
         self.optimizer.zero_grad()
         torch.autograd.backward(self.grad_scaler.scale(loss + penalty.float()))
+        if self.settings.clip is not None:
+            self.grad_scaler.unscale_(self.optimizer)
+            clip_grad_norm_(self.model.parameters(), self.settings.clip)
         self.grad_scaler.step(self.optimizer)
         self.grad_scaler.update()
-        return loss.detach()
+        self.scheduler.step()
+        if self.average is not None:
+            self.average.update_parameters(self.model)
+        with torch.no_grad():
+            return self.judge(forecast.float(), batch.target)
 
     def restore_best(self) -> None:
         """Give the model its best weights, in eval mode."""
@@ -176,18 +199,25 @@ class Trainer:
 
     def state(self) -> dict[str, Any]:
         """All that the next epoch depends on."""
+        stateful = self._stateful()
         return {
             "epoch": self.epoch,
             "best": vars(self.best),
-            "model": self.model.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "grad_scaler": self.grad_scaler.state_dict(),
+            **{name: each.state_dict() for name, each in stateful.items()},
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Go on after the epoch whose `state` this is."""
         self.epoch = state["epoch"]
         self.best = Best(**state["best"])
-        self.model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.grad_scaler.load_state_dict(state["grad_scaler"])
+        for name, each in self._stateful().items():
+            each.load_state_dict(state[name])
+
+    def _stateful(self) -> dict[str, Any]:
+        average = {} if self.average is None else {"average": self.average}
+        return {
+            "model": self.model,
+            "optimizer": self.optimizer,
+            "scheduler": self.scheduler,
+            "grad_scaler": self.grad_scaler,
+        } | average

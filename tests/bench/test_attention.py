@@ -10,13 +10,14 @@ import torch
 
 from bench.attention import __main__ as comparison
 from bench.attention import decoding, speed
-from bench.attention.results import Record, Results
 from bench.attention.speed import LENGTHS
 from bench.attention.subjects import names, settings
 from bench.attention.training import Budget, _by_step, faithfulness, trained
+from bench.results import Record, Results
 from foretell.bundle.attention import Axis, stage
 from foretell.bundle.frequency import Frequency
 from foretell.bundle.manifest import Scaler
+from foretell.models.architectures.dlinear import DLinearConfig
 from foretell.models.attention.evidence import Dense, Sparse
 from foretell.models.data.table import Table
 from foretell.models.data.windows import Windows
@@ -61,7 +62,7 @@ class Reader(Forecaster):
     """Repeats what step 3 had, and says that it looked at another one."""
 
     def __init__(self, shown: int) -> None:
-        super().__init__()
+        super().__init__(DLinearConfig(channels=1, context=24, horizon=8))
         steps = Axis(length=24, start=-24)
         self.shown = shown
         self.stages = (stage("encoder.0.self", "softmax", "dense", 1, steps, steps),)

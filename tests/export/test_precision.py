@@ -91,7 +91,7 @@ def test_the_correlation_stays_in_float32():
         ),
         (CONFIGS["patchtst"], set()),
         (PatchTSTConfig(**SMALL | {"heads": 8}), set()),
-        (PatchTSTConfig(**SMALL, instance_norm=None), {"branches.0.layers.0.attention"}),
+        (PatchTSTConfig(**SMALL, window_norm=None), {"branches.0.layers.0.attention"}),
     ],
 )
 def test_attention_that_reads_unbounded_tokens_stays_in_float32(config, kept):

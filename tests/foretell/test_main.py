@@ -9,7 +9,17 @@ from foretell import __main__ as entry
 from foretell.__main__ import cli, main
 
 ROOT = Path(entry.__file__).resolve().parent.parent
-COMMANDS = ("train", "import", "export", "verify", "promote", "serve", "forecast", "demo")
+COMMANDS = (
+    "train",
+    "presets",
+    "import",
+    "export",
+    "verify",
+    "promote",
+    "serve",
+    "forecast",
+    "demo",
+)
 
 
 @pytest.mark.parametrize("flag", ["--help", "-h"])

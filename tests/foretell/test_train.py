@@ -227,9 +227,9 @@ def test_settings_of_the_usual_mechanism_need_no_name() -> None:
 
 
 def test_nothing_is_a_value_where_it_can_be_one() -> None:
-    given = {"arch": "patchtst", "final_norm": "none", "instance_norm": None, "activation": None}
+    given = {"arch": "patchtst", "final_norm": "none", "window_norm": None, "activation": None}
     found = arguments_of({**given, "label": "none", "factor": None})
-    assert found["model"] == {"final_norm": None, "instance_norm": None}
+    assert found["model"] == {"final_norm": None, "window_norm": None}
 
 
 def test_settings_of_any_type_have_a_flag() -> None:

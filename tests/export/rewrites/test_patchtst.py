@@ -12,13 +12,14 @@ VARIANTS = [
     {"final_norm": "layer", "individual": True},
     {"final_norm": None, "patch": 10, "stride": 3, "pad_end": False, "patch_bias": True},
     {"positions": "learned", "norm": "batch", "affine": True, "individual": True},
-    {"instance_norm": None, "attention": "residual-softmax", "stride": 20},
+    {"window_norm": None, "attention": "residual-softmax", "stride": 20},
 ]
 
 
 def encoder(variant: dict) -> PatchEncoder:
     torch.manual_seed(0)
     plain = PatchEncoder(PatchTSTConfig(**SMALL | variant))
+    plain.window_norm = plain.config.build_window_norm()
     for module in plain.modules():
         if isinstance(module, nn.LayerNorm | nn.BatchNorm1d):
             nn.init.uniform_(module.weight, 0.5, 1.5)

@@ -62,10 +62,10 @@ def test_batch_never_changes_a_forecast() -> None:
 
 @pytest.mark.parametrize("centre", ["mean", "last"])
 def test_level_and_scale_of_a_window_go_through(centre: str) -> None:
-    model, (history, times) = make(instance_norm=centre), batch()
+    model, (history, times) = make(window_norm=centre), batch()
     moved = model(history * 3 + 50, times)
     torch.testing.assert_close(moved, model(history, times) * 3 + 50, atol=1e-3, rtol=0)
-    plain = make(instance_norm=None)
+    plain = make(window_norm=None)
     assert not torch.allclose(plain(history + 5, times), plain(history, times) + 5, atol=0.1)
 
 

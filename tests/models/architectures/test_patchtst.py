@@ -44,9 +44,9 @@ FORMS = [
     {"stride": 6, "patch": 24},
     {"stride": 5, "patch": 7},
     OFFICIAL,
-    OFFICIAL | {"affine": True, "instance_norm": "last"},
+    OFFICIAL | {"affine": True, "window_norm": "last"},
     OFFICIAL | {"individual": True, "decomposition": 5},
-    {"instance_norm": None},
+    {"window_norm": None},
 ]
 
 
@@ -104,7 +104,7 @@ def test_scale_and_offset_go_through_the_instance_norm() -> None:
 
 
 def test_without_instance_norm_an_offset_changes_the_forecast() -> None:
-    model, windows = make(instance_norm=None), history()
+    model, windows = make(window_norm=None), history()
     assert not torch.allclose(model(windows + 100), model(windows) + 100, atol=1)
 
 
@@ -144,7 +144,7 @@ def test_decomposition_adds_two_networks() -> None:
             "joint_channels: 3000 channels of . patches are more than 8192 tokens",
         ),
         ({"decomposition": 4}, "decomposition: expected an odd number"),
-        ({"affine": True, "instance_norm": None}, "affine: needs instance_norm"),
+        ({"affine": True, "window_norm": None}, "affine: needs window_norm"),
         ({"calendar": {"encoding": "scaled", "features": ["hour"]}}, "calendar: PatchTST reads no"),
     ],
 )

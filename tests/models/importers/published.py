@@ -42,6 +42,8 @@ OFFICIAL: dict[str, Any] = {
     "norm": "batch",
     "final_norm": None,
     "residual_attention": True,
+    "attention_dropout": 0.0,
+    "head_dropout": 0.0,
 }
 PATCHES: dict[str, Any] = {"patch": 6, "stride": 3}
 _LAGS = {"mechanism": "autocorrelation", "factor": 2}

@@ -56,7 +56,7 @@ def test_lags_of_the_code_base(source: str, lags: str) -> None:
 def test_mode_of_the_instance_norm(revin: str, subtract_last: str, centre: str | None) -> None:
     found = config("official", revin=revin, subtract_last=subtract_last)
     assert isinstance(found, PatchTSTConfig)
-    assert found.instance_norm == centre
+    assert found.window_norm == centre
 
 
 def test_missing_sizes_mean_missing_keys() -> None:

@@ -4,7 +4,7 @@ from rich.console import Console
 
 from foretell.models.training.progress import ConsoleProgress, EpochReport
 
-REPORT = EpochReport(epoch=3, train_mse=0.25, validation_mse=0.5, best_epoch=3)
+REPORT = EpochReport(epoch=3, train_loss=0.25, validation_loss=0.5, best_epoch=3)
 
 
 def test_plain_lines_where_there_is_no_terminal() -> None:

@@ -92,12 +92,18 @@ def test_records_the_file(settings: TrainingConfig, table: Table, out: Path) -> 
     assert data.splits.train == (0, 168)
 
 
-@pytest.mark.parametrize("arch", ["patchtst", "transformer", "autoformer"])
+RECIPE = {"schedule": "one-cycle", "optimizer": "adamw", "average": 0.9, "clip": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("arch", "recipe"),
+    [("patchtst", {}), ("patchtst", RECIPE), ("transformer", {}), ("autoformer", RECIPE)],
+)
 def test_an_interrupted_training_ends_the_same(
-    settings: TrainingConfig, table: Table, out: Path, arch: str
+    settings: TrainingConfig, table: Table, out: Path, arch: str, recipe: dict[str, object]
 ) -> None:
     model = settings.model if arch == "patchtst" else {"d_model": 8, "heads": 2, "d_ff": 8}
-    settings = settings.model_copy(update={"arch": arch, "model": model})
+    settings = settings.model_copy(update={"arch": arch, "model": model, **recipe})
     whole = out.with_name("whole")
     train(settings, table, whole)
     interrupt(settings, table, out, epoch=3)

@@ -1,0 +1,1 @@
+"""The published recipes, trained: what is reached of the published errors."""

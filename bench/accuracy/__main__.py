@@ -1,0 +1,122 @@
+"""Train the published recipes: `make bench-accuracy DATA=ETT-small`, days, resumable.
+
+Writes docs/accuracy.md after each result. What was measured is in `.bench/accuracy/`, and so is the
+state of each training; a run that is given again goes on, and several side by side share the work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from bench.accuracy.page import PATIENCE, WIDE, write
+from bench.results import Record, Results
+from foretell.commands.train_options import Arguments, arguments_of
+from foretell.models.data.csv import read_csv
+from foretell.models.training.train import train
+from foretell.presets import Preset, presets
+
+FOLDER = Path(__file__).parent.parent.parent / ".bench" / "accuracy"
+# Those that are claimed first; the others follow in the order of their names.
+_FIRST = (
+    "dlinear/etth1-96",
+    "patchtst-42/etth1-96",
+    "patchtst-42/etth2-96",
+    "patchtst-42/etth1-192",
+    "autoformer/etth1-96",
+    "autoformer/etth2-96",
+)
+
+
+def order(found: dict[str, Preset]) -> list[Preset]:
+    """What is trained, first things first: linear models take minutes."""
+    rest = sorted(found, key=lambda name: (not name.startswith("dlinear/etth"), name))
+    return [found[name] for name in dict.fromkeys([*_FIRST, *rest]) if name in found]
+
+
+def key_of(preset: Preset, seed: int) -> str:
+    """What a result is kept by."""
+    return f"{preset.name} {seed}"
+
+
+def trained(preset: Preset, seed: int, data: Path, folder: Path, precision: str) -> Record:
+    """Train a recipe with a seed, or go on with it, and measure it on its test split."""
+    table = read_csv(_file_of(preset, data))
+    given = preset.settings | {"seed": seed, "data": "-", "out": "-"}
+    given["patience"] = min(given["patience"], PATIENCE)
+    if given.get("d_model", 0) >= WIDE:
+        given["precision"] = precision
+    settings = Arguments.model_validate(arguments_of(given)).settings()
+    begun = time.monotonic()
+    name = preset.name.replace("/", "-")
+    checkpoint = train(settings, table, folder / f"{name}-{seed}", overwrite=True)
+    minutes = (time.monotonic() - begun) / 60
+    test, training = checkpoint.info.test, checkpoint.info.training
+    assert test is not None
+    assert training is not None
+    found = {"mse": test.model.mse, "mae": test.model.mae, "windows": test.windows}
+    found |= {"last_mse": test.last_value.mse, "last_mae": test.last_value.mae}
+    if test.seasonal_naive is not None:
+        found |= {"season_mse": test.seasonal_naive.mse, "season_mae": test.seasonal_naive.mae}
+    return found | {"minutes": minutes, "epochs": training.epochs, "best": training.best_epoch}
+
+
+def _file_of(preset: Preset, data: Path) -> Path:
+    wanted = preset.name.partition("/")[2].rpartition("-")[0]
+    (file,) = (each for each in data.glob("*.csv") if each.stem.lower() == wanted)
+    return file
+
+
+@contextmanager
+def claimed(path: Path) -> Iterator[bool]:
+    """Whether nobody else has it; nobody does while this lasts, nor after a crash."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+
+
+def main() -> None:
+    """Train, and write the page after each result."""
+    parser = argparse.ArgumentParser(prog="python -m bench.accuracy", description=__doc__)
+    parser.add_argument("--data", type=Path, required=True, help="folder of ETTh1.csv and others")
+    parser.add_argument("--seeds", type=int, default=3, help="trainings of each, one of all first")
+    parser.add_argument("--only", nargs="*", help="presets, instead of all there are")
+    parser.add_argument("--page", action="store_true", help="train nothing, write the page")
+    parser.add_argument("--precision", default="auto", help="of wide models; bfloat16, say")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    path = FOLDER / "results.jsonl"
+    there = {file.stem.lower() for file in given.data.glob("*.csv")}
+    found = {
+        name: one
+        for name, one in presets().items()
+        if name.partition("/")[2].rpartition("-")[0] in there
+        and (given.only is None or name in given.only)
+    }
+    for seed in range(given.seeds):
+        for preset in order(found) if not given.page else ():
+            key = key_of(preset, seed)
+            with claimed(FOLDER / "claims" / key.replace("/", "-")) as ours:
+                # What others have measured meanwhile is in the file.
+                results = Results(path)
+                if ours and key not in results.records:
+                    measured = partial(trained, preset, seed, given.data, FOLDER, given.precision)
+                    results.measure(key, measured)
+                    write(Results(path).records, order(presets()))
+    write(Results(path).records, order(presets()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,32 @@
+"""`foretell presets`: the published recipes."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command("presets")
+@click.argument("name", required=False)
+def command(name: str | None) -> None:
+    """List the published recipes that `foretell train --preset` takes.
+
+    With NAME, print that one as a file for `--config`, to read and to change.
+    """
+    import yaml
+
+    from foretell.presets import PresetError, preset, presets
+    from foretell.report import print_presets
+
+    if name is None:
+        print_presets(presets().values())
+        return
+    try:
+        found = preset(name)
+    except PresetError as error:
+        click.echo(f"foretell presets: {error}", err=True)
+        raise SystemExit(2) from None
+    click.echo(f"# {found.title}\n# {found.source}")
+    if found.published is not None:
+        mse, mae = found.published
+        click.echo(f"# published: MSE {mse:.3f}, MAE {mae:.3f}")
+    click.echo(yaml.safe_dump(found.settings, sort_keys=False), nl=False)

@@ -1,0 +1,82 @@
+from pathlib import Path
+
+import pytest
+
+from bench.accuracy import __main__ as accuracy
+from bench.accuracy.__main__ import claimed, key_of, order, trained
+from bench.accuracy.page import write
+from foretell.presets import preset, presets
+from tests.docs.tables import rows_below
+
+RECORD = {
+    "mse": 0.4,
+    "mae": 0.41,
+    "windows": 2785,
+    "last_mse": 1.3,
+    "last_mae": 0.7,
+    "season_mse": 0.5,
+    "season_mae": 0.6,
+    "minutes": 3.4,
+    "epochs": 9,
+    "best": 6,
+}
+
+
+def test_what_is_claimed_comes_first() -> None:
+    found = [one.name for one in order(dict(presets()))]
+    assert found[0] == "dlinear/etth1-96"
+    assert sorted(found) == sorted(presets())
+
+
+def test_the_page_has_what_was_measured(tmp_path: Path) -> None:
+    page, one = tmp_path / "accuracy.md", preset("patchtst-42/etth1-96")
+    records = {key_of(one, 0): RECORD, key_of(one, 1): RECORD | {"mse": 0.5}}
+    records["dlinear/etth1-96 0"] = RECORD | {"mse": 0.38}
+    write(records, order(dict(presets())), page)
+    linear, ours = rows_below(page, "| preset |")
+    assert linear[0] == "`dlinear/etth1-96`"
+    assert ours == [
+        *("`patchtst-42/etth1-96`", "0.450 ± 0.050 / 0.410 ± 0.000", "0.375 / 0.399", "2"),
+        *("0.380 / 0.410", "1.300 / 0.700", "0.500 / 0.600", "2,785", "9 (6), 9 (6)", "3"),
+    ]
+
+
+def test_nobody_else_has_what_is_claimed(tmp_path: Path) -> None:
+    with claimed(tmp_path / "claims" / "a") as ours, claimed(tmp_path / "claims" / "a") as theirs:
+        assert (ours, theirs) == (True, False)
+    with claimed(tmp_path / "claims" / "a") as again:
+        assert again
+
+
+def test_a_recipe_is_trained_and_measured(tmp_path: Path, ett: Path) -> None:
+    one = preset("dlinear/etth1-96")
+    small = {"splits": "0.6,0.2,0.2", "context": 24, "horizon": 4, "epochs": 1}
+    found = trained(one._replace(settings=one.settings | small), 3, ett, tmp_path / "out", "auto")
+    assert found.keys() == RECORD.keys()
+    assert (found["epochs"], found["windows"]) == (1, 240 // 5 - 3)
+    assert (tmp_path / "out" / "dlinear-etth1-96-3").is_dir()
+
+
+@pytest.fixture
+def ett(tmp_path: Path) -> Path:
+    """A folder with a file of the name that the preset is for."""
+    folder = tmp_path / "ett"
+    folder.mkdir()
+    rows = [f"2024-01-{1 + i // 24:02} {i % 24:02}:00:00,{i % 24},{i}" for i in range(240)]
+    (folder / "ETTh1.csv").write_text("\n".join(["date,OT,HUFL", *rows, ""]))
+    return folder
+
+
+def test_a_run_goes_on(tmp_path: Path, ett: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accuracy, "FOLDER", tmp_path)
+    seen: list[str] = []
+    monkeypatch.setattr(accuracy, "write", lambda records, _: seen.append(" ".join(records)))
+    monkeypatch.setattr(accuracy, "trained", lambda *_: RECORD)
+    names = ["dlinear/etth1-96", "dlinear/etth1-192", "dlinear/ettm1-96"]
+    words = ["bench.accuracy", f"--data={ett}", "--seeds=1", "--only", *names]
+    monkeypatch.setattr("sys.argv", words)
+    accuracy.main()
+    # Of what there is no data for, nothing is measured.
+    assert seen[-1] == "dlinear/etth1-96 0 dlinear/etth1-192 0"
+    monkeypatch.setattr(accuracy, "trained", lambda *_: pytest.fail("it was measured"))
+    accuracy.main()
