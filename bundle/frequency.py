@@ -150,7 +150,10 @@ class Frequency:
         Returns:
             `[steps]` of datetime64[us].
         """
-        counts = np.arange(first, first + steps, dtype=np.int64)
+        return self._at(start, np.arange(first, first + steps, dtype=np.int64))
+
+    def _at(self, start: np.datetime64, counts: NDArray[np.int64]) -> Timestamps:
+        """Timestamps `[steps]` so many steps from the first of a series that begins at `start`."""
         origin = start.astype("M8[us]")
         if self.unit in _MONTHS_IN:
             return self._month_steps(origin, counts * (self.multiple * _MONTHS_IN[self.unit]))
@@ -170,16 +173,34 @@ class Frequency:
             moment: The moment.
             start: Step 0.
         """
+        steps, is_step = self.steps_of(np.array([moment]), start)
+        return int(steps[0]) if is_step[0] else None
+
+    def steps_of(
+        self, moments: Timestamps, start: np.datetime64
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Which steps `[time]` of a series that begins at `start` moments are.
+
+        Args:
+            moments: `[time]`, in any order.
+            start: Step 0.
+
+        Returns:
+            The steps, and which moments are one; of those between two, the step is one near.
+        """
         if self.unit in _MONTHS_IN:
-            months = int((moment.astype("M8[M]") - start.astype("M8[M]")).astype(np.int64))
-            guess = months // (self.multiple * _MONTHS_IN[self.unit])
+            months = (moments.astype("M8[M]") - start.astype("M8[M]")).astype(np.int64)
+            guesses = months // (self.multiple * _MONTHS_IN[self.unit])
         elif self.unit is Unit.BUSINESS_DAY:
-            days = np.busday_count(start.astype("M8[D]"), moment.astype("M8[D]"))
-            guess = int(days) // self.multiple
+            days = np.busday_count(start.astype("M8[D]"), moments.astype("M8[D]"))
+            guesses = np.asarray(days, np.int64) // self.multiple
         else:
-            guess = int((moment - start) // np.timedelta64(self._seconds, "s"))
-        near = np.flatnonzero(self.steps_from(start, 3, first=guess - 1) == moment)
-        return guess - 1 + int(near[0]) if len(near) else None
+            guesses = (moments - start) // np.timedelta64(self._seconds, "s")
+        steps, is_step = guesses, np.zeros(len(moments), np.bool_)
+        for near in (guesses - 1, guesses + 1, guesses):
+            hit = self._at(start, near) == moments
+            steps, is_step = np.where(hit, near, steps), is_step | hit
+        return steps, is_step
 
     @property
     def _seconds(self) -> int:

@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretell.bundle.errors import TimestampError
+from foretell.bundle.gaps import Missing
+from foretell.bundle.gaps import fill as fill_gaps
 from foretell.bundle.manifest import Manifest
 from foretell.bundle.timestamps import check_years
 from foretell.service.api.forecast.attention import Selection, select
@@ -18,7 +20,6 @@ from foretell.service.api.forecast.schemas import (
     NAMES,
     AttentionOptions,
     ForecastOptions,
-    Missing,
     SeriesInput,
 )
 from foretell.service.api.forecast.series import is_multivariate, read_values
@@ -127,11 +128,9 @@ def fill(
     channels: Sequence[str],
     place: Callable[[int, int], str],
 ) -> Filled:
-    """Fill the gaps of a history's window, its last rows, in place.
+    """Fill the gaps of a history's window, its last rows, in place (see `foretell.bundle.gaps`).
 
-    `interpolate` draws a line over the steps from the known value before a gap to the one after it;
-    a gap before the first known value takes that one, a gap after the last takes the last. `ffill`
-    takes the known value before a gap. Rows before the window may help, and stay as they are.
+    Rows before the window may help, and stay as they are.
 
     Args:
         values: `[time, channels]`, NaN where a value is missing.
@@ -152,23 +151,19 @@ def fill(
     filled: Filled = {}
     for column in np.flatnonzero(missing[first:].any(axis=0)).tolist():
         name = channels[column]
-        gaps = first + np.flatnonzero(missing[first:, column])
-        known = np.flatnonzero(~missing[:, column])
-        if len(gaps) == window:
+        holes = first + np.flatnonzero(missing[first:, column])
+        if len(holes) == window:
             raise InvalidInputError(
                 f"{name!r} has no value in the last {window} rows, the model's context",
                 param=place(first, column),
             )
-        if method == "interpolate":
-            values[gaps, column] = np.interp(gaps, known, values[known, column])
-        elif gaps[0] > known[0]:
-            values[gaps, column] = values[known[np.searchsorted(known, gaps) - 1], column]
-        else:
+        if method == "ffill" and missing[: holes[0], column].all():
             raise InvalidInputError(
                 f"no value of {name!r} comes before it to be carried on",
-                param=place(int(gaps[0]), column),
+                param=place(int(holes[0]), column),
             )
-        filled[name] = len(gaps)
+        fill_gaps(values[:, column], holes, method)
+        filled[name] = len(holes)
     return filled
 
 

@@ -19,12 +19,12 @@ from pydantic_core import PydanticKnownError
 
 from foretell.bundle.attention import Form
 from foretell.bundle.bounds import Bounds
+from foretell.bundle.gaps import Missing
 from foretell.bundle.manifest import CalibrationReport, TestResult, Verification
 from foretell.service.validation import QUERY, Names
 
 SeriesType = Literal["univariate_time_series", "multivariate_time_series"]
 Status = Literal["completed", "partial", "error"]
-Missing = Literal["error", "interpolate", "ffill"]
 
 _Number = {"type": ["number", "null"]}
 

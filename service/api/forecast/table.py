@@ -21,8 +21,9 @@ from foretell.bundle.errors import TimestampError
 from foretell.bundle.frequency import Frequency
 from foretell.bundle.nearness import nearest
 from foretell.bundle.timestamps import Timestamps
+from foretell.bundle.zones import offsets_at
 from foretell.service.api.compression import unreadable
-from foretell.service.api.forecast.clocks import Clock, FixedClock, ZoneClock, find_zone, offsets_at
+from foretell.service.api.forecast.clocks import Clock, FixedClock, ZoneClock, find_zone
 from foretell.service.errors import InvalidInputError, ServiceError, TooLargeError, UnreadableError
 
 # Positions of fields in the flatbuffers of Message.fbs.

@@ -11,18 +11,17 @@ import numpy as np
 import orjson
 
 from foretell.bundle import timestamps
-from foretell.bundle.errors import FrequencyError, TimestampError
+from foretell.bundle.errors import FrequencyError, RowError, TimestampError
 from foretell.bundle.frequency import Frequency, Unit
 from foretell.bundle.regularity import Irregularity, first_irregularity, origin
 from foretell.bundle.timestamps import Offsets, Timestamp, Timestamps, offset_suffix, render
+from foretell.bundle.zones import moments_of, offsets_at
 from foretell.service.api.forecast.clocks import (
     Clock,
     FixedClock,
     ListedClock,
     Reading,
     ZoneClock,
-    moments_of,
-    offsets_at,
 )
 from foretell.service.errors import InvalidInputError
 
@@ -274,7 +273,10 @@ def steps_in_zone(
         if not clock.in_utc:
             return walls
         step = np.diff(frequency.steps_from(walls[0], 2))[0]
-        return moments_of(walls, clock.zone, step, place)
+        try:
+            return moments_of(walls, clock.zone, step)
+        except RowError as error:
+            raise InvalidInputError(str(error), param=place(error.row)) from None
     moments = walls - offsets
     return moments if clock.in_utc else moments + offsets_at(moments, clock.zone)
 
