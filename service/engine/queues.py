@@ -84,7 +84,7 @@ class Work:
             if not done.wait(timeout):
                 raise TimeoutError
         if self.error is not None:
-            raise own_error(self.error)
+            raise self.error
         return self.outputs
 
     def cancel(self) -> bool:
@@ -126,9 +126,7 @@ def assemble(slices: Sequence[Slice]) -> Arrays:
 def own_error(error: BaseException) -> Exception:
     """A copy of an error for one client: raising an error adds to its traceback.
 
-    Who keeps what was raised keeps the frames that it passed, and most of these keep him: a cycle,
-    for which garbage would have to be collected. What is no error of the service becomes the cause
-    of one.
+    What is no error of the service becomes the cause of one.
     """
     if isinstance(error, CancelledError):
         return error
