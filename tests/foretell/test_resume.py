@@ -18,6 +18,7 @@ OPTIONS = [
     "--arch=patchtst",
     *("--context=24", "--horizon=4", "--d-model=8", "--heads=2", "--d-ff=8", "--encoder-layers=1"),
     *("--patch=4", "--stride=4", "--dropout=0.2", "--epochs=3", "--batch-size=16", "--device=cpu"),
+    *("--average=0.9", "--schedule=one-cycle", "--optimizer=adamw", "--clip=1"),
 ]
 # Says where it is, and stays there.
 STAYING = """
