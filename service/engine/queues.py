@@ -84,7 +84,7 @@ class Work:
             if not done.wait(timeout):
                 raise TimeoutError
         if self.error is not None:
-            raise self.error
+            raise own_error(self.error)
         return self.outputs
 
     def cancel(self) -> bool:
@@ -126,7 +126,9 @@ def assemble(slices: Sequence[Slice]) -> Arrays:
 def own_error(error: BaseException) -> Exception:
     """A copy of an error for one client: raising an error adds to its traceback.
 
-    What is no error of the service becomes the cause of one.
+    Who keeps what was raised keeps the frames that it passed, and most of these keep him: a cycle,
+    for which garbage would have to be collected. What is no error of the service becomes the cause
+    of one.
     """
     if isinstance(error, CancelledError):
         return error

@@ -27,6 +27,7 @@ from foretell.service.engine.frames import (
 )
 from foretell.service.engine.intervals import Intervals
 from foretell.service.engine.local import Status
+from foretell.service.engine.queues import own_error
 from foretell.service.errors import EngineLostError, NotReadyError, ServiceError, from_wire
 from foretell.service.metrics import Metrics
 from foretell.service.statistics import StatisticsReport
@@ -78,7 +79,7 @@ class RemoteRun:
     def result(self) -> Arrays:
         """See `Pending.result`."""
         if self._error is not None:
-            raise self._error
+            raise own_error(self._error)
         assert self._outputs is not None  # noqa: S101 - it is done
         return self._outputs
 

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from concurrent.futures import CancelledError
+from contextlib import suppress
 from functools import partial
 
 import numpy as np
@@ -48,13 +51,26 @@ def test_who_waits_gets_the_outcome() -> None:
     for timer in timers:
         timer.start()
     assert succeeding.result(30) is succeeding.outputs
-    with pytest.raises(NotReadyError) as raised:
+    with pytest.raises(NotReadyError, match="not now"):
         failing.result(30)
-    assert raised.value is error
     assert succeeding.done()
     for timer in timers:
         timer.join()
     assert succeeding.result() is succeeding.outputs
+
+
+def test_a_failure_that_was_told_leaves_no_cycle() -> None:
+    failing = work(1)
+    end(failing, NotReadyError("not now"))
+    gone = weakref.ref(failing)
+    gc.disable()
+    try:
+        with suppress(NotReadyError):
+            failing.result()
+        del failing
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 def test_who_waits_too_briefly_is_told_so() -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import socket
 import threading
 import time
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -468,3 +470,18 @@ def test_a_run_tells_once(halves: Halves) -> None:
     assert not run.cancel()
     with pytest.raises(NotReadyError):
         run.result()
+
+
+def test_a_failure_that_was_told_leaves_no_cycle() -> None:
+    def fail() -> weakref.ref[NotReadyError]:
+        run, error = RemoteRun(lambda: None), NotReadyError("no")
+        run.fail(error)
+        with contextlib.suppress(NotReadyError):
+            run.result()
+        return weakref.ref(error)
+
+    gc.disable()
+    try:
+        assert fail()() is None
+    finally:
+        gc.enable()
