@@ -10,7 +10,8 @@ from torch import Tensor
 
 from foretell.bundle.frequency import Frequency
 from foretell.bundle.manifest import Accuracy, TestResult
-from foretell.models.baselines import last_value, season_of, seasonal_naive
+from foretell.bundle.season import season_of
+from foretell.models.baselines import last_value, seasonal_naive
 from foretell.models.data.windows import Windows
 
 

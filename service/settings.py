@@ -95,6 +95,7 @@ class Settings(BaseSettings):
         max_answer_values: Most forecast values in an answer, those of quantiles included.
         max_attention_values: Most attention weights in an answer that is JSON.
         max_horizon_multiple: Most passes of a forecast that is longer than a model's horizon.
+        max_origins: Most origins in a request from which rows that it holds are forecast again.
         timeout_seconds: Time a request may take; a caller may only shorten it. A model that is
             replaced or unloaded is closed so much later.
         max_connections: Most connections to a process; further ones are refused.
@@ -140,6 +141,7 @@ class Settings(BaseSettings):
     max_answer_values: Positive = 10_000_000
     max_attention_values: Positive = 1_000_000
     max_horizon_multiple: Positive = 4
+    max_origins: Positive = 1024
     timeout_seconds: Seconds = 30.0
     max_connections: Positive = 1024
     header_timeout_seconds: Seconds = 10.0

@@ -62,7 +62,7 @@ def command(
 
     try:
         check_free(arguments.out, overwrite=overwrite)
-        panel = read_csv(
+        table = read_csv(
             arguments.data,
             timestamp_column=arguments.timestamp_column,
             channels=arguments.channels,
@@ -71,7 +71,7 @@ def command(
         with ConsoleProgress(Console(stderr=True)) as progress:
             trained = train(
                 arguments.settings(),
-                panel,
+                table,
                 arguments.out,
                 restart=restart,
                 overwrite=overwrite,

@@ -1,1 +1,1 @@
-"""Training of the architectures on a panel."""
+"""Training of the architectures on a table."""

@@ -258,6 +258,7 @@ def models_router(engine: Engine, settings: Settings) -> APIRouter:
             "service": "foretell",
             "links": {
                 "forecast": "/forecast",
+                "backtest": "/backtest",
                 "inference": "/v2",
                 "models": "/models",
                 "documentation": "/docs",

@@ -24,6 +24,9 @@ PARAMETERS: Example = {
     "horizon": 48,
     "quantiles": "0.1,0.9",
     "missing": "interpolate",
+    "calibration": "history",
+    "stride": 24,
+    "origins": 7,
 }
 
 # To the first request for forecasts.
@@ -57,6 +60,58 @@ FORECAST_ANSWER: Example = {
     ],
 }
 
+# To the request for a backtest, of one of its channels.
+BACKTEST_ANSWER: Example = {
+    "id": "backtest-5a0f4d0c6cbb4f0f9d4d9a4f4a6b8a11",
+    "created_at": 1795212683,
+    "status": "completed",
+    "error": None,
+    "model": "patchtst",
+    "model_version": "1",
+    "outputs": [
+        {
+            "type": "time_series_backtest",
+            "id": "backtest-5a0f4d0c6cbb4f0f9d4d9a4f4a6b8a11-0",
+            "status": "completed",
+            "error": None,
+            "content": [
+                {
+                    "name": _NAME,
+                    "horizon": 2,
+                    "stride": 2,
+                    "origins": 12,
+                    "first_origin": "1991-01-01T01:00:00",
+                    "last_origin": "1991-01-01T23:00:00",
+                    "channels": [
+                        {
+                            "name": "temperature",
+                            "mse": 2.9,
+                            "mae": 1.3,
+                            "steps": {"mse": [1.9, 3.9], "mae": [1.0, 1.6]},
+                            "last_value": {"mse": 4.1, "mae": 1.6, "relative_mae": 0.8125},
+                            "seasonal_naive": {
+                                "mse": 14.4,
+                                "mae": 2.6,
+                                "relative_mae": 0.5,
+                                "season": 24,
+                            },
+                            "below": {"0.1": 0.125, "0.9": 0.875},
+                            "intervals": [
+                                {
+                                    "level": 0.8,
+                                    "coverage": 0.75,
+                                    "width": 4.2,
+                                    "steps": {"coverage": [0.8, 0.7], "width": [3.5, 4.9]},
+                                }
+                            ],
+                        }
+                    ],
+                }
+            ],
+        }
+    ],
+}
+
 _REFUSALS: tuple[errors.ServiceError, ...] = (
     errors.UnreadableError("the body is not JSON: EOF while parsing a value at line 1 column 10"),
     errors.UnauthorizedError("the key is not one of this server's"),
@@ -83,6 +138,10 @@ _INVALID: dict[str, errors.ServiceError] = {
     "forecast": errors.InvalidInputError(
         "expected at least 168 rows, the model's context, got 20", param="inputs[0].series"
     ),
+    "backtest": errors.InvalidInputError(
+        "expected at least 192 rows (168 to read and 24 that follow), got 20",
+        param="inputs[0].series",
+    ),
     "infer": errors.InvalidInputError(
         "expected [batch, 168, 7], got [1, 20, 7]", param="inputs[0].shape"
     ),
@@ -104,6 +163,8 @@ def requests(path: str) -> dict[str, Example]:
     match _last(path):
         case "forecast":
             return _forecasts()
+        case "backtest":
+            return {"A day, two hours at a time": _backtest()}
         case "infer":
             return {"One run of the model": _inference()}
         case "index":
@@ -133,7 +194,7 @@ def _last(path: str) -> str:
 
 
 def _forecasts() -> dict[str, Example]:
-    week = _week()
+    week = _rows(_HOURS)
     gap = [[None, *row[1:]] if hour == 17 else row for hour, row in enumerate(week)]
     series = {"name": _NAME, "series": week, "start_timestamp": _START}
     return {
@@ -151,8 +212,14 @@ def _forecasts() -> dict[str, Example]:
     }
 
 
+def _backtest() -> Example:
+    days = {"name": _NAME, "series": _rows(_HOURS + 24), "start_timestamp": _START}
+    options = {"horizon": 2, "quantiles": [0.1, 0.9]}
+    return {"model": "patchtst", "inputs": [days], "options": options}
+
+
 def _inference() -> Example:
-    week = _week()
+    week = _rows(_HOURS)
     history = {
         "name": "history",
         "shape": [1, len(week), len(week[0])],
@@ -162,9 +229,9 @@ def _inference() -> Example:
     return {"id": "1", "inputs": [history], "outputs": [{"name": "forecast"}]}
 
 
-def _week() -> list[list[float]]:
+def _rows(hours: int) -> list[list[float]]:
     """The demo's seven channels (W/m² twice, °C, %, mbar, m/s, tenths), made up."""
-    return [_hour(hour) for hour in range(_HOURS)]
+    return [_hour(hour) for hour in range(hours)]
 
 
 def _hour(hour: int) -> list[float]:

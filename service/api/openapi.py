@@ -10,7 +10,14 @@ from pydantic import BaseModel
 
 from foretell.service.api import examples
 from foretell.service.api.forecast.routes import ARROW, JSON
-from foretell.service.api.forecast.schemas import ErrorResponse, ForecastRequest, TableOptions
+from foretell.service.api.forecast.schemas import (
+    BacktestRequest,
+    ErrorResponse,
+    ForecastRequest,
+    Query,
+    TableBacktestOptions,
+    TableOptions,
+)
 from foretell.service.api.inference.wire import (
     ChangeRequest,
     IndexRequest,
@@ -35,6 +42,7 @@ _TABLE = {
 _BODIES: dict[str, type[BaseModel]] = {
     "/forecast": ForecastRequest,
     "/v1/timeseries/forecast": ForecastRequest,
+    "/backtest": BacktestRequest,
 }
 _OCTETS = "application/octet-stream"
 _TENSORS = {
@@ -84,19 +92,24 @@ def _document(app: FastAPI) -> dict[str, Any]:
         components[body.__name__] = schema
         document["paths"][path]["post"]["requestBody"] = {
             # The others may be left out as a whole.
-            "required": body in (ForecastRequest, InferRequest),
+            "required": body in (ForecastRequest, BacktestRequest, InferRequest),
             "content": {JSON: {"schema": {"$ref": _REFERENCE + body.__name__}}},
         }
         if body is InferRequest:
             operation = document["paths"][path]["post"]
             for part in (operation["requestBody"], operation["responses"]["200"]):
                 part["content"][_OCTETS] = {"schema": _TENSORS}
-    for path in _BODIES:
+    for path, body in _BODIES.items():
         operation = document["paths"][path]["post"]
         operation["requestBody"]["content"][ARROW] = {"schema": _TABLE}
-        operation["parameters"] = _table_parameters()
-        operation["responses"]["200"]["content"][ARROW] = {"schema": _TABLE}
-        operation["responses"]["200"]["content"][JSON]["example"] = examples.FORECAST_ANSWER
+        answers = operation["responses"]["200"]["content"]
+        if body is BacktestRequest:
+            operation["parameters"] = _table_parameters(TableBacktestOptions)
+            answers[JSON]["example"] = examples.BACKTEST_ANSWER
+        else:
+            operation["parameters"] = _table_parameters(TableOptions)
+            answers[ARROW] = {"schema": _TABLE}
+            answers[JSON]["example"] = examples.FORECAST_ANSWER
     return document
 
 
@@ -130,9 +143,9 @@ def _add_examples(path: str, operation: dict[str, Any]) -> None:
             found["example"] = examples.refusal(path, int(status))
 
 
-def _table_parameters() -> list[dict[str, Any]]:
+def _table_parameters(options: type[Query]) -> list[dict[str, Any]]:
     """The options of a table, which has no place for them itself."""
-    properties = TableOptions.model_json_schema()["properties"]
+    properties = options.model_json_schema()["properties"]
     return [
         {
             "name": name,

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from foretell.bundle.bounds import limits
 from foretell.bundle.calibration import Calibration, bounds, scale
 from foretell.bundle.manifest import Manifest
+from foretell.bundle.recalibration import Recalibration
 from foretell.service.errors import InvalidInputError, NotSupportedError
 from foretell.service.validation import shown
 
@@ -99,8 +100,49 @@ class Intervals:
         """
         assert self.calibration is not None  # noqa: S101 - what `check` makes sure of
         offsets = self.calibration.at(np.array(levels, np.float64), forecast.shape[1])
+        return self._around(history, forecast, offsets[:, None])
+
+    def errors(self, history: Floats, forecast: Floats, future: Floats) -> NDArray[np.float64]:
+        """Errors of forecasts whose future is known, in units of the scale of their histories.
+
+        Args:
+            history: `[windows, context, channels]`.
+            forecast: `[windows, horizon, channels]`.
+            future: Likewise, what followed; NaN where it is missing.
+
+        Returns:
+            `[windows, horizon, channels]`; NaN where they are not known, or not finite.
+        """
+        with np.errstate(all="ignore"):
+            found = (future.astype(np.float64) - forecast) / scale(history, self._floor)
+        return np.where(np.isfinite(found), found, np.nan)
+
+    def corrected(
+        self,
+        history: Floats,
+        forecast: Floats,
+        levels: Sequence[float],
+        errors: Sequence[NDArray[np.float64]],
+        stride: int,
+    ) -> Floats:
+        """Quantiles of forecasts, corrected by errors of late; see `quantiles`.
+
+        Args:
+            history: As there.
+            forecast: As there.
+            levels: As there.
+            errors: Of each window its own, from rolling origins before its history's end.
+            stride: Steps from an origin to the next.
+        """
+        assert self.calibration is not None  # noqa: S101 - what `check` makes sure of
+        stored = Recalibration.of(self.calibration, forecast.shape[1])
+        offsets = [stored.offsets(own, stride, levels) for own in errors]
+        return self._around(history, forecast, np.stack(offsets, axis=1))
+
+    def _around(self, history: Floats, forecast: Floats, offsets: NDArray[np.float64]) -> Floats:
+        """Quantiles at offsets `[levels, windows or 1, horizon, channels]`."""
         with np.errstate(over="ignore"):
-            found = forecast + scale(history, self._floor) * offsets[:, None]
+            found = forecast + scale(history, self._floor) * offsets
             if self._limits is not None:
                 found = self._limits.apply(found)
             return found.astype(np.float32)

@@ -13,6 +13,7 @@ from foretell.bundle.frequency import Frequency
 from foretell.service.api.forecast.attention import describe
 from foretell.service.api.forecast.inputs import Series
 from foretell.service.api.forecast.job import Job, warn
+from foretell.service.api.forecast.quantiles import quantiles_of
 from foretell.service.api.forecast.timeline import write_labels
 from foretell.service.api.notices import outside
 from foretell.service.arrays import FORECAST, MARGIN, Arrays
@@ -55,9 +56,7 @@ def encode(job: Job, outputs: Arrays) -> bytes:
     identifier = f"forecast-{new_identifier()}"
     quantiles: Floats | None = None
     if job.plan.quantiles:
-        quantiles = job.model.intervals.quantiles(
-            job.history, outputs[FORECAST][:, : job.plan.horizon], job.plan.quantiles
-        )
+        quantiles = quantiles_of(job, outputs)
     far = outside(
         job.model.manifest,
         job.history,
@@ -158,6 +157,9 @@ def _notes(job: Job, series: Series, own: Arrays) -> dict[str, Any]:
             str(level): _shaped(values, series)
             for level, values in zip(job.plan.quantiles, own[_QUANTILES], strict=True)
         }
+    if job.past is not None:
+        origins = len(job.past.origins[series.row])
+        notes["calibration"] = {"method": "history", "origins": origins}
     if job.plan.passes > 1:
         notes["rolled_from"] = manifest.horizon
     if series.filled:

@@ -13,11 +13,16 @@ from foretell.bundle.errors import TimestampError
 from foretell.bundle.gaps import Missing
 from foretell.bundle.gaps import fill as fill_gaps
 from foretell.bundle.manifest import Manifest
+from foretell.bundle.recalibration import (
+    LEAST_ORIGINS,
+    MOST_ORIGINS,
+    stride_of,
+)
 from foretell.bundle.timestamps import check_years
 from foretell.service.api.forecast.attention import Selection, select
 from foretell.service.api.forecast.clocks import find_zone
+from foretell.service.api.forecast.origins import Origins, Past, Rolling, room
 from foretell.service.api.forecast.schemas import (
-    NAMES,
     AttentionOptions,
     ForecastOptions,
     SeriesInput,
@@ -27,7 +32,7 @@ from foretell.service.api.forecast.timeline import Timeline, check_frequency, re
 from foretell.service.engine.directory import Model
 from foretell.service.errors import InvalidInputError, NotSupportedError, ServiceError
 from foretell.service.settings import Settings
-from foretell.service.validation import Ignored, shown, validate
+from foretell.service.validation import Ignored, Names, shown, validate
 
 
 # One each is made of every request and input: frozen ones take three times as long.
@@ -41,6 +46,7 @@ class Plan:
         missing: What becomes of missing values.
         quantiles: Levels of the quantiles to answer.
         attention: The attention to answer, if any.
+        rolling: Which known rows to forecast again, if any.
     """
 
     horizon: int
@@ -48,6 +54,10 @@ class Plan:
     missing: Missing
     quantiles: tuple[float, ...]
     attention: Selection | None
+    rolling: Rolling | None = None
+
+
+Planner = Callable[[Any, int, Model, Settings], Plan]
 
 
 def plan(options: ForecastOptions, inputs: int, model: Model, settings: Settings) -> Plan:
@@ -64,9 +74,9 @@ def plan(options: ForecastOptions, inputs: int, model: Model, settings: Settings
         NotSupportedError: the model cannot do it.
     """
     own = model.manifest.horizon
-    horizon = _check_horizon(options.horizon, model, settings.max_horizon_multiple)
+    horizon = check_horizon(options.horizon, model, settings.max_horizon_multiple)
     levels = options.quantiles
-    quantiles = _check_quantiles(levels, horizon, model) if levels else ()
+    quantiles = check_quantiles(levels, horizon, model) if levels else ()
     values = inputs * horizon * len(model.manifest.channels) * (1 + len(quantiles))
     if values > settings.max_answer_values:
         raise InvalidInputError(
@@ -77,10 +87,18 @@ def plan(options: ForecastOptions, inputs: int, model: Model, settings: Settings
     attention = None
     if options.attention is not None:
         attention = _check_attention(options.attention, inputs, model, settings)
-    return Plan(horizon, -(-horizon // own), options.missing, quantiles, attention)
+    passes, rolling = -(-horizon // own), None
+    if options.calibration == "history":
+        rolling = _rolling(horizon, passes, quantiles, inputs, model, settings)
+    return Plan(horizon, passes, options.missing, quantiles, attention, rolling)
 
 
-def _check_horizon(horizon: int | None, model: Model, multiple: int) -> int:
+def check_horizon(horizon: int | None, model: Model, multiple: int) -> int:
+    """How many steps to forecast.
+
+    Raises:
+        NotSupportedError: they are more than so many passes forecast.
+    """
     own = model.manifest.horizon
     if horizon is None:
         return own
@@ -93,13 +111,41 @@ def _check_horizon(horizon: int | None, model: Model, multiple: int) -> int:
     return horizon
 
 
-def _check_quantiles(levels: list[float], horizon: int, model: Model) -> tuple[float, ...]:
+def check_quantiles(levels: list[float], horizon: int, model: Model) -> tuple[float, ...]:
+    """Which quantiles to answer.
+
+    Raises:
+        InvalidInputError: one is asked for twice, or is none that the model has;
+            `NotSupportedError` likewise.
+    """
     place = "options.quantiles"
     for index, level in enumerate(levels):
         if level in levels[:index]:
             raise InvalidInputError(f"{level} is asked for twice", param=f"{place}[{index}]")
     model.intervals.check(levels, horizon, place)
     return tuple(levels)
+
+
+def _rolling(
+    horizon: int,
+    passes: int,
+    quantiles: tuple[float, ...],
+    inputs: int,
+    model: Model,
+    settings: Settings,
+) -> Rolling:
+    """The origins whose errors correct quantiles."""
+    place = "options.calibration"
+    if not quantiles:
+        raise InvalidInputError("it is of quantiles, and none is asked for", param=place)
+    most = room(inputs, horizon, passes, len(quantiles), model.manifest, settings)
+    if most < LEAST_ORIGINS:
+        raise InvalidInputError(
+            f"{inputs} inputs leave room for {most} origins of each, and it takes {LEAST_ORIGINS} "
+            "(max_origins, max_queue_bytes, max_answer_values); send fewer inputs",
+            param=place,
+        )
+    return Rolling(stride_of(horizon), LEAST_ORIGINS, min(MOST_ORIGINS, most))
 
 
 def _check_attention(
@@ -196,9 +242,13 @@ class Inputs:
         plan: What the request asks for.
         count: Inputs of the request.
         ignored: Takes the names that nobody reads.
+        names: Those that a request may have.
     """
 
-    def __init__(self, manifest: Manifest, plan: Plan, count: int, ignored: Ignored) -> None:
+    def __init__(
+        self, manifest: Manifest, plan: Plan, count: int, ignored: Ignored, names: Names
+    ) -> None:
+        self._known = names
         self._manifest = manifest
         self._plan = plan
         self._ignored = ignored
@@ -210,6 +260,9 @@ class Inputs:
         if manifest.calendar is not None:
             features = len(manifest.calendar.features)
             self._calendar = np.empty((count, self._steps, features), np.float32)
+        self._origins: Origins | None = None
+        if plan.rolling is not None:
+            self._origins = Origins(manifest, plan.horizon, self._steps, plan.rolling, plan.missing)
 
     def read(
         self, inputs: list[Any]
@@ -233,10 +286,15 @@ class Inputs:
         calendar = None if self._calendar is None else self._calendar[:windows]
         return entries, self._history[:windows], calendar
 
+    def past(self) -> Past:
+        """What of those that were read, one at least, is forecast again."""
+        assert self._origins is not None  # noqa: S101 - the plan has some
+        return self._origins.past()
+
     def _read(self, raw: object, index: int, row: int) -> Series:
         place = f"inputs[{index}]"
-        if isinstance(raw, dict) and not raw.keys() <= NAMES.levels["inputs[]"].keys():
-            NAMES.sift("inputs[]", raw, place, self._ignored)
+        if isinstance(raw, dict) and not raw.keys() <= self._known.levels["inputs[]"].keys():
+            self._known.sift("inputs[]", raw, place, self._ignored)
         entry = validate(SeriesInput, raw, place)
         name = self._claim_name(entry.name, index)
         if entry.frequency is not None:
@@ -248,8 +306,10 @@ class Inputs:
                 param=f"{place}.frequency_multiple",
             )
         columns = self._columns(entry.channels, f"{place}.channels")
-        filled = self._read_history(entry, columns, row, place)
+        values, filled = self._read_history(entry, columns, row, place)
         timeline = self._read_times(entry, row, place)
+        if self._origins is not None:
+            self._origins.add(values, timeline, f"{place}.series")
         return Series(name, row, not is_multivariate(entry.series), columns, timeline, filled)
 
     def _claim_name(self, given: str | None, index: int) -> str:
@@ -282,7 +342,12 @@ class Inputs:
 
     def _read_history(
         self, entry: SeriesInput, columns: list[int] | None, row: int, place: str
-    ) -> Filled:
+    ) -> tuple[NDArray[np.float64], Filled]:
+        """Its values, and how many were filled; its window goes into the arrays.
+
+        The values are in the model's order, with their gaps, where others than the window's are
+        needed.
+        """
         context = self._manifest.context
         if entry.type is not None and len(entry.series):
             _check_type(entry, place)
@@ -296,6 +361,9 @@ class Inputs:
                 param=place,
             )
         filled: Filled = {}
+        given = values
+        if self._origins is not None:
+            given = values.copy() if columns is None else values[:, np.argsort(columns)]
         if gaps:
             nested = is_multivariate(entry.series)
             filled = fill(
@@ -310,7 +378,7 @@ class Inputs:
             window[:] = values[-context:]
         else:
             window[:, columns] = values[-context:]
-        return filled
+        return given, filled
 
     def _read_times(self, entry: SeriesInput, row: int, place: str) -> Timeline | None:
         """When its steps are; their calendar features go into the arrays."""

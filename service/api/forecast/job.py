@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from foretell.service.api.forecast.inputs import Inputs, Plan, Series, plan
-from foretell.service.api.forecast.schemas import Envelope
+from foretell.service.api.forecast.inputs import Inputs, Plan, Series
+from foretell.service.api.forecast.origins import Past
+from foretell.service.api.forecast.schemas import BacktestEnvelope, Envelope
+from foretell.service.api.forecast.task import FORECASTING, Task
 from foretell.service.api.notices import Notice, ignored_fields, notice
 from foretell.service.arrays import (
     FORECAST,
@@ -40,6 +43,7 @@ class Job:
             the history's steps and of all that follow.
         metadata: To be echoed, as JSON.
         notices: What the answer is to warn of, as far as the request tells.
+        past: What is forecast again, if anything.
     """
 
     model: Model
@@ -49,6 +53,7 @@ class Job:
     calendar: NDArray[np.float32] | None
     metadata: bytes | None
     notices: list[Notice] = field(default_factory=list)
+    past: Past | None = None
 
     def entry_of(self, row: int) -> tuple[int, Series]:
         """Whose window it is, and where among the inputs."""
@@ -58,7 +63,13 @@ class Job:
         raise IndexError(row)
 
 
-def decode(envelope: Envelope, ignored: Ignored, model: Model, settings: Settings) -> Job:
+def decode(
+    envelope: Envelope | BacktestEnvelope,
+    ignored: Ignored,
+    model: Model,
+    settings: Settings,
+    task: Task = FORECASTING,
+) -> Job:
     """Read the rest of a request.
 
     Args:
@@ -66,6 +77,7 @@ def decode(envelope: Envelope, ignored: Ignored, model: Model, settings: Setting
         ignored: Names in it that nobody reads; takes those of its inputs.
         model: Who forecasts.
         settings: Limits.
+        task: What it asks for.
 
     Raises:
         InvalidInputError: the request does not fit the model, or none of its inputs does;
@@ -76,14 +88,15 @@ def decode(envelope: Envelope, ignored: Ignored, model: Model, settings: Setting
         raise InvalidInputError(
             f"expected at most {settings.max_inputs} inputs, got {count}", param="inputs"
         )
-    wanted = plan(envelope.options, count, model, settings)
+    wanted = task.plan(envelope.options, count, model, settings)
     metadata = None if envelope.metadata is None else _encode_metadata(envelope.metadata)
-    inputs = Inputs(model.manifest, wanted, count, ignored)
+    inputs = Inputs(model.manifest, wanted, count, ignored, task.names)
     entries, history, calendar = inputs.read(envelope.inputs)
     if not len(history):
         raise next(entry for entry in entries if isinstance(entry, ServiceError))
     notices = ignored_fields(ignored) if ignored else []
-    return Job(model, wanted, entries, history, calendar, metadata, notices)
+    past = None if wanted.rolling is None else inputs.past()
+    return Job(model, wanted, entries, history, calendar, metadata, notices, past)
 
 
 def _encode_metadata(metadata: dict[str, Any]) -> bytes:
@@ -115,6 +128,16 @@ def warn(job: Job, far: list[Notice] | None) -> list[Notice]:
     return found
 
 
+# Forecasts of what is known, among the outputs of graphs.
+PAST = "past"
+
+
+def again(job: Job, past: Past) -> Job:
+    """The forecasts of what is known already, as a job."""
+    wanted = replace(job.plan, attention=None)
+    return Job(job.model, wanted, [], past.history, past.calendar, None)
+
+
 Wait = Callable[[Pending], Awaitable[Arrays]]
 
 
@@ -132,17 +155,31 @@ async def run(job: Job, deadline: float, wait: Wait) -> Arrays:
     Returns:
         `[windows, …]` by output name: the forecast of all passes `[windows, steps, channels]`, NaN
         from a pass on that could not follow one that was not finite; the smallest margin; and the
-        attention of the first pass.
+        attention of the first pass. Of a job with a past, the forecasts of that are `PAST`.
 
     Raises:
         ServiceError: as `Model.submit`, what it returns and `wait`.
     """
+    if job.past is not None:
+        return await _run_both(job, job.past, deadline, wait)
     attention = () if job.plan.attention is None else job.plan.attention.outputs
     feeds = _feeds(job, 0, job.history, slice(None))
     outputs = await wait(job.model.submit(feeds, attention=attention, deadline=deadline))
     if job.plan.passes == 1:
         return outputs
     return await _roll(job, outputs, deadline, wait)
+
+
+async def _run_both(job: Job, past: Past, deadline: float, wait: Wait) -> Arrays:
+    """Forecast what comes and what is known side by side: they share batches."""
+    jobs = replace(job, past=None), again(job, past)
+    runs = [asyncio.ensure_future(run(one, deadline, wait)) for one in jobs]
+    try:
+        outputs, known = await asyncio.gather(*runs)
+    finally:
+        for one in runs:
+            one.cancel()
+    return outputs | {PAST: known[FORECAST]}
 
 
 async def _roll(job: Job, first: Arrays, deadline: float, wait: Wait) -> Arrays:

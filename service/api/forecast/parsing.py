@@ -11,7 +11,7 @@ import orjson
 from pydantic_core import from_json
 
 from foretell.service.api.compression import unreadable
-from foretell.service.api.forecast.schemas import NAMES, Envelope
+from foretell.service.api.forecast.task import FORECASTING, Task
 from foretell.service.validation import Ignored, validate
 
 # It has no wheels for the latest Python.
@@ -48,11 +48,16 @@ def parsing_bytes(body: bytes | memoryview) -> int:
 _LEVELS = (("", "options"), ("options", "attention"), ("options.attention", ""))
 
 
-def parse(body: bytes) -> tuple[Envelope, Ignored]:
+def parse(body: bytes, task: Task = FORECASTING) -> tuple[Any, Ignored]:
     """Read a request as far as it can be read without knowing its model.
 
+    Args:
+        body: JSON.
+        task: What it asks for.
+
     Returns:
-        The request, whose inputs are not read yet, and names in it that nobody will read.
+        The request, an envelope of the task, whose inputs are not read yet, and names in it that
+        nobody will read.
 
     Raises:
         UnreadableError: the body is no JSON, or begins with more than 64 KiB of blanks.
@@ -64,14 +69,14 @@ def parse(body: bytes) -> tuple[Envelope, Ignored]:
         if not first or first not in b'{["-0123456789tfnNI':
             raise unreadable(f"the body is not JSON: it begins with {body[:20]!r}", body)
     found = request = _read(body)
-    ignored: Ignored = {}
+    names, ignored = task.names, Ignored()
     for level, inner in _LEVELS:
-        if not isinstance(found, dict):
+        if not isinstance(found, dict) or level not in names.levels:
             break
-        if not found.keys() <= NAMES.levels[level].keys():
-            NAMES.sift(level, found, level, ignored)
+        if not found.keys() <= names.levels[level].keys():
+            names.sift(level, found, level, ignored)
         found = found.get(inner)
-    return validate(Envelope, request), ignored
+    return validate(task.envelope, request), ignored
 
 
 def _read(body: bytes) -> Any:  # noqa: ANN401 - any JSON

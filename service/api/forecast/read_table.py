@@ -8,14 +8,15 @@ from itertools import islice
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from pydantic import BaseModel
 
 from foretell.bundle.errors import TimestampError
 from foretell.bundle.manifest import Manifest
 from foretell.bundle.regularity import first_irregularity, origin
 from foretell.bundle.timestamps import Timestamps, check_years
-from foretell.service.api.forecast.inputs import Filled, Plan, Series, fill, plan
+from foretell.service.api.forecast.inputs import Filled, Plan, Series, fill
 from foretell.service.api.forecast.job import Job
-from foretell.service.api.forecast.schemas import ForecastOptions, TableOptions
+from foretell.service.api.forecast.origins import Origins
 from foretell.service.api.forecast.table import (
     ID,
     TARGET,
@@ -26,6 +27,7 @@ from foretell.service.api.forecast.table import (
     read_times,
     read_values,
 )
+from foretell.service.api.forecast.task import Task
 from foretell.service.api.forecast.timeline import IRREGULAR, Timeline, check_first, shown_step
 from foretell.service.api.notices import Notice, notice
 from foretell.service.engine.directory import Model
@@ -36,7 +38,6 @@ from foretell.service.validation import Names
 # What the columns of an answer do not tell, as JSON in the schema's metadata.
 NOTES = b"foretell"
 _METADATA = "schema.metadata"
-_NAMES = Names({_METADATA: {}, "the URL": TableOptions.model_fields})
 # What columns of times are called elsewhere, in lower case.
 _TIMES = {TIME, "date", "dates", "datetime", "time", "times", "timestamp", "timestamps"}
 # Columns that a warning names.
@@ -60,12 +61,15 @@ class Request:
     times: Times | None
 
 
-def decode(table: pa.Table, options: ForecastOptions, model: Model, settings: Settings) -> Request:
+def decode(
+    table: pa.Table, task: Task, options: BaseModel, model: Model, settings: Settings
+) -> Request:
     """Read a table.
 
     Args:
         table: Rows of every series in order of time; the series may be mixed.
-        options: What to forecast.
+        task: What is asked for.
+        options: Of it.
         model: Who forecasts.
         settings: Limits.
 
@@ -75,8 +79,8 @@ def decode(table: pa.Table, options: ForecastOptions, model: Model, settings: Se
     """
     manifest = model.manifest
     groups = read_groups(table, settings.max_inputs)
-    wanted = plan(options, len(groups), model, settings)
-    notices = _unread(table, manifest.channels)
+    wanted = task.plan(options, len(groups), model, settings)
+    notices = _unread(table, manifest.channels, task)
     times = read_times(table, manifest.step)
     if times is None and manifest.calendar is not None:
         raise InvalidInputError(f"required: {manifest.name} uses calendar features", param=TIME)
@@ -86,11 +90,12 @@ def decode(table: pa.Table, options: ForecastOptions, model: Model, settings: Se
     history, calendar = reader.arrays()
     if not len(history):
         raise next(entry for entry in entries if isinstance(entry, ServiceError))
-    job = Job(model, wanted, entries, history, calendar, None, notices)
+    past = None if reader.origins is None else reader.origins.past()
+    job = Job(model, wanted, entries, history, calendar, None, notices, past)
     return Request(job, groups.ids, times)
 
 
-def _unread(table: pa.Table, channels: tuple[str, ...]) -> list[Notice]:
+def _unread(table: pa.Table, channels: tuple[str, ...], task: Task) -> list[Notice]:
     """What of a table is not read; refuses times and options that stand where none are read."""
     found = table.column_names
     is_read = {ID, TIME, *channels}
@@ -113,8 +118,9 @@ def _unread(table: pa.Table, channels: tuple[str, ...]) -> list[Notice]:
         more = f" and {len(others) - _MOST} more" if len(others) > _MOST else ""
         notices.append(notice("ignored_field", f"columns that are not read: {names}{more}", None))
     metadata = table.schema.metadata or {}
+    known = Names({_METADATA: {}, "the URL": task.query.model_fields})
     for name in islice(metadata, _MOST_COMPARED):
-        _NAMES.sift(_METADATA, [name.decode(errors="replace")], _METADATA, {})
+        known.sift(_METADATA, [name.decode(errors="replace")], _METADATA, {})
     if NOTES in metadata:
         place = f"{_METADATA}.{NOTES.decode()}"
         text = "not read: what is an option in JSON is a parameter of the URL"
@@ -123,7 +129,11 @@ def _unread(table: pa.Table, channels: tuple[str, ...]) -> list[Notice]:
 
 
 class _Reader:
-    """Reads series into the rows of arrays; those with the same timestamps are checked once."""
+    """Reads series into the rows of arrays; those with the same timestamps are checked once.
+
+    Attributes:
+        origins: Cuts what is forecast again, if anything.
+    """
 
     def __init__(
         self,
@@ -144,6 +154,10 @@ class _Reader:
         self._filled: dict[int, NDArray[np.float64]] = {}
         self._calendars: list[NDArray[np.float32]] = []
         self._known: dict[bytes, tuple[Timeline, NDArray[np.float32] | None]] = {}
+        self.origins: Origins | None = None
+        if wanted.rolling is not None:
+            steps = manifest.context + wanted.passes * manifest.horizon
+            self.origins = Origins(manifest, wanted.horizon, steps, wanted.rolling, wanted.missing)
 
     def read(self, index: int) -> Series | ServiceError:
         rows = self._groups.of(index)
@@ -156,7 +170,11 @@ class _Reader:
                 )
             timeline, calendar = self._read_times(rows)
             filled = self._fill(rows)
+            if self.origins is not None:
+                values = np.stack([values[rows] for values in self._values], axis=1)
+                self.origins.add(values, timeline, f"unique_id[{rows[0]}]")
         except ServiceError as error:
+            self._filled.pop(len(self._windows), None)
             return error
         name = str(self._groups.ids[index].as_py())
         self._windows.append(rows[-context:])
@@ -177,6 +195,9 @@ class _Reader:
 
     def _fill(self, rows: NDArray[np.int64]) -> Filled:
         window = rows[-self._manifest.context :]
+        if self.origins is not None and self._plan.missing == "error":
+            # All of them are read.
+            window = rows
         if not self._missing[window].any():
             return {}
         channels = self._manifest.channels

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from importlib import import_module
 from typing import Protocol
 
@@ -20,15 +20,18 @@ from foretell.service.api.body import (
     read_body,
 )
 from foretell.service.api.compression import choose_encoding, compress
+from foretell.service.api.forecast.backtest import BACKTESTING, Backtest
 from foretell.service.api.forecast.encode import encode, encoding_work
 from foretell.service.api.forecast.job import Job, decode, run
 from foretell.service.api.forecast.parsing import parse, parsing_bytes
 from foretell.service.api.forecast.schemas import (
-    NAMES,
+    BacktestEnvelope,
+    BacktestResponse,
     Envelope,
     ErrorResponse,
     ForecastResponse,
 )
+from foretell.service.api.forecast.task import FORECASTING, Task
 from foretell.service.arrays import Arrays
 from foretell.service.engine.directory import Model, Pending
 from foretell.service.engine.local import Engine
@@ -77,9 +80,47 @@ def timeseries_router(
         offload: Reads large requests and writes large answers.
     """
     router = APIRouter(tags=["time series"])
+    forecast = _endpoint(FORECASTING, None, engine, settings, budget, offload)
+    backtest = _endpoint(BACKTESTING, Backtest, engine, settings, budget, offload)
+    for endpoint, task, answer, *paths in (
+        (forecast, FORECASTING, ForecastResponse, "/forecast", "/v1/timeseries/forecast"),
+        (backtest, BACKTESTING, BacktestResponse, "/backtest"),
+    ):
+        for path in paths:
+            router.add_api_route(
+                path,
+                endpoint,
+                methods=["POST"],
+                name=task.name,
+                description=task.description,
+                responses={200: {"model": answer}, **_ERRORS},
+                response_class=Response,
+                operation_id=(task.name + path.replace("/", "_")).removesuffix(f"_{task.name}"),
+            )
 
-    async def forecast(request: Request) -> Response:
-        """Forecast every series of the request."""
+    @router.get("/v1/timeseries/models")
+    async def models(response: Response) -> list[str]:
+        """Names of the served models; `X-Foretell-Providers` says what runs them."""
+        # Not model by model: clients refuse headers of many kilobytes.
+        directory = engine.directory
+        providers = {model.provider for model in directory.models}
+        response.headers["X-Foretell-Providers"] = ", ".join(sorted(providers))
+        return [model.name for model in directory.defaults]
+
+    return router
+
+
+def _endpoint(
+    task: Task,
+    answers: Callable[[Job], Answering] | None,
+    engine: Engine,
+    settings: Settings,
+    budget: BodyBudget,
+    offload: Offload,
+) -> Callable[[Request], Awaitable[Response]]:
+    """What answers requests for a task: by forecasts, or with something else in JSON."""
+
+    async def endpoint(request: Request) -> Response:
         exchange = exchange_of(request.scope)
         deadline = deadline_of(exchange.headers, settings.timeout_seconds)
         with budget.share() as take:
@@ -93,13 +134,17 @@ def timeseries_router(
             began = time.time_ns()
             if media == JSON and size >= LARGE:
                 take(await offload.run(size, deadline, parsing_bytes, body))
-            parsed = await offload.run(work, deadline, read, media, body, query, settings)
+            parsed = await offload.run(work, deadline, read, media, body, query, settings, task)
             if parsed.memory:
                 take(parsed.memory)
             model = engine.directory.find(parsed.model)
             exchange.model, exchange.version = model.name, model.version
             found = await offload.run(parsed.work, deadline, parsed.decode, model, settings)
+            if answers is not None:
+                found, media = answers(found.job), JSON
             exchange.windows = len(found.job.history)
+            if found.job.past is not None:
+                exchange.windows += len(found.job.past)
             exchange.staged("decode", began)
             # Nothing of the request but the job outlives its share of the budget.
             del body, parsed
@@ -124,26 +169,7 @@ def timeseries_router(
         exchange.staged("encode", began)
         return Response(answer, headers=headers, media_type=media)
 
-    for path in ("/forecast", "/v1/timeseries/forecast"):
-        router.add_api_route(
-            path,
-            forecast,
-            methods=["POST"],
-            responses={200: {"model": ForecastResponse}, **_ERRORS},
-            response_class=Response,
-            operation_id="forecast" + path.replace("/", "_").removesuffix("_forecast"),
-        )
-
-    @router.get("/v1/timeseries/models")
-    async def models(response: Response) -> list[str]:
-        """Names of the served models; `X-Foretell-Providers` says what runs them."""
-        # Not model by model: clients refuse headers of many kilobytes.
-        directory = engine.directory
-        providers = {model.provider for model in directory.models}
-        response.headers["X-Foretell-Providers"] = ", ".join(sorted(providers))
-        return [model.name for model in directory.defaults]
-
-    return router
+    return endpoint
 
 
 class Answering(Protocol):
@@ -157,7 +183,7 @@ class Answering(Protocol):
         """How much there is to do to write the answer, as `Offload` has it."""
 
     def encode(self, outputs: Arrays) -> bytes:
-        """Write the answer; raises a `ServiceError` if nothing could be forecast."""
+        """Write the answer; raises a `ServiceError` if there is none for any of the inputs."""
 
 
 class Parsed(Protocol):
@@ -179,7 +205,13 @@ class Parsed(Protocol):
         """Read the rest; raises a `ServiceError` that says where it does not fit."""
 
 
-def read(media_type: str, body: bytes, query: Mapping[str, str], settings: Settings) -> Parsed:
+def read(
+    media_type: str,
+    body: bytes,
+    query: Mapping[str, str],
+    settings: Settings,
+    task: Task = FORECASTING,
+) -> Parsed:
     """Begin to read a request.
 
     Args:
@@ -187,6 +219,7 @@ def read(media_type: str, body: bytes, query: Mapping[str, str], settings: Setti
         body: Its body.
         query: The parameters of its URL, where a table alone has its options.
         settings: Limits.
+        task: What it asks for.
 
     Raises:
         UnreadableError: the body is not what the media type says.
@@ -194,10 +227,10 @@ def read(media_type: str, body: bytes, query: Mapping[str, str], settings: Setti
         InvalidInputError: the request does not fit the interface.
     """
     if media_type == JSON:
-        envelope, ignored = parse(body)
+        envelope, ignored = parse(body, task)
         if query:
-            NAMES.sift(QUERY, query, QUERY, ignored)
-        return _JsonRequest(envelope, ignored, len(body))
+            task.names.sift(QUERY, query, QUERY, ignored)
+        return _JsonRequest(envelope, ignored, len(body), task)
     try:
         # Arrow takes its time and memory to load; many servers never see a table.
         request = import_module("foretell.service.api.forecast.write_table")
@@ -207,7 +240,7 @@ def read(media_type: str, body: bytes, query: Mapping[str, str], settings: Setti
             param="Content-Type",
             accepted=[JSON],
         ) from None
-    parsed: Parsed = request.TableRequest(body, query, settings)
+    parsed: Parsed = request.TableRequest(body, query, settings, task)
     return parsed
 
 
@@ -217,10 +250,13 @@ class _JsonRequest:
     memory = 0
     job: Job
 
-    def __init__(self, envelope: Envelope, ignored: Ignored, size: int) -> None:
+    def __init__(
+        self, envelope: Envelope | BacktestEnvelope, ignored: Ignored, size: int, task: Task
+    ) -> None:
         self._envelope = envelope
         self._ignored = ignored
         self._size = size
+        self._task = task
         self.model = envelope.model
 
     @property
@@ -232,7 +268,7 @@ class _JsonRequest:
         return self._size + _INPUT * len(inputs)
 
     def decode(self, model: Model, settings: Settings) -> Answering:
-        self.job = decode(self._envelope, self._ignored, model, settings)
+        self.job = decode(self._envelope, self._ignored, model, settings, self._task)
         return self
 
     def encoding_work(self, outputs: Arrays) -> int:

@@ -25,6 +25,7 @@ from foretell.service.validation import QUERY, Names
 
 SeriesType = Literal["univariate_time_series", "multivariate_time_series"]
 Status = Literal["completed", "partial", "error"]
+Calibrated = Literal["stored", "history"]
 
 _Number = {"type": ["number", "null"]}
 
@@ -50,6 +51,7 @@ Rows = Annotated[
 ]
 Strings = Annotated[list[str], Field(fail_fast=True)]
 Level = Annotated[float, Field(strict=True, gt=0, lt=1)]
+Levels = Annotated[list[Level], Field(fail_fast=True, max_length=99)]
 # Checked by `foretell.service.api.forecast.attention`: pydantic would name each branch in
 # the place.
 Heads = Annotated[
@@ -129,9 +131,14 @@ class ForecastOptions(BaseModel):
         description="Steps to forecast; the model's horizon if absent. More are forecast in "
         "further passes, each on the forecasts before it, up to `max_horizon` of `GET /models`.",
     )
-    quantiles: Annotated[list[Level], Field(fail_fast=True, max_length=99)] | None = Field(
+    quantiles: Levels | None = Field(
         default=None,
         description="Levels of quantiles to answer, in any order; of models that are calibrated.",
+    )
+    calibration: Calibrated = Field(
+        default="stored",
+        description="What the quantiles come from: errors of the model's validation, stored with "
+        "it, or these corrected by those it makes on the rows of the history before the last ones.",
     )
     missing: Missing = Field(
         default="error",
@@ -150,8 +157,8 @@ class ForecastOptions(BaseModel):
         return value
 
 
-class TableOptions(BaseModel):
-    """How to forecast a table, as parameters of the URL."""
+class Query(BaseModel):
+    """What all tables may say as parameters of the URL."""
 
     model: str | None = Field(
         default=None,
@@ -169,25 +176,83 @@ class TableOptions(BaseModel):
         return value.split(",") if isinstance(value, str) else value
 
 
-class Envelope(BaseModel):
-    """A request whose inputs are checked one by one: a bad one does not sink the others."""
+class TableOptions(Query):
+    """How to forecast a table, as parameters of the URL."""
+
+    calibration: Calibrated = Field(
+        default="stored", description="As `options.calibration` of JSON."
+    )
+
+
+class TableBacktestOptions(Query):
+    """How to backtest on a table, as parameters of the URL."""
+
+    stride: int | None = Field(default=None, description="As `options.stride` of JSON.")
+    origins: int | None = Field(default=None, description="As `options.origins` of JSON.")
+
+
+class BacktestOptions(BaseModel):
+    """How to backtest."""
+
+    model_config = ConfigDict(frozen=True)
+
+    horizon: Annotated[int, Field(strict=True, ge=1)] | None = Field(
+        default=None, description="Steps of each forecast; the model's horizon if absent."
+    )
+    stride: Annotated[int, Field(strict=True, ge=1)] | None = Field(
+        default=None,
+        description="Rows from an origin to the next; the horizon if absent, so that every row is "
+        "forecast once.",
+    )
+    origins: Annotated[int, Field(strict=True, ge=1)] | None = Field(
+        default=None, description="At most how many, the latest; as many as there are if absent."
+    )
+    quantiles: Levels | None = Field(
+        default=None, description="Levels of quantiles to look at; of models that are calibrated."
+    )
+    missing: Missing = Field(
+        default="error",
+        description="What becomes of missing values (null) in what the model reads, as in "
+        "forecasts. No error is counted against one.",
+    )
+
+
+class _Request(BaseModel):
+    """What all requests have; their inputs are checked one by one: a bad one sinks no others."""
 
     model: str | None = Field(
         default=None,
         description="`name` or `name@version`; may be absent when one model is served.",
     )
     inputs: Annotated[list[Any], Field(min_length=1)]
-    options: ForecastOptions = ForecastOptions()
     metadata: dict[str, Any] | None = Field(default=None, description="Echoed in the answer.")
 
-    @field_validator("options", mode="before")
+    @field_validator("options", mode="before", check_fields=False)
     @classmethod
     def _defaults(cls, value: object) -> object:
-        return ForecastOptions() if value is None else value
+        return cls.model_fields["options"].default if value is None else value
+
+
+class Envelope(_Request):
+    """A request for forecasts whose inputs are not checked yet."""
+
+    options: ForecastOptions = ForecastOptions()
 
 
 class ForecastRequest(Envelope):
     """A request for forecasts."""
+
+    inputs: Annotated[list[SeriesInput], Field(min_length=1)]
+
+
+class BacktestEnvelope(_Request):
+    """A request to backtest whose inputs are not checked yet."""
+
+    options: BacktestOptions = BacktestOptions()
+
+
+class BacktestRequest(BacktestEnvelope):
+    """A request to backtest."""
 
     inputs: Annotated[list[SeriesInput], Field(min_length=1)]
 
@@ -197,6 +262,14 @@ NAMES = Names(
         "": Envelope.model_fields,
         "options": ForecastOptions.model_fields,
         "options.attention": AttentionOptions.model_fields,
+        "inputs[]": SeriesInput.model_fields,
+        QUERY: {},
+    }
+)
+BACKTEST_NAMES = Names(
+    {
+        "": BacktestEnvelope.model_fields,
+        "options": BacktestOptions.model_fields,
         "inputs[]": SeriesInput.model_fields,
         QUERY: {},
     }
@@ -268,6 +341,13 @@ class Attention(BaseModel):
     correlation: list[float] | None = Field(default=None, description="Mean correlation by lag.")
 
 
+class Correction(BaseModel):
+    """What the quantiles were corrected by."""
+
+    method: Literal["history"]
+    origins: int = Field(description="Forecasts of rows of the history that were compared.")
+
+
 class Forecast(BaseModel):
     """The forecast of one input."""
 
@@ -286,6 +366,9 @@ class Forecast(BaseModel):
     )
     quantiles: dict[str, list[float] | list[list[float]]] | None = Field(
         default=None, description="By level, such as `0.9`; each in the shape of `mean_forecast`."
+    )
+    calibration: Correction | None = Field(
+        default=None, description="Where `options.calibration` was `history`."
     )
     rolled_from: int | None = Field(
         default=None,
@@ -326,6 +409,7 @@ class Warned(BaseModel):
         "forecast_outside_training_range",
         "rolled",
         "filled",
+        "origins_left_out",
     ]
     message: str
     param: str | None = Field(description="The place in the request, as in errors.")
@@ -341,6 +425,107 @@ class ForecastResponse(BaseModel):
     model: str
     model_version: str
     outputs: list[ForecastOutput]
+    warnings: list[Warned] | None = Field(default=None, description="Where there are any.")
+    metadata: dict[str, Any] | None = None
+
+
+class Errors(BaseModel):
+    """Mean errors in the input's units; null where every value that followed is missing."""
+
+    mse: float | None
+    mae: float | None
+
+
+class Baseline(Errors):
+    """Mean errors of a forecast that needs no model, from the same origins."""
+
+    relative_mae: float | None = Field(
+        description="The model's mean absolute error as a share of this one's; null where this one "
+        "makes none."
+    )
+
+
+class SeasonalBaseline(Baseline):
+    """Those of repeating the last season."""
+
+    season: int = Field(description="Steps in it.")
+
+
+class StepErrors(BaseModel):
+    """Mean errors by step ahead."""
+
+    mse: list[float | None]
+    mae: list[float | None]
+
+
+class StepIntervals(BaseModel):
+    """An interval by step ahead."""
+
+    coverage: list[float | None]
+    width: list[float | None]
+
+
+class IntervalResult(BaseModel):
+    """An interval between two of the quantiles."""
+
+    level: float = Field(description="The share it was to hold.")
+    coverage: float | None = Field(description="The share it held.")
+    width: float | None = Field(description="Its mean width, in the input's units.")
+    steps: StepIntervals
+
+
+class ChannelResult(Errors):
+    """How well a channel was forecast."""
+
+    name: str
+    steps: StepErrors
+    last_value: Baseline = Field(description="Repeating the last value.")
+    seasonal_naive: SeasonalBaseline | None = Field(
+        description="Repeating the last season, if the context holds one."
+    )
+    below: dict[str, float | None] | None = Field(
+        default=None, description="By quantile: the share of values that were at most as large."
+    )
+    intervals: list[IntervalResult] | None = Field(
+        default=None, description="One for each pair of quantiles such as 0.1 and 0.9."
+    )
+
+
+class Backtest(BaseModel):
+    """How well a history was forecast."""
+
+    name: str
+    horizon: int
+    stride: int
+    origins: int = Field(description="Forecasts that were compared with what followed.")
+    first_origin: int | str = Field(
+        description="The first row of the first forecast: its time, or without timestamps its "
+        "number, counted from 0."
+    )
+    last_origin: int | str = Field(description="Likewise of the last one.")
+    channels: list[ChannelResult]
+
+
+class BacktestOutput(BaseModel):
+    """The outcome of one input."""
+
+    type: Literal["time_series_backtest"]
+    id: str
+    status: Status
+    content: list[Backtest] = Field(description="One; none if there is an error.")
+    error: Error | None
+
+
+class BacktestResponse(BaseModel):
+    """What was found, one output an input, in order."""
+
+    id: str
+    created_at: int = Field(description="Seconds since 1970.")
+    status: Status
+    error: Error | None
+    model: str
+    model_version: str
+    outputs: list[BacktestOutput]
     warnings: list[Warned] | None = Field(default=None, description="Where there are any.")
     metadata: dict[str, Any] | None = None
 

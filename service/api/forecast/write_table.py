@@ -14,9 +14,10 @@ from foretell.bundle.timestamps import Timestamps
 from foretell.service.api.forecast.encode import encoding_work
 from foretell.service.api.forecast.inputs import Series
 from foretell.service.api.forecast.job import Job, warn
+from foretell.service.api.forecast.quantiles import quantiles_of
 from foretell.service.api.forecast.read_table import NOTES, Request, decode
-from foretell.service.api.forecast.schemas import ForecastOptions, TableOptions
 from foretell.service.api.forecast.table import ID, TIME, Times, read_table, write_table
+from foretell.service.api.forecast.task import Task
 from foretell.service.api.forecast.timeline import Timeline
 from foretell.service.api.notices import outside
 from foretell.service.arrays import FORECAST, MARGIN, Arrays
@@ -40,7 +41,7 @@ def encode(request: Request, outputs: Arrays) -> bytes:
     forecast = outputs[FORECAST][:, : job.plan.horizon]
     layers = [forecast]
     if job.plan.quantiles:
-        layers.extend(job.model.intervals.quantiles(job.history, forecast, job.plan.quantiles))
+        layers.extend(quantiles_of(job, outputs))
     good, failures = _outcomes(request, np.asarray(np.isfinite(layers).all(axis=(0, 2, 3))))
     if not good:
         raise next(iter(failures.values()))
@@ -124,6 +125,9 @@ def _notes(
     }
     if job.plan.passes > 1:
         notes["rolled_from"] = job.model.manifest.horizon
+    if job.past is not None:
+        origins = {series.name: len(job.past.origins[series.row]) for _, series in good}
+        notes["calibration"] = {"method": "history", "origins": origins}
     if filled := {series.name: series.filled for _, series in good if series.filled}:
         notes["filled"] = filled
     bound = job.model.manifest.margin_bound
@@ -155,20 +159,24 @@ class TableRequest:
         body: The stream.
         query: The URL's parameters.
         settings: Limits.
+        task: What is asked for.
 
     Raises:
         UnreadableError: the body is no Arrow stream.
         InvalidInputError: a parameter is unknown or wrong.
     """
 
-    def __init__(self, body: bytes, query: Mapping[str, str], settings: Settings) -> None:
+    def __init__(
+        self, body: bytes, query: Mapping[str, str], settings: Settings, task: Task
+    ) -> None:
         for name in query:
-            if name not in TableOptions.model_fields:
+            if name not in task.query.model_fields:
                 raise InvalidInputError(
-                    f"expected one of {', '.join(TableOptions.model_fields)}, got {name[:60]!r}",
+                    f"expected one of {', '.join(task.query.model_fields)}, got {name[:60]!r}",
                     param="query",
                 )
-        self._options = validate(TableOptions, dict(query), "query")
+        self._task = task
+        self._options = validate(task.query, dict(query), "query")
         self._table = read_table(body, settings.max_body_bytes // _SMALLEST)
 
     @property
@@ -195,13 +203,9 @@ class TableRequest:
         Raises:
             InvalidInputError: it does not fit the model; `NotSupportedError` likewise.
         """
-        given = self._options
-        options = validate(
-            ForecastOptions,
-            {"horizon": given.horizon, "quantiles": given.quantiles, "missing": given.missing},
-            "query",
-        )
-        return TableAnswering(decode(self._table, options, model, settings))
+        given = self._options.model_dump(exclude={"model"}, exclude_unset=True)
+        options = validate(self._task.options, given, "query")
+        return TableAnswering(decode(self._table, self._task, options, model, settings))
 
 
 class TableAnswering:

@@ -32,13 +32,14 @@ TENSOR = {"name": "history", "shape": [1, 8, 1], "datatype": "FP32", "data": EIG
 # Requests that are answered without a warning; what is put into them is what is wrong.
 BASES: dict[str, Document] = {
     **{path: {"model": "repeat", "inputs": [{"series": EIGHT}]} for path in FORECASTS},
+    "/backtest": {"model": "repeat", "inputs": [{"series": EIGHT * 2}]},
     **{path: {"inputs": [TENSOR], "outputs": [{"name": "forecast"}]} for path in INFERENCES},
     **{path: {} for path in CONTROLS},
 }
 TABLE = {
-    "unique_id": ["x"] * 8,
-    "ds": np.datetime64("2024-01-01", "us") + np.arange(8) * np.timedelta64(1, "h"),
-    "load": EIGHT,
+    "unique_id": ["x"] * 16,
+    "ds": np.datetime64("2024-01-01", "us") + np.arange(16) * np.timedelta64(1, "h"),
+    "load": EIGHT * 2,
 }
 
 
@@ -143,8 +144,8 @@ def of_the_body(document: Document, path: str) -> set[Mistake]:
     return mistakes(dict(objects(document, content["schema"])))
 
 
-def of_the_url(document: Document) -> set[Mistake]:
-    names = {each["name"] for each in document["paths"]["/forecast"]["post"]["parameters"]}
+def of_the_url(document: Document, path: str = "/forecast") -> set[Mistake]:
+    names = {each["name"] for each in document["paths"][path]["post"]["parameters"]}
     return mistakes({(): names})
 
 
@@ -176,17 +177,18 @@ def test_in_the_url_of_a_request_in_json(client: Client, document: Document) -> 
         assert answer.status_code == 422 or name not in names
 
 
-def send(client: Client, columns: dict[str, Any], query: str = "") -> Any:
+def send(client: Client, columns: dict[str, Any], query: str = "", path: str = "/forecast") -> Any:
     body = write_table(pa.table(columns))
     return client.request(
-        "POST", f"/forecast?model=repeat{query}", content=body, headers={"Content-Type": ARROW}
+        "POST", f"{path}?model=repeat{query}", content=body, headers={"Content-Type": ARROW}
     )
 
 
-def test_in_the_url_of_a_table(client: Client, document: Document) -> None:
-    assert send(client, TABLE).status_code == 200
-    for mistake in of_the_url(document):
-        answer = send(client, TABLE, f"&{mistake.name}=1")
+@pytest.mark.parametrize("path", ["/forecast", "/backtest"])
+def test_in_the_url_of_a_table(client: Client, document: Document, path: str) -> None:
+    assert send(client, TABLE, path=path).status_code == 200
+    for mistake in of_the_url(document, path):
+        answer = send(client, TABLE, f"&{mistake.name}=1", path)
         assert answer.status_code == 422, mistake
         assert mistake.name in answer.json()["error"]["message"]
 

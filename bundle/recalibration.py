@@ -1,0 +1,105 @@
+"""Calibration by the history of a request: stored offsets, corrected by the errors of late.
+
+The stored offsets of a bundle are those of its validation split. Where the data have moved on
+since, or the model is off on one side, the errors that it makes on the rows of the history before
+its context tell. They are few and alike, for their forecasts overlap, so that they are not taken
+alone: the errors of both, each less the stored median of its step and in units of the stored width
+of its step, are one distribution, in which those of the history weigh the more the more horizons
+they are of, and the later ones more than the earlier ones. Its quantiles, in the units of each
+step again, are the offsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretell.bundle.calibration import Calibration
+
+Floats = NDArray[np.floating]
+
+# Stored errors weigh as much as those of forecasts over so many horizons. docs/intervals.md has the
+# table that this and the next were chosen by.
+_STORED_HORIZONS = 10
+# After so many horizons an error weighs 1 / e as much.
+_FADING_HORIZONS = 16
+# The levels whose distance is the width of a step.
+_WIDTH = (0.1, 0.9)
+# Of the largest width of a channel; what is narrower, that of an error that was never made, say,
+# would make anything of an error.
+_LEAST_WIDTH = 1e-3
+
+# Origins are a sixth of the horizon apart: nearer ones tell little more. The fewest are those of
+# forecasts that reach over two horizons.
+_ORIGINS_A_HORIZON = 6
+LEAST_ORIGINS, MOST_ORIGINS = 6, 256
+
+
+def stride_of(horizon: int) -> int:
+    """Rows from an origin to the next, for a horizon."""
+    return max(1, horizon // _ORIGINS_A_HORIZON)
+
+
+@dataclass(frozen=True, eq=False)
+class Recalibration:
+    """What is stored, as far as it is needed to correct it.
+
+    Attributes:
+        median: `[steps, channels]`.
+        width: Likewise.
+        errors: `[levels * steps, channels]`, the stored offsets in units of both.
+        weights: `[levels * steps]`, how much of all errors each stands for; they add up to 1.
+    """
+
+    median: NDArray[np.float64]
+    width: NDArray[np.float64]
+    errors: NDArray[np.float64]
+    weights: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, calibration: Calibration, steps: int) -> Recalibration:
+        """That of a calibration, for so many steps."""
+        levels = calibration.levels
+        known = np.clip(np.array([_WIDTH[0], 0.5, _WIDTH[1]]), levels[0], levels[-1])
+        low, median, high = calibration.at(known, steps)
+        width = high - low
+        most = width.max(axis=0)
+        width = np.maximum(width, np.where(most > 0, _LEAST_WIDTH * most, 1.0))
+        errors = (calibration.offsets[:, :steps] - median) / width
+        # A level stands for those that are nearest to it.
+        edges = np.concatenate([[0.0], (levels[1:] + levels[:-1]) / 2, [1.0]])
+        weights = np.repeat(np.diff(edges) / steps, steps)
+        return cls(median, width, errors.reshape(-1, median.shape[1]), weights)
+
+    def offsets(self, errors: Floats, stride: int, levels: Sequence[float]) -> NDArray[np.float64]:
+        """Offsets of quantiles.
+
+        Args:
+            errors: `[origins, steps, channels]`, actual less forecast, in units of the scale of
+                each history; NaN where one is not known. Oldest first.
+            stride: Steps from an origin to the next.
+            levels: Of the quantiles.
+
+        Returns:
+            `[levels, steps, channels]`, never decreasing with the level.
+        """
+        origins, steps, channels = errors.shape
+        recent = ((errors - self.median) / self.width).reshape(-1, channels)
+        ages = np.arange(origins)[::-1] * (stride / steps)
+        weights = np.repeat(np.exp(-ages / _FADING_HORIZONS), steps)[:, None] * ~np.isnan(recent)
+        total = weights.sum(axis=0)
+        horizons = ages[0] + 1
+        share = np.where(total > 0, horizons / (horizons + _STORED_HORIZONS), 0.0)
+        weights *= share / np.where(total > 0, total, 1.0)
+        found = np.concatenate([np.nan_to_num(recent), self.errors])
+        weights = np.concatenate([weights, self.weights[:, None] * (1 - share)])
+        order = np.argsort(found, axis=0)
+        found = np.take_along_axis(found, order, axis=0)
+        weights = np.take_along_axis(weights, order, axis=0)
+        places = np.cumsum(weights, axis=0) - weights / 2
+        mixed = [np.interp(levels, places[:, at], found[:, at]) for at in range(channels)]
+        offsets: NDArray[np.float64] = self.median + self.width * np.stack(mixed, 1)[:, None]
+        return offsets

@@ -1,0 +1,188 @@
+"""`options.calibration: "history"`: quantiles corrected by errors on the rows of the request."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import ipc
+
+from foretell.bundle.recalibration import stride_of
+from foretell.service.api.forecast.routes import ARROW
+from foretell.service.api.forecast.table import write_table
+from tests.service.api.forecast.test_timeseries import EIGHT, body
+from tests.service.bundles import Spec, softmax_stage, write_bundle
+from tests.service.client import Client
+
+ROWS, HORIZON, CONTEXT = 60, 6, 8
+LEVELS = [0.1, 0.5, 0.9]
+OPTIONS: dict[str, Any] = {"horizon": HORIZON, "quantiles": LEVELS}
+HISTORY = {**OPTIONS, "calibration": "history"}
+
+
+def drift() -> list[float]:
+    """A history that rises by about one a step: its last value is always too low a forecast."""
+    return np.random.default_rng(0).normal(1, 0.3, ROWS).cumsum().round(3).tolist()
+
+
+def expected(client: Client, rows: list[float]) -> dict[str, Any]:
+    """The quantiles, from the answers to requests that end before each origin."""
+    intervals = client.repository.directory.find("calibrated").intervals
+    stride = stride_of(HORIZON)
+    origins = [*range(len(rows) - HORIZON, CONTEXT - 1, -stride)][::-1]
+    history = np.array([rows[origin - CONTEXT : origin] for origin in origins])[:, :, None]
+    future = np.array([rows[origin : origin + HORIZON] for origin in origins])[:, :, None]
+    one = {"horizon": HORIZON}
+    forecast = [
+        client.first(body({"series": rows[:origin]}, model="calibrated", **one))["mean_forecast"]
+        for origin in origins
+    ]
+    errors = intervals.errors(history, np.array(forecast)[:, :, None], future)
+    last = client.first(body({"series": rows}, model="calibrated", **one))["mean_forecast"]
+    found = intervals.corrected(
+        np.array(rows[-CONTEXT:])[None, :, None],
+        np.array(last)[None, :, None],
+        LEVELS,
+        [errors],
+        stride,
+    )
+    levels = {str(level): each[0, :, 0] for level, each in zip(LEVELS, found, strict=True)}
+    return {"origins": len(origins), "quantiles": levels}
+
+
+def test_the_same_as_by_requests_of_its_own(client: Client) -> None:
+    rows = drift()
+    found = client.first(body({"series": rows}, model="calibrated", **HISTORY))
+    stored = client.first(body({"series": rows}, model="calibrated", **OPTIONS))
+    wanted = expected(client, rows)
+    assert found["calibration"] == {"method": "history", "origins": wanted["origins"]}
+    assert found["mean_forecast"] == stored["mean_forecast"]
+    assert "calibration" not in stored
+    for level, values in wanted["quantiles"].items():
+        assert found["quantiles"][level] == pytest.approx(values, rel=1e-4)
+    # What rises by one a step lies above the forecast, and the median follows it.
+    assert found["quantiles"]["0.5"][-1] > stored["quantiles"]["0.5"][-1] + 1
+
+
+def test_in_a_table(client: Client) -> None:
+    rows = drift()
+    columns = {"unique_id": ["a"] * ROWS + ["b"] * 20, "load": rows + rows[:20]}
+    answer = client.request(
+        "POST",
+        "/forecast?model=calibrated&horizon=6&quantiles=0.1,0.5,0.9&calibration=history",
+        content=write_table(pa.table(columns)),
+        headers={"Content-Type": ARROW},
+    )
+    assert answer.status_code == 200, answer.text
+    table = ipc.open_stream(answer.content).read_all()
+    notes = json.loads(table.schema.metadata[b"foretell"])
+    assert notes["calibration"] == {"method": "history", "origins": {"a": 47, "b": 7}}
+    inputs = [{"series": rows}, {"series": rows[:20]}]
+    outputs = client.forecast(body(*inputs, model="calibrated", **HISTORY)).json()["outputs"]
+    for level in LEVELS:
+        whole = [output["content"][0]["quantiles"][str(level)] for output in outputs]
+        assert table[f"load_q{level}"].to_pylist() == pytest.approx(np.concatenate(whole), rel=1e-5)
+
+
+def test_one_that_is_too_short_does_not_sink_the_others(client: Client) -> None:
+    # 8 to read, 6 that follow, and 5 origins more.
+    inputs = [{"series": drift()[:18]}, {"series": drift()[:19]}]
+    answer = client.forecast(body(*inputs, model="calibrated", **HISTORY)).json()
+    assert answer["status"] == "partial"
+    error = answer["outputs"][0]["error"]
+    assert (error["code"], error["param"]) == ("422", "inputs[0].series")
+    assert error["message"] == (
+        "expected at least 19 rows (8 to read and 6 that follow, for each of 6 origins 1 apart), "
+        "got 18"
+    )
+    assert answer["outputs"][1]["content"][0]["calibration"]["origins"] == 6
+    refused = client.error(body(inputs[0], model="calibrated", **HISTORY))
+    assert refused["param"] == "inputs[0].series"
+
+
+def test_what_it_takes(client: Client, models: Path) -> None:
+    error = client.error(body({"series": drift()}, model="calibrated", calibration="history"))
+    assert error["param"] == "options.calibration"
+    assert "it is of quantiles, and none is asked for" in error["message"]
+    error = client.error(body({"series": EIGHT}, model="repeat", **HISTORY))
+    assert (error["type"], error["param"]) == ("not_supported", "options.quantiles")
+    error = client.error(body(model="calibrated", quantiles=[0.5], calibration="recent"))
+    assert error["param"] == "options.calibration"
+    assert "'stored' or 'history'" in error["message"]
+    with Client(models, max_origins=11) as small:
+        two = [{"series": drift()}, {"series": drift()}]
+        error = small.error(body(*two, model="calibrated", **HISTORY))
+        assert error["param"] == "options.calibration"
+        assert "2 inputs leave room for 5 origins of each, and it takes 6" in error["message"]
+        found = small.first(body(two[0], model="calibrated", **HISTORY))
+        assert found["calibration"]["origins"] == 11
+
+
+@pytest.mark.parametrize("missing", ["interpolate", "ffill"])
+def test_missing_values_make_no_errors(client: Client, missing: str) -> None:
+    rows: list[Any] = drift()
+    options = {**HISTORY, "missing": missing}
+    for row in (10, 20, 21, 58):
+        rows[row] = None
+    found = client.first(body({"series": rows}, model="calibrated", **options))
+    assert found["calibration"]["origins"] == 47
+    assert found["filled"] == {"load": 1}
+    low, median, high = (found["quantiles"][str(level)] for level in LEVELS)
+    assert np.all(np.less(low, median) & np.less(median, high))
+
+
+def test_with_attention_a_calendar_and_further_passes(tmp_path: Path) -> None:
+    spec = Spec(
+        channels=("load", "wind"),
+        with_calendar=True,
+        calibrated=2,
+        stages=(softmax_stage(),),
+    )
+    write_bundle(tmp_path, spec)
+    rows = np.random.default_rng(1).normal(size=(40, 2)).round(3)
+    entry = {"series": rows.tolist(), "start_timestamp": "2024-01-01T00:00:00"}
+    with Client(tmp_path) as client:
+        options = {**HISTORY, "attention": {"heads": "mean"}}
+        found = client.first(body(entry, **options))
+        plain = client.first(body(entry, horizon=HORIZON, attention={"heads": "mean"}))
+        swapped = {**entry, "series": rows[:, ::-1].tolist(), "channels": ["wind", "load"]}
+        others = client.first(body(swapped, **HISTORY))
+    assert found["calibration"]["origins"] == 27
+    for part in ("mean_forecast", "attention", "rolled_from"):
+        assert found[part] == plain[part]
+    for level, values in found["quantiles"].items():
+        assert np.array(others["quantiles"][level])[:, ::-1].tolist() == values
+
+
+def test_times_that_no_calendar_has(tmp_path: Path) -> None:
+    write_bundle(tmp_path, Spec(with_calendar=True, calibrated=1))
+    entry = {"series": drift(), "start_timestamp": "0001-01-01T00:00:00Z"}
+    with Client(tmp_path) as client:
+        options = {"quantiles": [0.5], "calibration": "history"}
+        assert client.first(body(entry, **options))["calibration"]["origins"] == 49
+        # The first rows are still the year before on this clock.
+        entry["time_zone"] = "America/New_York"
+        client.first(body(entry, quantiles=[0.5]))
+        error = client.error(body(entry, **options))
+    assert error["param"] == "inputs[0].series"
+    assert "beyond the years 1 to 9999" in error["message"]
+
+
+def test_windows_of_both_are_counted(client: Client) -> None:
+    windows = client.metrics.counts.count("windows", "calibrated", "1")
+    client.first(body({"series": drift()}, model="calibrated", **HISTORY))
+    assert client.metrics.counts.count("windows", "calibrated", "1") == windows + 48
+
+
+def test_a_full_queue_refuses_both(tmp_path: Path) -> None:
+    write_bundle(tmp_path, Spec(name="calibrated", calibrated=2))
+    # Room for the forecast alone.
+    with Client(tmp_path, max_queue_bytes=40 * 4 * CONTEXT) as client:
+        answer = client.forecast(body({"series": drift()}, **HISTORY, model="calibrated"))
+        assert answer.status_code == 200
+        assert answer.json()["outputs"][0]["content"][0]["calibration"]["origins"] < 40
+        assert client.first(body(model="calibrated"))["mean_forecast"] == [7.0] * 4
