@@ -28,9 +28,8 @@ from foretell.export.runtime import Graph
 from foretell.export.serving_form import ServingForm
 from foretell.export.windows import windows_in
 from foretell.models.checkpoint import CheckpointInfo, load
-from foretell.models.data.source import DataSource
-from foretell.models.data.splits import Rows
-from foretell.models.data.table import Table
+from foretell.models.data.panel import Panel
+from foretell.models.data.splits import Spans, Split
 
 PAGE = Path(__file__).parent.parent / "docs" / "intervals.md"
 LEVELS = (0.8, 0.95)
@@ -96,15 +95,11 @@ def measure(known: Sample, coming: Sample, name: str, level: float, *, signed: b
     return np.array([held, (high - low).mean(), (high - low + 2 / (1 - level) * beyond).mean()])
 
 
-def methods(
-    graph: Graph, info: CheckpointInfo, data: Table, source: DataSource
-) -> Iterator[list[str]]:
+def methods(graph: Graph, info: CheckpointInfo, data: Panel, split: Split) -> Iterator[list[str]]:
     """A row for each method: each half of validation for the other, and all of it for test."""
-    start, end = source.splits.validation
-    middle = (start + end) // 2
     first, second, whole, test = (
-        sample(graph, info, data, rows)
-        for rows in ((start, middle), (middle, end), (start, end), source.splits.test)
+        sample(graph, info, data, spans)
+        for spans in (*_halves(split.validation), split.validation, split.test)
     )
     cases = {"validation": [(first, second), (second, first)], "test": [(whole, test)]}
     for name, signed in [*((name, True) for name in scales(test.history)), (SERVED, False)]:
@@ -132,9 +127,9 @@ def passes(report: CalibrationReport) -> Iterator[list[str]]:
         yield [steps, str(windows), str(disjoint), *held]
 
 
-def sample(graph: Graph, info: CheckpointInfo, data: Table, rows: Rows) -> Sample:
+def sample(graph: Graph, info: CheckpointInfo, data: Panel, spans: Spans) -> Sample:
     """Evenly spaced windows of some rows, as many as `calibrate` takes."""
-    windows = windows_in(info, data, rows, info.config.horizon)
+    windows = windows_in(info, data, spans, info.config.horizon)
     count = min(WINDOWS, len(windows))
     chosen = np.linspace(0, len(windows) - 1, count).round().astype(np.int64)
     batch = windows.batch(torch.from_numpy(chosen))
@@ -144,20 +139,28 @@ def sample(graph: Graph, info: CheckpointInfo, data: Table, rows: Rows) -> Sampl
     return Sample(history, (batch.target.numpy().astype(np.float64) - forecast) / std)
 
 
+def _halves(spans: Spans) -> Iterator[Spans]:
+    """The earlier half of each span, and the later one."""
+    middles = [(start + end) // 2 for _, start, end in spans]
+    yield tuple(span._replace(end=middle) for span, middle in zip(spans, middles, strict=True))
+    yield tuple(span._replace(start=middle) for span, middle in zip(spans, middles, strict=True))
+
+
 def rows_of(folder: Path) -> tuple[list[list[str]], list[list[str]]]:
     """The rows of one checkpoint, by pass and by method."""
     info, model = load(folder)
     if info.data is None:
         raise SystemExit(f"{folder}: it names no data to measure on")
     data = info.data.read(info.channels, Frequency.parse(info.frequency))
+    split = info.data.splits.cut(data, info.config.context, info.config.horizon)
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "forecast.onnx"
         onnx.save(trace(ServingForm(inference_form(model), info.scaler, "forecast")), path)
         graph = Graph(path)
-        calibrated = calibrate(graph, info, data, ROLL)
+        calibrated = calibrate(graph, info, data, split, ROLL)
         if calibrated is None:
             raise SystemExit(f"{folder}: its validation split has too few windows")
-        by_pass, by_method = passes(calibrated[1]), methods(graph, info, data, info.data)
+        by_pass, by_method = passes(calibrated[1]), methods(graph, info, data, split)
         return [[folder.name, *row] for row in by_pass], [[folder.name, *row] for row in by_method]
 
 

@@ -23,8 +23,8 @@ from foretell.bundle.manifest import CalibrationReport, Coverage
 from foretell.export.runtime import Graph
 from foretell.export.windows import windows_in
 from foretell.models.checkpoint import CheckpointInfo
-from foretell.models.data.splits import Rows
-from foretell.models.data.table import Table
+from foretell.models.data.panel import Panel
+from foretell.models.data.splits import Spans, Split
 from foretell.models.data.windows import Batch, Windows
 
 ROLL = 4
@@ -63,29 +63,36 @@ class Errors:
 
 
 def calibrate(
-    graph: Graph, info: CheckpointInfo, table: Table, roll: int, batch: int = BATCH
+    graph: Graph,
+    info: CheckpointInfo,
+    panel: Panel,
+    split: Split | None,
+    roll: int,
+    batch: int = BATCH,
 ) -> tuple[Calibration, CalibrationReport] | None:
     """Calibrate quantiles on the validation split and measure them on the test split.
 
     Args:
         graph: The exported graph.
-        info: Of the checkpoint it was made of, with the splits of its data.
-        table: That data.
+        info: Of the checkpoint it was made of.
+        panel: Its data.
+        split: What each row of that was for, if that is known.
         roll: Most passes over the horizon to calibrate; fewer where the validation split is too
             short for them.
         batch: Windows of a run, at most.
 
     Returns:
-        None if the data is not known, or if its validation split has fewer than 20 windows.
+        None if the split is not known, or if its validation part has fewer than 20 windows.
     """
-    if info.data is None:
+    if split is None:
         return None
-    rows = info.data.splits.validation
-    passes = min(roll, _most_passes(info, rows))
+    passes = _most_passes(info, split.validation, roll)
     if not passes:
         return None
     # A model may carry itself off when it goes on from its own forecasts.
-    found = list(takewhile(Errors.finite, errors(graph, info, table, rows, passes, batch)))
+    found = list(
+        takewhile(Errors.finite, errors(graph, info, panel, split.validation, passes, batch))
+    )
     if not found:
         return None
     counts = tuple(len(part) for part in found)
@@ -94,15 +101,17 @@ def calibrate(
     # With many channels the errors of both splits together would take gigabytes.
     del found
     calibration = Calibration(levels, np.concatenate(offsets, axis=1))
-    targets, horizon = rows[1] - rows[0] - info.config.context, info.config.horizon
+    context, horizon = info.config.context, info.config.horizon
+    targets = [max(0, span.end - span.start - context) for span in split.validation]
     report = CalibrationReport(
         floor=FLOOR,
         steps=calibration.offsets.shape[1],
         windows=counts,
         disjoint=tuple(
-            min(count, targets // (number * horizon)) for number, count in enumerate(counts, 1)
+            min(count, sum(steps // (number * horizon) for steps in targets))
+            for number, count in enumerate(counts, 1)
         ),
-        coverage=tuple(_measure(graph, info, table, calibration, counts, batch)),
+        coverage=tuple(_measure(graph, info, panel, split.test, calibration, counts, batch)),
     )
     return calibration, report
 
@@ -110,16 +119,16 @@ def calibrate(
 def errors(
     graph: Graph,
     info: CheckpointInfo,
-    table: Table,
-    rows: Rows,
+    panel: Panel,
+    spans: Spans,
     passes: int,
     batch: int = BATCH,
 ) -> Iterator[Errors]:
     """Errors in some rows, pass by pass; the rows must hold a window of all passes."""
-    windows = windows_in(info, table, rows, info.config.horizon)
+    windows = windows_in(info, panel, spans, info.config.horizon)
     yield from _errors(graph, info, windows, WINDOWS, batch)
     if passes > 1:
-        windows = windows_in(info, table, rows, passes * info.config.horizon)
+        windows = windows_in(info, panel, spans, passes * info.config.horizon)
         yield from list(_errors(graph, info, windows, ROLLED_WINDOWS, batch))[1:]
 
 
@@ -177,27 +186,33 @@ def roll_forward(graph: Graph, batch: Batch, horizon: int) -> NDArray[np.float32
     return known[:, context:]
 
 
-def _most_passes(info: CheckpointInfo, rows: Rows) -> int:
-    steps = rows[1] - rows[0] - info.config.context - _LEAST_WINDOWS + 1
-    return max(0, steps // info.config.horizon)
+def _most_passes(info: CheckpointInfo, spans: Spans, most: int) -> int:
+    """Passes that the rows hold enough windows of."""
+    context, horizon = info.config.context, info.config.horizon
+
+    def enough(passes: int) -> bool:
+        windows = (span.windows(context, passes * horizon) for span in spans)
+        return sum(windows) >= _LEAST_WINDOWS
+
+    return len(list(takewhile(enough, range(1, most + 1))))
 
 
 def _measure(
     graph: Graph,
     info: CheckpointInfo,
-    table: Table,
+    panel: Panel,
+    test: Spans,
     calibration: Calibration,
     counts: tuple[int, ...],
     batch: int,
 ) -> Iterator[Coverage]:
     """Coverage of the passes that the test split is long enough for."""
-    assert info.data is not None  # noqa: S101 - what `calibrate` makes sure of
-    rows = info.data.splits.test
-    passes = min(len(counts), _most_passes(info, rows))
+    passes = _most_passes(info, test, len(counts))
     if not passes:
         return
     std, within = np.array(info.scaler.std), limits(info.bounds, info.channels)
-    for part, count in zip(errors(graph, info, table, rows, passes, batch), counts, strict=False):
+    measured = errors(graph, info, panel, test, passes, batch)
+    for part, count in zip(measured, counts, strict=False):
         steps = slice(part.first_step, part.first_step + info.config.horizon)
         for level in _MEASURED:
             tails = np.array([(1 - level) / 2, (1 + level) / 2])

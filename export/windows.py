@@ -9,22 +9,35 @@ from foretell.bundle.frequency import Frequency
 from foretell.bundle.manifest import Scaler
 from foretell.export.window_set import WindowSet
 from foretell.models.checkpoint import CheckpointInfo
-from foretell.models.data.splits import Rows
-from foretell.models.data.table import Table
+from foretell.models.data.panel import Panel
+from foretell.models.data.splits import Span, Spans, Split
 from foretell.models.data.windows import Windows
 
 
-def windows_of(info: CheckpointInfo, table: Table) -> Windows:
+def split_of(info: CheckpointInfo, panel: Panel) -> Split | None:
+    """What each row of a checkpoint's own data was for; None of other data.
+
+    Raises:
+        DataError: a part holds no window.
+    """
+    if info.data is None:
+        return None
+    return info.data.splits.cut(panel, info.config.context, info.config.horizon)
+
+
+def windows_of(info: CheckpointInfo, panel: Panel) -> Windows:
     """All windows in the user's units: of the test split, or of all rows where none is known.
 
     Raises:
         DataError: the rows hold no window.
     """
-    rows = (0, len(table)) if info.data is None else info.data.splits.test
-    return windows_in(info, table, rows, info.config.horizon)
+    split = split_of(info, panel)
+    whole = (Span(place, 0, len(table)) for place, table in enumerate(panel.tables))
+    spans = tuple(whole) if split is None else split.test
+    return windows_in(info, panel, spans, info.config.horizon)
 
 
-def windows_in(info: CheckpointInfo, table: Table, rows: Rows, horizon: int) -> Windows:
+def windows_in(info: CheckpointInfo, panel: Panel, spans: Spans, horizon: int) -> Windows:
     """All windows of some rows in the user's units, with a future of `horizon` steps.
 
     Raises:
@@ -33,7 +46,7 @@ def windows_in(info: CheckpointInfo, table: Table, rows: Rows, horizon: int) -> 
     config = info.config
     # Standardising is the graph's business.
     identity = Scaler(mean=(0.0,) * config.channels, std=(1.0,) * config.channels)
-    return Windows(table, rows, config.context, horizon, identity, config.calendar)
+    return Windows(panel, spans, config.context, horizon, identity, config.calendar)
 
 
 def natural(windows: Windows, count: int, seed: int) -> WindowSet:

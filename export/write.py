@@ -35,12 +35,12 @@ from foretell.export.runtime import Graph
 from foretell.export.serving_form import GraphKind, ServingForm
 from foretell.export.verification import Verified, verify
 from foretell.export.weights import share_weights
-from foretell.export.windows import natural, synthetic, windows_of
+from foretell.export.windows import natural, split_of, synthetic, windows_of
 from foretell.models.batches import windows_that_fit
 from foretell.models.bounds import bounded, check_bounds
 from foretell.models.checkpoint import Checkpoint, CheckpointInfo, load
 from foretell.models.data.csv import read_csv
-from foretell.models.data.table import Table
+from foretell.models.data.panel import Panel
 from foretell.models.data.windows import Windows
 from foretell.models.evaluation import against_baselines, evaluate
 from foretell.models.forecaster import ARCHITECTURES
@@ -103,11 +103,11 @@ def export_checkpoint(
     target = repository / name / version
     check_free(target)
     loaded = load(checkpoint)
-    table = _table(loaded, data)
+    panel = _panel(loaded, data)
     if bounds is not None:
-        loaded = _with_bounds(loaded, bounds, table)
+        loaded = _with_bounds(loaded, bounds, panel)
     with appearing(target) as folder:
-        _write(loaded, table, folder, name, version, roll, precision, seed)
+        _write(loaded, panel, folder, name, version, roll, precision, seed)
     return target
 
 
@@ -133,19 +133,19 @@ def verify_bundle(bundle: Path, checkpoint: Path, data: Path | None = None) -> V
     if loaded.info.config != config:
         raise ExportError(f"{checkpoint}: its configuration is not that of {bundle}")
     loaded = loaded._replace(info=loaded.info.model_copy(update={"bounds": manifest.bounds}))
-    table = _table(loaded, data)
-    return _verify(loaded, table, bundle, manifest.precision, seed=0).verification
+    panel = _panel(loaded, data)
+    return _verify(loaded, panel, bundle, manifest.precision, seed=0).verification
 
 
 def _verify(
-    checkpoint: Checkpoint, table: Table | None, folder: Path, precision: Precision, seed: int
+    checkpoint: Checkpoint, panel: Panel | None, folder: Path, precision: Precision, seed: int
 ) -> Verified:
     """Verify on windows of the data, or synthetic ones without any, and adversarial ones."""
     info, model = checkpoint
-    if table is None:
+    if panel is None:
         windows = synthetic(info, _VERIFIED_WINDOWS, seed)
     else:
-        windows = natural(windows_of(info, table), _VERIFIED_WINDOWS, seed)
+        windows = natural(windows_of(info, panel), _VERIFIED_WINDOWS, seed)
     few = windows.take(slice(_ADVERSARIAL_WINDOWS))
     kinds = adversarial(few, info.scaler, seed)
     within = limits(info.bounds, info.channels)
@@ -154,7 +154,7 @@ def _verify(
 
 def _write(
     checkpoint: Checkpoint,
-    table: Table | None,
+    panel: Panel | None,
     folder: Path,
     name: str,
     version: str,
@@ -175,7 +175,7 @@ def _write(
     for file, proto in graphs.items():
         onnx.save(proto, folder / file)
 
-    verified = _verify(checkpoint, table, folder, precision, seed)
+    verified = _verify(checkpoint, panel, folder, precision, seed)
     verification = verified.verification
     if not verification.passed:
         failed = "; ".join(
@@ -186,10 +186,10 @@ def _write(
         raise ExportError(f"the graphs do not equal the model, nothing is written: {failed}")
     _write_probes(folder / layout.PROBES, verified)
     calibrated, test = None, info.test
-    if table is not None:
+    if panel is not None:
         graph, batch = Graph(folder / layout.FORECAST_GRAPH), windows_that_fit(model)
-        calibrated = calibrate(graph, info, table, roll, batch)
-        test = _test_result(info, table, graph, RULES[precision].accuracy, batch)
+        calibrated = calibrate(graph, info, panel, split_of(info, panel), roll, batch)
+        test = _test_result(info, panel, graph, RULES[precision].accuracy, batch)
     if calibrated is not None:
         calibration.write(folder, calibrated[0])
 
@@ -225,25 +225,25 @@ def _write(
     (folder / layout.MANIFEST).write_text(manifest.model_dump_json(indent=2) + "\n")
 
 
-def _with_bounds(checkpoint: Checkpoint, bounds: Bounds, table: Table | None) -> Checkpoint:
+def _with_bounds(checkpoint: Checkpoint, bounds: Bounds, panel: Panel | None) -> Checkpoint:
     """The checkpoint with other bounds, and the accuracy that it has with them."""
     info, model = checkpoint
-    check_bounds(bounds, info.channels, table)
+    check_bounds(bounds, info.channels, panel)
     info = CheckpointInfo.model_validate(dict(info) | {"bounds": bounds})
-    if table is not None and info.test is not None and info.data is not None:
+    if panel is not None and info.test is not None and info.data is not None:
         scaler, config = info.scaler, info.config
-        rows = info.data.splits.test
+        split = info.data.splits.cut(panel, config.context, config.horizon)
         test = against_baselines(
             bounded(model, bounds, info.channels, scaler),
-            Windows(table, rows, config.context, config.horizon, scaler, config.calendar),
-            table.frequency,
+            Windows(panel, split.test, config.context, config.horizon, scaler, config.calendar),
+            panel.frequency,
             windows_that_fit(model),
         )
         info = info.model_copy(update={"test": test})
     return Checkpoint(info, model)
 
 
-def _table(checkpoint: Checkpoint, data: Path | None) -> Table | None:
+def _panel(checkpoint: Checkpoint, data: Path | None) -> Panel | None:
     info = checkpoint.info
     frequency = Frequency.parse(info.frequency)
     if info.data is not None:
@@ -266,7 +266,7 @@ def _write_probes(path: Path, verified: Verified) -> None:
 
 
 def _test_result(
-    info: CheckpointInfo, table: Table, graph: Graph, tolerance: float, batch: int
+    info: CheckpointInfo, panel: Panel, graph: Graph, tolerance: float, batch: int
 ) -> TestResult | None:
     """The checkpoint's test result, repeated through the graph on the same windows."""
     if info.test is None or info.data is None:
@@ -276,7 +276,7 @@ def _test_result(
         return graph.forecast(*(None if part is None else part.numpy() for part in inputs))
 
     std = torch.tensor(info.scaler.std, dtype=torch.float64)
-    accuracy = evaluate(predict, windows_of(info, table), batch, std)
+    accuracy = evaluate(predict, windows_of(info, panel), batch, std)
     for kind in ("mse", "mae"):
         found, wanted = getattr(accuracy, kind), getattr(info.test.model, kind)
         # A comparison that NaN fails.

@@ -91,7 +91,7 @@ def request_forecast(
     with client:
         info = _choose(_call(client, "GET", "/models", _MODELS), model)
         frequency = Frequency.parse(info.frequency)
-        table = read_csv(path, channels=info.channels, frequency=frequency)
+        (table,) = read_csv(path, channels=info.channels, frequency=frequency).tables
         rows = slice(max(len(table) - info.context, 0), None)
         history = Table(
             table.timestamps[rows],
@@ -99,7 +99,6 @@ def request_forecast(
             table.channels,
             frequency,
             table.utc_offset,
-            path,
         )
         body: dict[str, Any] = {
             "model": model or info.name,

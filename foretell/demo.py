@@ -14,6 +14,7 @@ from foretell.export.errors import ExportError
 from foretell.export.write import export_checkpoint
 from foretell.models.checkpoint import load_info
 from foretell.models.data.csv import read_csv
+from foretell.models.data.panel import Panel
 from foretell.models.data.table import Table
 from foretell.models.training.config import TrainingConfig
 from foretell.models.training.errors import ResumeError
@@ -42,26 +43,26 @@ def build(folder: Path, architectures: Sequence[str], progress: Progress) -> Ite
     data = folder / "greensboro.csv"
     if not data.exists():
         write_csv(data)
-    table = read_csv(data)
-    _write_request(architectures[0], table, folder / "request.json")
+    panel = read_csv(data)
+    _write_request(architectures[0], panel.tables[0], folder / "request.json")
     repository = folder / "repository"
     for name in architectures:
         if not layout.versions(repository, name):
             checkpoint = folder / "checkpoints" / name
             if not checkpoint.exists():
-                _train(name, table, checkpoint, progress)
+                _train(name, panel, checkpoint, progress)
             _check_accuracy(name, load_info(checkpoint).test)
             export_checkpoint(checkpoint, repository, name=name)
         yield read(repository / name / layout.versions(repository, name)[-1])
 
 
-def _train(architecture: str, table: Table, checkpoint: Path, progress: Progress) -> None:
+def _train(architecture: str, panel: Panel, checkpoint: Path, progress: Progress) -> None:
     settings = TrainingConfig(arch=architecture, context=CONTEXT, horizon=HORIZON, epochs=EPOCHS)
     try:
-        train(settings, table, checkpoint, progress=progress)
+        train(settings, panel, checkpoint, progress=progress)
     except ResumeError:
         # Left by another version of the demo.
-        train(settings, table, checkpoint, restart=True, progress=progress)
+        train(settings, panel, checkpoint, restart=True, progress=progress)
 
 
 def _write_request(model: str, table: Table, path: Path) -> None:

@@ -12,19 +12,19 @@ from foretell.bundle.bounds import Bound, limits
 from foretell.bundle.manifest import Scaler
 from foretell.bundle.nearness import nearest
 from foretell.models.data.errors import DataError
-from foretell.models.data.table import Table
+from foretell.models.data.panel import Panel
 from foretell.models.evaluation import Predictor
 
 
 def check_bounds(
-    bounds: Mapping[str, Bound], channels: Sequence[str], table: Table | None = None
+    bounds: Mapping[str, Bound], channels: Sequence[str], panel: Panel | None = None
 ) -> None:
     """Refuse bounds of channels that there are not, and data that lie beyond them.
 
     Args:
         bounds: By the names of channels.
         channels: The model's.
-        table: What it is trained or verified on, if that is known; it has these channels.
+        panel: What it is trained or verified on, if that is known; it has these channels.
 
     Raises:
         DataError: names the channel, how many rows lie beyond its bound, and the first of them.
@@ -34,9 +34,10 @@ def check_bounds(
             near = nearest(name, channels)
             meant = f"did you mean {near!r}?" if near else f"there are {', '.join(channels)}"
             raise DataError(f"bounds: no channel {name!r}; {meant}")
-        if table is None:
+        if panel is None:
             continue
-        values = table.values[:, channels.index(name)]
+        column = channels.index(name)
+        values = np.concatenate([table.values[:, column] for table in panel.tables])
         for limit, side in ((bound.low, "below"), (bound.high, "above")):
             if limit is None:
                 continue
@@ -44,11 +45,20 @@ def check_bounds(
             if len(rows):
                 first = int(rows[0])
                 raise DataError(
-                    f"{table.path or 'the data'}: channel {name!r}: {len(rows)} of {len(table)} "
-                    f"rows are {side} its bound {limit:g}, the first at "
-                    f"{table.timestamps[first].astype('M8[s]')} ({values[first]:g}); correct them "
-                    f"or give it a wider bound than {bound}"
+                    f"{panel.source.path if panel.source else 'the data'}: channel {name!r}: "
+                    f"{len(rows)} of {len(panel)} rows are {side} its bound {limit:g}, the first "
+                    f"at {_time(panel, first)} ({values[first]:g}); correct them or give it a "
+                    f"wider bound than {bound}"
                 )
+
+
+def _time(panel: Panel, row: int) -> str:
+    for table in panel.tables:
+        if row < len(table):
+            of = f" of series {table.series!r}" if table.series else ""
+            return f"{table.timestamps[row].astype('M8[s]')}{of}"
+        row -= len(table)
+    raise IndexError(f"row {row} of {len(panel)}")
 
 
 def bounded(

@@ -15,7 +15,7 @@ from foretell.bundle.frequency import Frequency
 from foretell.models.attending import AttendingConfig
 from foretell.models.attention.mechanism import Site
 from foretell.models.forecaster import calendar_of
-from foretell.models.layers.embedding import CalendarKind, SeriesEmbedding
+from foretell.models.layers.embedding import TABLE_ROWS, CalendarKind, SeriesEmbedding
 
 
 def _half(known: dict[str, int]) -> int:
@@ -41,8 +41,14 @@ class EncoderDecoderConfig(AttendingConfig):
         if self.label > self.context:
             raise ValueError(f"label: {self.label} steps are more than the context {self.context}")
         wanted = _encoding(self.embedding)
+        features = self.calendar.features if self.calendar else ()
         if self.calendar is not None and self.calendar.encoding != wanted:
             raise ValueError(f"calendar: embedding {self.embedding} reads {wanted} features")
+        if wanted == "integer" and (unknown := set(features) - TABLE_ROWS.keys()):
+            raise ValueError(
+                f"calendar: embedding {self.embedding} has no table of {min(unknown)}; "
+                f"there are {', '.join(TABLE_ROWS)}"
+            )
         return self
 
     @property

@@ -16,9 +16,9 @@ from foretell.models.batches import windows_that_fit
 from foretell.models.checkpoint import CheckpointInfo, save
 from foretell.models.data import scaler
 from foretell.models.data.csv import read_csv
+from foretell.models.data.panel import Panel
 from foretell.models.data.source import DataSource
 from foretell.models.data.splits import Splits
-from foretell.models.data.table import Table
 from foretell.models.data.windows import Windows
 from foretell.models.evaluation import against_baselines
 from foretell.models.forecaster import Forecaster, ForecasterConfig
@@ -54,22 +54,23 @@ def randomised(config: ForecasterConfig, seed: int = 0) -> Forecaster:
     return model.eval()
 
 
-def checkpoint_of(config: ForecasterConfig, data: Path | Table | None, folder: Path) -> Path:
+def checkpoint_of(config: ForecasterConfig, data: Path | Panel | None, folder: Path) -> Path:
     """Save a randomised model as if it had been trained on the data."""
     model = randomised(config)
     fitted = {"mean": (0.0,) * config.channels, "std": (1.0,) * config.channels}
     names = tuple(f"channel {i}" for i in range(config.channels))
     source = test = None
     if data is not None:
-        table = read_csv(data) if isinstance(data, Path) else data
-        splits = Splits.by_fraction(len(table), config.context)
-        fitted = scaler.fit(table.values[slice(*splits.train)])
-        names = table.channels
+        panel = read_csv(data) if isinstance(data, Path) else data
+        splits = Splits.by_fraction()
+        split = splits.cut(panel, config.context, config.horizon)
+        fitted = scaler.fit(panel, split.train)
+        names = panel.channels
         windows = Windows(
-            table, splits.test, config.context, config.horizon, fitted, config.calendar
+            panel, split.test, config.context, config.horizon, fitted, config.calendar
         )
-        test = against_baselines(model, windows, table.frequency, windows_that_fit(model))
-        source = DataSource.of(table, splits)
+        test = against_baselines(model, windows, panel.frequency, windows_that_fit(model))
+        source = DataSource.of(panel, splits)
     info = CheckpointInfo.model_validate(
         {
             "config": config,

@@ -46,7 +46,7 @@ def described(name: str) -> dict[str, Any]:
 
 @cache
 def etth1() -> Table:
-    return read_csv(golden.shared("data/ETT-small/ETTh1.csv"))
+    return read_csv(golden.shared("data/ETT-small/ETTh1.csv")).tables[0]
 
 
 @pytest.fixture(scope="module")

@@ -48,7 +48,7 @@ def key_of(preset: Preset, seed: int) -> str:
 
 def trained(preset: Preset, seed: int, data: Path, folder: Path, precision: str) -> Record:
     """Train a recipe with a seed, or go on with it, and measure it on its test split."""
-    table = read_csv(_file_of(preset, data))
+    panel = read_csv(_file_of(preset, data))
     given = preset.settings | {"seed": seed, "data": "-", "out": "-"}
     given["patience"] = min(given["patience"], PATIENCE)
     if given.get("d_model", 0) >= WIDE:
@@ -56,7 +56,7 @@ def trained(preset: Preset, seed: int, data: Path, folder: Path, precision: str)
     settings = Arguments.model_validate(arguments_of(given)).settings()
     begun = time.monotonic()
     name = preset.name.replace("/", "-")
-    checkpoint = train(settings, table, folder / f"{name}-{seed}", overwrite=True)
+    checkpoint = train(settings, panel, folder / f"{name}-{seed}", overwrite=True)
     minutes = (time.monotonic() - begun) / 60
     test, training = checkpoint.info.test, checkpoint.info.training
     assert test is not None

@@ -15,7 +15,7 @@ from bench.attention.subjects import CONTEXTS, HORIZON, RECIPE, SIZES
 from bench.attention.training import WINDOWS, Budget
 from bench.results import Record, Results
 from foretell.models.attention.evidence import Dense
-from foretell.models.data.table import Table
+from foretell.models.data.panel import Panel
 from foretell.models.training.config import TrainingConfig
 from foretell.models.training.preparation import prepare
 from foretell.models.training.train import train
@@ -34,7 +34,7 @@ WAYS: dict[str, dict[str, Any]] = {
 PLAIN, GUIDED = "one pass", "one pass, guided"
 
 
-def trained(table: Table, way: str, budget: Budget, maps: Path) -> Record:
+def trained(panel: Panel, way: str, budget: Budget, maps: Path) -> Record:
     """Train a Transformer that decodes in a way; its mean cross-attention is written to `maps`."""
     config = TrainingConfig(
         arch=ARCHITECTURE,
@@ -46,8 +46,8 @@ def trained(table: Table, way: str, budget: Budget, maps: Path) -> Record:
         splits=budget.splits,
     )
     with tempfile.TemporaryDirectory() as folder:
-        checkpoint = train(config, table, Path(folder) / "checkpoint")
-    windows = prepare(config, table).test
+        checkpoint = train(config, panel, Path(folder) / "checkpoint")
+    windows = prepare(config, panel).test
     picked = np.linspace(0, len(windows) - 1, WINDOWS).astype(int)
     batch = windows.batch(torch.from_numpy(picked))
     with torch.inference_mode():
@@ -71,12 +71,12 @@ def by_horizon(horizon: int) -> Record:
     return {name: 1e3 * seconds for name, seconds in found.items()}
 
 
-def measure(results: Results, data: str, table: Table, budget: Budget, folder: Path) -> None:
+def measure(results: Results, data: str, panel: Panel, budget: Budget, folder: Path) -> None:
     """All that is not there yet."""
     for way in WAYS:
         maps = _map_file(folder, data, way)
         key = f"decoding {data} {way} {budget.epochs}"
-        results.measure(key, lambda way=way, maps=maps: trained(table, way, budget, maps))
+        results.measure(key, lambda way=way, maps=maps: trained(panel, way, budget, maps))
     for horizon in HORIZONS:
         results.measure(f"horizon {horizon}", lambda horizon=horizon: by_horizon(horizon))
 

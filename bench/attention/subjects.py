@@ -24,7 +24,7 @@ SIZES: dict[str, Any] = {
     "dropout": 0.0,
 }
 # Whatever the defaults become: what was measured before can be compared.
-RECIPE: dict[str, Any] = {"loss": "mse", "learning_rate": 2e-3}
+RECIPE: dict[str, Any] = {"loss": "mse", "learning_rate": 2e-3, "calendar": "all"}
 _MIXED = ("local:1,stride:1,global:2", "local+global")
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from bench.attention.subjects import CONTEXTS, HORIZON, RECIPE, SIZES, settings
 from bench.results import Record
 from foretell.models.attention.evidence import Dense, Single, Sparse
-from foretell.models.data.table import Table
+from foretell.models.data.panel import Panel
 from foretell.models.data.windows import Windows
 from foretell.models.forecaster import Forecaster
 from foretell.models.training.config import NamedSplit, TrainingConfig
@@ -37,11 +37,11 @@ class Budget(NamedTuple):
 
 
 def trained(
-    table: Table, architecture: str, name: str, seed: int, budget: Budget, out: Path
+    panel: Panel, architecture: str, name: str, seed: int, budget: Budget, out: Path
 ) -> Record:
     """Train a model, and measure its errors on the test split and how faithful its maps are."""
     context = CONTEXTS[architecture]
-    sizes = {"channels": len(table.channels), "context": context, "horizon": HORIZON, **SIZES}
+    sizes = {"channels": len(panel.channels), "context": context, "horizon": HORIZON, **SIZES}
     fields = settings(architecture, name, **sizes)
     own = fields.keys() - {"architecture", "channels", "context", "horizon"}
     config = TrainingConfig(
@@ -55,13 +55,13 @@ def trained(
         seed=seed,
     )
     begun = time.monotonic()
-    checkpoint = train(config, table, out, overwrite=True)
+    checkpoint = train(config, panel, out, overwrite=True)
     seconds = time.monotonic() - begun
     test = checkpoint.info.test
     if test is None:
         raise ValueError(f"{name}: its accuracy was not measured")
     found = {"mse": test.model.mse, "mae": test.model.mae, "seconds": seconds}
-    windows = prepare(config, table).test
+    windows = prepare(config, panel).test
     faithful = faithfulness(checkpoint.model, windows)
     return found if faithful is None else {**found, "faithful": faithful}
 

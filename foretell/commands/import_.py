@@ -163,9 +163,9 @@ def _print_provenance(imported: Imported, *, scaler_given: bool) -> None:
     data = "--channels" if info.data is None else info.data.path.name
     table.add_row("channels", ", ".join(info.channels), data)
     table.add_row("frequency", info.frequency, "--frequency" if info.data is None else data)
-    rows = (
-        "" if info.data is None or scaler_given else "rows {} to {}".format(*info.data.splits.train)
-    )
+    rows = ""
+    if info.data is not None and not scaler_given:
+        rows = f"rows 0 to {info.data.splits.ends_of(info.data.rows, info.config.horizon)[0]}"
     table.add_row("scaler", rows, "--mean, --std" if scaler_given else data)
     for name, bound in info.bounds.items():
         table.add_row(f"bounds of {name}", str(bound), "--bounds")

@@ -62,7 +62,7 @@ def command(
 
     try:
         check_free(arguments.out, overwrite=overwrite)
-        table = read_csv(
+        panel = read_csv(
             arguments.data,
             timestamp_column=arguments.timestamp_column,
             channels=arguments.channels,
@@ -71,7 +71,7 @@ def command(
         with ConsoleProgress(Console(stderr=True)) as progress:
             trained = train(
                 arguments.settings(),
-                table,
+                panel,
                 arguments.out,
                 restart=restart,
                 overwrite=overwrite,

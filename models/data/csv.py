@@ -14,6 +14,7 @@ from foretell.bundle.frequency import Frequency
 from foretell.bundle.regularity import first_irregularity, infer
 from foretell.bundle.timestamps import Timestamps
 from foretell.models.data.errors import DataError
+from foretell.models.data.panel import Panel, Source
 from foretell.models.data.table import Table
 from foretell.models.data.timestamps import CellError, looks_like_timestamp, read_timestamps
 
@@ -27,7 +28,7 @@ def read_csv(
     timestamp_column: str | None = None,
     channels: Sequence[str] | None = None,
     frequency: Frequency | None = None,
-) -> Table:
+) -> Panel:
     """Read a CSV file with a header, in UTF-8 and separated by commas.
 
     Args:
@@ -59,15 +60,14 @@ def read_csv(
         raise DataError(f"{path}: {place}: {error}") from None
     _check_spacing(f"{path}: line {{line}}, {place}", moments.walls, spacing)
     values = np.column_stack([_numbers(path, names[i], rows.iloc[:, i]) for i in chosen])
-    return Table(
+    table = Table(
         timestamps=moments.walls,
         values=values,
         channels=tuple(names[i] for i in chosen),
         frequency=spacing,
         utc_offset=moments.utc_offset,
-        path=path,
-        timestamp_column=names[time_column],
     )
+    return Panel((table,), Source(path, names[time_column]))
 
 
 def _read_cells(path: Path) -> tuple[list[str], pd.DataFrame]:

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from foretell.bundle.manifest import Scaler
+from foretell.models.data.panel import Panel
+from foretell.models.data.splits import Span
 
 # Of a mean, in standard deviations: float32 keeps seven digits, this offset takes four of them.
 LARGEST_OFFSET = 1e4
 
 
-def fit(values: NDArray[np.float64]) -> Scaler:
+def fit(panel: Panel, train: Iterable[Span]) -> Scaler:
     """Mean and population standard deviation of each channel; a constant channel's is 1.
 
     Args:
-        values: Training rows `[time, channels]`.
+        panel: The data.
+        train: Its training rows, all of which count the same.
     """
+    values = np.concatenate(
+        [panel.tables[span.table].values[span.start : span.end] for span in train]
+    )
     # Not `std == 0`: rounding gives a constant such as 0.1 a tiny deviation.
     constant = values.min(axis=0) == values.max(axis=0)
     std = np.where(constant, 1.0, values.std(axis=0))

@@ -11,8 +11,8 @@ from foretell.bundle.checksums import sha256
 from foretell.bundle.frequency import Frequency
 from foretell.models.data.csv import read_csv
 from foretell.models.data.errors import DataError
+from foretell.models.data.panel import Panel
 from foretell.models.data.splits import Splits
-from foretell.models.data.table import Table
 
 
 class DataSource(BaseModel):
@@ -23,6 +23,7 @@ class DataSource(BaseModel):
         sha256: Its sum.
         timestamp_column: Name of its timestamp column.
         rows: Number of rows.
+        series: Number of series.
         splits: What each row was for.
     """
 
@@ -32,24 +33,26 @@ class DataSource(BaseModel):
     sha256: str
     timestamp_column: str | None
     rows: int = Field(ge=1)
+    series: int = Field(default=1, ge=1)
     splits: Splits
 
     @classmethod
-    def of(cls, table: Table, splits: Splits) -> Self | None:
-        """The file of a table; None if it was not read from one."""
-        if table.path is None:
+    def of(cls, panel: Panel, splits: Splits) -> Self | None:
+        """The file of a panel; None if it was not read from one."""
+        if panel.source is None:
             return None
         return cls(
-            path=table.path.resolve(),
-            sha256=sha256(table.path),
-            timestamp_column=table.timestamp_column,
-            rows=len(table),
+            path=panel.source.path.resolve(),
+            sha256=sha256(panel.source.path),
+            timestamp_column=panel.source.timestamp_column,
+            rows=len(panel),
+            series=len(panel.series),
             splits=splits,
         )
 
     def read(
         self, channels: tuple[str, ...], frequency: Frequency, copy: Path | None = None
-    ) -> Table:
+    ) -> Panel:
         """Read the file again, with the channels and the frequency of the model.
 
         Args:

@@ -2,37 +2,85 @@
 
 from __future__ import annotations
 
-from typing import Self
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple, Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from foretell.models.data.errors import DataError
+from foretell.models.data.panel import Panel
 
-Rows = tuple[int, int]
+_PARTS = ("train", "validation", "test")
+
+
+class Span(NamedTuple):
+    """Rows of one table of a panel, half open."""
+
+    table: int
+    start: int
+    end: int
+
+    def windows(self, context: int, horizon: int) -> int:
+        """How many windows they hold."""
+        return max(0, self.end - self.start - context - horizon + 1)
+
+
+Spans = tuple[Span, ...]
+
+
+class Split(NamedTuple):
+    """The rows of a panel by what they are for.
+
+    Validation and test begin `context` rows early: their first target follows the last row of the
+    part before, as in the published experiments.
+
+    Attributes:
+        train: To learn from.
+        validation: To be stopped and calibrated by.
+        test: To be measured on.
+        trained_on_only: Series too short for a window in each part: all their rows are in `train`.
+        left_out: Series too short for any window.
+    """
+
+    train: Spans
+    validation: Spans
+    test: Spans
+    trained_on_only: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
 
 
 class Splits(BaseModel):
-    """Row ranges, half open.
+    """Where every series of a panel is cut: by shares of its rows, or at rows of it.
 
-    Validation and test begin `context` rows early: their first target follows the last row of the
-    range before, as in the published experiments.
+    Attributes:
+        fractions: Of a series' rows, for train, validation and test; the last two are at least one
+            horizon.
+        ends: The row after the last of each part.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    train: Rows
-    validation: Rows
-    test: Rows
+    fractions: tuple[float, float, float] | None = None
+    ends: tuple[int, int, int] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_ranges(cls, fields: object) -> object:
+        # Checkpoints of one series had the ranges of rows themselves.
+        if isinstance(fields, dict) and fields.keys() == set(_PARTS):
+            ranges = [fields[name] for name in _PARTS]
+            if all(isinstance(rows, list | tuple) and len(rows) == 2 for rows in ranges):
+                return {"ends": [end for _, end in ranges]}
+        return fields
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> Self:
+        if (self.fractions is None) == (self.ends is None):
+            raise ValueError("expected either fractions or ends")
+        return self
 
     @classmethod
-    def by_fraction(
-        cls,
-        rows: int,
-        context: int,
-        train: float = 0.7,
-        validation: float = 0.1,
-        test: float = 0.2,
-    ) -> Self:
+    def by_fraction(cls, train: float = 0.7, validation: float = 0.1, test: float = 0.2) -> Self:
         """The published split of data sets without one of their own.
 
         Raises:
@@ -43,47 +91,90 @@ class Splits(BaseModel):
                 "splits: expected three positive fractions that add up to 1, "
                 f"got {train:g}, {validation:g}, {test:g}"
             )
-        # Validation gets what rounding leaves.
-        return cls._adjacent(int(rows * train), rows - int(rows * test), rows, context)
+        return cls(fractions=(train, validation, test))
 
     @classmethod
-    def ett_hourly(cls, context: int) -> Self:
+    def ett_hourly(cls) -> Self:
         """ETTh1 and ETTh2: 12, 4 and 4 months of 30 days."""
-        return cls._adjacent(8640, 11520, 14400, context)
+        return cls(ends=(8640, 11520, 14400))
 
     @classmethod
-    def ett_minute(cls, context: int) -> Self:
+    def ett_minute(cls) -> Self:
         """ETTm1 and ETTm2: the same months in steps of 15 minutes."""
-        return cls._adjacent(8640 * 4, 11520 * 4, 14400 * 4, context)
+        return cls(ends=(8640 * 4, 11520 * 4, 14400 * 4))
 
-    @classmethod
-    def _adjacent(cls, train_end: int, validation_end: int, test_end: int, context: int) -> Self:
-        return cls(
-            train=(0, train_end),
-            validation=(train_end - context, validation_end),
-            test=(validation_end - context, test_end),
-        )
+    def ends_of(self, rows: int, horizon: int) -> tuple[int, int, int]:
+        """The row after the last of each part, of a series of so many rows.
 
-    def check(self, rows: int, context: int, horizon: int) -> None:
-        """Refuse splits that a table does not have or that hold no window.
+        Raises:
+            DataError: the series has not so many rows.
+        """
+        if self.fractions is not None:
+            train, _, test = self.fractions
+            # Validation gets what rounding leaves.
+            validation_end = rows - max(int(rows * test), horizon)
+            return min(int(rows * train), validation_end - horizon), validation_end, rows
+        assert self.ends is not None  # noqa: S101 - what the validator makes sure of
+        if self.ends[2] > rows:
+            raise DataError(f"test split: it ends at row {self.ends[2]}, the data has {rows} rows")
+        return self.ends
+
+    def cut(self, panel: Panel, context: int, horizon: int) -> Split:
+        """Split every series of a panel.
 
         Args:
-            rows: Rows of the table.
+            panel: The data.
             context: Steps of history.
             horizon: Steps of forecast.
 
         Raises:
-            DataError: names the split and how many rows it lacks.
+            DataError: a part has no window at all; the message names it.
         """
-        for name, (start, end) in (
-            ("train", self.train),
-            ("validation", self.validation),
-            ("test", self.test),
-        ):
-            if end > rows:
-                raise DataError(f"{name} split: it ends at row {end}, the data has {rows} rows")
-            if start < 0 or end - start < context + horizon:
+        parts: tuple[list[Span], list[Span], list[Span]] = ([], [], [])
+        short: dict[bool, list[str]] = {True: [], False: []}
+        for name, tables in panel.series.items():
+            rows = sum(len(panel.tables[table]) for table in tables)
+            first, second, third = self.ends_of(rows, horizon)
+            ranges = ((0, first), (first - context, second), (second - context, third))
+            cuts = [list(_spans(panel, tables, *part)) for part in ranges]
+            if len(panel.series) > 1 and not all(_windows(cut, context, horizon) for cut in cuts):
+                whole = list(_spans(panel, tables, 0, rows))
+                trained_on = _windows(whole, context, horizon) > 0
+                short[trained_on].append(name)
+                cuts = [whole if trained_on else [], [], []]
+            for part, cut in zip(parts, cuts, strict=True):
+                part.extend(cut)
+        train, validation, test = map(tuple, parts)
+        split = Split(train, validation, test, tuple(short[True]), tuple(short[False]))
+        for name, spans in zip(_PARTS, split[:3], strict=True):
+            if not _windows(spans, context, horizon):
                 raise DataError(
-                    f"{name} split: rows {max(start, 0)} to {end} hold no window of context "
-                    f"{context} and horizon {horizon}; take more data or a shorter window"
+                    f"{name} split: {_described(panel, spans)} no window of context {context} and "
+                    f"horizon {horizon}; take more data or a shorter window"
                 )
+        return split
+
+
+def _spans(panel: Panel, tables: Iterable[int], first: int, last: int) -> Iterator[Span]:
+    """Rows of a series, counted over its tables."""
+    before = 0
+    for table in tables:
+        rows = len(panel.tables[table])
+        start, end = max(first - before, 0), min(last - before, rows)
+        if start < end:
+            yield Span(table, start, end)
+        before += rows
+
+
+def _windows(spans: Iterable[Span], context: int, horizon: int) -> int:
+    return sum(span.windows(context, horizon) for span in spans)
+
+
+def _described(panel: Panel, spans: Spans) -> str:
+    if len(panel.series) > 1:
+        longest = max(map(len, panel.tables))
+        return f"{len(panel.series)} series, the longest of {longest} rows, hold"
+    if len(panel.tables) > 1:
+        return f"{len(panel.tables)} stretches between holes hold"
+    (start, end) = spans[0][1:] if spans else (0, 0)
+    return f"rows {start} to {end} hold"

@@ -1,10 +1,11 @@
-"""All windows of a range of rows."""
+"""All windows of some rows of a panel."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
@@ -12,9 +13,9 @@ from torch.utils.data import Dataset
 from foretell.bundle.calendar import Calendar
 from foretell.bundle.manifest import Scaler
 from foretell.models.data.errors import DataError
+from foretell.models.data.panel import Panel
 from foretell.models.data.scaler import standardise
-from foretell.models.data.splits import Rows
-from foretell.models.data.table import Table
+from foretell.models.data.splits import Span
 
 
 class Batch(NamedTuple):
@@ -34,15 +35,16 @@ class Batch(NamedTuple):
 
 
 class Windows(Dataset[Batch]):
-    """Every window of context and horizon in a range of rows, none dropped.
+    """Every window of context and horizon within any of the spans, none dropped.
 
-    The rows are kept once, in float32; windows are cut out of them on access.
+    The rows are kept once, in float32; windows are cut out of them on access. So memory grows with
+    rows, and not with windows.
     """
 
     def __init__(
         self,
-        table: Table,
-        rows: Rows,
+        panel: Panel,
+        spans: Iterable[Span],
         context: int,
         horizon: int,
         scaler: Scaler,
@@ -51,53 +53,68 @@ class Windows(Dataset[Batch]):
         """Standardise the rows and encode their timestamps.
 
         Args:
-            table: The series.
-            rows: First row, and the row after the last.
+            panel: The series.
+            spans: Rows of its tables; those too short for a window have none.
             context: Steps of history.
             horizon: Steps of target.
             scaler: Of the training rows.
             calendar: Calendar features to give, or None.
 
         Raises:
-            DataError: the rows hold no window.
+            DataError: no span holds a window.
         """
-        start, end = rows
-        if not 0 <= start <= end - context - horizon <= len(table) - context - horizon:
-            raise DataError(
-                f"rows {start} to {end} of {len(table)} hold no window of context {context} and "
-                f"horizon {horizon}"
-            )
+        spans = [span for span in spans if span.windows(context, horizon)]
+        if not spans:
+            raise DataError(f"no window of context {context} and horizon {horizon}")
         self.context = context
         self.horizon = horizon
-        self.values = torch.from_numpy(standardise(table.values[start:end], scaler))
-        self.calendar = (
-            torch.from_numpy(calendar.encode(table.timestamps[start:end])) if calendar else None
-        )
+        counts = [0, *(span.windows(context, horizon) for span in spans)]
+        ends = np.cumsum([span.end - span.start for span in spans])
+        values = np.empty((ends[-1], len(panel.channels)), np.float32)
+        for (table, start, end), last in zip(spans, ends, strict=True):
+            values[last - (end - start) : last] = standardise(
+                panel.tables[table].values[start:end], scaler
+            )
+        self.values = torch.from_numpy(values)
+        self.calendar = None
+        if calendar is not None:
+            times = [panel.tables[table].timestamps[start:end] for table, start, end in spans]
+            self.calendar = torch.from_numpy(calendar.encode(np.concatenate(times)))
+        self._count = sum(counts)
+        # The first window of each span. Each span has so many fewer windows than rows.
+        self._firsts = torch.from_numpy(np.cumsum(counts)[:-1])
+        self._fewer = context + horizon - 1
         self._steps = torch.arange(context + horizon)
 
     def to(self, device: torch.device) -> Windows:
         """Move the rows to a device; windows are then cut out there."""
         self.values = self.values.to(device)
         self.calendar = None if self.calendar is None else self.calendar.to(device)
+        self._firsts = self._firsts.to(device)
         self._steps = self._steps.to(device)
         return self
 
     def __len__(self) -> int:
-        return len(self.values) - self.context - self.horizon + 1
+        return self._count
 
     def __getitem__(self, index: int) -> Batch:
         if not 0 <= index < len(self):
             raise IndexError(f"window {index} of {len(self)}")
-        return self._cut(index + self._steps)
+        return self._cut(self._first_row(torch.tensor(index)) + self._steps)
 
     def batch(self, indices: Tensor) -> Batch:
         """The windows at `indices` `[batch]` (int64)."""
-        return self._cut(indices.to(self._steps.device)[:, None] + self._steps)
+        return self._cut(self._first_row(indices)[:, None] + self._steps)
 
     def batches(self, size: int) -> Iterator[Batch]:
         """All windows in order, `size` at a time; the last batch may be smaller."""
         for start in range(0, len(self), size):
             yield self.batch(torch.arange(start, min(start + size, len(self))))
+
+    def _first_row(self, indices: Tensor) -> Tensor:
+        indices = indices.to(self._steps.device)
+        spans = torch.searchsorted(self._firsts, indices, right=True) - 1
+        return indices + spans * self._fewer
 
     def _cut(self, rows: Tensor) -> Batch:
         history, target = self._split(self.values[rows])

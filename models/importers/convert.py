@@ -14,16 +14,16 @@ from foretell.bundle.manifest import Scaler
 from foretell.models.batches import windows_that_fit
 from foretell.models.bounds import bounded, check_bounds
 from foretell.models.checkpoint import CheckpointInfo
+from foretell.models.data.panel import Panel
 from foretell.models.data.scaler import fit
 from foretell.models.data.source import DataSource
-from foretell.models.data.table import Table
 from foretell.models.data.windows import Windows
 from foretell.models.evaluation import against_baselines
 from foretell.models.forecaster import Forecaster
 from foretell.models.importers.arguments import Argument, Arguments
 from foretell.models.importers.code_base import CodeBase
 from foretell.models.importers.configure import configure, relevant, required, values_of
-from foretell.models.importers.data import arrange, needs_target, read_table, split_rows
+from foretell.models.importers.data import arrange, needs_target, read_panel, split_rows
 from foretell.models.importers.errors import ImporterError
 from foretell.models.importers.given import read_arguments, read_setting
 from foretell.models.importers.infer import infer, recognise
@@ -109,12 +109,12 @@ def import_checkpoint(request: Request) -> Imported:
     )
     arguments = resolved.arguments
     needed = [*required(architecture, layout, arguments), *({"features"} & resolved.unread.keys())]
-    table = _read_data(request, code, needed, resolved)
+    panel = _read_data(request, code, needed, resolved)
     model = configure(architecture, arguments).build()
     load_weights(model, layout, architecture.prepare(state, values_of(arguments)))
     model.eval()
     return Imported(
-        _describe(request, model, table, arguments), model, relevant(architecture, arguments)
+        _describe(request, model, panel, arguments), model, relevant(architecture, arguments)
     )
 
 
@@ -139,7 +139,7 @@ def _named_model(setting: Arguments, script: Sequence[Run]) -> str | None:
 
 def _read_data(
     request: Request, code: CodeBase, needed: list[str], resolved: Resolved
-) -> Table | None:
+) -> Panel | None:
     """Read the data, if there is any, and ask for all that is still unknown."""
     frequency = None
     if request.frequency is not None:
@@ -150,16 +150,16 @@ def _read_data(
     arguments, channels = resolved.arguments, request.channels
     if request.data is not None:
         chosen = channels is not None
-        table = read_table(request.data, arguments, channels, frequency)
+        panel = read_panel(request.data, arguments, channels, frequency)
         needed = [*needed, "split"]
-        if needs_target(table, arguments, code, chosen=chosen):
+        if needs_target(panel, arguments, code, chosen=chosen):
             needed.append("target")
         else:
             arguments.pop("target", None)
         require(needed, resolved, code)
-        table = arrange(table, arguments, code, chosen=chosen)
-        arguments.setdefault("enc_in", Argument(len(table.channels), request.data.name))
-        return table
+        panel = arrange(panel, arguments, code, chosen=chosen)
+        arguments.setdefault("enc_in", Argument(len(panel.channels), request.data.name))
+        return panel
     require(needed, resolved, code)
     if channels is None or frequency is None or request.scaler is None:
         raise ImporterError(
@@ -175,7 +175,7 @@ def _read_data(
 
 
 def _describe(
-    request: Request, model: Forecaster, table: Table | None, arguments: Arguments
+    request: Request, model: Forecaster, panel: Panel | None, arguments: Arguments
 ) -> CheckpointInfo:
     """All there is to know about the model; with data, its accuracy too."""
     config, scaler, source, test = model.config, request.scaler, None, None
@@ -184,23 +184,23 @@ def _describe(
             f"--mean and --std have {len(scaler.mean)} numbers, the model has "
             f"{config.channels} channels"
         )
-    names = (request.channels or ()) if table is None else table.channels
-    check_bounds(request.bounds, names, table)
-    if table is not None:
-        splits = split_rows(str(arguments["split"].value), len(table), config.context)
-        splits.check(len(table), config.context, config.horizon)
-        source = DataSource.of(table, splits)
-        scaler = scaler or fit(table.values[slice(*splits.train)])
+    names = (request.channels or ()) if panel is None else panel.channels
+    check_bounds(request.bounds, names, panel)
+    if panel is not None:
+        splits = split_rows(str(arguments["split"].value))
+        split = splits.cut(panel, config.context, config.horizon)
+        source = DataSource.of(panel, splits)
+        scaler = scaler or fit(panel, split.train)
         windows = Windows(
-            table, splits.test, config.context, config.horizon, scaler, config.calendar
+            panel, split.test, config.context, config.horizon, scaler, config.calendar
         )
-        within = bounded(model, request.bounds, table.channels, scaler)
-        test = against_baselines(within, windows, table.frequency, windows_that_fit(model))
+        within = bounded(model, request.bounds, panel.channels, scaler)
+        test = against_baselines(within, windows, panel.frequency, windows_that_fit(model))
     return CheckpointInfo.model_validate(
         {
             "config": config,
             "channels": names,
-            "frequency": request.frequency if table is None else str(table.frequency),
+            "frequency": request.frequency if panel is None else str(panel.frequency),
             "scaler": scaler,
             "bounds": request.bounds,
             "data": source,

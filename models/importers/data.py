@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,16 +11,16 @@ import numpy as np
 from foretell.bundle.frequency import Frequency
 from foretell.bundle.manifest import Scaler
 from foretell.models.data.csv import read_csv
+from foretell.models.data.panel import Panel
 from foretell.models.data.splits import Splits
-from foretell.models.data.table import Table
 from foretell.models.importers.arguments import Arguments
 from foretell.models.importers.code_base import CodeBase
 from foretell.models.importers.errors import ImporterError
 
 
-def read_table(
+def read_panel(
     path: Path, arguments: Arguments, channels: tuple[str, ...] | None, frequency: Frequency | None
-) -> Table:
+) -> Panel:
     """Read the CSV: the channels named, the target alone for a model of it, or all.
 
     Raises:
@@ -33,16 +32,16 @@ def read_table(
     return read_csv(path, channels=channels, frequency=frequency)
 
 
-def needs_target(table: Table, arguments: Arguments, code: CodeBase, *, chosen: bool) -> bool:
+def needs_target(panel: Panel, arguments: Arguments, code: CodeBase, *, chosen: bool) -> bool:
     """Whether which channel is the target decides what the model's channels are.
 
     Args:
-        table: The data.
+        panel: The data.
         arguments: What is known about the model.
         code: The code base.
         chosen: Whether the channels were named one by one.
     """
-    if chosen or len(table.channels) == 1:
+    if chosen or len(panel.channels) == 1:
         return False
     expected, split = arguments.get("enc_in"), arguments.get("split")
     if expected is not None and expected.value == 1:
@@ -52,36 +51,34 @@ def needs_target(table: Table, arguments: Arguments, code: CodeBase, *, chosen: 
     return moved and expected is not None
 
 
-def arrange(table: Table, arguments: Arguments, code: CodeBase, *, chosen: bool) -> Table:
+def arrange(panel: Panel, arguments: Arguments, code: CodeBase, *, chosen: bool) -> Panel:
     """Put the channels in the model's order and check their number.
 
     Raises:
         ImporterError: the target is no channel, or the number is not the model's.
     """
-    names = list(table.channels)
-    if needs_target(table, arguments, code, chosen=chosen):
+    names = list(panel.channels)
+    if needs_target(panel, arguments, code, chosen=chosen):
         target = str(arguments["target"].value)
         if target not in names:
             raise ImporterError(f"--target {target}: no such channel; there are {', '.join(names)}")
         expected = int(arguments["enc_in"].value)
         names = [target] if expected == 1 else [*(n for n in names if n != target), target]
+    place = panel.source.path if panel.source else "data"
     if "enc_in" in arguments and arguments["enc_in"].value != len(names):
         raise ImporterError(
-            f"{table.path}: {len(names)} channels ({', '.join(names)}), but the model has "
+            f"{place}: {len(names)} channels ({', '.join(names)}), but the model has "
             f"{arguments['enc_in'].value} by {arguments['enc_in'].provenance}; name them with "
             "--channels"
         )
-    columns = [table.channels.index(name) for name in names]
-    return replace(table, channels=tuple(names), values=table.values[:, columns])
+    return panel.select(names)
 
 
-def split_rows(split: str, rows: int, context: int) -> Splits:
+def split_rows(split: str) -> Splits:
     """The rows of a published split.
 
     Args:
         split: `ett_hour`, `ett_minute`, `custom`, or fractions such as `0.6,0.2,0.2`.
-        rows: Rows of the data.
-        context: Steps of history.
 
     Raises:
         DataError: the fractions do not add up to 1.
@@ -89,18 +86,18 @@ def split_rows(split: str, rows: int, context: int) -> Splits:
     """
     match split:
         case "ett_hour":
-            return Splits.ett_hourly(context)
+            return Splits.ett_hourly()
         case "ett_minute":
-            return Splits.ett_minute(context)
+            return Splits.ett_minute()
         case "custom":
-            return Splits.by_fraction(rows, context)
+            return Splits.by_fraction()
     try:
         train, validation, test = (float(part) for part in split.split(","))
     except ValueError:
         raise ImporterError(
             f"--split {split}: expected ett_hour, ett_minute, custom or three fractions"
         ) from None
-    return Splits.by_fraction(rows, context, train, validation, test)
+    return Splits.by_fraction(train, validation, test)
 
 
 def read_scaler(mean: str | None, std: str | None) -> Scaler | None:

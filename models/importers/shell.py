@@ -20,6 +20,10 @@ _TOKEN = re.compile(
     rf"{_DOUBLE}|(?!{_CONTINUED})\\.|[^\s;|&<>()'\"`\\])+)",
     re.DOTALL,
 )
+# A here-document is input of its command, which nothing of it assigns or runs.
+_DOCUMENT = re.compile(
+    r"(?<!<)<<-?[ \t]*(['\"\\]?)(\w+)\1?([^\n]*\n).*?^\t*\2$", re.DOTALL | re.MULTILINE
+)
 _PIECE = re.compile(rf"'([^']*)'|({_DOUBLE})|\\(.)|\$(?:\{{(\w+)\}}|(\w+))", re.DOTALL)
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(?!\()(.*)", re.DOTALL)
 _NAME = re.compile(r"(?<![\w$])(?<!\$\{)[A-Za-z_]\w*")
@@ -60,7 +64,7 @@ def read_commands(script: str) -> Iterator[list[str]]:
     Raises:
         ValueError: a quotation does not end.
     """
-    statements = list(_statements(script))
+    statements = list(_statements(_DOCUMENT.sub(r"\3", script)))
     return _run(statements, {}, _unsure(statements))
 
 

@@ -13,7 +13,7 @@ from foretell.bundle.calendar import Calendar, Feature
 CalendarKind = Literal["timeF", "learned", "fixed"]
 
 # Rows of an integer feature's table: one more than its largest value.
-_TABLE_ROWS: dict[Feature, int] = {
+TABLE_ROWS: dict[Feature, int] = {
     "quarter_hour": 4,
     "hour": 24,
     "day_of_week": 7,
@@ -66,10 +66,10 @@ class CalendarEmbedding(nn.Module):
         self.tables = nn.ModuleDict()
         if kind != "timeF":
             for feature in calendar.features:
-                table = nn.Embedding(_TABLE_ROWS[feature], d_model)
+                table = nn.Embedding(TABLE_ROWS[feature], d_model)
                 if kind == "fixed":
                     table.weight = nn.Parameter(
-                        sinusoids(_TABLE_ROWS[feature], d_model), requires_grad=False
+                        sinusoids(TABLE_ROWS[feature], d_model), requires_grad=False
                     )
                 self.tables[feature] = table
 

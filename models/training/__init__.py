@@ -1,1 +1,1 @@
-"""Training of the architectures on a table."""
+"""Training of the architectures on a panel."""

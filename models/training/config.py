@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
     BaseModel,
@@ -15,6 +15,7 @@ from pydantic import (
 
 from foretell.bundle.attention import Positive
 from foretell.bundle.bounds import Bounds
+from foretell.bundle.calendar import Feature
 from foretell.models.data.splits import Splits
 from foretell.models.forecaster import ARCHITECTURES
 from foretell.models.training.losses import LossName
@@ -40,6 +41,12 @@ class TrainingConfig(BaseModel):
     horizon: Positive = Field(description="Steps it forecasts.")
     model: dict[str, Any] = {}
 
+    calendar: Literal["auto", "all", "none"] | tuple[Feature, ...] = Field(
+        default="auto",
+        description="Features of the date to read, where the architecture reads any: all that the "
+        "published code takes, auto for those of them that the training rows cover often enough, "
+        "or names such as hour,day_of_week.",
+    )
     splits: NamedSplit | Fractions = Field(
         default=(0.7, 0.1, 0.2),
         description="Train, validation and test: three fractions, or a published split.",
@@ -116,6 +123,18 @@ class TrainingConfig(BaseModel):
             raise ValueError(f"expected one of {', '.join(ARCHITECTURES)}")
         return name
 
+    @field_validator("calendar", mode="wrap")
+    @classmethod
+    def _read_calendar(cls, calendar: object, validate: ValidatorFunctionWrapHandler) -> object:
+        if isinstance(calendar, str) and calendar not in ("auto", "all", "none"):
+            calendar = calendar.split(",")
+        try:
+            return validate(calendar)
+        except ValidationError:
+            raise ValueError(
+                f"expected auto, all, none or some of {', '.join(get_args(Feature))}"
+            ) from None
+
     @field_validator("splits", mode="wrap")
     @classmethod
     def _read_splits(cls, splits: object, validate: ValidatorFunctionWrapHandler) -> object:
@@ -128,18 +147,17 @@ class TrainingConfig(BaseModel):
                 "expected ett-hourly, ett-minute or three fractions such as 0.7,0.1,0.2"
             ) from None
 
-    def split(self, rows: int) -> Splits:
-        """Split a table of so many rows.
+    @property
+    def cuts(self) -> Splits:
+        """Where series are cut into train, validation and test.
 
         Raises:
-            DataError: the fractions are no split, or a split holds no window.
+            DataError: the fractions are no split.
         """
         match self.splits:
             case "ett-hourly":
-                splits = Splits.ett_hourly(self.context)
+                return Splits.ett_hourly()
             case "ett-minute":
-                splits = Splits.ett_minute(self.context)
+                return Splits.ett_minute()
             case fractions:
-                splits = Splits.by_fraction(rows, self.context, *fractions)
-        splits.check(rows, self.context, self.horizon)
-        return splits
+                return Splits.by_fraction(*fractions)

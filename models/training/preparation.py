@@ -1,16 +1,19 @@
-"""From settings and a table to a model and its windows."""
+"""From settings and a panel to a model and its windows."""
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import NamedTuple
 
 from pydantic import ValidationError
 
+from foretell.bundle.calendar import Calendar
 from foretell.bundle.frequency import Frequency
 from foretell.bundle.manifest import Scaler
+from foretell.models.data.coverage import covered, learnable
+from foretell.models.data.panel import Panel
 from foretell.models.data.scaler import fit
-from foretell.models.data.splits import Splits
-from foretell.models.data.table import Table
+from foretell.models.data.splits import Split, Splits
 from foretell.models.data.windows import Windows
 from foretell.models.forecaster import ARCHITECTURES, ForecasterConfig
 from foretell.models.training.config import TrainingConfig
@@ -22,31 +25,34 @@ class Prepared(NamedTuple):
 
     config: ForecasterConfig
     splits: Splits
+    split: Split
     scaler: Scaler
     train: Windows
     validation: Windows
     test: Windows
 
 
-def prepare(settings: TrainingConfig, table: Table) -> Prepared:
-    """Configure the architecture, split the table and standardise it by its training rows.
+def prepare(settings: TrainingConfig, panel: Panel) -> Prepared:
+    """Configure the architecture, split the panel and standardise it by its training rows.
 
     Raises:
         TrainingError: the architecture cannot be configured so.
         DataError: a split holds no window.
     """
-    config = forecaster_config(settings, len(table.channels), table.frequency)
-    splits = settings.split(len(table))
-    scaler = fit(table.values[slice(*splits.train)])
+    splits = settings.cuts
+    split = splits.cut(panel, settings.context, settings.horizon)
+    time = covered(panel, split.train)
+    config = forecaster_config(settings, len(panel.channels), panel.frequency, time)
+    scaler = fit(panel, split.train)
     train, validation, test = (
-        Windows(table, rows, config.context, config.horizon, scaler, config.calendar)
-        for rows in (splits.train, splits.validation, splits.test)
+        Windows(panel, spans, config.context, config.horizon, scaler, config.calendar)
+        for spans in split[:3]
     )
-    return Prepared(config, splits, scaler, train, validation, test)
+    return Prepared(config, splits, split, scaler, train, validation, test)
 
 
 def forecaster_config(
-    settings: TrainingConfig, channels: int, frequency: Frequency
+    settings: TrainingConfig, channels: int, frequency: Frequency, time: timedelta = timedelta.max
 ) -> ForecasterConfig:
     """The configuration of the architecture that the settings name.
 
@@ -54,6 +60,7 @@ def forecaster_config(
         settings: Hyper-parameters.
         channels: Channels of the data.
         frequency: Decides the calendar features, for architectures that read any.
+        time: Which the training rows cover.
 
     Raises:
         TrainingError: a hyper-parameter is not one of this architecture, or is wrong; the message
@@ -67,7 +74,7 @@ def forecaster_config(
         "channels": channels,
         "context": settings.context,
         "horizon": settings.horizon,
-        "calendar": family.calendar_for(frequency, settings.model),
+        "calendar": _calendar(settings, family.calendar_for(frequency, settings.model), time),
     }
     # Levels move between training and use; what is imported or known is as it is.
     usual = {"window_norm": "mean"}
@@ -78,3 +85,19 @@ def forecaster_config(
         names = [part for part in first["loc"] if isinstance(part, str)]
         place = f"{names[-1]}: " if names else ""
         raise TrainingError(f"{place}{first['msg'].removeprefix('Value error, ')}") from None
+
+
+def _calendar(
+    settings: TrainingConfig, published: Calendar | None, time: timedelta
+) -> Calendar | None:
+    """Those of the published features that the settings choose, or others by name."""
+    match settings.calendar:
+        case "all":
+            return published
+        case "none":
+            return None
+        case "auto":
+            return published and learnable(published, time)
+    if published is None:
+        raise TrainingError(f"calendar: {settings.arch} reads none of data of this frequency")
+    return published.model_copy(update={"features": settings.calendar})

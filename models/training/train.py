@@ -1,4 +1,4 @@
-"""Training from a table to a checkpoint."""
+"""Training from a panel to a checkpoint."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from foretell.models.checkpoint import (
     library_versions,
     save,
 )
+from foretell.models.data.panel import Panel
 from foretell.models.data.scaler import LARGEST_OFFSET, offset_channels
 from foretell.models.data.source import DataSource
-from foretell.models.data.table import Table
+from foretell.models.data.splits import Split
 from foretell.models.evaluation import against_baselines
 from foretell.models.training.config import TrainingConfig
 from foretell.models.training.preparation import prepare
@@ -25,10 +26,12 @@ from foretell.models.training.progress import Progress
 from foretell.models.training.resume import PartialRun
 from foretell.models.training.trainer import Trainer, choose_device, seed_everything
 
+_LISTED = 5
+
 
 def train(
     settings: TrainingConfig,
-    table: Table,
+    panel: Panel,
     out: Path,
     *,
     restart: bool = False,
@@ -42,11 +45,12 @@ def train(
 
     Args:
         settings: Of model and training.
-        table: The data.
+        panel: The data.
         out: Folder of the checkpoint.
         restart: Throw away the state of an unfinished training.
         overwrite: Replace the checkpoint at `out`.
-        progress: Is told of every epoch, and of channels that float32 can hardly tell apart.
+        progress: Is told of every epoch, of channels that float32 can hardly tell apart, and of
+            series that are too short.
 
     Returns:
         What was written, the model on the CPU.
@@ -61,16 +65,17 @@ def train(
     out = out.resolve()
     progress = progress or Progress()
     check_free(out, overwrite=overwrite)
-    check_bounds(settings.bounds, table.channels, table)
+    check_bounds(settings.bounds, panel.channels, panel)
     device = choose_device(settings)
-    prepared = prepare(settings, table)
-    if lossy := offset_channels(prepared.scaler, table.channels):
+    prepared = prepare(settings, panel)
+    _tell_of_short(prepared.split, progress)
+    if lossy := offset_channels(prepared.scaler, panel.channels):
         progress.warned(
             f"{', '.join(lossy)}: the mean is more than {LARGEST_OFFSET:,.0f} times the standard "
             "deviation. A served model reads float32, which loses what such a channel does; take "
             "the offset out of the data"
         )
-    source = DataSource.of(table, prepared.splits)
+    source = DataSource.of(panel, prepared.splits)
     seed_everything(settings.seed, 0)
     model = prepared.config.build()
     trainer = Trainer(model, prepared.train, prepared.validation, settings, device)
@@ -81,7 +86,7 @@ def train(
         settings.model_dump(mode="json")
         | machine
         # However its settings were written.
-        | {"model": prepared.config.model_dump(mode="json"), "data": table.fingerprint()},
+        | {"model": prepared.config.model_dump(mode="json"), "data": panel.fingerprint()},
     )
     if restart:
         partial.remove()
@@ -98,16 +103,16 @@ def train(
     # The graph will be held to this accuracy, in which TF32 shows.
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
         test = against_baselines(
-            bounded(model, settings.bounds, table.channels, prepared.scaler),
+            bounded(model, settings.bounds, panel.channels, prepared.scaler),
             prepared.test.to(device),
-            table.frequency,
+            panel.frequency,
             windows_that_fit(model),
         )
     info = CheckpointInfo.model_validate(
         {
             "config": prepared.config,
-            "channels": table.channels,
-            "frequency": str(table.frequency),
+            "channels": panel.channels,
+            "frequency": str(panel.frequency),
             "scaler": prepared.scaler,
             "bounds": settings.bounds,
             "data": source,
@@ -128,3 +133,13 @@ def train(
     save(out, model.to("cpu"), info, overwrite=overwrite)
     partial.remove()
     return Checkpoint(info, model)
+
+
+def _tell_of_short(split: Split, progress: Progress) -> None:
+    for names, fate in (
+        (split.trained_on_only, "too short to be tested on, all their rows are trained on"),
+        (split.left_out, "too short for a window, left out"),
+    ):
+        if names:
+            listed = ", ".join(names[:_LISTED]) + (", …" if len(names) > _LISTED else "")
+            progress.warned(f"{len(names):,} series: {fate}: {listed}")

@@ -19,6 +19,8 @@ from foretell.bundle.frequency import Frequency
 from foretell.bundle.manifest import Scaler
 from foretell.models.architectures.dlinear import DLinearConfig
 from foretell.models.attention.evidence import Dense, Sparse
+from foretell.models.data.panel import Panel
+from foretell.models.data.splits import Span
 from foretell.models.data.table import Table
 from foretell.models.data.windows import Windows
 from foretell.models.forecaster import Explained, Forecaster, Inputs
@@ -81,7 +83,7 @@ def test_a_map_is_faithful_if_what_it_shows_counts(shown: int, low: float, high:
     rows = np.random.default_rng(0).normal(size=(200, 1))
     times = HOUR.steps_from(np.datetime64("2024-01-01T00:00"), 200)
     table = Table(times, rows, ("a",), HOUR)
-    windows = Windows(table, (0, 200), 24, 8, Scaler(mean=(0.0,), std=(1.0,)))
+    windows = Windows(Panel((table,)), [Span(0, 0, 200)], 24, 8, Scaler(mean=(0.0,), std=(1.0,)))
     found = faithfulness(Reader(shown).eval(), windows)
     assert low <= found <= high
 
@@ -144,12 +146,12 @@ def test_the_page_has_what_was_measured(tmp_path: Path, monkeypatch: pytest.Monk
         assert (tmp_path / chart).read_text().startswith("<?xml")
 
 
-def cycles(rows: int) -> Table:
+def cycles(rows: int) -> Panel:
     """Hours of a daily cycle."""
     hours = np.arange(rows)
     values = np.sin(hours * np.pi / 12)[:, None] + 0.01 * (hours % 5)[:, None]
     times = HOUR.steps_from(np.datetime64("2024-01-01T00:00"), rows)
-    return Table(times, values, ("a",), HOUR)
+    return Panel((Table(times, values, ("a",), HOUR),))
 
 
 def test_some_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,9 +12,9 @@ from foretell.models.training.preparation import prepare
 
 def test_every_split_of_the_data_has_windows(tmp_path: Path) -> None:
     _write_data(tmp_path / "wide.csv", 4)
-    table = read_csv(tmp_path / "wide.csv")
-    prepared = prepare(TrainingConfig.model_validate(arguments_of(MODEL)), table)
-    assert len(table) == ROWS
+    panel = read_csv(tmp_path / "wide.csv")
+    prepared = prepare(TrainingConfig.model_validate(arguments_of(MODEL)), panel)
+    assert len(panel) == ROWS
     assert min(map(len, (prepared.train, prepared.validation, prepared.test))) >= 10
     assert isinstance(prepared.config, PatchTSTConfig)
     assert (prepared.config.patch, prepared.config.stride, prepared.config.patches) == (16, 8, 42)

@@ -20,7 +20,7 @@ _ETTH1 = ("HUFL", "HULL", "MUFL", "MULL", "LUFL", "LULL", "OT")
 
 def prepare(folder: Path) -> None:
     """Write the folder in which the pages' examples run; `models/` is its repository."""
-    table = read_csv(_demo_data(folder))
+    (table,) = read_csv(_demo_data(folder)).tables
     demo._write_request("patchtst", table, folder / ".demo" / "request.json")
     for spec in (*_demo_models(table.channels), *_imported_models()):
         write_bundle(folder / "models", spec)

@@ -11,10 +11,11 @@ from foretell.bundle.manifest import read
 from foretell.export import calibration as exported
 from foretell.export.calibration import calibrate, errors, roll_forward
 from foretell.export.runtime import Graph
-from foretell.export.windows import windows_in
+from foretell.export.windows import split_of, windows_in
 from foretell.models.checkpoint import load_info
 from foretell.models.data.csv import read_csv
-from foretell.models.data.splits import Splits
+from foretell.models.data.panel import Panel
+from foretell.models.data.splits import Span, Split
 from foretell.models.data.windows import Batch
 
 CONTEXT, HORIZON, CHANNELS = 48, 12, 3
@@ -39,13 +40,22 @@ def info(checkpoints):
 
 
 @pytest.fixture(scope="module")
-def table(data):
+def panel(data):
     return read_csv(data)
 
 
-def with_splits(info, **splits):
-    changed = info.data.splits.model_copy(update=splits)
-    return info.model_copy(update={"data": info.data.model_copy(update={"splits": changed})})
+@pytest.fixture(scope="module")
+def table(panel):
+    return panel.tables[0]
+
+
+@pytest.fixture
+def split(info, panel):
+    return split_of(info, panel)
+
+
+def span(start, end):
+    return (Span(0, start, end),)
 
 
 @pytest.mark.parametrize("name", ["autoformer", "patchtst", "transformer"])
@@ -67,9 +77,9 @@ def test_a_bundle_says_what_its_quantiles_are_made_of(bundles, name):
     assert [part.windows for part in report.coverage] == [129, 129, 93, 93, 93]
 
 
-def test_offsets_are_order_statistics_of_the_errors(info, table, bundles):
+def test_offsets_are_order_statistics_of_the_errors(info, panel, table, split, bundles):
     graph = Graph(bundles["patchtst"] / layout.FORECAST_GRAPH)
-    start, end = info.data.splits.validation
+    ((_, start, end),) = split.validation
     values = table.values.astype(np.float32)
     histories = np.stack([values[i : i + CONTEXT] for i in range(start, end - 59)])
     futures = np.stack([values[i + CONTEXT :][:HORIZON] for i in range(start, end - 59)])
@@ -85,11 +95,11 @@ def test_offsets_are_order_statistics_of_the_errors(info, table, bundles):
 
 @pytest.mark.parametrize("name", ["autoformer", "patchtst"])
 def test_rolls_on_its_own_forecasts_with_the_calendar_of_the_rows(
-    name, checkpoints, bundles, table
+    name, checkpoints, bundles, panel, table
 ):
     info = load_info(checkpoints[name])
     graph = Graph(bundles[name] / layout.FORECAST_GRAPH)
-    windows = windows_in(info, table, (100, 400), 3 * HORIZON)
+    windows = windows_in(info, panel, span(100, 400), 3 * HORIZON)
     chosen = torch.tensor([0, 7, 150])
     found = roll_forward(graph, windows.batch(chosen), HORIZON)
     assert found.shape == (3, 3 * HORIZON, CHANNELS)
@@ -121,8 +131,11 @@ def test_a_horizon_longer_than_the_context():
     # A window of one pass needs 60 rows, a calibration 20 windows.
     [(78, 4, 0), (79, 4, 1), (90, 4, 1), (91, 4, 2), (91, 1, 1), (200, 2, 2), (200, 4, 4)],
 )
-def test_as_many_passes_as_the_validation_split_is_long_enough_for(info, table, rows, roll, passes):
-    found = calibrate(Repeat(), with_splits(info, validation=(300, 300 + rows)), table, roll)
+def test_as_many_passes_as_the_validation_split_is_long_enough_for(
+    info, panel, split, rows, roll, passes
+):
+    short = split._replace(validation=span(300, 300 + rows))
+    found = calibrate(Repeat(), info, panel, short, roll)
     if not passes:
         assert found is None
         return
@@ -132,31 +145,32 @@ def test_as_many_passes_as_the_validation_split_is_long_enough_for(info, table, 
     assert min(report.windows) >= 20
 
 
-def test_a_short_test_split_measures_less(info, table):
-    _, report = calibrate(Repeat(), with_splits(info, test=(500, 500 + 91)), table, 4)
+def test_a_short_test_split_measures_less(info, panel, split):
+    short = split._replace(test=span(500, 500 + 91))
+    _, report = calibrate(Repeat(), info, panel, short, 4)
     assert len(report.windows) == 4
     assert max(part.last_step for part in report.coverage) == 2 * HORIZON
-    _, report = calibrate(Repeat(), with_splits(info, test=(500, 500 + 78)), table, 4)
+    short = split._replace(test=span(500, 500 + 78))
+    _, report = calibrate(Repeat(), info, panel, short, 4)
     assert report.coverage == ()
 
 
-def test_without_a_known_split_there_is_no_calibration(info, table):
-    assert calibrate(Repeat(), info.model_copy(update={"data": None}), table, 4) is None
+def test_without_a_known_split_there_is_no_calibration(info, panel):
+    assert calibrate(Repeat(), info, panel, None, 4) is None
 
 
-def test_a_model_that_carries_itself_off_is_calibrated_as_far_as_it_stays(info, table):
-    stored, report = calibrate(Repeat(factor=1e13), info, table, 4)
+def test_a_model_that_carries_itself_off_is_calibrated_as_far_as_it_stays(info, panel, split):
+    stored, report = calibrate(Repeat(factor=1e13), info, panel, split, 4)
     assert 1 <= len(report.windows) < 4
     assert np.isfinite(stored.offsets).all()
-    assert calibrate(Repeat(factor=np.inf), info, table, 4) is None
+    assert calibrate(Repeat(factor=np.inf), info, panel, split, 4) is None
 
 
-def test_windows_are_spread_evenly_over_the_split(info, table, monkeypatch):
+def test_windows_are_spread_evenly_over_the_split(info, panel, table, monkeypatch):
     monkeypatch.setattr(exported, "WINDOWS", 40)
     monkeypatch.setattr(exported, "ROLLED_WINDOWS", 25)
-    rows = (0, 400)
     graph = Repeat()
-    first, second = errors(graph, info, table, rows, 2)
+    first, second = errors(graph, info, panel, span(0, 400), 2)
     assert sum(graph.runs) == 40 + 2 * 25
     values = table.values.astype(np.float32)
     for part, count, horizon in ((first, 40, HORIZON), (second, 25, 2 * HORIZON)):
@@ -167,35 +181,47 @@ def test_windows_are_spread_evenly_over_the_split(info, table, monkeypatch):
         np.testing.assert_allclose(part.scaled * part.scale, target - repeated, atol=1e-3)
 
 
-def test_coverage_where_errors_are_exchangeable(info, table):
+def test_coverage_where_errors_are_exchangeable(info, table, split):
     """Noise of a size that changes: a graph of zeros is held as often as it was to be."""
     random = np.random.default_rng(11)
     rows = 12_000
     size = np.exp(np.sin(np.arange(rows) / 900))[:, None] * [1.0, 30.0, 0.01]
     values = size * random.standard_t(4, (rows, CHANNELS))
     times = np.datetime64("2020-01-01T00", "us") + np.arange(rows) * np.timedelta64(1, "h")
-    splits = Splits(train=(0, 4000), validation=(4000, 8000), test=(8000, rows))
+    split = split._replace(validation=span(4000, 8000), test=span(8000, rows))
     scaler = info.scaler.model_copy(update={"std": tuple(values[:4000].std(axis=0).tolist())})
-    noise = with_splits(info, **dict(splits)).model_copy(update={"scaler": scaler})
-    drawn = replace(table, values=values, timestamps=times)
-    _, report = calibrate(Repeat(factor=0), noise, drawn, 2)
+    noise = info.model_copy(update={"scaler": scaler})
+    drawn = Panel((replace(table, values=values, timestamps=times),))
+    _, report = calibrate(Repeat(factor=0), noise, drawn, split, 2)
     assert report.windows == (1024, 256)
     for part in report.coverage:
         assert part.coverage == pytest.approx(part.level, abs=0.02)
 
 
-def test_intervals_are_measured_as_they_are_served(info, table):
+def test_intervals_are_measured_as_they_are_served(info, panel, table, split):
     """Half of the values lie on a bound, which no interval goes beyond."""
     random = np.random.default_rng(4)
-    values = np.maximum(random.normal(0, 1, (len(table), CHANNELS)), 0)
-    drawn = replace(table, values=values)
+    values = np.maximum(random.normal(0, 1, (len(panel), CHANNELS)), 0)
+    drawn = Panel((replace(table, values=values),))
     scaler = info.scaler.model_copy(update={"std": tuple(values.std(axis=0).tolist())})
     free = info.model_copy(update={"scaler": scaler})
     bounds = {name: Bound(low=0) for name in info.channels}
     (_, wide), (_, narrow) = (
-        calibrate(Repeat(factor=0.1), each, drawn, 1)
+        calibrate(Repeat(factor=0.1), each, drawn, split, 1)
         for each in (free, free.model_copy(update={"bounds": bounds}))
     )
     for before, after in zip(wide.coverage, narrow.coverage, strict=True):
         assert after.coverage == before.coverage
         assert after.width < before.width
+
+
+def test_windows_of_all_series_count(info, table):
+    """No window lies across two series, and each has its own disjoint ones."""
+    short = replace(table, timestamps=table.timestamps[:70], values=table.values[:70])
+    panel = Panel((replace(table, series="a"), replace(short, series="b")))
+    several = (Span(0, 0, 100), Span(1, 0, 70))
+    split = Split(train=(), validation=several, test=several)
+    _, report = calibrate(Repeat(), info, panel, split, 2)
+    assert report.windows == (41 + 11, 29)
+    assert report.disjoint == (4 + 1, 2)
+    assert [part.windows for part in report.coverage] == [52, 52, 29]

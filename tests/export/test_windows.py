@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from foretell.bundle.frequency import Frequency
-from foretell.export.windows import natural, synthetic, windows_of
+from foretell.export.windows import natural, split_of, synthetic, windows_of
 from foretell.models.checkpoint import load_info
 from foretell.models.data.csv import read_csv
 
@@ -13,11 +13,12 @@ def info(checkpoints):
 
 
 def test_natural_windows_are_rows_of_the_test_split_in_users_units(info, data):
-    table = read_csv(data)
-    windows = windows_of(info, table)
+    panel = read_csv(data)
+    (table,) = panel.tables
+    windows = windows_of(info, panel)
     chosen = natural(windows, 10, seed=1)
     assert len(chosen) == 10
-    start, end = info.data.splits.test
+    ((_, start, end),) = split_of(info, panel).test
     rows = table.values[start:end].astype(np.float32)
     for history, calendar in zip(chosen.history, chosen.history_calendar, strict=True):
         (first,) = np.flatnonzero((rows[:, 0] == history[0, 0]) & (rows[:, 2] == history[0, 2]))
@@ -27,9 +28,9 @@ def test_natural_windows_are_rows_of_the_test_split_in_users_units(info, data):
 
 
 def test_without_a_known_split_all_rows_have_windows(info, data):
-    table = read_csv(data)
+    panel = read_csv(data)
     bare = info.model_copy(update={"data": None})
-    assert len(windows_of(bare, table)) == len(table) - 48 - 12 + 1
+    assert len(windows_of(bare, panel)) == len(panel) - 48 - 12 + 1
 
 
 def test_the_seed_chooses(info, data):

@@ -205,8 +205,8 @@ def test_a_moved_copy_of_the_data(data, tmp_path):
     table = pd.read_csv(data)
     table["date"], table["when"] = "2024-01-01", table["date"]
     table.to_csv(original, index=False)
-    table = read_csv(original, timestamp_column="when", channels=("load", "price", "wind"))
-    checkpoint = checkpoint_of(CONFIGS["patchtst"], table, tmp_path / "checkpoint")
+    panel = read_csv(original, timestamp_column="when", channels=("load", "price", "wind"))
+    checkpoint = checkpoint_of(CONFIGS["patchtst"], panel, tmp_path / "checkpoint")
     original.rename(moved)
     with pytest.raises(DataError, match=r"energy\.csv: missing; .*--data takes a copy"):
         write.export_checkpoint(checkpoint, tmp_path / "repository")

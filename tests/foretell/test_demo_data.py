@@ -10,7 +10,7 @@ from foretell.models.data.table import Table
 def table(tmp_path_factory: pytest.TempPathFactory) -> Table:
     path = tmp_path_factory.mktemp("demo") / "new" / "greensboro.csv"
     write_csv(path)
-    return read_csv(path)
+    return read_csv(path).tables[0]
 
 
 def test_a_year_of_hours(table: Table):

@@ -128,7 +128,7 @@ def test_flags_win_over_the_file(data: Path, out: Path, tmp_path: Path) -> None:
         ({"heads": 3}, "heads: 3 heads do not divide d_model 8"),
         ({"label": 4}, "label: patchtst has no such setting"),
         ({"horizon": 200}, "split: .* hold no window"),
-        ({"splits": "ett-hourly"}, "train split: it ends at row 8640"),
+        ({"splits": "ett-hourly"}, "test split: it ends at row 14400"),
     ],
 )
 def test_bad_input_writes_nothing(

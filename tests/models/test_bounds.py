@@ -1,4 +1,5 @@
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from foretell.bundle.frequency import Frequency
 from foretell.bundle.manifest import Scaler
 from foretell.models.bounds import bounded, check_bounds
 from foretell.models.data.errors import DataError
+from foretell.models.data.panel import Panel, Source
 from foretell.models.data.table import Table
 
 HOUR = Frequency.parse("h")
@@ -18,8 +20,8 @@ TABLE = Table(
     values=np.array([[0.0, 5.0], [-0.25, 50.0], [-3.0, 101.0], [1.0, 7.0]]),
     channels=("irradiance", "humidity"),
     frequency=HOUR,
-    path=Path("weather.csv"),
 )
+PANEL = Panel((TABLE,), Source(Path("weather.csv")))
 SCALER = Scaler(mean=(10.0, -1.0), std=(5.0, 2.0))
 
 
@@ -45,11 +47,18 @@ def bounds(**texts: str) -> dict[str, Bound]:
 )
 def test_refuses_what_does_not_fit_the_data(given: dict[str, Bound], message: str) -> None:
     with pytest.raises(DataError, match=re.escape(message)):
-        check_bounds(given, TABLE.channels, TABLE)
+        check_bounds(given, TABLE.channels, PANEL)
+
+
+def test_names_the_series() -> None:
+    fine = replace(TABLE, values=np.ones((4, 2)), series="calm")
+    panel = Panel((fine, replace(TABLE, series="windy")))
+    with pytest.raises(DataError, match=r"2 of 8 rows .* 2024-01-01T01:00:00 of series 'windy' "):
+        check_bounds(bounds(irradiance="0:"), TABLE.channels, panel)
 
 
 def test_data_may_lie_on_a_bound() -> None:
-    check_bounds(bounds(irradiance="-3:1", humidity="5:101"), TABLE.channels, TABLE)
+    check_bounds(bounds(irradiance="-3:1", humidity="5:101"), TABLE.channels, PANEL)
     check_bounds(bounds(irradiance="0:"), TABLE.channels)
 
 

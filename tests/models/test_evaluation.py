@@ -4,6 +4,8 @@ import torch
 
 from foretell.bundle.frequency import Frequency
 from foretell.bundle.manifest import Scaler
+from foretell.models.data.panel import Panel
+from foretell.models.data.splits import Span
 from foretell.models.data.table import Table
 from foretell.models.data.windows import Windows
 from foretell.models.evaluation import against_baselines, evaluate
@@ -16,7 +18,7 @@ def windows_of(values: np.ndarray, context: int, horizon: int) -> Windows:
     channels = tuple(f"c{i}" for i in range(values.shape[1]))
     scaler = Scaler(mean=(0.0,) * len(channels), std=(1.0,) * len(channels))
     table = Table(timestamps, values, channels, HOUR)
-    return Windows(table, (0, len(values)), context, horizon, scaler)
+    return Windows(Panel((table,)), [Span(0, 0, len(values))], context, horizon, scaler)
 
 
 @pytest.mark.parametrize("batch_size", [1, 7, 1000])

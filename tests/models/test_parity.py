@@ -180,7 +180,8 @@ def test_calendar_features(name: str) -> None:
         assert calendar is None
         return
     assert calendar is not None
-    table = read_csv(golden.shared("data/ETT-small/ETTh1.csv"), frequency=Frequency.parse("h"))
+    panel = read_csv(golden.shared("data/ETT-small/ETTh1.csv"), frequency=Frequency.parse("h"))
+    (table,) = panel.tables
     marks = case.arrays("io")["x_mark_enc"]
     starts = case.description["inputs"]["first_row_of_each_window"]
     for i, start in enumerate(starts):

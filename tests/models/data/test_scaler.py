@@ -1,24 +1,43 @@
+from dataclasses import replace
+
 import numpy as np
+from numpy.typing import NDArray
 
 from foretell.bundle.manifest import Scaler
+from foretell.models.data.panel import Panel
 from foretell.models.data.scaler import fit, offset_channels, standardise
+from foretell.models.data.splits import Span
+from tests.models.data.panels import table
+
+
+def fitted(values: NDArray[np.float64]) -> Scaler:
+    rows, channels = values.shape
+    return fit(Panel((replace(table(rows, channels=channels), values=values),)), [Span(0, 0, rows)])
 
 
 def test_fit_is_mean_and_population_deviation() -> None:
-    scaler = fit(np.array([[1.0, 10.0], [3.0, 30.0]]))
+    scaler = fitted(np.array([[1.0, 10.0], [3.0, 30.0]]))
     assert scaler.mean == (2.0, 20.0)
     assert scaler.std == (1.0, 10.0)
+
+
+def test_fit_counts_every_row_of_the_spans_the_same() -> None:
+    panel = Panel((table(20, "x"), table(9, "y")))
+    scaler = fit(panel, [Span(0, 3, 10), Span(1, 0, 9)])
+    rows = np.concatenate([panel.tables[0].values[3:10], panel.tables[1].values])
+    np.testing.assert_allclose(scaler.mean, rows.mean(axis=0))
+    np.testing.assert_allclose(scaler.std, rows.std(axis=0))
 
 
 def test_a_constant_channel_has_deviation_one() -> None:
     values = np.full((1000, 1), 0.1)
     assert values.std() > 0
-    assert fit(values).std == (1.0,)
+    assert fitted(values).std == (1.0,)
 
 
 def test_standardise() -> None:
     values = np.array([[1.0, 10.0], [3.0, 30.0]])
-    result = standardise(values, fit(values))
+    result = standardise(values, fitted(values))
     assert result.dtype == np.float32
     assert result.tolist() == [[-1, -1], [1, 1]]
 

@@ -13,15 +13,15 @@ from foretell.models.data.splits import Splits
 def source(tmp_path: Path) -> DataSource:
     path = tmp_path / "data.csv"
     path.write_text("when,a,b\n2024-01-01,1,2\n2024-01-02,3,4\n2024-01-03,5,6\n")
-    splits = Splits(train=(0, 1), validation=(1, 2), test=(2, 3))
+    splits = Splits(ends=(1, 2, 3))
     return DataSource(
         path=path, sha256=sha256(path), timestamp_column="when", rows=3, splits=splits
     )
 
 
 def test_reads_the_channels_of_the_model(source: DataSource) -> None:
-    table = source.read(("b",), Frequency.parse("D"))
-    assert table.values.tolist() == [[2], [4], [6]]
+    panel = source.read(("b",), Frequency.parse("D"))
+    assert panel.tables[0].values.tolist() == [[2], [4], [6]]
 
 
 def test_refuses_a_changed_file(source: DataSource) -> None:
@@ -32,7 +32,11 @@ def test_refuses_a_changed_file(source: DataSource) -> None:
 
 def test_reads_a_copy(source: DataSource) -> None:
     copy = source.path.rename(source.path.with_name("moved.csv"))
-    assert source.read(("b",), Frequency.parse("D"), copy).values.tolist() == [[2], [4], [6]]
+    assert source.read(("b",), Frequency.parse("D"), copy).tables[0].values.tolist() == [
+        [2],
+        [4],
+        [6],
+    ]
     copy.write_text("when,a,b\n")
     with pytest.raises(DataError, match=r"moved\.csv: changed, .* that of .*data\.csv was"):
         source.read(("b",), Frequency.parse("D"), copy)

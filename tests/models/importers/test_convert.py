@@ -10,6 +10,7 @@ from foretell.bundle.manifest import Scaler
 from foretell.models.architectures.autoformer import AutoformerConfig
 from foretell.models.architectures.patchtst import PatchTSTConfig
 from foretell.models.data.csv import read_csv
+from foretell.models.data.splits import Splits
 from foretell.models.importers.convert import Imported, Request, import_checkpoint
 from foretell.models.importers.errors import ImporterError
 from tests.models.importers import published
@@ -71,9 +72,8 @@ def test_adopts_every_architecture(tmp_path: Path, form: str) -> None:
     assert info.frequency == "h"
     assert info.training is None
     assert info.data is not None
-    assert info.data.splits.train == (0, 140)
-    assert info.data.splits.test == (136, 200)
-    train = read_csv(tmp_path / "train.csv").values[:140]
+    assert info.data.splits == Splits.by_fraction()
+    train = read_csv(tmp_path / "train.csv").tables[0].values[:140]
     np.testing.assert_allclose(info.scaler.mean, train.mean(axis=0))
     np.testing.assert_allclose(info.scaler.std, train.std(axis=0))
     assert info.test is not None
@@ -228,7 +228,7 @@ def test_target_decides_the_order_of_custom_channels(tmp_path: Path) -> None:
     moved = replace(asked, arguments={**asked.arguments, "target": "load"})
     imported = import_checkpoint(moved)
     assert imported.info.channels == ("wind", "OT", "load")
-    values = read_csv(tmp_path / "train.csv").values[:140, 0]
+    values = read_csv(tmp_path / "train.csv").tables[0].values[:140, 0]
     assert imported.info.scaler.mean[2] == pytest.approx(values.mean())
 
 

@@ -5,12 +5,13 @@ import numpy as np
 import pytest
 
 from foretell.models.data.errors import DataError
+from foretell.models.data.splits import Splits
 from foretell.models.importers.arguments import Argument, Arguments
 from foretell.models.importers.data import (
     arrange,
     needs_target,
+    read_panel,
     read_scaler,
-    read_table,
     split_rows,
 )
 from foretell.models.importers.errors import ImporterError
@@ -39,79 +40,78 @@ def arguments(**values: object) -> Arguments:
 def test_whether_the_target_matters(
     tmp_path: Path, values: dict[str, object], needed: bool
 ) -> None:
-    table = read_table(published.write_csv(tmp_path), {}, None, None)
-    assert needs_target(table, arguments(**values), TSLIB, chosen=False) == needed
-    assert not needs_target(table, arguments(**values), TSLIB, chosen=True)
+    panel = read_panel(published.write_csv(tmp_path), {}, None, None)
+    assert needs_target(panel, arguments(**values), TSLIB, chosen=False) == needed
+    assert not needs_target(panel, arguments(**values), TSLIB, chosen=True)
 
 
 def test_tfb_leaves_the_target_where_it_is(tmp_path: Path) -> None:
-    table = read_table(published.write_csv(tmp_path), {}, None, None)
-    assert not needs_target(table, arguments(enc_in=3, split="custom"), TFB, chosen=False)
+    panel = read_panel(published.write_csv(tmp_path), {}, None, None)
+    assert not needs_target(panel, arguments(enc_in=3, split="custom"), TFB, chosen=False)
 
 
 def test_custom_data_has_its_target_last(tmp_path: Path) -> None:
-    table = read_table(published.write_csv(tmp_path), {}, None, None)
+    panel = read_panel(published.write_csv(tmp_path), {}, None, None)
     arranged = arrange(
-        table, arguments(enc_in=3, split="custom", target="load"), TSLIB, chosen=False
+        panel, arguments(enc_in=3, split="custom", target="load"), TSLIB, chosen=False
     )
     assert arranged.channels == ("wind", "OT", "load")
-    np.testing.assert_array_equal(arranged.values, table.values[:, [1, 2, 0]])
+    np.testing.assert_array_equal(arranged.tables[0].values, panel.tables[0].values[:, [1, 2, 0]])
 
 
 def test_a_model_of_the_target_alone(tmp_path: Path) -> None:
     path = published.write_csv(tmp_path)
-    assert read_table(path, arguments(features="S", target="wind"), None, None).channels == (
+    assert read_panel(path, arguments(features="S", target="wind"), None, None).channels == (
         "wind",
     )
-    table = read_table(path, {}, None, None)
+    panel = read_panel(path, {}, None, None)
     arranged = arrange(
-        table, arguments(enc_in=1, split="ett_hour", target="wind"), TSLIB, chosen=False
+        panel, arguments(enc_in=1, split="ett_hour", target="wind"), TSLIB, chosen=False
     )
     assert arranged.channels == ("wind",)
-    np.testing.assert_array_equal(arranged.values, table.values[:, [1]])
+    np.testing.assert_array_equal(arranged.tables[0].values, panel.tables[0].values[:, [1]])
 
 
 def test_channels_that_were_chosen(tmp_path: Path) -> None:
-    table = read_table(published.write_csv(tmp_path), {}, ("OT", "load"), None)
-    assert arrange(table, arguments(enc_in=2, split="custom"), TSLIB, chosen=True) is not None
-    assert table.channels == ("OT", "load")
+    panel = read_panel(published.write_csv(tmp_path), {}, ("OT", "load"), None)
+    assert arrange(panel, arguments(enc_in=2, split="custom"), TSLIB, chosen=True) is not None
+    assert panel.channels == ("OT", "load")
 
 
 def test_no_such_target(tmp_path: Path) -> None:
-    table = read_table(published.write_csv(tmp_path), {}, None, None)
+    panel = read_panel(published.write_csv(tmp_path), {}, None, None)
     with pytest.raises(ImporterError, match="--target x: no such channel; there are load, wind"):
-        arrange(table, arguments(enc_in=3, split="custom", target="x"), TSLIB, chosen=False)
+        arrange(panel, arguments(enc_in=3, split="custom", target="x"), TSLIB, chosen=False)
 
 
 def test_another_number_of_channels(tmp_path: Path) -> None:
-    table = read_table(published.write_csv(tmp_path), {}, None, None)
+    panel = read_panel(published.write_csv(tmp_path), {}, None, None)
     with pytest.raises(ImporterError, match=r"3 channels .* but the model has 7 by given"):
-        arrange(table, arguments(enc_in=7, split="ett_hour"), TSLIB, chosen=False)
+        arrange(panel, arguments(enc_in=7, split="ett_hour"), TSLIB, chosen=False)
 
 
 @pytest.mark.parametrize(
-    ("split", "train", "test"),
+    ("split", "expected"),
     [
-        ("ett_hour", (0, 8640), (11424, 14400)),
-        ("ett_minute", (0, 34560), (45984, 57600)),
-        ("custom", (0, 700), (704, 1000)),
-        ("0.6,0.2,0.2", (0, 600), (704, 1000)),
+        ("ett_hour", Splits.ett_hourly()),
+        ("ett_minute", Splits.ett_minute()),
+        ("custom", Splits.by_fraction()),
+        ("0.6,0.2,0.2", Splits.by_fraction(0.6, 0.2, 0.2)),
     ],
 )
-def test_split(split: str, train: tuple[int, int], test: tuple[int, int]) -> None:
-    splits = split_rows(split, 1000, 96)
-    assert (splits.train, splits.test) == (train, test)
+def test_split(split: str, expected: Splits) -> None:
+    assert split_rows(split) == expected
 
 
 @pytest.mark.parametrize("split", ["ett", "0.7,0.3", "a,b,c", ""])
 def test_no_split(split: str) -> None:
     with pytest.raises(ImporterError, match="expected ett_hour, ett_minute, custom or three"):
-        split_rows(split, 1000, 96)
+        split_rows(split)
 
 
 def test_fractions_that_do_not_add_up() -> None:
     with pytest.raises(DataError, match="add up to 1"):
-        split_rows("0.5,0.1,0.1", 1000, 96)
+        split_rows("0.5,0.1,0.1")
 
 
 def test_scaler_as_numbers() -> None:

@@ -26,6 +26,9 @@ def heads(script: str) -> list[str]:
         ("for a in 1 2\ndo\nfor b in 3 4\ndo\nrun --n $a$b\ndone\ndone", ["13", "14", "23", "24"]),
         ("n=8\nfor i in 1 2; do run --n $n; n=4; done", ["8", "4"]),
         ("n=8\nif [ ! -d logs ]; then mkdir logs; fi\nrun --n $n", ["8"]),
+        ("n=2\ncat > f <<EOF\nn=4\nEOF\nrun --n $n", ["2"]),
+        ("n=2\ncat <<-'E' | tee x\n\tn=4\n\trun --n 9\n\tE\nrun --n $n", ["2"]),
+        ("n=2\nrun --n $n <<<4\nn=4\nrun --n $n", ["2", "4"]),
         ("n=8\ncd code && run --n $n > log$n 2>&1 &", ["8"]),
     ],
 )

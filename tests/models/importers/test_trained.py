@@ -58,9 +58,10 @@ def test_stored_predictions(name: str) -> None:
     with np.load(golden.shared(f"trained/{name}") / "pred.npz") as stored:
         indices, expected, target = stored["window_index"], stored["pred"], stored["true"]
     assert len(indices) == 128
+    panel = info.data.read(info.channels, Frequency.parse(info.frequency))
     windows = Windows(
-        info.data.read(info.channels, Frequency.parse(info.frequency)),
-        info.data.splits.test,
+        panel,
+        info.data.splits.cut(panel, config.context, config.horizon).test,
         config.context,
         config.horizon,
         info.scaler,

@@ -2,19 +2,20 @@ import numpy as np
 import pytest
 
 from foretell.bundle.frequency import Frequency
+from foretell.models.data.panel import Panel
 from foretell.models.data.table import Table
 from foretell.models.training.config import TrainingConfig
 
 
 @pytest.fixture
-def table() -> Table:
+def panel() -> Panel:
     """Ten days of two noisy daily cycles."""
     frequency = Frequency.parse("h")
     hours = np.arange(240)
     noise = np.random.default_rng(0).normal(scale=0.1, size=(240, 2))
     cycles = np.column_stack([np.sin(hours * np.pi / 12), np.cos(hours * np.pi / 12)])
     timestamps = frequency.steps_from(np.datetime64("2024-01-01T00:00"), 240)
-    return Table(timestamps, 5 + cycles + noise, ("a", "b"), frequency)
+    return Panel((Table(timestamps, 5 + cycles + noise, ("a", "b"), frequency),))
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 import pytest
 from pydantic import ValidationError
 
-from foretell.models.data.errors import DataError
+from foretell.models.data.splits import Splits
 from foretell.models.training.config import TrainingConfig
 
 
@@ -31,12 +31,13 @@ def test_patience_can_stop_a_training_of_default_length() -> None:
     assert config().patience < config().epochs
 
 
-def test_split() -> None:
-    assert config(splits="ett-hourly").split(17420).test == (11520 - 96, 14400)
-    assert config(splits="ett-minute").split(69680).test == (46080 - 96, 57600)
-    assert config(splits="0.6,0.2,0.2").split(1000).train == (0, 600)
+def test_cuts() -> None:
+    assert config(splits="ett-hourly").cuts == Splits.ett_hourly()
+    assert config(splits="ett-minute").cuts == Splits.ett_minute()
+    assert config(splits="0.6,0.2,0.2").cuts == Splits.by_fraction(0.6, 0.2, 0.2)
 
 
-def test_split_without_a_window() -> None:
-    with pytest.raises(DataError, match="validation split: rows 44 to 160 hold no window"):
-        config().split(200)
+@pytest.mark.parametrize("calendar", ["noon", "hour,noon", 3])
+def test_a_calendar_that_is_none(calendar: object) -> None:
+    with pytest.raises(ValidationError, match=r"expected auto, all, none or some of second, "):
+        config(calendar=calendar)

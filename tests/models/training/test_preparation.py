@@ -1,9 +1,11 @@
+from datetime import timedelta
+
 import numpy as np
 import pytest
 
 from foretell.bundle.frequency import Frequency
 from foretell.models.architectures.transformer import TransformerConfig
-from foretell.models.data.table import Table
+from foretell.models.data.panel import Panel
 from foretell.models.training.config import TrainingConfig
 from foretell.models.training.errors import TrainingError
 from foretell.models.training.preparation import forecaster_config, prepare
@@ -16,13 +18,13 @@ def of(arch: str, **values: object) -> TrainingConfig:
 
 
 def test_windows_are_standardised_by_the_training_rows(
-    table: Table, settings: TrainingConfig
+    panel: Panel, settings: TrainingConfig
 ) -> None:
-    prepared = prepare(settings, table)
-    train = table.values[:168]
+    prepared = prepare(settings, panel)
+    train = panel.tables[0].values[:168]
     np.testing.assert_allclose(prepared.scaler.mean, train.mean(axis=0))
     np.testing.assert_allclose(prepared.scaler.std, train.std(axis=0))
-    assert prepared.splits.validation == (168 - 16, 192)
+    assert prepared.split.validation == ((0, 168 - 16, 192),)
     assert len(prepared.train) == 168 - 16 - 2 + 1
     assert len(prepared.test) == 48 - 2 + 1
 
@@ -66,3 +68,39 @@ def test_yearly_data_has_no_calendar() -> None:
 def test_a_wrong_hyper_parameter_is_named(settings: TrainingConfig, message: str) -> None:
     with pytest.raises(TrainingError, match=message):
         forecaster_config(settings, 3, HOUR)
+
+
+@pytest.mark.parametrize(
+    ("calendar", "days", "features"),
+    [
+        ("auto", 260, ("hour", "day_of_week")),
+        ("auto", 1, None),
+        ("all", 1, ("hour", "day_of_week", "day_of_month", "day_of_year")),
+        ("none", 999, None),
+        ("month,hour", 1, ("month", "hour")),
+    ],
+)
+def test_the_calendar_is_chosen(calendar: str, days: int, features: tuple[str, ...] | None) -> None:
+    settings = TrainingConfig.model_validate(
+        {"arch": "transformer", "context": 48, "horizon": 12, "calendar": calendar}
+    )
+    config = forecaster_config(settings, 3, HOUR, timedelta(days=days))
+    assert (config.calendar and config.calendar.features) == features
+
+
+def test_a_calendar_for_what_reads_none() -> None:
+    settings = of("patchtst").model_copy(update={"calendar": ("hour",)})
+    with pytest.raises(TrainingError, match=r"^calendar: patchtst reads none"):
+        forecaster_config(settings, 3, HOUR)
+
+
+def test_a_feature_without_a_table() -> None:
+    settings = of("transformer", embedding="learned").model_copy(update={"calendar": ("week",)})
+    with pytest.raises(TrainingError, match="calendar: embedding learned has no table of week"):
+        forecaster_config(settings, 3, HOUR)
+
+
+def test_few_days_teach_the_hour_alone(panel: Panel) -> None:
+    config = prepare(of("autoformer"), panel).config
+    assert config.calendar is not None
+    assert config.calendar.features == ("hour",)

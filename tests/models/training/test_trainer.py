@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from foretell.models.data.table import Table
+from foretell.models.data.panel import Panel
 from foretell.models.evaluation import evaluate
 from foretell.models.forecaster import Inputs
 from foretell.models.training.config import TrainingConfig
@@ -21,8 +21,8 @@ from foretell.models.training.trainer import (
 CPU = torch.device("cpu")
 
 
-def trainer_of(settings: TrainingConfig, table: Table) -> Trainer:
-    prepared = prepare(settings, table)
+def trainer_of(settings: TrainingConfig, panel: Panel) -> Trainer:
+    prepared = prepare(settings, panel)
     seed_everything(settings.seed, 0)
     return Trainer(prepared.config.build(), prepared.train, prepared.validation, settings, CPU)
 
@@ -43,8 +43,8 @@ class Recorder(Progress):
         self.reports.append(report)
 
 
-def test_learns(settings: TrainingConfig, table: Table) -> None:
-    trainer = trainer_of(settings, table)
+def test_learns(settings: TrainingConfig, panel: Panel) -> None:
+    trainer = trainer_of(settings, panel)
     recorder = Recorder()
     while not trainer.finished:
         trainer.run_epoch(recorder)
@@ -53,9 +53,9 @@ def test_learns(settings: TrainingConfig, table: Table) -> None:
     assert recorder.steps[:3] == [1, trainer.steps_per_epoch, 1]
 
 
-def test_one_seed_one_result(settings: TrainingConfig, table: Table) -> None:
-    first, second = trainer_of(settings, table), trainer_of(settings, table)
-    other = trainer_of(settings.model_copy(update={"seed": 1}), table)
+def test_one_seed_one_result(settings: TrainingConfig, panel: Panel) -> None:
+    first, second = trainer_of(settings, panel), trainer_of(settings, panel)
+    other = trainer_of(settings.model_copy(update={"seed": 1}), panel)
     for trainer in (first, second, other):
         random.random()
         torch.rand(3)
@@ -65,10 +65,10 @@ def test_one_seed_one_result(settings: TrainingConfig, table: Table) -> None:
 
 
 def test_stops_when_validation_stalls(
-    settings: TrainingConfig, table: Table, monkeypatch: pytest.MonkeyPatch
+    settings: TrainingConfig, panel: Panel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     errors = iter([3.0, 2.0, 2.0, 4.0])
-    trainer = trainer_of(settings.model_copy(update={"epochs": 9, "patience": 2}), table)
+    trainer = trainer_of(settings.model_copy(update={"epochs": 9, "patience": 2}), panel)
     monkeypatch.setattr(trainer, "_validate", lambda _: next(errors))
     kept = []
     while not trainer.finished:
@@ -80,8 +80,8 @@ def test_stops_when_validation_stalls(
     assert not trainer.model.training
 
 
-def test_a_diverging_loss_is_an_error(settings: TrainingConfig, table: Table) -> None:
-    trainer = trainer_of(settings, table)
+def test_a_diverging_loss_is_an_error(settings: TrainingConfig, panel: Panel) -> None:
+    trainer = trainer_of(settings, panel)
     with torch.no_grad():
         next(trainer.model.parameters()).fill_(torch.inf)
     with pytest.raises(TrainingError, match="not finite after epoch 1; try a lower learning rate"):
@@ -90,16 +90,16 @@ def test_a_diverging_loss_is_an_error(settings: TrainingConfig, table: Table) ->
 
 @pytest.mark.parametrize(("loss", "judged"), [("huber", "mse"), ("mse", "mse"), ("mae", "mae")])
 def test_an_epoch_is_judged_by(
-    settings: TrainingConfig, table: Table, loss: str, judged: str
+    settings: TrainingConfig, panel: Panel, loss: str, judged: str
 ) -> None:
-    trainer = trainer_of(settings.model_copy(update={"loss": loss, "epochs": 1}), table)
+    trainer = trainer_of(settings.model_copy(update={"loss": loss, "epochs": 1}), panel)
     report = trainer.run_epoch(Progress())
     accuracy = evaluate(trainer.model, trainer.validation, 7)
     assert report.validation_loss == pytest.approx(getattr(accuracy, judged), rel=1e-6)
 
 
 def test_each_part_of_the_recipe_changes_what_is_learned(
-    settings: TrainingConfig, table: Table
+    settings: TrainingConfig, panel: Panel
 ) -> None:
     recipes: list[dict[str, object]] = [
         {"loss": "mse"},
@@ -116,7 +116,7 @@ def test_each_part_of_the_recipe_changes_what_is_learned(
     ]
     found = []
     for recipe in [{}, *recipes]:
-        trainer = trainer_of(settings.model_copy(update=recipe), table)
+        trainer = trainer_of(settings.model_copy(update=recipe), panel)
         trainer.run_epoch(Progress())
         trainer.restore_best()
         found.append(weights_of(trainer))
@@ -124,15 +124,15 @@ def test_each_part_of_the_recipe_changes_what_is_learned(
         assert not any(torch.equal(weights, other) for other in found[:i])
 
 
-def test_clipping_bounds_the_gradient(settings: TrainingConfig, table: Table) -> None:
-    trainer = trainer_of(settings.model_copy(update={"clip": 1e-3}), table)
+def test_clipping_bounds_the_gradient(settings: TrainingConfig, panel: Panel) -> None:
+    trainer = trainer_of(settings.model_copy(update={"clip": 1e-3}), panel)
     trainer.run_epoch(Progress())
     gradients = [weight.grad for weight in trainer.model.parameters() if weight.grad is not None]
     assert torch.cat([one.flatten() for one in gradients]).norm() == pytest.approx(1e-3, rel=1e-3)
 
 
-def test_the_mean_of_the_weights_is_judged_and_kept(settings: TrainingConfig, table: Table) -> None:
-    trainer = trainer_of(settings.model_copy(update={"average": 0.5, "batch_size": 64}), table)
+def test_the_mean_of_the_weights_is_judged_and_kept(settings: TrainingConfig, panel: Panel) -> None:
+    trainer = trainer_of(settings.model_copy(update={"average": 0.5, "batch_size": 64}), panel)
     steps = []
     after = trainer.scheduler.step
 
@@ -153,9 +153,9 @@ def test_the_mean_of_the_weights_is_judged_and_kept(settings: TrainingConfig, ta
     assert report.validation_loss == pytest.approx(judged, rel=1e-5)
 
 
-def test_the_rate_suits_the_width(settings: TrainingConfig, table: Table) -> None:
+def test_the_rate_suits_the_width(settings: TrainingConfig, panel: Panel) -> None:
     def rate(**given: object) -> float:
-        return trainer_of(settings.model_copy(update=given), table).learning_rate
+        return trainer_of(settings.model_copy(update=given), panel).learning_rate
 
     assert rate() == 0.01
     narrow, wide = settings.model | {"d_model": 16}, settings.model | {"d_model": 128}
@@ -228,9 +228,9 @@ def test_auto_takes_bfloat16_on_a_gpu_that_has_it(
 
 
 def test_a_model_is_told_the_target_and_how_far_training_is(
-    settings: TrainingConfig, table: Table, monkeypatch: pytest.MonkeyPatch
+    settings: TrainingConfig, panel: Panel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trainer, told = trainer_of(settings, table), []
+    trainer, told = trainer_of(settings, panel), []
     learn = trainer.model.learn
 
     def listen(
@@ -247,9 +247,9 @@ def test_a_model_is_told_the_target_and_how_far_training_is(
 
 
 def test_what_a_model_adds_to_its_loss_is_learned_from(
-    settings: TrainingConfig, table: Table, monkeypatch: pytest.MonkeyPatch
+    settings: TrainingConfig, panel: Panel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain, drawn = trainer_of(settings, table), trainer_of(settings, table)
+    plain, drawn = trainer_of(settings, panel), trainer_of(settings, panel)
     learn = drawn.model.learn
 
     def penalised(*given: object) -> tuple[torch.Tensor, torch.Tensor]:

@@ -1,0 +1,94 @@
+"""Several series of the same channels and frequency, which one model learns from."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from foretell.bundle.frequency import Frequency
+from foretell.models.data.errors import DataError
+from foretell.models.data.table import Table
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a panel was read from, and how.
+
+    Attributes:
+        path: The file.
+        timestamp_column: Name of its timestamp column.
+    """
+
+    path: Path
+    timestamp_column: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Panel:
+    """At least one series, each of one or more tables.
+
+    Attributes:
+        tables: Those of a series in the order of time; a window lies within one.
+        source: The file they were read from, if any.
+
+    Raises:
+        DataError: there is no table, or their channels or frequencies differ.
+    """
+
+    tables: tuple[Table, ...]
+    source: Source | None = None
+
+    def __post_init__(self) -> None:
+        if not self.tables:
+            raise DataError("expected at least one series")
+        for table in self.tables:
+            if (table.channels, table.frequency) != (self.channels, self.frequency):
+                raise DataError(
+                    f"series {table.series!r}: its channels or its frequency are not those of "
+                    f"series {self.tables[0].series!r}"
+                )
+
+    @property
+    def channels(self) -> tuple[str, ...]:
+        """Names of the channels."""
+        return self.tables[0].channels
+
+    @property
+    def frequency(self) -> Frequency:
+        """Spacing of the rows."""
+        return self.tables[0].frequency
+
+    @cached_property
+    def series(self) -> dict[str, list[int]]:
+        """The places of each series' tables in `tables`, by its name."""
+        found: dict[str, list[int]] = {}
+        for place, table in enumerate(self.tables):
+            found.setdefault(table.series, []).append(place)
+        return found
+
+    def __len__(self) -> int:
+        """Rows of all tables."""
+        return sum(map(len, self.tables))
+
+    def select(self, channels: Sequence[str]) -> Panel:
+        """Some of the channels, in this order."""
+        columns = [self.channels.index(name) for name in channels]
+        tables = (
+            replace(table, channels=tuple(channels), values=table.values[:, columns])
+            for table in self.tables
+        )
+        return Panel(tuple(tables), self.source)
+
+    def fingerprint(self) -> str:
+        """sha256 over timestamps, values, channels, frequency and what belongs to which series."""
+        digest = hashlib.sha256(repr((self.channels, str(self.frequency))).encode())
+        for table in self.tables:
+            digest.update(repr((table.series, len(table))).encode())
+            digest.update(table.timestamps.astype("M8[us]").tobytes())
+            digest.update(np.ascontiguousarray(table.values).tobytes())
+        return digest.hexdigest()
