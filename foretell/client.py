@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -15,6 +16,7 @@ from foretell.bundle.frequency import Frequency
 from foretell.bundle.regularity import origin
 from foretell.bundle.timestamps import Timestamps, parse, render
 from foretell.models.data.csv import read_csv
+from foretell.models.data.errors import DataError
 from foretell.models.data.table import Table
 
 Read = TypeVar("Read")
@@ -35,6 +37,7 @@ class _Served(BaseModel):
 class _Content(BaseModel):
     timestamps: list[str]
     mean_forecast: list[float] | list[list[float]]
+    quantiles: dict[float, list[float] | list[list[float]]] | None = None
 
 
 class _Output(BaseModel):
@@ -60,16 +63,27 @@ class Forecast:
         history: The rows that were sent.
         timestamps: `[horizon]` datetime64[us], wall-clock time.
         values: `[horizon, channels]` in the user's units.
+        quantiles: By level, each like `values`.
+        actual: `[steps, channels]`, what followed the history, where rows were held back.
     """
 
     model: str
     history: Table
     timestamps: Timestamps
     values: NDArray[np.float64]
+    quantiles: Mapping[float, NDArray[np.float64]] = field(default_factory=dict)
+    actual: NDArray[np.float64] | None = None
 
 
 def request_forecast(
-    url: str, path: Path, *, model: str | None, horizon: int | None, timeout: float
+    url: str,
+    path: Path,
+    *,
+    model: str | None,
+    horizon: int | None,
+    timeout: float,
+    quantiles: Sequence[float] = (),
+    hold_back: int = 0,
 ) -> Forecast:
     """Post the last `context` rows of a CSV.
 
@@ -79,10 +93,12 @@ def request_forecast(
         model: A served name, or name@version; the only one served by default.
         horizon: Steps to forecast; the model's by default.
         timeout: Seconds to wait.
+        quantiles: Levels to ask for.
+        hold_back: Rows at the end that are not sent.
 
     Raises:
         ClientError: no answer, or an error; the message is the server's.
-        DataError: the CSV cannot be read.
+        DataError: the CSV cannot be read, or has no more rows than are held back.
     """
     try:
         client = httpx.Client(base_url=url.rstrip("/"), timeout=timeout)
@@ -92,7 +108,10 @@ def request_forecast(
         info = _choose(_call(client, "GET", "/models", _MODELS), model)
         frequency = Frequency.parse(info.frequency)
         (table,) = read_csv(path, channels=info.channels, frequency=frequency).tables
-        rows = slice(max(len(table) - info.context, 0), None)
+        end = len(table) - hold_back
+        if end <= 0:
+            raise DataError(f"{path}: {len(table)} rows, all of which are held back")
+        rows = slice(max(end - info.context, 0), end)
         history = Table(
             table.timestamps[rows],
             table.values[rows],
@@ -100,16 +119,29 @@ def request_forecast(
             frequency,
             table.utc_offset,
         )
+        options: dict[str, Any] = {} if horizon is None else {"horizon": horizon}
+        if quantiles:
+            options["quantiles"] = list(quantiles)
         body: dict[str, Any] = {
             "model": model or info.name,
             "inputs": [{"name": path.stem, **_input(history)}],
-            "options": {} if horizon is None else {"horizon": horizon},
+            "options": options,
         }
         answer = _call(client, "POST", "/forecast", _FORECAST, body)
     content = answer.outputs[0].content[0]
     steps = np.array([parse(text).wall for text in content.timestamps])
-    forecast = np.array(content.mean_forecast, dtype=np.float64).reshape(len(steps), -1)
-    return Forecast(f"{answer.model}@{answer.model_version}", history, steps, forecast)
+
+    def read(series: list[float] | list[list[float]]) -> NDArray[np.float64]:
+        return np.array(series, dtype=np.float64).reshape(len(steps), -1)
+
+    return Forecast(
+        f"{answer.model}@{answer.model_version}",
+        history,
+        steps,
+        read(content.mean_forecast),
+        {level: read(each) for level, each in (content.quantiles or {}).items()},
+        table.values[end : end + len(steps)] if hold_back else None,
+    )
 
 
 def _input(history: Table) -> dict[str, Any]:

@@ -7,6 +7,13 @@ from pathlib import Path
 import click
 
 
+def _levels(_ctx: click.Context, _option: click.Parameter, text: str | None) -> tuple[float, ...]:
+    try:
+        return tuple(float(part) for part in text.split(",")) if text else ()
+    except ValueError:
+        raise click.BadParameter("expected levels such as 0.1,0.9") from None
+
+
 @click.command("forecast")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option(
@@ -14,6 +21,17 @@ import click
 )
 @click.option("--url", default="http://127.0.0.1:8000", show_default=True, help="The server.")
 @click.option("--horizon", type=click.IntRange(min=1), help="Steps ahead; the model's by default.")
+@click.option(
+    "--quantiles",
+    callback=_levels,
+    help="Their levels, such as 0.1,0.9; pairs of them are drawn as bands.",
+)
+@click.option(
+    "--hold-back",
+    type=click.IntRange(min=0),
+    default=0,
+    help="Rows at the end that are not sent; drawn next to the forecast.",
+)
 @click.option(
     "--plot",
     "picture",
@@ -32,6 +50,8 @@ def command(
     model: str | None,
     url: str,
     horizon: int | None,
+    quantiles: tuple[float, ...],
+    hold_back: int,
     picture: Path | None,
     timeout: float,
 ) -> None:
@@ -43,15 +63,27 @@ def command(
     from foretell.report import show
 
     try:
-        forecast = request_forecast(url, file, model=model, horizon=horizon, timeout=timeout)
+        forecast = request_forecast(
+            url,
+            file,
+            model=model,
+            horizon=horizon,
+            timeout=timeout,
+            quantiles=quantiles,
+            hold_back=hold_back,
+        )
     except (ClientError, DataError) as error:
         click.echo(f"foretell forecast: {error}", err=True)
         raise SystemExit(2) from None
     table = Table(title=f"{forecast.model} on {file.name}")
     table.add_column("timestamp")
-    for name in forecast.history.channels:
-        table.add_column(name, justify="right")
-    for time, row in zip(forecast.timestamps.astype("M8[s]"), forecast.values, strict=True):
+    columns = []
+    for i, name in enumerate(forecast.history.channels):
+        series = {name: forecast.values, **{f"{q:g}": v for q, v in forecast.quantiles.items()}}
+        for title, values in series.items():
+            table.add_column(title, justify="right")
+            columns.append(values[:, i])
+    for time, *row in zip(forecast.timestamps.astype("M8[s]"), *columns, strict=True):
         table.add_row(str(time), *(f"{value:.4g}" for value in row))
     show(table)
     if picture is not None:

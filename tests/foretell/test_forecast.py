@@ -24,6 +24,35 @@ def test_prints_the_forecast(server: FakeServer, data: Path):
     assert server.requests[1][1]["options"] == {"horizon": 2}
 
 
+def test_prints_quantiles_and_draws_what_followed(server: FakeServer, data: Path, tmp_path: Path):
+    _, answer = server.answers["/forecast"]
+    (content,) = answer["outputs"][0]["content"]
+    content["quantiles"] = {"0.1": [[5, 49], [6, 59]], "0.9": [[6, 51], [7, 61]]}
+    picture = tmp_path / "out.png"
+    options = ["--quantiles=0.1,0.9", "--hold-back=1", f"--plot={picture}"]
+    result = run(server, str(data), "--model=weather", *options)
+    assert result.exit_code == 0, result.stderr
+    assert "│ 2024-01-01T06:00:00 │  5.5 │   5 │   6 │   50 │  49 │  51 │" in result.stdout
+    _, body = server.requests[1]
+    assert [wind for wind, _ in body["inputs"][0]["series"]] == [1.5, 2.5, 3.5, 4.5]
+    assert body["options"] == {"quantiles": [0.1, 0.9]}
+    assert picture.exists()
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("--quantiles=0.1;0.9", "expected levels such as 0.1,0.9"),
+        ("--hold-back=6", "6 rows, all of which are held back"),
+    ],
+)
+def test_bad_options(server: FakeServer, data: Path, option: str, message: str):
+    result = run(server, str(data), "--model=weather", option)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert all(place == "GET /models" for place, _ in server.requests)
+
+
 def test_draws_it(server: FakeServer, data: Path, tmp_path: Path):
     picture = tmp_path / "out.png"
     result = run(server, str(data), f"--plot={picture}")

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -32,8 +33,24 @@ def test_svg_names_model_and_channels(tmp_path: Path):
     with mpl.rc_context({"svg.fonttype": "none"}):
         draw(forecast(5), tmp_path / "out.svg")
     text = (tmp_path / "out.svg").read_text()
-    assert "weather@1: 24 steps of history, 6 ahead" in text
+    assert "weather@1: 6 steps ahead<" in text
     assert all(f">channel {i}<" in text for i in range(5))
+
+
+def test_svg_has_a_band_for_each_pair_of_levels_and_what_followed(tmp_path: Path):
+    import matplotlib as mpl
+
+    plain = forecast(3)
+    spread = {level: plain.values + level - 0.5 for level in (0.9, 0.025, 0.5, 0.1, 0.975, 0.3)}
+    given = replace(plain, quantiles=spread, actual=plain.values[:4])
+    counts = {}
+    with mpl.rc_context({"svg.fonttype": "none"}):
+        for name, one in {"plain": plain, "given": given}.items():
+            draw(one, tmp_path / f"{name}.svg")
+            text = (tmp_path / f"{name}.svg").read_text()
+            counts[name] = (text.count("FillBetweenPolyCollection"), text.count("#1d2733"))
+    assert counts == {"plain": (0, 0), "given": (3 * 2, 3)}
+    assert "steps ahead (red), with intervals of 80% and 95%; what followed (black)<" in text
 
 
 def test_an_unknown_format(tmp_path: Path):
