@@ -65,6 +65,7 @@ def command(
     from foretell.export.write import export_checkpoint
     from foretell.models.checkpoint import CheckpointError
     from foretell.models.data.errors import DataError
+    from foretell.models.data.scaler import offset_warning
     from foretell.report import (
         print_calibration,
         print_composition,
@@ -87,6 +88,8 @@ def command(
         click.echo(f"foretell export: {error}", err=True)
         raise SystemExit(2) from None
     manifest = read(folder)
+    if said := offset_warning(manifest.scaler, manifest.channels):
+        click.echo(f"warning: {said}", err=True)
     print_composition(manifest)
     if "cuda" not in manifest.devices:
         graph = onnx.load(folder / layout.EXPLAIN_GRAPH, load_external_data=False)

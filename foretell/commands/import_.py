@@ -89,6 +89,7 @@ def command(
     from foretell.export.errors import ExportError
     from foretell.models.checkpoint import CheckpointError, check_free, save
     from foretell.models.data.errors import DataError
+    from foretell.models.data.scaler import offset_warning
     from foretell.models.importers.convert import Request, import_checkpoint
     from foretell.models.importers.data import read_scaler
     from foretell.models.importers.errors import ImporterError
@@ -120,6 +121,8 @@ def command(
             )
         )
         _print_provenance(imported, scaler_given=mean is not None)
+        if said := offset_warning(imported.info.scaler, imported.info.channels):
+            click.echo(f"warning: {said}", err=True)
         with tempfile.TemporaryDirectory() as scratch:
             checkpoint = out or Path(scratch) / served
             save(checkpoint, imported.model, imported.info)

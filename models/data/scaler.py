@@ -31,13 +31,20 @@ def fit(panel: Panel, train: Iterable[Span]) -> Scaler:
     return Scaler(mean=tuple(values.mean(axis=0).tolist()), std=tuple(std.tolist()))
 
 
-def offset_channels(scaler: Scaler, channels: Sequence[str]) -> list[str]:
-    """The channels whose offset takes too many of the digits that float32 has."""
-    return [
+def offset_warning(scaler: Scaler, channels: Sequence[str]) -> str | None:
+    """Names the channels whose offset takes too many of the digits that float32 has, if any do."""
+    lossy = [
         name
         for name, mean, std in zip(channels, scaler.mean, scaler.std, strict=True)
         if abs(mean) > LARGEST_OFFSET * std
     ]
+    if not lossy:
+        return None
+    return (
+        f"{', '.join(lossy)}: the mean is more than {LARGEST_OFFSET:,.0f} times the standard "
+        "deviation. A served model reads float32, which loses what such a channel does; take "
+        "the offset out of the data"
+    )
 
 
 def standardise(values: NDArray[np.float64], scaler: Scaler) -> NDArray[np.float32]:

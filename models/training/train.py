@@ -16,7 +16,7 @@ from foretell.models.checkpoint import (
     save,
 )
 from foretell.models.data.panel import Panel
-from foretell.models.data.scaler import LARGEST_OFFSET, offset_channels
+from foretell.models.data.scaler import offset_warning
 from foretell.models.data.source import DataSource
 from foretell.models.data.splits import Split
 from foretell.models.evaluation import against_baselines
@@ -69,12 +69,8 @@ def train(
     device = choose_device(settings)
     prepared = prepare(settings, panel)
     _tell_of_short(prepared.split, progress)
-    if lossy := offset_channels(prepared.scaler, panel.channels):
-        progress.warned(
-            f"{', '.join(lossy)}: the mean is more than {LARGEST_OFFSET:,.0f} times the standard "
-            "deviation. A served model reads float32, which loses what such a channel does; take "
-            "the offset out of the data"
-        )
+    if said := offset_warning(prepared.scaler, panel.channels):
+        progress.warned(said)
     source = DataSource.of(panel, prepared.splits)
     seed_everything(settings.seed, 0)
     model = prepared.config.build()

@@ -8,6 +8,7 @@ from click.testing import CliRunner, Result
 
 from foretell.bundle.bounds import Bound
 from foretell.bundle.manifest import read
+from foretell.commands.export import command as export
 from foretell.commands.import_ import command
 from foretell.models.checkpoint import load
 from foretell.models.importers.registry import OPTIONS
@@ -117,6 +118,20 @@ def test_bounds(tmp_path: Path) -> None:
     bounds = {"load": Bound(low=-9, high=9)}
     assert load(tmp_path / "out").info.bounds == bounds
     assert read(tmp_path / "repository" / "wind" / "1").bounds == bounds
+
+
+def test_warns_of_an_offset_that_float32_cannot_carry(tmp_path: Path) -> None:
+    file = published.save(tmp_path, published.make("transformer"), LAYOUT)
+    given = [*("--mean", "10,2e4,0"), *("--std", "1,1,1"), "--channels", "load,wind,OT"]
+    options = ["--from", "tslib", "--arch", "transformer", "--frequency", "h", *given]
+    result = CliRunner().invoke(
+        command, [str(file), *options, "--out", str(tmp_path / "out"), *arguments("transformer")]
+    )
+    assert result.exit_code == 0, result.output
+    assert result.stderr.startswith("warning: wind: the mean is more than 10,000 times the stand")
+    exported = CliRunner().invoke(export, [str(tmp_path / "out"), "--to", str(tmp_path)])
+    assert exported.exit_code == 0, exported.output
+    assert exported.stderr.startswith("warning: wind: the mean is more than 10,000 times the st")
 
 
 def test_prints_the_provenance_of_each_argument(tmp_path: Path) -> None:

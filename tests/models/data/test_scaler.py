@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 from foretell.bundle.manifest import Scaler
 from foretell.models.data.panel import Panel
-from foretell.models.data.scaler import fit, offset_channels, standardise
+from foretell.models.data.scaler import fit, offset_warning, standardise
 from foretell.models.data.splits import Span
 from tests.models.data.panels import table
 
@@ -44,4 +44,7 @@ def test_standardise() -> None:
 
 def test_offsets_that_float32_cannot_carry() -> None:
     scaler = Scaler(mean=(9_999.0, -10_001.0, 2e6, 0.0), std=(1.0, 1.0, 300.0, 1e-9))
-    assert offset_channels(scaler, ("a", "b", "c", "d")) == ["b"]
+    said = offset_warning(scaler, ("a", "b", "c", "d"))
+    assert said is not None
+    assert said.startswith("b: the mean is more than 10,000 times the standard deviation. ")
+    assert offset_warning(Scaler(mean=(5.0,), std=(1.0,)), ("a",)) is None
