@@ -48,6 +48,8 @@ def randomised(config: ForecasterConfig, seed: int = 0) -> Forecaster:
         if isinstance(module, nn.LayerNorm | nn.BatchNorm1d):
             nn.init.uniform_(module.weight, 0.5, 1.5)
             nn.init.normal_(module.bias, std=0.2)
+        if isinstance(module, nn.Conv1d):
+            nn.init.kaiming_normal_(module.weight)
         if isinstance(module, nn.BatchNorm1d):
             module.running_mean.normal_(std=0.3)
             module.running_var.uniform_(0.5, 2)

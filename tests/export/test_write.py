@@ -263,7 +263,7 @@ def test_verify_bundle(bundles, checkpoints):
 
 
 def test_bounds_are_kept_and_told(checkpoints, bundles, data, tmp_path):
-    low, high = (float(end(read_csv(data).values[:, 2])) for end in (np.min, np.max))
+    low, high = (float(end(read_csv(data).tables[0].values[:, 2])) for end in (np.min, np.max))
     bounds = {"wind": Bound(low=low, high=high)}
     folder = write.export_checkpoint(checkpoints["autoformer"], tmp_path, bounds=bounds)
     manifest, free = read(folder), read(bundles["autoformer"])
