@@ -17,6 +17,8 @@ import copy
 import pkgutil
 from importlib import import_module
 
+from torch import nn
+
 from foretell.export.rewrites.registry import rewritten
 from foretell.models.forecaster import Forecaster
 
@@ -37,6 +39,10 @@ def composition(model: Forecaster, form: Forecaster) -> tuple[tuple[str, ...], t
 
 
 def _parts(model: Forecaster) -> set[str]:
-    """Classes of the parts of a model, torch's own apart."""
-    parts = {type(part) for part in model.modules() if part is not model}
+    """Classes of the parts of a model, apart from torch's own and what only trains."""
+    parts = {
+        type(part)
+        for part in model.modules()
+        if part is not model and not isinstance(part, nn.Dropout)
+    }
     return {part.__name__ for part in parts if not part.__module__.startswith("torch.")}

@@ -16,6 +16,7 @@ from foretell.models.attention.mechanism import Attended, Mechanism
 from foretell.models.encoder_decoder import EncoderDecoderConfig
 from foretell.models.forecaster import ARCHITECTURES, Explained, Forecaster, Inputs
 from foretell.models.layers.decomposition import SeriesDecomposition, check_kernel
+from foretell.models.layers.dropout import Dropout
 from foretell.models.layers.embedding import TokenEmbedding
 from foretell.models.layers.feed_forward import FeedForward
 from foretell.models.layers.normalization import SeasonalLayerNorm
@@ -95,7 +96,7 @@ class AutoformerEncoderLayer(nn.Module):
         self.attention_decomposition = SeriesDecomposition(config.moving_average)
         self.feed_forward = _feed_forward(config)
         self.feed_forward_decomposition = SeriesDecomposition(config.moving_average)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
 
     def forward(
         self, tokens: Tensor, *, inherited: Tensor | None = None, explain: bool = False
@@ -138,7 +139,7 @@ class AutoformerDecoderLayer(nn.Module):
         self.trend_projection = TokenEmbedding(config.d_model, config.channels)
         # As published: only an embedding starts otherwise than torch's convolutions.
         self.trend_projection.convolution.reset_parameters()
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
 
     def forward(
         self, tokens: Tensor, memory: Tensor, *, explain: bool = False

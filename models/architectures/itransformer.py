@@ -25,6 +25,7 @@ from foretell.models.forecaster import (
     Inputs,
     calendar_of,
 )
+from foretell.models.layers.dropout import Dropout
 from foretell.models.layers.transformer import EncoderLayer, encode
 
 
@@ -64,7 +65,7 @@ class ITransformer(Forecaster):
         super().__init__(config)
         self.stages = config.describe_stages()
         self.embedding = nn.Linear(config.context, config.d_model)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.encoder_layers = nn.ModuleList(
             EncoderLayer(
                 config.build_attention(name),

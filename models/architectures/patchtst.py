@@ -25,6 +25,7 @@ from foretell.models.forecaster import (
     Inputs,
 )
 from foretell.models.layers.decomposition import SeriesDecomposition, check_kernel
+from foretell.models.layers.dropout import Dropout
 from foretell.models.layers.embedding import sinusoids
 from foretell.models.layers.normalization import InstanceNorm, TokenBatchNorm
 from foretell.models.layers.transformer import EncoderLayer, encode
@@ -180,7 +181,7 @@ class PatchEncoder(nn.Module):
         else:
             table = sinusoids(config.patches, config.d_model)
             self.register_buffer("positions", table, persistent=False)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.layers = nn.ModuleList(
             EncoderLayer(
                 config.build_attention(f"{branch}encoder.{i}.self"),
@@ -197,7 +198,7 @@ class PatchEncoder(nn.Module):
         self.heads = nn.ModuleList(
             nn.Linear(config.d_model * config.patches, config.horizon) for _ in range(heads)
         )
-        self.head_dropout = nn.Dropout(config.head_dropout)
+        self.head_dropout = Dropout(config.head_dropout)
 
     def forward(
         self, history: Tensor, *, explain: bool = False

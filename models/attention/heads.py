@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from pydantic import Field
 from torch import Tensor, nn
-from torch.nn import functional
 
 from foretell.models.attention.mechanism import Attended, MechanismConfig, Site
+from foretell.models.layers.dropout import drop
 
 
 class BiasedConfig(MechanismConfig):
@@ -66,7 +66,7 @@ class Heads(nn.Module, ABC):
 
     def drop(self, weights: Tensor) -> Tensor:
         """Leave out some weights, in training only."""
-        return functional.dropout(weights, self.dropout, self.training)
+        return drop(weights, self.dropout, training=self.training)
 
     # Lengths are numbers and the batch is what remains: a graph needs no arithmetic of shapes.
     def split(self, features: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from foretell.bundle.calendar import Calendar
+from foretell.models.layers.dropout import Dropout
 from foretell.models.layers.embedding import CalendarEmbedding, CalendarKind, sinusoids
 
 # Values that a token is made of: the one a chunk before its step, and so many before that.
@@ -41,7 +42,7 @@ class LaggedEmbedding(nn.Module):
         self.calendar = CalendarEmbedding(calendar, kind, d_model) if calendar else None
         self.register_buffer("positions", sinusoids(length, d_model), persistent=False)
         self.positions: Tensor
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, known: Tensor, calendar: Tensor | None, start: int) -> Tensor:
         """Embed steps.

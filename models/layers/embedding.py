@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from foretell.bundle.calendar import Calendar, Feature
+from foretell.models.layers.dropout import Dropout
 
 CalendarKind = Literal["timeF", "learned", "fixed"]
 
@@ -113,7 +114,7 @@ class SeriesEmbedding(nn.Module):
         table = sinusoids(length, d_model) if positions else None
         self.register_buffer("positions", table, persistent=False)
         self.positions: Tensor | None
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, series: Tensor, calendar: Tensor | None) -> Tensor:
         """Embed `[batch, time, channels]` and `[batch, time, features]` to `[…, d_model]`."""

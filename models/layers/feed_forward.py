@@ -6,6 +6,8 @@ from typing import Literal
 
 from torch import Tensor, nn
 
+from foretell.models.layers.dropout import Dropout
+
 Activation = Literal["gelu", "relu"]
 
 
@@ -19,7 +21,7 @@ class FeedForward(nn.Module):
         self.expand = nn.Linear(d_model, d_ff, bias=bias)
         self.activation = nn.GELU() if activation == "gelu" else nn.ReLU()
         self.contract = nn.Linear(d_ff, d_model, bias=bias)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """`[batch, time, d_model]`, the shape stays."""

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from foretell.models.attention.evidence import Evidence
 from foretell.models.attention.mechanism import Attended
+from foretell.models.layers.dropout import Dropout
 from foretell.models.layers.feed_forward import Activation, FeedForward
 
 
@@ -40,7 +41,7 @@ class EncoderLayer(nn.Module):
         self.attention_norm = norm(d_model)
         self.feed_forward = FeedForward(d_model, d_ff, activation=activation, dropout=dropout)
         self.feed_forward_norm = norm(d_model)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(
         self, tokens: Tensor, *, inherited: Tensor | None = None, explain: bool = False
@@ -120,7 +121,7 @@ class DecoderLayer(nn.Module):
         self.cross_norm = nn.LayerNorm(d_model)
         self.feed_forward = FeedForward(d_model, d_ff, activation=activation, dropout=dropout)
         self.feed_forward_norm = nn.LayerNorm(d_model)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, tokens: Tensor, memory: Tensor, *, explain: bool = False) -> Decoded:
         """Attend from `[batch, time, d_model]` to itself and to `memory` `[batch, key, …]`."""
