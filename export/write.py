@@ -39,7 +39,7 @@ from foretell.export.windows import natural, split_of, synthetic, windows_of
 from foretell.models.batches import windows_that_fit
 from foretell.models.bounds import bounded, check_bounds
 from foretell.models.checkpoint import Checkpoint, CheckpointInfo, load
-from foretell.models.data.csv import read_csv
+from foretell.models.data import reading
 from foretell.models.data.panel import Panel
 from foretell.models.data.windows import Windows
 from foretell.models.evaluation import against_baselines, evaluate
@@ -249,7 +249,7 @@ def _panel(checkpoint: Checkpoint, data: Path | None) -> Panel | None:
     if info.data is not None:
         return info.data.read(info.channels, frequency, data)
     if data is not None:
-        return read_csv(data, channels=info.channels, frequency=frequency)
+        return reading.read(data, reading.Reading(channels=info.channels, frequency=info.frequency))
     return None
 
 

@@ -10,6 +10,7 @@ import sys
 import click
 
 _COMMANDS = (
+    "inspect",
     "train",
     "presets",
     "import",

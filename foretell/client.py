@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from foretell.bundle.frequency import Frequency
 from foretell.bundle.regularity import origin
 from foretell.bundle.timestamps import Timestamps, parse, render
-from foretell.models.data.csv import read_csv
+from foretell.models.data import reading
 from foretell.models.data.errors import DataError
 from foretell.models.data.table import Table
 
@@ -107,17 +107,23 @@ def request_forecast(
     with client:
         info = _choose(_call(client, "GET", "/models", _MODELS), model)
         frequency = Frequency.parse(info.frequency)
-        (table,) = read_csv(path, channels=info.channels, frequency=frequency).tables
+        panel = reading.read(
+            path, reading.Reading(channels=info.channels, frequency=info.frequency)
+        )
+        if len(panel.tables) > 1:
+            raise DataError(f"{path}: {len(panel.series)} series; write one to a file of its own")
+        (table,) = panel.tables
         end = len(table) - hold_back
         if end <= 0:
             raise DataError(f"{path}: {len(table)} rows, all of which are held back")
         rows = slice(max(end - info.context, 0), end)
+        offset = table.utc_offset
         history = Table(
             table.timestamps[rows],
             table.values[rows],
             table.channels,
             frequency,
-            table.utc_offset,
+            offset[rows] if isinstance(offset, np.ndarray) else offset,
         )
         options: dict[str, Any] = {} if horizon is None else {"horizon": horizon}
         if quantiles:
@@ -148,8 +154,10 @@ def _input(history: Table) -> dict[str, Any]:
     values = history.values
     entry: dict[str, Any] = {"series": (values[:, 0] if values.shape[1] == 1 else values).tolist()}
     times = render(history.timestamps, history.utc_offset)
-    if origin(history.frequency, history.timestamps):
-        # The first time alone would not tell on which day of the month the others are.
+    changes = isinstance(history.utc_offset, np.ndarray)
+    if changes or origin(history.frequency, history.timestamps):
+        # The first time alone would not tell on which day of the month the others are, nor when the
+        # clock changes.
         return entry | {"timestamps": times}
     return entry | {"start_timestamp": times[0]}
 

@@ -13,7 +13,7 @@ from foretell.demo_data import write_csv
 from foretell.export.errors import ExportError
 from foretell.export.write import export_checkpoint
 from foretell.models.checkpoint import load_info
-from foretell.models.data.csv import read_csv
+from foretell.models.data import reading
 from foretell.models.data.panel import Panel
 from foretell.models.data.table import Table
 from foretell.models.training.config import TrainingConfig
@@ -43,7 +43,7 @@ def build(folder: Path, architectures: Sequence[str], progress: Progress) -> Ite
     data = folder / "greensboro.csv"
     if not data.exists():
         write_csv(data)
-    panel = read_csv(data)
+    panel = reading.read(data)
     _write_request(architectures[0], panel.tables[0], folder / "request.json")
     repository = folder / "repository"
     for name in architectures:

@@ -15,8 +15,8 @@ from foretell.models.architectures.transformer import TransformerConfig
 from foretell.models.batches import windows_that_fit
 from foretell.models.checkpoint import CheckpointInfo, save
 from foretell.models.data import scaler
-from foretell.models.data.csv import read_csv
 from foretell.models.data.panel import Panel
+from foretell.models.data.reading import read
 from foretell.models.data.source import DataSource
 from foretell.models.data.splits import Splits
 from foretell.models.data.windows import Windows
@@ -63,7 +63,7 @@ def checkpoint_of(config: ForecasterConfig, data: Path | Panel | None, folder: P
     names = tuple(f"channel {i}" for i in range(config.channels))
     source = test = None
     if data is not None:
-        panel = read_csv(data) if isinstance(data, Path) else data
+        panel = read(data) if isinstance(data, Path) else data
         splits = Splits.by_fraction()
         split = splits.cut(panel, config.context, config.horizon)
         fitted = scaler.fit(panel, split.train)

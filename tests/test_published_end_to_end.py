@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from foretell.bundle.timestamps import render
 from foretell.commands.import_ import command
-from foretell.models.data.csv import read_csv
+from foretell.models.data.reading import read
 from foretell.models.data.table import Table
 from tests import golden
 
@@ -46,7 +46,7 @@ def described(name: str) -> dict[str, Any]:
 
 @cache
 def etth1() -> Table:
-    return read_csv(golden.shared("data/ETT-small/ETTh1.csv")).tables[0]
+    return read(golden.shared("data/ETT-small/ETTh1.csv")).tables[0]
 
 
 @pytest.fixture(scope="module")

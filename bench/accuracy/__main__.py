@@ -19,7 +19,7 @@ import torch
 from bench.accuracy.page import PATIENCE, WIDE, write
 from bench.results import Record, Results
 from foretell.commands.train_options import Arguments, arguments_of
-from foretell.models.data.csv import read_csv
+from foretell.models.data.reading import read
 from foretell.models.training.train import train
 from foretell.presets import Preset, presets
 
@@ -48,7 +48,7 @@ def key_of(preset: Preset, seed: int) -> str:
 
 def trained(preset: Preset, seed: int, data: Path, folder: Path, precision: str) -> Record:
     """Train a recipe with a seed, or go on with it, and measure it on its test split."""
-    panel = read_csv(_file_of(preset, data))
+    panel = read(_file_of(preset, data))
     given = preset.settings | {"seed": seed, "data": "-", "out": "-"}
     given["patience"] = min(given["patience"], PATIENCE)
     if given.get("d_model", 0) >= WIDE:

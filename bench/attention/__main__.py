@@ -23,7 +23,7 @@ from bench.attention.training import Budget, trained
 from bench.page import machine, table, write_part
 from bench.results import Record, Results
 from foretell.demo_data import write_csv
-from foretell.models.data.csv import read_csv
+from foretell.models.data.reading import read
 
 ROOT = Path(__file__).parent.parent.parent
 FOLDER = ROOT / ".bench" / "attention"
@@ -88,7 +88,7 @@ def train(
     demo_file = FOLDER / f"demo-{architecture}.csv"
     if not demo_file.exists():
         write_csv(demo_file)
-    ett, demo = read_csv(data), read_csv(demo_file)
+    ett, demo = read(data), read(demo_file)
     published, thirds = Budget(epochs, "ett-hourly"), Budget(epochs, (0.7, 0.1, 0.2))
     rounds = [(data.stem, ett, published, seed) for seed in seeds]
     rounds.insert(1, (DEMO, demo, thirds, seeds[0]))
@@ -248,7 +248,7 @@ def main() -> None:
             train(part, given.data, seeds, given.epochs, results, given.without)
         elif part == "decoding":
             budget = Budget(given.epochs, "ett-hourly")
-            decoding.measure(results, given.data.stem, read_csv(given.data), budget, FOLDER)
+            decoding.measure(results, given.data.stem, read(given.data), budget, FOLDER)
         elif part == "cost":
             measure_costs(results)
         else:

@@ -19,12 +19,18 @@ class Option(click.Option):
 
 
 class GroupedCommand(click.Command):
-    """A command with such options, which are made when they are asked for: torch takes seconds."""
+    """A command with such options, which are made when they are asked for: torch takes seconds.
+
+    Attributes:
+        module: Its `options()` are those of the command.
+    """
+
+    module: str
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """All of them."""
         if not any(isinstance(one, Option) for one in self.params):
-            self.params += import_module("foretell.commands.train_options").options()
+            self.params += import_module(self.module).options()
         return super().get_params(ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

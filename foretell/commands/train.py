@@ -8,14 +8,27 @@ from typing import TYPE_CHECKING, Any
 import click
 from pydantic import ValidationError
 
-from foretell.bundle.frequency import Frequency
 from foretell.commands.grouped import GroupedCommand
 
 if TYPE_CHECKING:
     from foretell.commands.train_options import Arguments
+    from foretell.models.data.panel import Panel
+
+_PANEL = "foretell.train.panel"
+_CONFIG = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-@click.command("train", cls=GroupedCommand)
+class _Train(GroupedCommand):
+    module = "foretell.commands.train_options"
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the data first: it is told at once what is wrong with it, torch takes seconds."""
+        if not {*ctx.help_option_names} & {*args}:
+            ctx.meta[_PANEL] = _read_data(list(args))
+        return super().parse_args(ctx, args)
+
+
+@click.command("train", cls=_Train)
 @click.option(
     "--preset",
     "recipe",
@@ -26,7 +39,7 @@ if TYPE_CHECKING:
 @click.option(
     "--config",
     "file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=_CONFIG,
     help="YAML file with any of the settings below by the same names; flags win over it.",
 )
 @click.option("--restart", is_flag=True, help="Throw away an unfinished training.")
@@ -38,7 +51,7 @@ def command(
     overwrite: bool,
     **flags: str | tuple[str, ...] | None,
 ) -> None:
-    """Train a model on a CSV file and measure it on the rows it has not seen.
+    """Train a model on a file and measure it on the rows it has not seen.
 
     An interrupted training goes on from its last finished epoch when the command is given again.
     """
@@ -49,11 +62,11 @@ def command(
     }
     settings = _read_preset(recipe) if recipe else {}
     arguments = _validate(settings | (_read_yaml(file) if file else {}) | given)
+    panel: Panel = click.get_current_context().meta[_PANEL]
 
     from rich.console import Console
 
     from foretell.models.checkpoint import CheckpointError, check_free
-    from foretell.models.data.csv import read_csv
     from foretell.models.data.errors import DataError
     from foretell.models.training.errors import TrainingError
     from foretell.models.training.progress import ConsoleProgress
@@ -62,12 +75,8 @@ def command(
 
     try:
         check_free(arguments.out, overwrite=overwrite)
-        panel = read_csv(
-            arguments.data,
-            timestamp_column=arguments.timestamp_column,
-            channels=arguments.channels,
-            frequency=Frequency.parse(arguments.frequency) if arguments.frequency else None,
-        )
+        for note in panel.notes:
+            click.echo(f"note: {note}", err=True)
         with ConsoleProgress(Console(stderr=True)) as progress:
             trained = train(
                 arguments.settings(),
@@ -95,6 +104,29 @@ def _read_preset(name: str) -> dict[str, Any]:
         raise _refusal(f"--preset: {error}") from None
 
 
+def _read_data(args: list[str]) -> Panel | None:
+    """What the flags and the YAML file say is to be read; None if they name no file."""
+    from foretell.commands import data_options
+    from foretell.commands.grouped import Option
+    from foretell.models.data.reading import read
+
+    known = [click.Option(["--config", "file"], type=_CONFIG), Option("", "data")]
+    command = click.Command(
+        "data",
+        params=[*known, *data_options.options()],
+        context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+    )
+    flags = command.make_context("data", args, resilient_parsing=True).params
+    file = flags.pop("file")
+    given = {name: value for name, value in flags.items() if value is not None}
+    given = (_read_yaml(file) if file else {}) | given
+    path = data_options.path_of(given)
+    try:
+        return None if path is None else read(path, data_options.reading_of(given))
+    except ValueError as error:
+        raise _refusal(str(error)) from None
+
+
 def _read_yaml(path: Path) -> dict[str, Any]:
     import yaml
 
@@ -108,17 +140,13 @@ def _read_yaml(path: Path) -> dict[str, Any]:
 
 
 def _validate(values: dict[str, Any]) -> Arguments:
+    from foretell.commands.data_options import problem_of
     from foretell.commands.train_options import Arguments, arguments_of
 
     try:
         return Arguments.model_validate(arguments_of(values))
     except ValidationError as error:
-        first = error.errors()[0]
-        flag = "--" + str(first["loc"][0]).replace("_", "-")
-        if first["type"] == "missing":
-            raise _refusal(f"{flag} is missing; give it or set it in --config") from None
-        problem = first["msg"].removeprefix("Value error, ")
-        raise _refusal(f"{flag}: {problem}, got {first['input']!r}") from None
+        raise _refusal(problem_of(error)) from None
     except ValueError as error:
         raise _refusal(f"--{str(error).replace('_', '-', 1)}") from None
 

@@ -7,14 +7,15 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
-from pydantic import BaseModel, Field, field_validator
+from pydantic import BaseModel, Field
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined
 
-from foretell.bundle.frequency import Frequency
+from foretell.commands.data_options import HEADING
+from foretell.commands.fields import described, metavar
 from foretell.commands.grouped import Option
 from foretell.models.attention.mechanism import MECHANISMS, MechanismConfig
 from foretell.models.attention.notation import read_notation
+from foretell.models.data.reading import Reading
 from foretell.models.forecaster import ARCHITECTURES, ForecasterConfig
 from foretell.models.training.config import TrainingConfig
 
@@ -23,30 +24,11 @@ _ATTENTION = "attention"
 _KNOWN = ("architecture", "channels", "context", "horizon", "calendar")
 
 
-class Arguments(TrainingConfig):
+class Arguments(Reading, TrainingConfig):
     """What the flags and the YAML file can say."""
 
-    data: Path = Field(description="CSV file: a timestamp column and one column a channel.")
+    data: Path = Field(description="The file: CSV, Parquet or Arrow, with a column of timestamps.")
     out: Path = Field(description="Folder of the checkpoint.")
-    timestamp_column: str | None = Field(
-        default=None, description="Name of the timestamp column; found if not given."
-    )
-    channels: tuple[str, ...] | None = Field(
-        default=None, description="Columns to forecast, separated by commas; all if not given."
-    )
-    frequency: str | None = Field(
-        default=None, description="Spacing of the rows, such as h or 15min; found if not given."
-    )
-
-    @field_validator("channels", mode="before")
-    @classmethod
-    def _split_channels(cls, channels: object) -> object:
-        return channels.split(",") if isinstance(channels, str) else channels
-
-    @field_validator("frequency")
-    @classmethod
-    def _check_frequency(cls, frequency: str | None) -> str | None:
-        return frequency and str(Frequency.parse(frequency))
 
     def settings(self) -> TrainingConfig:
         """Everything that is not about files and columns."""
@@ -159,11 +141,11 @@ def options() -> list[Option]:
     schema["arch"]["enum"] = list(ARCHITECTURES)
     options = [
         Option(
-            "Training",
+            _heading(name),
             name,
             multiple=schema[name].get("type") == "object",
-            metavar=_metavar(schema[name]),
-            help=_help([field]),
+            metavar=metavar(schema[name]),
+            help=described([field]),
         )
         for name, field in _own_fields().items()
     ]
@@ -180,6 +162,10 @@ def options() -> list[Option]:
     return options
 
 
+def _heading(name: str) -> str:
+    return HEADING if name == "data" or name in Reading.model_fields else "Training"
+
+
 def _names(owners: Iterable[tuple[str, FieldInfo]]) -> str:
     return ", ".join(owner for owner, _ in owners)
 
@@ -192,38 +178,8 @@ def _model_option(
 ) -> Option:
     if name == _ATTENTION:
         names = (name for name, config in MECHANISMS.items() if not config.made_of_others)
-        metavar = f"{'|'.join(names)}[,…]"
+        shown = f"{'|'.join(names)}[,…]"
     else:
         schemas = (classes[owner].model_json_schema()["properties"][name] for owner, _ in owners)
-        metavar = "|".join(dict.fromkeys(_metavar(schema) for schema in schemas))
-    return Option(heading, name, metavar=metavar, help=_help([field for _, field in owners]))
-
-
-def _help(fields: list[FieldInfo]) -> str:
-    described = " ".join(dict.fromkeys(field.description or "" for field in fields))
-    defaults = dict.fromkeys(_shown(field) for field in fields)
-    shown = " or ".join(default for default in defaults if default)
-    return f"{described}  [default: {shown}]" if shown else described
-
-
-def _shown(field: FieldInfo) -> str:
-    default = field.default
-    if default is PydanticUndefined or default is None or default == {}:
-        return ""
-    parts = default if isinstance(default, tuple) else (default,)
-    return ",".join(
-        one.mechanism if isinstance(one, MechanismConfig) else str(one) for one in parts
-    )
-
-
-def _metavar(schema: dict[str, Any]) -> str:
-    kinds = schema.get("anyOf", [schema])
-    return "|".join(
-        "|".join(str(one) for one in kind["enum"] if one is not None)
-        if "enum" in kind
-        else {"array": "a,b,…", "object": "NAME=VALUE,…", "null": "none"}.get(
-            kind.get("type", ""), kind.get("format", kind.get("type", "value")).upper()
-        )
-        for kind in kinds
-        if kind.get("type") != "null" or any("enum" in other for other in kinds)
-    )
+        shown = "|".join(dict.fromkeys(metavar(schema) for schema in schemas))
+    return Option(heading, name, metavar=shown, help=described([field for _, field in owners]))

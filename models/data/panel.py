@@ -7,12 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from foretell.bundle.frequency import Frequency
 from foretell.models.data.errors import DataError
 from foretell.models.data.table import Table
+
+if TYPE_CHECKING:
+    from foretell.models.data.reading import Reading
 
 
 @dataclass(frozen=True)
@@ -21,11 +25,11 @@ class Source:
 
     Attributes:
         path: The file.
-        timestamp_column: Name of its timestamp column.
+        reading: How, with what was found in it.
     """
 
     path: Path
-    timestamp_column: str | None = None
+    reading: Reading
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +39,7 @@ class Panel:
     Attributes:
         tables: Those of a series in the order of time; a window lies within one.
         source: The file they were read from, if any.
+        notes: What was made of what was read, for the reader.
 
     Raises:
         DataError: there is no table, or their channels or frequencies differ.
@@ -42,6 +47,7 @@ class Panel:
 
     tables: tuple[Table, ...]
     source: Source | None = None
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.tables:
@@ -82,7 +88,7 @@ class Panel:
             replace(table, channels=tuple(channels), values=table.values[:, columns])
             for table in self.tables
         )
-        return Panel(tuple(tables), self.source)
+        return Panel(tuple(tables), self.source, self.notes)
 
     def fingerprint(self) -> str:
         """sha256 over timestamps, values, channels, frequency and what belongs to which series."""

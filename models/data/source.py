@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from foretell.bundle.checksums import sha256
 from foretell.bundle.frequency import Frequency
-from foretell.models.data.csv import read_csv
 from foretell.models.data.errors import DataError
 from foretell.models.data.panel import Panel
+from foretell.models.data.reading import Reading, read
 from foretell.models.data.splits import Splits
 
 
@@ -21,7 +21,7 @@ class DataSource(BaseModel):
     Attributes:
         path: The file, absolute.
         sha256: Its sum.
-        timestamp_column: Name of its timestamp column.
+        reading: How it was read.
         rows: Number of rows.
         series: Number of series.
         splits: What each row was for.
@@ -31,10 +31,19 @@ class DataSource(BaseModel):
 
     path: Path
     sha256: str
-    timestamp_column: str | None
+    reading: Reading
     rows: int = Field(ge=1)
     series: int = Field(default=1, ge=1)
     splits: Splits
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_a_column(cls, fields: object) -> object:
+        # Checkpoints had the name of the column of times alone.
+        if isinstance(fields, dict) and "timestamp_column" in fields:
+            rest = {name: each for name, each in fields.items() if name != "timestamp_column"}
+            return rest | {"reading": {"timestamp_column": [fields["timestamp_column"]]}}
+        return fields
 
     @classmethod
     def of(cls, panel: Panel, splits: Splits) -> Self | None:
@@ -44,7 +53,7 @@ class DataSource(BaseModel):
         return cls(
             path=panel.source.path.resolve(),
             sha256=sha256(panel.source.path),
-            timestamp_column=panel.source.timestamp_column,
+            reading=panel.source.reading,
             rows=len(panel),
             series=len(panel.series),
             splits=splits,
@@ -74,9 +83,5 @@ class DataSource(BaseModel):
                 f"{path}: changed, or not the data the model was trained on: its sha256 is "
                 f"{found}, that of {self.path} was {self.sha256}"
             )
-        return read_csv(
-            path,
-            timestamp_column=self.timestamp_column,
-            channels=channels,
-            frequency=frequency,
-        )
+        known = {"channels": channels, "frequency": str(frequency)}
+        return read(path, self.reading.model_copy(update=known))

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretell.bundle.frequency import Frequency
-from foretell.bundle.timestamps import Timestamps
+from foretell.bundle.timestamps import Offsets, Timestamps
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,7 +21,7 @@ class Table:
         values: `[time, channels]` float64, finite, in the user's units.
         channels: Names of the channels.
         frequency: Spacing of the timestamps.
-        utc_offset: Offset the timestamps were written with, if any.
+        utc_offset: Offset the timestamps were written with, if any; `[time]` where it changes.
         series: Which series of its panel it is of; empty where a file has one without a name.
     """
 
@@ -29,7 +29,7 @@ class Table:
     values: NDArray[np.float64]
     channels: tuple[str, ...]
     frequency: Frequency
-    utc_offset: timedelta | None = None
+    utc_offset: timedelta | Offsets | None = None
     series: str = ""
 
     def __len__(self) -> int:

@@ -1,98 +1,319 @@
-"""Reading a column of timestamps."""
+"""Columns of timestamps, in the forms people write them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import timedelta
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from itertools import product
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
-from foretell.bundle.errors import TimestampError
-from foretell.bundle.timestamps import Timestamps, parse
+from foretell.bundle.timestamps import Offsets, Timestamps
 from foretell.models.data.errors import DataError
+from foretell.models.data.numbers import MISSING, is_text, read_numbers
 
-_TIMES = ("", " %H:%M", " %H:%M:%S")
-_FORMATS = tuple(
-    date + time for date in ("%Y/%m/%d", "%m/%d/%Y", "%d/%m/%Y", "%d.%m.%Y") for time in _TIMES
+_DATES = (
+    *("%Y/%m/%d", "%m/%d/%Y", "%d/%m/%Y", "%d.%m.%Y", "%m-%d-%Y", "%d-%m-%Y"),
+    *("%m/%d/%y", "%d/%m/%y", "%d.%m.%y", "%b %d %Y", "%b %d, %Y", "%d %b %Y", "%d-%b-%Y"),
+    *("%d-%b-%y", "%B %d %Y", "%B %d, %Y", "%d %B %Y", "%Y%m%d"),
 )
+_TIMES = ("", " %H:%M", " %H:%M:%S", " %H:%M:%S.%f", " %I:%M %p", " %I:%M:%S %p")
+_MONTHS = (
+    "%Y-%m",
+    "%Y/%m",
+    "%m/%Y",
+    "%b %Y",
+    "%B %Y",
+    "%b-%Y",
+    "%b-%y",
+    "%YM%m",
+    "%Y",
+    "%G-W%V-%u",
+)
+_FORMATS = (*(date + time for date, time in product(_DATES, _TIMES)), *_MONTHS)
+_ISO = (
+    r"(\d{4}-\d\d-\d\d(?:[T ]\d\d(?::?\d\d(?::?\d\d(?:\.\d+)?)?)?)?)"
+    r" ?(Z|UTC|[+-]\d\d(?::?\d\d(?::\d\d)?)?)?"
+)
+_QUARTER = r"(\d{4})[ -]?Q([1-4])"
+_QUARTER_FIRST = r"Q([1-4])[ -/]?(\d{4})"
+# Of a format, so many cells tell which it may be.
+_TELLING = 5
+_EPOCHS = {"s": 1_000_000, "ms": 1000, "us": 1}
+# Seconds, milliseconds and microseconds from 1973 to about 5100 differ by their size.
+_EPOCH_SIZES = ((1e8, 1e11, "s"), (1e11, 1e14, "ms"), (1e14, 1e17, "us"))
+# Columns that together are one time, by their names in lower case.
+PARTS = ("year", "quarter", "month", "day", "hour", "minute", "second")
 
 
-class CellError(DataError):
-    """A cell that is no timestamp; `row` counts from the first cell of the column."""
-
-    def __init__(self, row: int, message: str) -> None:
-        super().__init__(message)
-        self.row = row
-
-
-@dataclass(frozen=True)
+@dataclass
 class Moments:
-    """Wall-clock times `[time]` datetime64[us] and the UTC offset all of them share, if any."""
+    """What a column of timestamps says.
+
+    Attributes:
+        walls: `[time]` datetime64[us], wall-clock times; NaT where a cell is none.
+        offsets: `[time]`, the UTC offsets they were written with, if they were.
+        zone: The name of the time zone that the column has, if it has one.
+        wrong: What is wrong, and in which rows.
+    """
 
     walls: Timestamps
-    utc_offset: timedelta | None = None
+    offsets: Offsets | None = None
+    zone: str | None = None
+    wrong: list[tuple[str, NDArray[np.intp]]] = field(default_factory=list)
 
 
 def looks_like_timestamp(cell: str) -> bool:
     """Whether a cell can be read as a timestamp and is not just a number."""
-    if cell.strip().replace(".", "", 1).isdigit():
+    if not any(mark.isdigit() for mark in cell) or cell.strip().replace(".", "", 1).isdigit():
         return False
     try:
-        read_timestamps([cell])
-    except CellError:
-        return False
+        return not read_timestamps(pd.Series([cell], dtype="str")).wrong
     except DataError:  # a date, if one of two readings
         return True
-    return True
 
 
-def read_timestamps(cells: list[str]) -> Moments:
-    """Read ISO 8601 timestamps, or dates such as `2024/3/1 0:00`, `3/31/2024` or `31.3.2024`.
+def read_timestamps(cells: pd.Series, date_format: str | None = None) -> Moments:
+    """Read a column of timestamps, or of whole numbers that are years, dates or epochs.
+
+    Args:
+        cells: The column.
+        date_format: Its form as `strptime` has it, or the unit of an epoch: `s`, `ms` or `us`;
+            found if not given.
 
     Raises:
-        CellError: a cell is no timestamp, or its UTC offset differs from the cells before it.
         DataError: day and month of the whole column can be told apart in no cell.
     """
-    formats = [text for text in _FORMATS if not np.isnat(_read(cells[:1], text)[0])]
-    if not formats:
-        return _read_iso(cells)
-    readings = {text: _read(cells, text) for text in formats}
-    complete = {text: walls for text, walls in readings.items() if not np.isnat(walls).any()}
-    if not complete:
-        text, walls = max(readings.items(), key=lambda item: _first_missing(item[1]))
-        row = _first_missing(walls)
-        raise CellError(row, f"{cells[row][:60]!r} is no timestamp of the form {text}")
-    first, *others = complete.values()
-    if any(not np.array_equal(first, other) for other in others):
-        raise DataError(
-            f"dates such as {cells[0][:60]!r} can be read as {' and as '.join(complete)}; "
-            "write them as ISO 8601 (2024-03-01T13:00:00)"
+    if isinstance(cells.dtype, pd.PeriodDtype):
+        cells = cells.dt.to_timestamp()
+    if isinstance(cells.dtype, pd.DatetimeTZDtype):
+        walls = cells.dt.tz_localize(None).to_numpy("M8[us]")
+        offsets = walls - cells.dt.tz_convert(None).to_numpy("M8[us]")
+        return _with_missing(Moments(walls, offsets, str(cells.dtype.tz)))
+    if pd.api.types.is_datetime64_dtype(cells):
+        return _with_missing(Moments(cells.to_numpy("M8[us]")))
+    # Series of a long table share their times: each is read once.
+    codes, distinct = pd.factorize(cells, use_na_sentinel=False)
+    moments = _read_distinct(pd.Series(distinct), date_format)
+    back = [(text, np.flatnonzero(np.isin(codes, rows))) for text, rows in moments.wrong]
+    offsets = None if moments.offsets is None else moments.offsets[codes]
+    return Moments(moments.walls[codes], offsets, None, back)
+
+
+def _with_missing(moments: Moments) -> Moments:
+    missing = np.flatnonzero(np.isnat(moments.walls))
+    if len(missing):
+        moments.wrong.append(("no timestamp; take the row out", missing))
+    return moments
+
+
+def _read_distinct(cells: pd.Series, date_format: str | None) -> Moments:
+    """Cells that differ; what is missing is among the wrong ones."""
+    texts = cells.map(str).astype("str").str.strip()
+    missing = (cells.isna() | texts.isin(MISSING)).to_numpy()
+    moments = Moments(np.full(len(cells), "NaT", "M8[us]"))
+    if missing.any():
+        moments.wrong.append(("no timestamp; take the row out", np.flatnonzero(missing)))
+    there = np.flatnonzero(~missing)
+    if not len(there):
+        return moments
+    found = _read_present(cells.iloc[there], texts.iloc[there], date_format)
+    moments.walls[there] = found.walls
+    if found.offsets is not None:
+        moments.offsets = np.full(len(cells), "NaT", "m8[us]")
+        moments.offsets[there] = found.offsets
+    moments.wrong += [(text, there[rows]) for text, rows in found.wrong]
+    return moments
+
+
+def _read_present(cells: pd.Series, texts: pd.Series, date_format: str | None) -> Moments:
+    if date_format in _EPOCHS or date_format is None:
+        numbers = read_numbers(cells, ".") if not is_text(cells) else None
+        if numbers is None and texts.str.fullmatch(r"\d+(\.\d+)?").all():
+            numbers = read_numbers(texts, ".")
+        if numbers is not None and not numbers.wrong.any():
+            return _read_numeric(numbers.values, date_format)
+    if date_format in _EPOCHS:
+        return _wrong_of(texts, np.full(len(texts), "NaT", "M8[us]"), f"no number of {date_format}")
+    if date_format is not None:
+        return _read_as(_whole(cells, texts), date_format)
+    head = texts.iloc[:_TELLING]
+    for pattern, read in (
+        (_ISO, _read_iso),
+        (_QUARTER, lambda parts: _quarters(parts[0], parts[1])),
+        (_QUARTER_FIRST, lambda parts: _quarters(parts[1], parts[0])),
+    ):
+        if head.str.fullmatch(pattern).any():
+            return _read_pattern(texts, pattern, read)
+    return _read_dates(texts)
+
+
+def _whole(cells: pd.Series, texts: pd.Series) -> pd.Series:
+    """The texts, without the `.0` that missing cells give whole numbers."""
+    if is_text(cells):
+        return texts
+    return texts.str.removesuffix(".0")
+
+
+def _read_numeric(values: NDArray[np.float64], date_format: str | None) -> Moments:
+    whole = bool((values == np.floor(values)).all())
+    if date_format is None and whole:
+        texts = pd.Series(values.astype(np.int64).astype(str))
+        for low, high, form in ((1000, 3000, "%Y"), (1e5, 3e5, "%Y%m"), (1e7, 3e7, "%Y%m%d")):
+            if ((values >= low) & (values < high)).all():
+                return _read_as(texts, form)
+    if date_format is None:
+        sizes = (
+            unit for low, high, unit in _EPOCH_SIZES if ((values >= low) & (values < high)).all()
         )
-    return Moments(first)
+        date_format = next(sizes, None)
+    if date_format is None:
+        text = (
+            f"numbers such as {values[0]:g} are no timestamps; --date-format says what they are "
+            "(%Y, s, ms, us), --timestamp-column where the timestamps are"
+        )
+        return Moments(
+            np.full(len(values), "NaT", "M8[us]"), wrong=[(text, np.arange(len(values)))]
+        )
+    ticks = np.round(values * _EPOCHS[date_format]).astype(np.int64)
+    return Moments(ticks.astype("M8[us]"), np.zeros(len(values), "m8[us]"))
 
 
-def _read_iso(cells: list[str]) -> Moments:
-    walls = np.empty(len(cells), "M8[us]")
-    offset: timedelta | None = None
-    for row, cell in enumerate(cells):
+def _read_pattern(
+    texts: pd.Series, pattern: str, read: Callable[[pd.DataFrame], Moments]
+) -> Moments:
+    parts = texts.str.extract(f"^{pattern}$")
+    found = read(parts)
+    return _wrong_of(
+        texts,
+        found.walls,
+        f"no timestamp like {texts.iloc[0]!r}; correct it, or take the row out",
+        found,
+    )
+
+
+def _read_iso(parts: pd.DataFrame) -> Moments:
+    parsed = pd.to_datetime(parts[0], format="ISO8601", errors="coerce")
+    codes, names = pd.factorize(parts[1])
+    if not len(names):
+        return Moments(parsed.to_numpy("M8[us]"))
+    known = np.array([_offset(name) for name in names] + [np.timedelta64("NaT")], "m8[us]")
+    walls, offsets = parsed.to_numpy("M8[us]"), known[codes]
+    odd = ~np.isnat(walls) & np.isnat(offsets)
+    wrong = []
+    if odd.any():
+        text = "it has no UTC offset, and others have; give all of them one, or none"
+        wrong.append((text, np.flatnonzero(odd)))
+        offsets = np.where(odd, np.timedelta64(0, "us"), offsets)
+    return Moments(walls, offsets, wrong=wrong)
+
+
+def _offset(name: str) -> np.timedelta64:
+    if name in ("Z", "UTC"):
+        return np.timedelta64(0, "us")
+    moment = datetime.fromisoformat(f"2000-01-01T00:00:00{name}")
+    return np.timedelta64(moment.utcoffset() or timedelta(), "us")
+
+
+def _quarters(years: pd.Series, quarters: pd.Series) -> Moments:
+    months = (pd.to_numeric(years) - 1970) * 12 + (pd.to_numeric(quarters) - 1) * 3
+    walls = np.full(len(months), "NaT", "M8[us]")
+    there = months.notna().to_numpy()
+    walls[there] = months[there].to_numpy(np.int64).astype("M8[M]")
+    return Moments(walls)
+
+
+def _read_dates(texts: pd.Series) -> Moments:
+    formats = [form for form in _FORMATS if _fits(texts.iloc[:_TELLING].tolist(), form)]
+    if not formats:
+        text = "no timestamp; --date-format says what it is, such as %d.%m.%Y"
+        return _wrong_of(texts, np.full(len(texts), "NaT", "M8[us]"), text)
+    readings = [(form, _read_as(texts, form)) for form in formats]
+    fewest = min(_count(moments) for _, moments in readings)
+    best = [(form, moments) for form, moments in readings if _count(moments) == fewest]
+    (_, first), *others = best
+    if any(not np.array_equal(first.walls, one.walls, equal_nan=True) for _, one in others):
+        forms = " and as ".join(form for form, _ in best)
+        raise DataError(
+            f"dates such as {texts.iloc[0][:60]!r} can be read as {forms}; --date-format says which"
+        )
+    return first
+
+
+def _fits(texts: Sequence[str], form: str) -> bool:
+    return any(_strptime(text, form) is not None for text in texts)
+
+
+def _strptime(text: str, form: str) -> datetime | None:
+    try:
+        return datetime.strptime(text, form)
+    except ValueError:
+        return None
+
+
+def _count(moments: Moments) -> int:
+    return int(np.isnat(moments.walls).sum())
+
+
+def _read_as(texts: pd.Series, form: str) -> Moments:
+    """By one format; with `%z` each time has its own offset."""
+    problem = f"no timestamp of the form {form}; --date-format takes another"
+    if "%z" not in form:
         try:
-            timestamp = parse(cell.strip())
-        except TimestampError as error:
-            raise CellError(row, str(error)) from None
-        if row and timestamp.utc_offset != offset:
-            raise CellError(
-                row, f"{cell!r}: its UTC offset differs from that of the rows before; use one"
-            )
-        offset = timestamp.utc_offset
-        walls[row] = timestamp.wall
-    return Moments(walls, offset)
+            parsed = pd.to_datetime(texts, format=form, errors="coerce")
+        except ValueError as error:
+            raise DataError(f"--date-format {form}: {error}") from None
+        return _wrong_of(texts, parsed.to_numpy("M8[us]"), problem)
+    times = [_strptime(text, form) for text in texts]
+    offsets = [timedelta() if time is None else time.utcoffset() for time in times]
+    walls = [None if time is None else time.replace(tzinfo=None) for time in times]
+    found = Moments(np.array(walls, "M8[us]"), np.array(offsets, "m8[us]"))
+    return _wrong_of(texts, found.walls, problem, found)
 
 
-def _read(cells: list[str], text: str) -> Timestamps:
-    parsed = pd.to_datetime(pd.Series(cells, dtype="str"), format=text, errors="coerce")
-    return parsed.to_numpy("M8[us]")
+def _wrong_of(
+    texts: pd.Series, walls: Timestamps, problem: str, found: Moments | None = None
+) -> Moments:
+    """The moments, and that cells without one are wrong."""
+    moments = found or Moments(walls)
+    rows = np.flatnonzero(np.isnat(walls))
+    if len(rows):
+        moments.wrong.append((f"{texts.iloc[rows[0]][:60]!r}: {problem}", rows))
+    return moments
 
 
-def _first_missing(walls: Timestamps) -> int:
-    return int(np.isnat(walls).argmax())
+def assemble(columns: pd.DataFrame, date_format: str | None = None) -> Moments:
+    """One time of several columns: of `PARTS`, or of a date and a time.
+
+    Args:
+        columns: The columns.
+        date_format: The form of date and time with a space between them.
+
+    Raises:
+        DataError: they are neither.
+    """
+    lower = {name: str(name).lower() for name in columns}
+    if set(lower.values()) <= set(PARTS):
+        return _assemble_parts(columns.rename(columns=lower))
+    if len(columns.columns) != 2:
+        raise DataError(f"expected columns of {', '.join(PARTS)}, or a date and a time")
+    one, other = (columns[name].map(str).str.strip() for name in columns)
+    return read_timestamps((one + " " + other).astype("str"), date_format)
+
+
+def _assemble_parts(columns: pd.DataFrame) -> Moments:
+    numbers = {str(name): read_numbers(columns[name], ".").values for name in columns}
+    parts = {name: pd.Series(numbers.get(name, np.full(len(columns), 1.0))) for name in PARTS[:4]}
+    month = parts["month"] if "month" in numbers else parts["quarter"] * 3 - 2
+    table = pd.DataFrame({"year": parts["year"], "month": month, "day": parts["day"]})
+    for name in PARTS[4:]:
+        table[name] = numbers.get(name, np.zeros(len(columns)))
+    walls = pd.to_datetime(table, errors="coerce").to_numpy("M8[us]")
+    moments = Moments(walls)
+    wrong = np.flatnonzero(np.isnat(walls))
+    if len(wrong):
+        moments.wrong.append((f"no time of {', '.join(numbers)}", wrong))
+    return moments

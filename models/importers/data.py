@@ -10,8 +10,8 @@ import numpy as np
 
 from foretell.bundle.frequency import Frequency
 from foretell.bundle.manifest import Scaler
-from foretell.models.data.csv import read_csv
 from foretell.models.data.panel import Panel
+from foretell.models.data.reading import Reading, read
 from foretell.models.data.splits import Splits
 from foretell.models.importers.arguments import Arguments
 from foretell.models.importers.code_base import CodeBase
@@ -29,7 +29,9 @@ def read_panel(
     features, target = arguments.get("features"), arguments.get("target")
     if channels is None and features is not None and features.value == "S" and target is not None:
         channels = (str(target.value),)
-    return read_csv(path, channels=channels, frequency=frequency)
+    return read(
+        path, Reading(channels=channels, frequency=None if frequency is None else str(frequency))
+    )
 
 
 def needs_target(panel: Panel, arguments: Arguments, code: CodeBase, *, chosen: bool) -> bool:

@@ -5,14 +5,14 @@ from pathlib import Path
 from bench.wide import CHANNELS, MODEL, ROWS, _text, _write_data
 from foretell.commands.train_options import arguments_of
 from foretell.models.architectures.patchtst import PatchTSTConfig
-from foretell.models.data.csv import read_csv
+from foretell.models.data.reading import read
 from foretell.models.training.config import TrainingConfig
 from foretell.models.training.preparation import prepare
 
 
 def test_every_split_of_the_data_has_windows(tmp_path: Path) -> None:
     _write_data(tmp_path / "wide.csv", 4)
-    panel = read_csv(tmp_path / "wide.csv")
+    panel = read(tmp_path / "wide.csv")
     prepared = prepare(TrainingConfig.model_validate(arguments_of(MODEL)), panel)
     assert len(panel) == ROWS
     assert min(map(len, (prepared.train, prepared.validation, prepared.test))) >= 10

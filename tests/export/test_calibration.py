@@ -13,7 +13,7 @@ from foretell.export.calibration import calibrate, errors, roll_forward
 from foretell.export.runtime import Graph
 from foretell.export.windows import split_of, windows_in
 from foretell.models.checkpoint import load_info
-from foretell.models.data.csv import read_csv
+from foretell.models.data import reading
 from foretell.models.data.panel import Panel
 from foretell.models.data.splits import Span, Split
 from foretell.models.data.windows import Batch
@@ -41,7 +41,7 @@ def info(checkpoints):
 
 @pytest.fixture(scope="module")
 def panel(data):
-    return read_csv(data)
+    return reading.read(data)
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ import pytest
 from foretell.bundle.frequency import Frequency
 from foretell.export.windows import natural, split_of, synthetic, windows_of
 from foretell.models.checkpoint import load_info
-from foretell.models.data.csv import read_csv
+from foretell.models.data.reading import read
 
 
 @pytest.fixture
@@ -13,7 +13,7 @@ def info(checkpoints):
 
 
 def test_natural_windows_are_rows_of_the_test_split_in_users_units(info, data):
-    panel = read_csv(data)
+    panel = read(data)
     (table,) = panel.tables
     windows = windows_of(info, panel)
     chosen = natural(windows, 10, seed=1)
@@ -28,20 +28,20 @@ def test_natural_windows_are_rows_of_the_test_split_in_users_units(info, data):
 
 
 def test_without_a_known_split_all_rows_have_windows(info, data):
-    panel = read_csv(data)
+    panel = read(data)
     bare = info.model_copy(update={"data": None})
     assert len(windows_of(bare, panel)) == len(panel) - 48 - 12 + 1
 
 
 def test_the_seed_chooses(info, data):
-    windows = windows_of(info, read_csv(data))
+    windows = windows_of(info, read(data))
     one, same, other = (natural(windows, 10, seed).history for seed in (1, 1, 2))
     np.testing.assert_array_equal(one, same)
     assert not np.array_equal(one, other)
 
 
 def test_no_more_windows_than_there_are(info, data):
-    windows = windows_of(info, read_csv(data))
+    windows = windows_of(info, read(data))
     assert len(natural(windows, 10**6, seed=0)) == len(windows)
 
 

@@ -18,7 +18,7 @@ from foretell.export.runtime import Graph
 from foretell.export.windows import synthetic
 from foretell.models import batches
 from foretell.models.checkpoint import load, save
-from foretell.models.data.csv import read_csv
+from foretell.models.data import reading
 from foretell.models.data.errors import DataError
 from tests.checkpoints import CONFIGS, checkpoint_of
 
@@ -205,7 +205,8 @@ def test_a_moved_copy_of_the_data(data, tmp_path):
     table = pd.read_csv(data)
     table["date"], table["when"] = "2024-01-01", table["date"]
     table.to_csv(original, index=False)
-    panel = read_csv(original, timestamp_column="when", channels=("load", "price", "wind"))
+    wanted = reading.Reading(timestamp_column=("when",), channels=("load", "price", "wind"))
+    panel = reading.read(original, wanted)
     checkpoint = checkpoint_of(CONFIGS["patchtst"], panel, tmp_path / "checkpoint")
     original.rename(moved)
     with pytest.raises(DataError, match=r"energy\.csv: missing; .*--data takes a copy"):
@@ -263,7 +264,7 @@ def test_verify_bundle(bundles, checkpoints):
 
 
 def test_bounds_are_kept_and_told(checkpoints, bundles, data, tmp_path):
-    low, high = (float(end(read_csv(data).tables[0].values[:, 2])) for end in (np.min, np.max))
+    low, high = (float(end(reading.read(data).tables[0].values[:, 2])) for end in (np.min, np.max))
     bounds = {"wind": Bound(low=low, high=high)}
     folder = write.export_checkpoint(checkpoints["autoformer"], tmp_path, bounds=bounds)
     manifest, free = read(folder), read(bundles["autoformer"])

@@ -153,5 +153,5 @@ def test_a_column_is_missing(server: FakeServer, data: Path):
 
 def test_another_frequency(server: FakeServer, data: Path):
     server.answers["/models"] = (200, [SERVED | {"frequency": "15min"}])
-    with pytest.raises(DataError, match="line 3"):
+    with pytest.raises(DataError, match="lines 3, 4"):
         ask(server, data)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from foretell.demo_data import write_csv
-from foretell.models.data.csv import read_csv
+from foretell.models.data.reading import read
 from foretell.models.data.table import Table
 
 
@@ -10,7 +10,7 @@ from foretell.models.data.table import Table
 def table(tmp_path_factory: pytest.TempPathFactory) -> Table:
     path = tmp_path_factory.mktemp("demo") / "new" / "greensboro.csv"
     write_csv(path)
-    return read_csv(path).tables[0]
+    return read(path).tables[0]
 
 
 def test_a_year_of_hours(table: Table):

@@ -10,6 +10,7 @@ from foretell.__main__ import cli, main
 
 ROOT = Path(entry.__file__).resolve().parent.parent
 COMMANDS = (
+    "inspect",
     "train",
     "presets",
     "import",

@@ -10,8 +10,9 @@ from click.testing import CliRunner, Result
 from pydantic import BaseModel, create_model
 
 from foretell.bundle.frequency import Frequency
+from foretell.commands.fields import metavar
 from foretell.commands.train import command
-from foretell.commands.train_options import Arguments, _metavar, arguments_of, options
+from foretell.commands.train_options import Arguments, arguments_of, options
 from foretell.models.attention.mechanism import MECHANISMS
 from foretell.models.attention.softmax import Softmax
 from foretell.models.checkpoint import load_info
@@ -109,13 +110,15 @@ def test_flags_win_over_the_file(data: Path, out: Path, tmp_path: Path) -> None:
         ({"arch": "oracle"}, "--arch: .*got 'oracle'"),
         ({"splits": "0.5,0.5"}, "--splits: expected ett-hourly, ett-minute or three fractions"),
         ({"frequency": "often"}, "--frequency: expected a frequency"),
-        ({"frequency": "D"}, r"data\.csv: line 3, column 'date'"),
+        ({"frequency": "D"}, r"data\.csv: lines 3, .*, column 'date'"),
         ({"channels": "load,loud"}, "no channel 'loud'"),
         ({"bounds": "load"}, "--bounds: expected CHANNEL=LOW:HIGH, .*got 'load'"),
         ({"bounds": "load=1:0"}, "--bounds: the low bound 1 is not below"),
         ({"bounds": "laod=0:"}, "bounds: no channel 'laod'; did you mean 'load'"),
         ({"bounds": "count=:200"}, r"data\.csv: channel 'count': 39 of 240 rows are above"),
         ({"timestamp_column": "when"}, "no column 'when'"),
+        ({"time_zone": "Mars"}, "--time-zone: expected a time zone of the IANA database"),
+        ({"missing": "zero"}, "--missing: .*got 'zero'"),
         ({"data": "nowhere.csv"}, r"nowhere\.csv: No such file"),
         (
             {"arch": "autoformer", "patch": None, "stride": None, "factor": "inf"},
@@ -152,7 +155,7 @@ def test_bad_input_writes_nothing(
         ("just text\n", "expected settings as 'name: value'"),
         ("", "expected settings as 'name: value'"),
         ("batch-size: 0\n", "--arch is missing"),
-        ("arch: [a]\ncontext: 4\nhorizon: 2\ndata: x\nout: y\n", "--arch: "),
+        ("arch: [a]\ncontext: 4\nhorizon: 2\nout: y\n", "--arch: "),
     ],
 )
 def test_a_bad_file_is_refused(tmp_path: Path, content: str, message: str) -> None:
@@ -190,7 +193,7 @@ def test_every_setting_has_a_flag_with_help(monkeypatch: pytest.MonkeyPatch) -> 
     for name in {*Arguments.model_fields} - {"model"}:
         assert f"--{name.replace('_', '-')} " in text
     assert "--arch autoformer|" in text
-    for heading in ("Training:", "Model: patchtst:", "With --attention autocorrelation:"):
+    for heading in ("Data:", "Training:", "Model: patchtst:", "With --attention autocorrelation:"):
         assert heading in text
     words = " ".join(text.split())
     assert "--embedding timeF|learned|fixed Of calendar features. [default: timeF]" in words
@@ -240,7 +243,40 @@ def test_settings_of_any_type_have_a_flag() -> None:
         anything: Any = None
 
     schema = Odd.model_json_schema()["properties"]
-    assert [_metavar(schema[name]) for name in Odd.model_fields] == ["1|2", "a", "VALUE", "VALUE"]
+    assert [metavar(schema[name]) for name in Odd.model_fields] == ["1|2", "a", "VALUE", "VALUE"]
+
+
+def test_notes_say_what_was_made_of_the_data(data: Path, out: Path) -> None:
+    lines = data.read_text().splitlines()
+    data.write_text("\n".join([lines[0], *lines[:0:-1]]))
+    result = run(*flags(data=data, out=out, **SMALL))
+    assert result.exit_code == 0, result.stderr
+    assert "note: a series came newest first and was turned round\n" in result.stderr
+
+
+def test_how_the_data_is_read_comes_from_the_file_too(data: Path, out: Path) -> None:
+    lines = data.read_text().splitlines()
+    data.write_text("\n".join([*lines[:50], *lines[53:]]))
+    settings = "".join(f"{name}: {value}\n" for name, value in SMALL.items())
+    file = data.with_name("settings.yaml")
+    file.write_text(f"{settings}data: {data}\nmissing: ffill\nchannels: [load]\n")
+    result = run(f"--config={file}", f"--out={out}", "--missing=interpolate")
+    assert result.exit_code == 0, result.stderr
+    source = load_info(out).data
+    assert source is not None
+    assert (source.reading.missing, source.reading.channels) == ("interpolate", ("load",))
+    assert source.rows == 240
+
+
+def test_a_bad_file_is_told_before_torch_is_loaded(tmp_path: Path) -> None:
+    code = (
+        "import sys; from foretell.commands.train import command\n"
+        "try: command(['--data=none.csv', '--arch=patchtst'])\n"
+        "except SystemExit as end: sys.exit(end.code + 10 * ('torch' in sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == "foretell train: none.csv: No such file or directory\n"
 
 
 def test_help_imports_no_torch() -> None:

@@ -7,11 +7,10 @@ import pytest
 import torch
 from torch.nn import functional
 
-from foretell.bundle.frequency import Frequency
 from foretell.models.architectures.autoformer import Autoformer, AutoformerConfig
 from foretell.models.attention.auto_correlation import AutoCorrelationConfig
 from foretell.models.attention.evidence import Circulant, Dense
-from foretell.models.data.csv import read_csv
+from foretell.models.data.reading import Reading, read
 from foretell.models.importers.infer import recognise
 from foretell.models.importers.reading import read_state
 from tests import golden
@@ -180,7 +179,7 @@ def test_calendar_features(name: str) -> None:
         assert calendar is None
         return
     assert calendar is not None
-    panel = read_csv(golden.shared("data/ETT-small/ETTh1.csv"), frequency=Frequency.parse("h"))
+    panel = read(golden.shared("data/ETT-small/ETTh1.csv"), Reading(frequency="h"))
     (table,) = panel.tables
     marks = case.arrays("io")["x_mark_enc"]
     starts = case.description["inputs"]["first_row_of_each_window"]

@@ -5,6 +5,7 @@ import pytest
 from foretell.bundle.checksums import sha256
 from foretell.bundle.frequency import Frequency
 from foretell.models.data.errors import DataError
+from foretell.models.data.reading import Reading
 from foretell.models.data.source import DataSource
 from foretell.models.data.splits import Splits
 
@@ -15,7 +16,11 @@ def source(tmp_path: Path) -> DataSource:
     path.write_text("when,a,b\n2024-01-01,1,2\n2024-01-02,3,4\n2024-01-03,5,6\n")
     splits = Splits(ends=(1, 2, 3))
     return DataSource(
-        path=path, sha256=sha256(path), timestamp_column="when", rows=3, splits=splits
+        path=path,
+        sha256=sha256(path),
+        reading=Reading(timestamp_column=("when",)),
+        rows=3,
+        splits=splits,
     )
 
 
@@ -46,3 +51,18 @@ def test_refuses_a_missing_file(source: DataSource) -> None:
     source.path.unlink()
     with pytest.raises(DataError, match=r"data\.csv: missing"):
         source.read(("b",), Frequency.parse("D"))
+
+
+def test_reads_as_it_was_read(source: DataSource) -> None:
+    source.path.write_text("when;a\n2024-01-01;1,5\n2024-01-02;\n2024-01-03;2,5\n")
+    reading = Reading(missing="interpolate", decimal=",")
+    read_so = source.model_copy(update={"sha256": sha256(source.path), "reading": reading})
+    panel = read_so.read(("a",), Frequency.parse("D"))
+    assert panel.tables[0].values.tolist() == [[1.5], [2], [2.5]]
+
+
+def test_checkpoints_that_name_the_column_alone_are_read(source: DataSource) -> None:
+    fields = source.model_dump(mode="json")
+    del fields["reading"]
+    old = DataSource.model_validate({**fields, "timestamp_column": "when"})
+    assert old == source

@@ -9,7 +9,7 @@ import torch
 from foretell.bundle.manifest import Scaler
 from foretell.models.architectures.autoformer import AutoformerConfig
 from foretell.models.architectures.patchtst import PatchTSTConfig
-from foretell.models.data.csv import read_csv
+from foretell.models.data.reading import read
 from foretell.models.data.splits import Splits
 from foretell.models.importers.convert import Imported, Request, import_checkpoint
 from foretell.models.importers.errors import ImporterError
@@ -73,7 +73,7 @@ def test_adopts_every_architecture(tmp_path: Path, form: str) -> None:
     assert info.training is None
     assert info.data is not None
     assert info.data.splits == Splits.by_fraction()
-    train = read_csv(tmp_path / "train.csv").tables[0].values[:140]
+    train = read(tmp_path / "train.csv").tables[0].values[:140]
     np.testing.assert_allclose(info.scaler.mean, train.mean(axis=0))
     np.testing.assert_allclose(info.scaler.std, train.std(axis=0))
     assert info.test is not None
@@ -228,7 +228,7 @@ def test_target_decides_the_order_of_custom_channels(tmp_path: Path) -> None:
     moved = replace(asked, arguments={**asked.arguments, "target": "load"})
     imported = import_checkpoint(moved)
     assert imported.info.channels == ("wind", "OT", "load")
-    values = read_csv(tmp_path / "train.csv").tables[0].values[:140, 0]
+    values = read(tmp_path / "train.csv").tables[0].values[:140, 0]
     assert imported.info.scaler.mean[2] == pytest.approx(values.mean())
 
 
@@ -302,5 +302,5 @@ def test_refuses(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
 
 def test_refuses_data_that_is_too_short(tmp_path: Path) -> None:
     asked = request(tmp_path)
-    with pytest.raises(ValueError, match="it ends at row 8640"):
+    with pytest.raises(ValueError, match="it ends at row 14400"):
         import_checkpoint(replace(asked, arguments={**asked.arguments, "split": "ett_hour"}))

@@ -12,6 +12,7 @@ from foretell.models.architectures.patchtst import PatchTST
 from foretell.models.checkpoint import WEIGHTS, CheckpointError, load, load_info
 from foretell.models.data.errors import DataError
 from foretell.models.data.panel import Panel, Source
+from foretell.models.data.reading import Reading
 from foretell.models.data.splits import Splits
 from foretell.models.training.config import TrainingConfig
 from foretell.models.training.errors import TrainingError
@@ -91,11 +92,12 @@ def test_writes_a_checkpoint(settings: TrainingConfig, panel: Panel, out: Path) 
 def test_records_the_file(settings: TrainingConfig, panel: Panel, out: Path) -> None:
     path = out.parent.parent / "data.csv"
     path.write_text("the table was read from here")
-    train(settings, replace(panel, source=Source(path, "date")), out)
+    reading = Reading(timestamp_column=("date",), missing="ffill")
+    train(settings, replace(panel, source=Source(path, reading)), out)
     data = load_info(out).data
     assert data is not None
     assert (data.path, data.sha256, data.rows) == (path.resolve(), sha256(path), 240)
-    assert data.timestamp_column == "date"
+    assert data.reading == reading
     assert data.splits == Splits.by_fraction()
 
 

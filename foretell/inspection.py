@@ -1,0 +1,122 @@
+"""What a panel holds, for someone who is about to train on it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+import numpy as np
+from rich.table import Table
+
+from foretell.bundle.frequency import Frequency
+from foretell.models.data.errors import DataError
+from foretell.models.data.panel import Panel
+from foretell.models.data.seasons import Season, find_seasons
+from foretell.models.data.splits import Splits
+from foretell.report import show
+
+_LISTED = 20
+_LENGTHS = {"week": 604800, "day": 86400, "hour": 3600, "minute": 60, "second": 1}
+
+
+def print_panel(
+    panel: Panel, path: Path, given: Sequence[str], context: int | None, horizon: int | None
+) -> None:
+    """Print series, spacing, channels, seasons, windows and a command to start with.
+
+    Args:
+        panel: What was read.
+        path: The file.
+        given: Options that it was read with, for the command.
+        context: Steps of history; suggested if not given.
+        horizon: Steps of forecast; likewise.
+    """
+    lengths = [sum(len(panel.tables[i]) for i in own) for own in panel.series.values()]
+    shortest = f"{min(lengths):,} to " if min(lengths) < max(lengths) else ""
+    pieces = len(panel.tables) - len(lengths)
+    holes = f", cut at {pieces} holes" if pieces else ""
+    click.echo(f"series     {len(lengths)} of {shortest}{max(lengths):,} rows{holes}")
+    first, last = (
+        edge([table.timestamps[at] for table in panel.tables]).astype("M8[s]")
+        for edge, at in ((min, 0), (max, -1))
+    )
+    click.echo(f"time       {first} to {last}, every step {panel.frequency}")
+    if panel.source is not None:
+        known = panel.source.reading
+        for label, columns in (("times", known.timestamp_column), ("names", known.id_column)):
+            if columns:
+                click.echo(f"{label:<11}column {', '.join(repr(name) for name in columns)}")
+    for note in panel.notes:
+        click.echo(f"note       {note}")
+    _print_channels(panel)
+    seasons = find_seasons(panel)
+    told = "; ".join(_described(season, panel.frequency) for season in seasons)
+    click.echo(f"seasons    {told or 'none found'}")
+    _print_start(panel, path, given, seasons, context, horizon)
+
+
+def _print_channels(panel: Panel) -> None:
+    table = Table(title="channels")
+    table.add_column("name")
+    for column in ("mean", "std", "least", "largest", ""):
+        table.add_column(column, justify="right")
+    values = np.concatenate([one.values for one in panel.tables])
+    for name, column in zip(panel.channels[:_LISTED], values.T, strict=False):
+        low, high = column.min(), column.max()
+        remark = "constant" if low == high else "never below 0" if low >= 0 else ""
+        numbers = (column.mean(), column.std(), low, high)
+        table.add_row(name, *(f"{number:,.5g}" for number in numbers), remark)
+    show(table)
+    if (more := len(panel.channels) - _LISTED) > 0:
+        click.echo(f"and {more} channels more")
+
+
+def _described(season: Season, frequency: Frequency) -> str:
+    """A season in steps and, where steps are equal stretches of time, in time."""
+    text = f"{season.steps} steps"
+    start = np.datetime64("2001-01-01", "us")
+    step = frequency.steps_from(start, 2)
+    seconds = int((step[1] - step[0]).astype("m8[s]").astype(np.int64)) * season.steps
+    if frequency.sub_daily or str(frequency) == "D":
+        name, length = next(
+            (name, one) for name, one in _LENGTHS.items() if seconds % one == 0 and seconds >= one
+        )
+        count = seconds // length
+        text += f" ({count} {name}{'s' if count > 1 else ''})"
+    return f"{text}, correlation {season.correlation:.2f}"
+
+
+def _print_start(
+    panel: Panel,
+    path: Path,
+    given: Sequence[str],
+    seasons: Sequence[Season],
+    context: int | None,
+    horizon: int | None,
+) -> None:
+    rows = max(sum(len(panel.tables[i]) for i in own) for own in panel.series.values())
+    strongest = seasons[-1].steps if seasons else 8
+    horizon = horizon or max(min(seasons[0].steps if seasons else 8, rows // 10), 1)
+    context = context or max(min(max(2 * strongest, 4 * horizon), rows // 4), 1)
+    said = f"context {context} and horizon {horizon}"
+    try:
+        split = Splits.by_fraction().cut(panel, context, horizon)
+    except DataError as error:
+        click.echo(f"windows    not enough: {error}")
+        return
+    counts = [
+        f"{sum(span.windows(context, horizon) for span in spans):,} {purpose}"
+        for spans, purpose in (
+            (split.train, "to learn from"),
+            (split.validation, "to choose by"),
+            (split.test, "to test on"),
+        )
+    ]
+    click.echo(f"windows    of {said}: {', '.join(counts)}")
+    command = [
+        *("foretell", "train", f"--data={path}", *given, "--arch=patchtst"),
+        *(f"--context={context}", f"--horizon={horizon}", f"--out={path.name.split('.')[0]}"),
+    ]
+    click.echo(f"start with {shlex.join(command)}")

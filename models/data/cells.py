@@ -1,0 +1,263 @@
+"""Tables as they come: text with separators, Parquet, Arrow, frames; not yet understood."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import re
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import pandas as pd
+
+from foretell.models.data.errors import DataError
+from foretell.models.data.numbers import MISSING, Mark, find_mark, is_text, read_numbers
+from foretell.models.data.problems import Problems
+
+# By a file's first bytes.
+_GZIP, _PARQUET, _FEATHER, _ZIP = b"\x1f\x8b", b"PAR1", b"ARROW1", b"PK\x03\x04"
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+_STREAMS = (".arrow", ".arrows", ".ipc")
+_SEPARATORS = ",;\t|"
+# Lines that begin so say something about the table.
+_COMMENT = re.compile(rb"(?m)^#.*$")
+_BLANK = re.compile(r"[\s,;|\"]*")
+
+
+class ArrowFrame(Protocol):
+    """A frame of polars or another library, or a table of Arrow."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+
+@dataclass
+class Cells:
+    """A table with a name for every column.
+
+    Attributes:
+        frame: Its rows; of a text, columns without a number in all rows are as they were written.
+        decimal: The decimal mark of its texts.
+        problems: Where to say what is wrong.
+        notes: What was made of it.
+    """
+
+    frame: pd.DataFrame
+    decimal: Mark
+    problems: Problems
+    notes: list[str] = field(default_factory=list)
+
+
+def read_file(path: Path, decimal: Mark | None, texts: frozenset[str]) -> Cells:
+    """Read a file, whichever its format.
+
+    Args:
+        path: The file.
+        decimal: Its decimal mark; found if not given.
+        texts: Columns, in lower case, whose cells are names and no numbers.
+
+    Raises:
+        DataError: it is no table.
+    """
+    try:
+        content = path.read_bytes()
+        if content.startswith(_GZIP):
+            content = gzip.decompress(content)
+    except (OSError, EOFError) as error:
+        raise DataError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+    if content.startswith(_ZIP):
+        raise DataError(f"{path}: a zip file or a spreadsheet; save the table as CSV or Parquet")
+    is_stream = path.suffix.lower() in _STREAMS
+    if content.startswith((_PARQUET, _FEATHER)) or is_stream:
+        return of_frame(_read_binary(path, content), str(path))
+    return _read_text(path, content, decimal, texts)
+
+
+def of_frame(given: pd.DataFrame | ArrowFrame, name: str = "the frame") -> Cells:
+    """The table that a frame is.
+
+    Args:
+        given: Of pandas, or of any library that gives its frames as Arrow streams.
+        name: What messages call it.
+
+    Raises:
+        DataError: it has no rows, or two columns of one name.
+    """
+    if isinstance(given, pd.DataFrame):
+        frame = given
+    else:
+        import pyarrow as pa
+
+        frame = pa.table(given).to_pandas()
+    # Numbers without a name count the rows.
+    counts = frame.index.name is None and pd.api.types.is_integer_dtype(frame.index)
+    frame = frame.reset_index(drop=counts)
+    frame.columns = pd.Index([str(name) for name in frame.columns])
+    _check_names(name, list(frame.columns), "")
+    return Cells(frame, ".", Problems(name, "row", 0))
+
+
+def _read_binary(path: Path, content: bytes) -> pd.DataFrame:
+    import pyarrow as pa
+    from pyarrow import feather, parquet
+    from pyarrow import ipc as arrow
+
+    buffer = pa.BufferReader(content)
+    try:
+        if content.startswith(_PARQUET):
+            table = parquet.read_table(buffer)
+        elif content.startswith(_FEATHER):
+            table = feather.read_table(buffer)
+        else:
+            table = arrow.open_stream(buffer).read_all()
+        frame: pd.DataFrame = table.to_pandas()
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{path}: a damaged file: {str(error)[:200]}") from None
+    return frame
+
+
+def _read_text(path: Path, content: bytes, decimal: Mark | None, texts: frozenset[str]) -> Cells:
+    text, content = _decode(path, content)
+    lines = enumerate(io.StringIO(text))
+    header, line = next(((i, each) for i, each in lines if not _BLANK.fullmatch(each)), (0, ""))
+    if not line:
+        raise DataError(f"{path}: the file is empty")
+    separator = max(_SEPARATORS, key=lambda mark: len(_split(line, mark)))
+    names = [name.strip() for name in _split(line, separator)]
+    place = f"line {header + 1}: "
+    if len(names) < 2:
+        raise DataError(
+            f"{path}: {place}expected at least two columns, separated by commas, semicolons or tabs"
+        )
+    _check_names(str(path), names, place)
+    _check_header(path, names, place)
+    cells = Cells(pd.DataFrame(), decimal or ".", Problems(str(path), "line", header + 2))
+    cells.frame = _parse(path, content, header, separator, names, cells.decimal, texts)
+    if decimal is None:
+        columns = [cells.frame[name] for name in names if is_text(cells.frame[name])]
+        found = find_mark(columns)
+        has_points = any(
+            cells.frame[name].dtype == np.float64 and (cells.frame[name] % 1 > 0).any()
+            for name in names
+        )
+        if found is None and not has_points:
+            raise DataError(
+                f"{path}: {_both_ways(columns)}; --decimal . or --decimal , says which it is"
+            )
+        if found == ",":
+            cells.decimal = found
+            cells.frame = _parse(path, content, header, separator, names, found, texts)
+    cells.frame = cells.frame.dropna(how="all")
+    return cells
+
+
+def _decode(path: Path, content: bytes) -> tuple[str, bytes]:
+    """The text, with nothing left of comments but their lines; and its bytes in UTF-8."""
+    try:
+        if content.startswith(_UTF16):
+            content = content.decode("utf-16").encode()
+        content = _COMMENT.sub(b"", content.removeprefix(b"\xef\xbb\xbf"))
+        return content.decode(), content
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{path}: not UTF-8 text (byte {error.start}); save it as CSV in UTF-8, or as Parquet"
+        ) from None
+
+
+def _split(line: str, separator: str) -> list[str]:
+    return next(csv.reader([line], delimiter=separator), [])
+
+
+def _check_names(file: str, names: list[str], place: str) -> None:
+    for i, name in enumerate(names):
+        if name in names[:i]:
+            what = f"two columns are called {name!r}" if name else "two columns have no name"
+            raise DataError(f"{file}: {place}{what}; rename one")
+
+
+def _check_header(path: Path, names: list[str], place: str) -> None:
+    """A line of data in place of the names has numbers."""
+    given = pd.Series([name for name in names if name], dtype="str")
+    numbers = read_numbers(given, ".")
+    is_number = ~numbers.wrong & ~numbers.missing
+    # Years as names of columns are read no better.
+    if len(given) and is_number.sum() >= max(1, len(given) - 1) and len(given) > 1:
+        raise DataError(
+            f"{path}: {place}no names of columns but data; add a line with a name for each column"
+        )
+
+
+def _parse(
+    path: Path,
+    content: bytes,
+    header: int,
+    separator: str,
+    names: list[str],
+    decimal: Mark,
+    texts: frozenset[str],
+) -> pd.DataFrame:
+    kept = {name for name in names if name.lower() in texts}
+    try:
+        with warnings.catch_warnings():
+            # Of a first row that is longer than the header, which `_check_widths` tells.
+            warnings.simplefilter("error", pd.errors.ParserWarning)
+            frame = pd.read_csv(
+                io.BytesIO(content),
+                sep=separator,
+                header=None,
+                names=names,
+                skiprows=header + 1,
+                index_col=False,
+                dtype=dict.fromkeys(kept, "str"),
+                decimal=decimal,
+                keep_default_na=False,
+                na_values={name: list(MISSING) for name in names if name not in kept},
+                skip_blank_lines=False,
+                skipinitialspace=True,
+                low_memory=False,
+            )
+    except (pd.errors.ParserError, pd.errors.ParserWarning) as error:
+        _check_widths(path, content, separator, header, len(names))
+        reason = str(error).removeprefix("Error tokenizing data. C error: ").strip()
+        raise DataError(f"{path}: not a CSV table: {reason}") from None
+    except pd.errors.EmptyDataError:
+        return pd.DataFrame({name: [] for name in names})
+    for name in kept:
+        frame[name] = frame[name].where(frame[name].str.strip() != "")
+    return frame
+
+
+def _check_widths(path: Path, content: bytes, separator: str, header: int, width: int) -> None:
+    """Name the rows with more cells than there are columns."""
+    problems = Problems(str(path), "line", 1)
+    rows = csv.reader(io.StringIO(content.decode(), newline=""), delimiter=separator)
+    long: dict[int, list[int]] = {}
+    try:
+        for row in rows:
+            if len(row) > width and rows.line_num > header + 1:
+                long.setdefault(len(row), []).append(rows.line_num - 1)
+    except csv.Error:
+        return
+    for cells, lines in long.items():
+        problems.add(
+            f"{cells} cells, and there are {width} columns; quote a cell that holds the separator "
+            f"{separator!r}",
+            lines,
+        )
+    problems.check()
+
+
+def _both_ways(columns: list[pd.Series]) -> str:
+    for cells in columns:
+        found = [read_numbers(cells, mark).values for mark in (".", ",")]
+        differs = np.flatnonzero(~((found[0] == found[1]) | np.isnan(found[0] + found[1])))
+        if len(differs):
+            row = differs[0]
+            return (
+                f"numbers such as {cells.iloc[row]!r} can be read as {found[0][row]:.10g} and as "
+                f"{found[1][row]:.10g}"
+            )
+    raise AssertionError("no number differs")

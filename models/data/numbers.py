@@ -1,0 +1,99 @@
+"""Columns of numbers, in the ways people write them."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+Mark = Literal[".", ","]
+
+MISSING = frozenset(
+    ("", "#N/A", "#NA", "-", "--", "<NA>", "?", "N/A", "NA", "NAN", "NONE", "NULL", "NaN", "None")
+) | frozenset(("-NaN", "-nan", "n/a", "na", "nan", "none", "null"))
+_SPACES = " '\u2019\u00a0\u202f"
+_GROUPED = {
+    ".": rf"[+-]?\d{{1,3}}(?:[,{_SPACES}]\d{{3}})+(?:\.\d*)?",
+    ",": rf"[+-]?\d{{1,3}}(?:[.{_SPACES}]\d{{3}})+(?:,\d*)?",
+}
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+class Numbers(NamedTuple):
+    """A column as numbers.
+
+    Attributes:
+        values: `[rows]`, NaN where one is missing or wrong.
+        wrong: `[rows]`, whether a cell is no finite number that float32 has.
+        missing: `[rows]`, whether there is none.
+    """
+
+    values: NDArray[np.float64]
+    wrong: NDArray[np.bool_]
+    missing: NDArray[np.bool_]
+
+    @property
+    def mostly(self) -> bool:
+        """Whether at least half of the cells that are there are numbers."""
+        return bool(2 * np.count_nonzero(self.wrong) <= np.count_nonzero(~self.missing))
+
+
+def is_text(cells: pd.Series) -> bool:
+    """Whether a column holds texts, or anything else that is no number."""
+    return not (pd.api.types.is_numeric_dtype(cells) or pd.api.types.is_bool_dtype(cells))
+
+
+def read_numbers(cells: pd.Series, decimal: Mark) -> Numbers:
+    """Read a column.
+
+    True and false are 1 and 0; digits may be in groups of three.
+
+    Args:
+        cells: The column.
+        decimal: The decimal mark of texts.
+    """
+    missing = cells.isna().to_numpy()
+    if not is_text(cells):
+        values = cells.to_numpy(np.float64, na_value=np.nan)
+    else:
+        texts = cells[~missing].map(str).str.strip()
+        values = np.full(len(cells), np.nan)
+        values[~missing] = _read_texts(texts.astype("str"), decimal)
+        missing = missing.copy()
+        missing[~missing] = texts.isin(MISSING).to_numpy()
+    wrong = ~missing & ~(np.abs(values) <= _LARGEST)
+    return Numbers(np.where(wrong, np.nan, values), wrong, missing)
+
+
+def _read_texts(texts: pd.Series, decimal: Mark) -> NDArray[np.float64]:
+    words = {"true": "1", "false": "0"}
+    grouped = texts.str.fullmatch(_GROUPED[decimal]).to_numpy(np.bool_)
+    plain = texts.str.lower().replace(words)
+    group_marks = "[" + ("," if decimal == "." else ".") + _SPACES + "]"
+    plain = plain.where(~grouped, plain.str.replace(group_marks, "", regex=True))
+    if decimal == ",":
+        # A point that is left is none of theirs.
+        plain = plain.str.replace(".", "?", regex=False).str.replace(",", ".", regex=False)
+    values: NDArray[np.float64] = pd.to_numeric(plain, errors="coerce").to_numpy(np.float64)
+    return values
+
+
+def find_mark(columns: list[pd.Series]) -> Mark | None:
+    """The decimal mark by which more cells of columns of texts are numbers; None if both fit.
+
+    Args:
+        columns: Those that may hold numbers.
+    """
+    wrong = {".": 0, ",": 0}
+    differ = False
+    for cells in columns:
+        found = {mark: read_numbers(cells, mark) for mark in (".", ",")}
+        if any(numbers.mostly for numbers in found.values()):
+            for mark, numbers in found.items():
+                wrong[mark] += int(np.count_nonzero(numbers.wrong))
+            differ |= not np.array_equal(found["."].values, found[","].values, equal_nan=True)
+    if wrong["."] == wrong[","]:
+        return None if differ else "."
+    return "." if wrong["."] < wrong[","] else ","

@@ -1,0 +1,183 @@
+"""How the data of a model is read, and reading it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pandas as pd
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from foretell.bundle.errors import TimestampError
+from foretell.bundle.frequency import Frequency
+from foretell.bundle.gaps import Missing
+from foretell.bundle.zones import find_zone
+from foretell.models.data.cells import ArrowFrame, Cells, of_frame, read_file
+from foretell.models.data.columns import (
+    IDS,
+    Roles,
+    choose_channels,
+    find_roles,
+    read_ids,
+    tell_apart,
+)
+from foretell.models.data.errors import DataError
+from foretell.models.data.numbers import Mark
+from foretell.models.data.panel import Panel, Source
+from foretell.models.data.series import Assembly, Rows
+from foretell.models.data.timestamps import assemble, read_timestamps
+
+# Rows of which one in so many has the time of another are those of several series.
+_REPEATED = 4
+
+
+class Reading(BaseModel):
+    """How a table is read; what is not given is found in it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    timestamp_column: tuple[str, ...] | None = Field(
+        default=None,
+        description="Column of the timestamps, or columns that are one together, such as "
+        "year,quarter; found if not given.",
+    )
+    id_column: tuple[str, ...] | None = Field(
+        default=None,
+        description="Column with the name of the series that a row is of, or several; found by "
+        "its usual names.",
+    )
+    channels: tuple[str, ...] | None = Field(
+        default=None,
+        description="Columns to forecast, separated by commas; all of numbers if not given.",
+    )
+    frequency: str | None = Field(
+        default=None, description="Spacing of the rows, such as h or 15min; found if not given."
+    )
+    date_format: str | None = Field(
+        default=None,
+        description="Form of the timestamps, such as %d.%m.%Y, or s, ms, us since 1970; found if "
+        "not given.",
+    )
+    time_zone: str | None = Field(
+        default=None,
+        description="Whose clock the timestamps are about, where it changes: Europe/Berlin.",
+    )
+    decimal: Mark | None = Field(
+        default=None, description="Decimal mark of the numbers in a text; found if not given."
+    )
+    missing: Missing = Field(
+        default="error",
+        description="What becomes of missing rows and values: refused, or filled in by a line or "
+        "the value before.",
+    )
+    longest_gap: int = Field(
+        default=12,
+        ge=1,
+        description="Steps in a row that are filled in; longer holes split a series.",
+    )
+
+    @field_validator("timestamp_column", "id_column", "channels", mode="before")
+    @classmethod
+    def _split(cls, names: object) -> object:
+        return names.split(",") if isinstance(names, str) else names
+
+    @field_validator("frequency")
+    @classmethod
+    def _check_frequency(cls, frequency: str | None) -> str | None:
+        return frequency and str(Frequency.parse(frequency))
+
+    @field_validator("time_zone")
+    @classmethod
+    def _check_zone(cls, zone: str | None) -> str | None:
+        return zone and find_zone(zone).key
+
+
+def read(path: Path, reading: Reading | None = None) -> Panel:
+    """Read a file: CSV (also gzipped, with tabs or semicolons), Parquet, Feather or Arrow.
+
+    Args:
+        path: The file.
+        reading: How.
+
+    Raises:
+        DataError: it does not hold regular time series; the message names file, rows (of a text by
+            line, the first is 1) and columns, and all that is wrong.
+    """
+    reading = reading or Reading()
+    texts = {name.lower() for name in (*IDS, *(reading.id_column or ()))}
+    cells = read_file(path, reading.decimal, frozenset(texts))
+    return _panel(cells, reading, path)
+
+
+def read_frame(frame: pd.DataFrame | ArrowFrame, reading: Reading | None = None) -> Panel:
+    """Read a frame of pandas or polars, or a table of Arrow.
+
+    Args:
+        frame: The frame; an index of times or names is read as a column.
+        reading: How.
+
+    Raises:
+        DataError: it does not hold regular time series; rows count from 0.
+    """
+    return _panel(of_frame(frame), reading or Reading(), None)
+
+
+def _panel(cells: Cells, reading: Reading, path: Path | None) -> Panel:
+    try:
+        roles = find_roles(cells, reading.timestamp_column, reading.id_column)
+        rows = _understand(cells, roles, reading)
+        frequency = Frequency.parse(reading.frequency) if reading.frequency else None
+        zone = _zone(reading.time_zone or rows.moments.zone)
+        assembly = Assembly(reading.missing, reading.longest_gap, cells.problems, cells.notes)
+        tables = assembly.tables(rows, frequency, zone)
+    except DataError as error:
+        cells.problems.add(str(error))
+    cells.problems.check()
+    if not tables:
+        raise DataError(
+            f"{path or 'the frame'}: no stretch of rows in which every channel has values"
+        )
+    if path is None:
+        return Panel(tuple(tables), notes=tuple(cells.notes))
+    found = {
+        "timestamp_column": roles.times,
+        "id_column": roles.ids or None,
+        "channels": rows.channels,
+        "frequency": str(tables[0].frequency),
+    }
+    source = Source(path, reading.model_copy(update=found))
+    return Panel(tuple(tables), source, tuple(cells.notes))
+
+
+def _understand(cells: Cells, roles: Roles, reading: Reading) -> Rows:
+    frame = cells.frame
+    if not len(frame):
+        raise DataError("no rows of data below the names")
+    time_column = ",".join(roles.times)
+    try:
+        if len(roles.times) == 1:
+            moments = read_timestamps(frame[time_column], reading.date_format)
+        else:
+            moments = assemble(frame[list(roles.times)], reading.date_format)
+    except DataError as error:
+        raise DataError(f"column {time_column!r}: {error}") from None
+    labels = frame.index.to_numpy(np.int64)
+    for problem, wrong in moments.wrong:
+        cells.problems.add(problem, labels[wrong], time_column)
+    repeated = pd.Series(moments.walls).dropna().duplicated()
+    if not roles.ids and repeated.sum() * _REPEATED > len(frame):
+        hint = tell_apart(frame, roles)
+        if hint:
+            raise DataError(f"column {time_column!r} repeats its times: {hint}")
+    series, names = read_ids(cells, roles.ids)
+    channels, values, missing = choose_channels(cells, roles, reading.channels)
+    return Rows(labels, moments, series, names, values, missing, channels, time_column)
+
+
+def _zone(name: str | None) -> ZoneInfo | None:
+    """The zone of a clock that changes; a fixed offset is none."""
+    try:
+        return None if name is None else find_zone(name)
+    except TimestampError:
+        return None

@@ -1,0 +1,347 @@
+"""From rows as they come to regular series."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import NamedTuple
+from zoneinfo import ZoneInfo
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretell.bundle.errors import FrequencyError, RowError, TimestampError
+from foretell.bundle.frequency import Frequency
+from foretell.bundle.gaps import Missing, fill
+from foretell.bundle.regularity import infer, origin
+from foretell.bundle.timestamps import Offsets, Timestamps
+from foretell.bundle.zones import moments_of, offsets_at
+from foretell.models.data.errors import DataError
+from foretell.models.data.problems import Problems
+from foretell.models.data.table import Table
+from foretell.models.data.timestamps import Moments
+
+_CLOCK_CHANGE = (
+    "; where a local clock changes, --time-zone says whose it is, such as --time-zone Europe/Berlin"
+)
+_HOUR = np.timedelta64(1, "h")
+
+
+class Rows(NamedTuple):
+    """A table, understood.
+
+    Attributes:
+        labels: `[rows]`, what the problems call them.
+        moments: Their times.
+        series: `[rows]`, the number of the series that each is of.
+        names: Of the series.
+        values: `[rows, channels]`, NaN where one is missing or wrong.
+        missing: `[rows, channels]`, where one is missing.
+        channels: Their names.
+        time_column: What the column of times is called.
+    """
+
+    labels: NDArray[np.int64]
+    moments: Moments
+    series: NDArray[np.int64]
+    names: list[str]
+    values: NDArray[np.float64]
+    missing: NDArray[np.bool_]
+    channels: tuple[str, ...]
+    time_column: str
+
+
+@dataclass
+class Clock:
+    """What the steps of the series are, and what a clock shows at them.
+
+    Attributes:
+        frequency: Their spacing.
+        zone: Whose clock it is, if that is known.
+        in_utc: Whether steps are moments in UTC: equal stretches of time by a clock that changes.
+        offset: The UTC offset that all times were written with, if they were.
+    """
+
+    frequency: Frequency
+    zone: ZoneInfo | None = None
+    in_utc: bool = False
+    offset: timedelta | None = None
+
+
+@dataclass
+class Assembly:
+    """Makes tables of rows.
+
+    Attributes:
+        missing: What becomes of missing rows and values.
+        longest_gap: Steps that may be filled in a row.
+        problems: Where to say what is wrong.
+        notes: Where to say what was made of it.
+    """
+
+    missing: Missing
+    longest_gap: int
+    problems: Problems
+    notes: list[str]
+    _done: Counter[str] = field(default_factory=Counter)
+
+    def tables(self, rows: Rows, frequency: Frequency | None, zone: ZoneInfo | None) -> list[Table]:
+        """Regular series without holes, those of one series in the order of time.
+
+        Args:
+            rows: The rows.
+            frequency: Their spacing; the one most of the longest series has, if not given.
+            zone: Whose clock the times are about, if it is known.
+
+        Raises:
+            DataError: the times follow no frequency. What is wrong with rows is with the problems.
+        """
+        if self.missing == "error":
+            for channel, empty in zip(rows.channels, rows.missing.T, strict=True):
+                if empty.any():
+                    self.problems.add(
+                        "no value; --missing interpolate or --missing ffill fills it",
+                        rows.labels[empty],
+                        channel,
+                    )
+        order = np.argsort(rows.series, kind="stable")
+        starts = np.searchsorted(rows.series[order], np.arange(len(rows.names) + 1))
+        there = ~np.isnat(rows.moments.walls)
+        parts = [part[there[part]] for part in np.split(order, starts[1:-1])]
+        parts = [self._ascending(rows.moments.walls, part) for part in parts]
+        longest = max(parts, key=len)
+        clock = self._clock(rows, longest, frequency, zone)
+        tables = [
+            table
+            for name, part in zip(rows.names, parts, strict=True)
+            if len(part)
+            for table in self._series(rows, part, name, clock)
+        ]
+        self._tell()
+        return tables
+
+    def _ascending(self, walls: Timestamps, part: NDArray[np.intp]) -> NDArray[np.intp]:
+        """The rows of a series, turned round where the newest comes first."""
+        steps = np.diff(walls[part])
+        backward = np.count_nonzero(steps < np.timedelta64(0))
+        if backward > np.count_nonzero(steps > np.timedelta64(0)):
+            self._done["turned"] += 1
+            return part[::-1]
+        return part
+
+    def _clock(
+        self,
+        rows: Rows,
+        longest: NDArray[np.intp],
+        frequency: Frequency | None,
+        zone: ZoneInfo | None,
+    ) -> Clock:
+        walls, offsets = rows.moments.walls, rows.moments.offsets
+        try:
+            if zone is None and offsets is not None:
+                known = offsets[~np.isnat(walls)]
+                if (known == known[:1]).all():
+                    spacing = frequency or infer(np.unique(walls[longest]))
+                    return Clock(spacing, offset=known[0].astype("m8[us]").item())
+            if offsets is None:
+                spacing = frequency or infer(np.unique(walls[longest]))
+                return Clock(spacing, zone, zone is not None and spacing.sub_daily)
+            moments = (walls - offsets)[longest]
+            spacing = frequency or infer(np.unique(moments))
+            if spacing.sub_daily:
+                return Clock(spacing, zone, in_utc=True)
+            local = walls[longest] if zone is None else moments + offsets_at(moments, zone)
+            return Clock(frequency or infer(np.unique(local)), zone)
+        except (FrequencyError, TimestampError) as error:
+            hint = "" if frequency else "; --frequency says which spacing it has"
+            raise DataError(f"column {rows.time_column!r}: {error}{hint}") from None
+
+    def _steps(self, rows: Rows, part: NDArray[np.intp], clock: Clock) -> Timestamps:
+        walls, offsets = rows.moments.walls[part], rows.moments.offsets
+        try:
+            if offsets is None:
+                if not clock.in_utc or clock.zone is None:
+                    return walls
+                step = np.diff(clock.frequency.steps_from(walls[0], 2))[0]
+                return moments_of(walls, clock.zone, step)
+            moments = walls - offsets[part]
+            if clock.in_utc:
+                return moments
+            return walls if clock.zone is None else moments + offsets_at(moments, clock.zone)
+        except RowError as error:
+            self.problems.add(str(error), [rows.labels[part[error.row]]], rows.time_column)
+        except TimestampError as error:
+            self.problems.add(str(error), column=rows.time_column)
+        return walls[:0]
+
+    def _series(
+        self, rows: Rows, part: NDArray[np.intp], name: str, clock: Clock
+    ) -> Iterator[Table]:
+        steps = self._steps(rows, part, clock)
+        if not len(steps):
+            return
+        if (np.diff(steps) < np.timedelta64(0)).any():
+            self._done["sorted"] += 1
+            order = np.argsort(steps, kind="stable")
+            part, steps = part[order], steps[order]
+        part, steps = self._without_repeats(rows, part, steps, sub_daily=clock.frequency.sub_daily)
+        start = steps[origin(clock.frequency, steps)]
+        places, is_step = clock.frequency.steps_of(steps, start)
+        if not is_step.all():
+            self._refuse_steps(rows, part[~is_step], steps[~is_step], clock)
+            return
+        if self.missing == "error":
+            self._refuse_gaps(rows, part, steps, places, clock)
+            pieces = [(places, rows.values[part])]
+        else:
+            pieces = list(self._pieces(places, rows.values[part]))
+        for own, values in pieces:
+            yield self._table(own, values, start, name, rows, clock, part, places)
+
+    def _without_repeats(
+        self, rows: Rows, part: NDArray[np.intp], steps: Timestamps, *, sub_daily: bool
+    ) -> tuple[NDArray[np.intp], Timestamps]:
+        repeats = np.append(False, np.diff(steps) == np.timedelta64(0))
+        if not repeats.any():
+            return part, steps
+        values = rows.values[part]
+        again = np.flatnonzero(repeats)
+        same = (
+            (values[again] == values[again - 1])
+            | (np.isnan(values[again]) & np.isnan(values[again - 1]))
+        ).all(axis=1)
+        self._done["repeated"] += int(same.sum())
+        if not same.all():
+            local = rows.moments.offsets is None and sub_daily
+            self.problems.add(
+                f"{_shown(steps[again[~same][0]])} has another row, with other values; take one of "
+                f"them out{_CLOCK_CHANGE if local else ''}",
+                np.sort(rows.labels[part[again[~same]]]),
+                rows.time_column,
+            )
+        return part[~repeats], steps[~repeats]
+
+    def _refuse_steps(
+        self, rows: Rows, part: NDArray[np.intp], steps: Timestamps, clock: Clock
+    ) -> None:
+        self.problems.add(
+            f"{_shown(steps[0])}: no step of frequency {clock.frequency} falls on it; correct it, "
+            "or say the spacing by --frequency",
+            np.sort(rows.labels[part]),
+            rows.time_column,
+        )
+
+    def _refuse_gaps(
+        self,
+        rows: Rows,
+        part: NDArray[np.intp],
+        steps: Timestamps,
+        places: NDArray[np.int64],
+        clock: Clock,
+    ) -> None:
+        gaps = np.flatnonzero(np.diff(places) > 1) + 1
+        if not len(gaps):
+            return
+        expected = np.array([clock.frequency.steps_from(steps[gap - 1], 2)[1] for gap in gaps])
+        local = clock.zone is None and rows.moments.offsets is None
+        may_be_clock = local and (steps[gaps] - expected == _HOUR).any()
+        self.problems.add(
+            f"{_shown(steps[gaps[0]])}: rows are missing before it; at a frequency of "
+            f"{clock.frequency} expected {_shown(expected[0])}; --missing interpolate or --missing "
+            f"ffill fills them{_CLOCK_CHANGE if may_be_clock else ''}",
+            np.sort(rows.labels[part[gaps]]),
+            rows.time_column,
+        )
+
+    def _pieces(
+        self, places: NDArray[np.int64], values: NDArray[np.float64]
+    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
+        """Stretches without holes, their gaps filled; the steps and values of each."""
+        far = np.flatnonzero(np.diff(places) > self.longest_gap + 1) + 1
+        pieces = 0
+        for own, rows in zip(np.split(places, far), np.split(values, far), strict=True):
+            steps = np.arange(own[0], own[-1] + 1)
+            full = np.full((len(steps), values.shape[1]), np.nan)
+            full[own - own[0]] = rows
+            self._done["lost"] += len(own)
+            for start, end in self._stretches(np.isnan(full)):
+                pieces += 1
+                self._done["lost"] -= int(np.isin(own, steps[start:end]).sum())
+                yield steps[start:end], self._filled(full[start:end])
+        self._done["split"] += max(pieces - 1, 0)
+
+    def _stretches(self, empty: NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
+        """Rows between those in which a channel has no value for too long, with a value of each."""
+        hole = np.zeros(len(empty), np.bool_)
+        for column in np.flatnonzero(empty.any(axis=0)):
+            for start, end in _runs(empty[:, column]):
+                # `ffill` has nothing to carry on from before the first value.
+                if end - start > self.longest_gap or (self.missing == "ffill" and start == 0):
+                    hole[start:end] = True
+        for start, end in _runs(~hole):
+            known = ~empty[start:end]
+            first = start
+            if self.missing == "ffill":
+                first += int(known.argmax(axis=0).max())
+            if known.any(axis=0).all() and first < end:
+                yield first, end
+
+    def _filled(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        empty = np.isnan(values)
+        self._done["filled"] += int(empty.sum())
+        for column in np.flatnonzero(empty.any(axis=0)):
+            fill(values[:, column], np.flatnonzero(empty[:, column]), self.missing)
+        return values
+
+    def _table(
+        self,
+        own: NDArray[np.int64],
+        values: NDArray[np.float64],
+        start: np.datetime64,
+        name: str,
+        rows: Rows,
+        clock: Clock,
+        part: NDArray[np.intp],
+        places: NDArray[np.int64],
+    ) -> Table:
+        steps = clock.frequency.steps_from(start, len(own), first=int(own[0]))
+        walls, offset = steps, clock.offset
+        offsets: Offsets | timedelta | None = offset
+        if clock.in_utc and clock.zone is not None:
+            offsets = offsets_at(steps, clock.zone)
+            walls = steps + offsets
+        elif rows.moments.offsets is not None and offset is None and clock.zone is None:
+            # A row that is filled in has the offset of the one before it.
+            before = np.searchsorted(places, own, side="right") - 1
+            offsets = rows.moments.offsets[part[before]]
+            walls = steps + offsets if clock.in_utc else steps
+        return Table(walls, values, rows.channels, clock.frequency, offsets, name)
+
+    def _tell(self) -> None:
+        gaps = f"longer than {self.longest_gap} steps (--longest-gap)"
+        for key, one, several in (
+            ("turned", "a series came newest first and was turned round", "{} series came newest "
+             "first and were turned round"),
+            ("sorted", "a series was not in the order of time and was sorted", "{} series were not "
+             "in the order of time and were sorted"),
+            ("repeated", "a row repeats another and is left out", "{} rows repeat another and are "
+             "left out"),
+            ("filled", "a value was filled in", "{} values were filled in"),
+            ("split", f"a hole {gaps} splits a series", f"{{}} holes {gaps} split series"),
+            ("lost", "a row in such a hole, or before the first value, is left out", "{} rows in "
+             "such holes, or before the first value, are left out"),
+        ):  # fmt: skip
+            if count := self._done[key]:
+                self.notes.append(one if count == 1 else several.format(f"{count:,}"))
+
+
+def _shown(moment: np.datetime64) -> str:
+    return str(moment.astype("M8[s]"))
+
+
+def _runs(flags: NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
+    """Start and end of each stretch that is set."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], flags, [False]]).astype(np.int8)))
+    return zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)
