@@ -12,6 +12,7 @@ import orjson
 from numpy.typing import NDArray
 
 from foretell.bundle.season import season_of
+from foretell.service.api.body import ALWAYS
 from foretell.service.api.forecast.inputs import Plan, Series, check_horizon, check_quantiles
 from foretell.service.api.forecast.job import Job, again, warn
 from foretell.service.api.forecast.origins import Rolling, room
@@ -69,10 +70,9 @@ class Backtest:
         self._past = job.past
         self.job = again(job, job.past)
 
-    def encoding_work(self, outputs: Arrays) -> int:
+    def encoding_work(self, _: Arrays) -> int:
         """How much there is to do to write the answer, as `Offload` has it."""
-        # Each forecast is compared with what followed and two baselines, and with quantiles.
-        return outputs[FORECAST].nbytes * (4 + 2 * len(self.job.plan.quantiles))
+        return ALWAYS
 
     def encode(self, outputs: Arrays) -> bytes:
         """Write the answer.
@@ -258,13 +258,15 @@ def _held(quantiles: Floats, future: Floats, levels: Sequence[float]) -> dict[st
 
 def _mean(values: Floats) -> float:
     """The mean of what is known; NaN, which JSON has as null, where nothing is."""
-    known = values[~np.isnan(values)]
-    return float(known.mean()) if len(known) else np.nan
+    return _by_step(values.reshape(-1, 1))[0]
 
 
 def _by_step(values: Floats) -> list[float]:
     """Likewise of each step of `[origins, horizon]`."""
-    return [_mean(column) for column in values.T]
+    is_known = ~np.isnan(values)
+    with np.errstate(invalid="ignore"):
+        means: list[float] = (values.sum(axis=0, where=is_known) / is_known.sum(axis=0)).tolist()
+    return means
 
 
 BACKTESTING = Task(

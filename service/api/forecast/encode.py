@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from foretell.bundle.frequency import Frequency
 from foretell.service.api.forecast.attention import describe
 from foretell.service.api.forecast.inputs import Series
-from foretell.service.api.forecast.job import Job, warn
+from foretell.service.api.forecast.job import PAST, Job, warn
 from foretell.service.api.forecast.quantiles import quantiles_of
 from foretell.service.api.forecast.timeline import write_labels
 from foretell.service.api.notices import outside
@@ -26,12 +26,16 @@ _QUANTILES = "quantiles"
 # What takes about as long as to write so many bytes of numbers: the rest of an entry, and a time
 # whose UTC offset is its own.
 _ENTRY, _LABEL = 4096, 64
+# As many bytes of numbers as are written while one is put in order.
+_SORTED = 8
 
 
 def encoding_work(job: Job, outputs: Arrays) -> int:
     """How much there is to do to write the answer, as bytes of numbers that it might hold."""
     size = sum([rows.nbytes for rows in outputs.values()])
     size += len(job.plan.quantiles) * outputs[FORECAST].nbytes
+    if job.past is not None:
+        size += _SORTED * outputs[PAST].nbytes
     if job.plan.attention is not None:
         # A whole map is made of a few lags or keys.
         channels = len(job.model.manifest.channels)

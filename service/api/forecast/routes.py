@@ -26,6 +26,7 @@ from foretell.service.api.forecast.job import Job, decode, run
 from foretell.service.api.forecast.parsing import parse, parsing_bytes
 from foretell.service.api.forecast.schemas import (
     BacktestEnvelope,
+    BacktestOptions,
     BacktestResponse,
     Envelope,
     ErrorResponse,
@@ -261,7 +262,10 @@ class _JsonRequest:
 
     @property
     def work(self) -> int:
-        inputs = self._envelope.inputs
+        inputs, options = self._envelope.inputs, self._envelope.options
+        # Windows are cut out of all rows.
+        if isinstance(options, BacktestOptions) or options.calibration == "history":
+            return ALWAYS
         # The first to name a zone waits until its clock is known.
         if [True for entry in inputs if isinstance(entry, dict) and "time_zone" in entry]:
             return ALWAYS

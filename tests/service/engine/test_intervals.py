@@ -153,6 +153,17 @@ def test_what_float32_cannot_hold_is_not_finite() -> None:
     assert np.isfinite(found[:, 1:]).all()
 
 
+def test_errors_are_in_units_of_their_histories() -> None:
+    history, forecast = inputs(windows=3)
+    future = forecast + 1
+    future[0, 0, 0], forecast[1, 1, 1], history[2, :, 1] = np.nan, np.inf, 7
+    found = INTERVALS.errors(history, forecast, future)
+    assert np.argwhere(np.isnan(found)).tolist() == [[0, 0, 0], [1, 1, 1]]
+    assert found[0, 1, 0] == pytest.approx(1 / history[0, :, 0].astype(float).std(), rel=1e-4)
+    # A tenth of the training's deviation, 20.
+    assert found[2, 0, 1] == pytest.approx(0.5, rel=1e-4)
+
+
 def test_a_model_has_those_of_its_bundle(
     open_model: Callable[[Path], Model], tmp_path: Path
 ) -> None:

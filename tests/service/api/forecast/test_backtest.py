@@ -142,16 +142,15 @@ def test_the_last_season(tmp_path: Path) -> None:
     assert told["seasonal_naive"]["mae"] == pytest.approx(np.mean(errors), rel=1e-5)
 
 
-def test_columns_are_answered_in_the_order_of_the_input(client: Client) -> None:
-    body = {"model": "multi", "inputs": [series("multi")]}
-    swapped = {
-        **body["inputs"][0],
-        "series": [row[::-1] for row in body["inputs"][0]["series"]],
-        "channels": ["wind", "load"],
-    }
-    own, others = first(client, body), first(client, {**body, "inputs": [swapped]})
-    assert [each["name"] for each in others["channels"]] == ["wind", "load"]
-    assert others["channels"][::-1] == own["channels"]
+def test_columns_are_answered_in_the_order_of_the_input(tmp_path: Path) -> None:
+    write_bundle(tmp_path, Spec(channels=("load", "wind", "rain")))
+    rows = values(3)
+    turned = {"series": rows[:, [1, 2, 0]].tolist(), "channels": ["wind", "rain", "load"]}
+    with Client(tmp_path) as client:
+        own = first(client, {"inputs": [{"series": rows.tolist()}]})
+        others = first(client, {"inputs": [turned]})
+    assert [each["name"] for each in others["channels"]] == turned["channels"]
+    assert [others["channels"][at] for at in (2, 0, 1)] == own["channels"]
 
 
 def test_the_latest_origins(client: Client) -> None:
@@ -208,14 +207,24 @@ def test_missing_values_are_filled_as_in_forecasts_and_no_error_counts(
     assert refused["param"] == "inputs[0].series[7]"
 
 
-def test_origins_before_which_nothing_is_known_are_left_out(client: Client) -> None:
+@pytest.mark.parametrize(
+    ("missing", "origin", "origins"),
+    # The first that has a value before it, and the first whose window begins with one.
+    [("interpolate", "2024-03-01T21:00:00", 19), ("ffill", "2024-03-02T04:00:00", 12)],
+)
+def test_origins_before_which_nothing_is_known_are_left_out(
+    client: Client, missing: str, origin: str, origins: int
+) -> None:
     entry = series("repeat")
     entry["series"][:20] = [None] * 20
-    body = {"model": "repeat", "inputs": [entry], "options": {"missing": "interpolate"}}
-    body["options"] |= {"stride": 1, "horizon": 1}
-    found = first(client, body)
-    # The first that has a value before it.
-    assert (found["first_origin"], found["origins"]) == ("2024-03-01T21:00:00", 19)
+    options = {"missing": missing, "stride": 1, "horizon": 1}
+    found = first(client, {"model": "repeat", "inputs": [entry], "options": options})
+    assert (found["first_origin"], found["origins"]) == (origin, origins)
+    entry["series"][20:] = [None] * 20
+    entry["series"][-1] = 1.0
+    options["missing"] = "interpolate"
+    refused = error(client, {"model": "repeat", "inputs": [entry], "options": options})
+    assert refused["message"].endswith("got 40; 32 origins have nothing but gaps in a channel")
 
 
 def test_nothing_that_followed_is_known(client: Client) -> None:

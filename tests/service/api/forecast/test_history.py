@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,12 @@ import pytest
 from pyarrow import ipc
 
 from foretell.bundle.recalibration import stride_of
+from foretell.service.api.forecast.job import decode, run
+from foretell.service.api.forecast.parsing import parse
 from foretell.service.api.forecast.routes import ARROW
 from foretell.service.api.forecast.table import write_table
+from foretell.service.arrays import Arrays
+from foretell.service.errors import DeadlineExceededError
 from tests.service.api.forecast.test_timeseries import EIGHT, body
 from tests.service.bundles import Spec, softmax_stage, write_bundle
 from tests.service.client import Client
@@ -86,6 +92,24 @@ def test_in_a_table(client: Client) -> None:
     for level in LEVELS:
         whole = [output["content"][0]["quantiles"][str(level)] for output in outputs]
         assert table[f"load_q{level}"].to_pylist() == pytest.approx(np.concatenate(whole), rel=1e-5)
+
+
+def test_in_a_table_one_that_is_too_short_leaves_nothing(client: Client) -> None:
+    rows = drift()
+    gap = [*rows[:12], np.nan, *rows[13:18]]
+    columns = {"unique_id": ["a"] * 18 + ["b"] * ROWS, "load": gap + rows}
+    query = "?model=calibrated&horizon=6&quantiles=0.5&calibration=history&missing=interpolate"
+    answer = client.request(
+        "POST",
+        f"/forecast{query}",
+        content=write_table(pa.table(columns)),
+        headers={"Content-Type": ARROW},
+    )
+    table = ipc.open_stream(answer.content).read_all()
+    notes = json.loads(table.schema.metadata[b"foretell"])
+    assert [each["unique_id"] for each in notes["errors"]] == ["a"]
+    assert notes["calibration"]["origins"] == {"b": 47}
+    assert table["load"].to_pylist() == pytest.approx([rows[-1]] * 6)
 
 
 def test_one_that_is_too_short_does_not_sink_the_others(client: Client) -> None:
@@ -170,6 +194,31 @@ def test_times_that_no_calendar_has(tmp_path: Path) -> None:
         error = client.error(body(entry, **options))
     assert error["param"] == "inputs[0].series"
     assert "beyond the years 1 to 9999" in error["message"]
+
+
+def test_what_fails_gives_up_the_other(client: Client) -> None:
+    envelope, ignored = parse(json.dumps(body({"series": drift()}, **HISTORY)).encode())
+    model = client.repository.directory.find("calibrated")
+    job = decode(envelope, ignored, model, client.settings)
+    given_up = []
+
+    async def wait(pending: Any) -> Arrays:
+        if pending.windows > 1:
+            raise DeadlineExceededError("late")
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            given_up.append(pending)
+            raise
+        raise AssertionError("nobody wakes it")
+
+    async def ask() -> None:
+        with pytest.raises(DeadlineExceededError):
+            await run(job, time.monotonic() + 30, wait)
+        await asyncio.sleep(0)
+        assert len(given_up) == 1
+
+    asyncio.run(ask())
 
 
 def test_windows_of_both_are_counted(client: Client) -> None:
