@@ -9,6 +9,7 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationError,
+    ValidationInfo,
     ValidatorFunctionWrapHandler,
     field_validator,
 )
@@ -122,6 +123,15 @@ class TrainingConfig(BaseModel):
         if name not in ARCHITECTURES:
             raise ValueError(f"expected one of {', '.join(ARCHITECTURES)}")
         return name
+
+    @field_validator("huber_delta", "quantile")
+    @classmethod
+    def _check_loss(cls, value: float, info: ValidationInfo) -> float:
+        owner = "huber" if info.field_name == "huber_delta" else "quantile"
+        usual = cls.model_fields[str(info.field_name)].default
+        if value != usual and info.data.get("loss") != owner:
+            raise ValueError(f"only --loss {owner} reads it")
+        return value
 
     @field_validator("calendar", mode="wrap")
     @classmethod

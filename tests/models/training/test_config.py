@@ -21,6 +21,14 @@ def test_the_family_is_one() -> None:
         config(arch="oracle")
 
 
+@pytest.mark.parametrize("setting", [{"quantile": 0.9}, {"loss": "mse", "huber_delta": 0.5}])
+def test_what_the_loss_does_not_read(setting: dict[str, object]) -> None:
+    with pytest.raises(ValidationError, match=r"only --loss (quantile|huber) reads it"):
+        config(**setting)
+    read = config(loss="quantile", quantile=0.9, huber_delta=1)
+    assert read.quantile == 0.9
+
+
 @pytest.mark.parametrize("splits", ["ett", "0.7,0.3", "a,b,c", 3, (0.7, 0.1)])
 def test_splits_that_are_none(splits: object) -> None:
     with pytest.raises(ValidationError, match="expected ett-hourly, ett-minute or three"):
