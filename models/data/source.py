@@ -5,7 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    field_serializer,
+    field_validator,
+    model_validator,
+)
 
 from foretell.bundle.checksums import sha256
 from foretell.bundle.frequency import Frequency
@@ -19,7 +26,8 @@ class DataSource(BaseModel):
     """The file a model learnt from.
 
     Attributes:
-        path: The file, absolute.
+        path: The file, absolute; written from `~` on where it lies in a home folder, whose name is
+            nobody else's business.
         sha256: Its sum.
         reading: How it was read.
         rows: Number of rows.
@@ -44,6 +52,16 @@ class DataSource(BaseModel):
             rest = {name: each for name, each in fields.items() if name != "timestamp_column"}
             return rest | {"reading": {"timestamp_column": [fields["timestamp_column"]]}}
         return fields
+
+    @field_validator("path")
+    @classmethod
+    def _at_home(cls, path: Path) -> Path:
+        return path.expanduser() if path.parts[:1] == ("~",) else path
+
+    @field_serializer("path")
+    def _from_home(self, path: Path) -> str:
+        home = Path.home()
+        return str(Path("~", path.relative_to(home)) if path.is_relative_to(home) else path)
 
     @classmethod
     def of(cls, panel: Panel, splits: Splits) -> Self | None:

@@ -66,3 +66,15 @@ def test_checkpoints_that_name_the_column_alone_are_read(source: DataSource) -> 
     del fields["reading"]
     old = DataSource.model_validate({**fields, "timestamp_column": "when"})
     assert old == source
+
+
+def test_a_home_folder_is_not_named(source: DataSource, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(source.path.parent))
+    written = source.model_dump_json()
+    assert '"path":"~/data.csv"' in written
+    assert DataSource.model_validate_json(written) == source
+    monkeypatch.setenv("HOME", "/nowhere")
+    assert str(source.path) in source.model_dump_json()
+    assert DataSource.model_validate_json(written).path == Path("/nowhere/data.csv")
+    other = source.model_copy(update={"path": Path("~somebody/data.csv")})
+    assert DataSource.model_validate_json(other.model_dump_json()).path == other.path
