@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from foretell.bundle.season import season_of
 from foretell.service.api.body import ALWAYS
 from foretell.service.api.forecast.inputs import Plan, Series, check_horizon, check_quantiles
-from foretell.service.api.forecast.job import Job, again, warn
+from foretell.service.api.forecast.job import Job, again, filled, warn
 from foretell.service.api.forecast.origins import Rolling, room
 from foretell.service.api.forecast.schemas import (
     BACKTEST_NAMES,
@@ -23,7 +24,7 @@ from foretell.service.api.forecast.schemas import (
     TableBacktestOptions,
 )
 from foretell.service.api.forecast.task import Task
-from foretell.service.api.notices import notice
+from foretell.service.api.notices import Notice, notice, outside
 from foretell.service.arrays import FORECAST, Arrays
 from foretell.service.engine.directory import Model
 from foretell.service.errors import InvalidInputError, ServiceError, error_object
@@ -59,14 +60,16 @@ class Backtest:
 
     Args:
         job: What it would be as a request for forecasts; its past is what is forecast.
+        is_table: Whether it came as a table.
 
     Attributes:
         job: What to do.
     """
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, *, is_table: bool) -> None:
         assert job.past is not None  # noqa: S101 - `plan` has it made
         self._read = job
+        self._is_table = is_table
         self._past = job.past
         self.job = again(job, job.past)
 
@@ -95,7 +98,7 @@ class Backtest:
             try:
                 if isinstance(entry, ServiceError):
                     raise entry
-                answer["content"] = [self._content(entry, outputs, f"inputs[{index}].series")]
+                answer["content"] = [self._content(entry, outputs)]
             except ServiceError as error:
                 failures.append(error)
                 answer |= {"status": "error", "error": error_object(error)}
@@ -111,17 +114,37 @@ class Backtest:
             "model_version": job.model.version,
             "outputs": answers,
         }
-        warnings = warn(job, None)
-        if left := self._past.left_out:
-            text = f"the rows hold {left} earlier origins, which were left out (max_origins)"
-            warnings.append(notice("origins_left_out", text, "options.origins"))
-        if warnings:
+        if warnings := self._warnings(outputs):
             response["warnings"] = warnings
         if job.metadata is not None:
             response["metadata"] = orjson.Fragment(job.metadata)
         return orjson.dumps(response, option=orjson.OPT_SERIALIZE_NUMPY)
 
-    def _content(self, series: Series, outputs: Arrays, place: str) -> dict[str, Any]:
+    def _warnings(self, outputs: Arrays) -> list[Notice]:
+        """What the answer warns of; of windows and forecasts, those of the latest origins."""
+        job, past = self.job, self._past
+        latest = [span.stop - 1 for span in past.spans]
+        forecast = outputs[FORECAST][latest, : job.plan.horizon]
+        entries = [entry for entry in self._read.entries if isinstance(entry, Series)]
+        far = outside(
+            job.model.manifest, past.history[latest], forecast, lambda at: self._place(entries[at])
+        )
+        # Of a forecast's window it would count what is filled.
+        warnings = warn(replace(job, notices=self._read.notices), far)
+        if past.filled:
+            warnings.append(filled(past.filled, job.plan))
+        if past.left_out:
+            text = f"the rows hold {past.left_out} earlier origins, which were left out"
+            warnings.append(notice("origins_left_out", text, "options.origins"))
+        return warnings
+
+    def _place(self, series: Series) -> str:
+        """Where a series stands in the request."""
+        if self._is_table:
+            return f"unique_id={series.name[:60]}"
+        return f"inputs[{self._read.entries.index(series)}].series"
+
+    def _content(self, series: Series, outputs: Arrays) -> dict[str, Any]:
         job, span = self.job, self._past.spans[series.row]
         origins = self._past.origins[series.row]
         forecast = outputs[FORECAST][span, : job.plan.horizon]
@@ -129,7 +152,7 @@ class Backtest:
             raise InvalidInputError(
                 "a forecast from these rows is not finite: their values are too far from those "
                 "the model was trained on",
-                param=place,
+                param=self._place(series),
             )
         manifest = job.model.manifest
         history, future = job.history[span], self._past.future[span]

@@ -123,9 +123,14 @@ def warn(job: Job, far: list[Notice] | None) -> list[Notice]:
     if plan.missing != "error":
         series = [entry for entry in job.entries if isinstance(entry, Series)]
         if count := sum([sum(entry.filled.values()) for entry in series]):
-            text = f"{count} missing values of what the model read were filled in ({plan.missing})"
-            found.append(notice("filled", text, "options.missing"))
+            found.append(filled(count, plan))
     return found
+
+
+def filled(count: int, plan: Plan) -> Notice:
+    """That so many missing values were filled in."""
+    text = f"{count} missing values of what the model read were filled in ({plan.missing})"
+    return notice("filled", text, "options.missing")
 
 
 # Forecasts of what is known, among the outputs of graphs.

@@ -77,6 +77,7 @@ class Past:
         spans: By the row of a series among those of its request: its windows.
         origins: Likewise, the row of the history that each of them forecasts first.
         left_out: Origins that the rows hold, and that are over the limits.
+        filled: Missing values of the rows that the windows are of.
     """
 
     history: Floats
@@ -85,6 +86,7 @@ class Past:
     spans: list[slice]
     origins: list[NDArray[np.int64]]
     left_out: int
+    filled: int
 
     def __len__(self) -> int:
         return len(self.history)
@@ -114,7 +116,7 @@ class Origins:
         self._calendars: list[Floats] = []
         self._futures: list[Floats] = []
         self._origins: list[NDArray[np.int64]] = []
-        self._left_out = 0
+        self._left_out = self._filled = 0
 
     def add(self, values: NDArray[np.float64], timeline: Timeline | None, place: str) -> None:
         """Take the windows of the next series.
@@ -158,6 +160,7 @@ class Origins:
             features = _cut(self._calendar.encode(walls), origins - origins[0], self._steps)
             self._calendars.append(features)
         self._left_out += left_out
+        self._filled += int(np.isnan(values[origins[0] - context : origins[-1]]).sum())
         self._histories.append(filled.windows(origins))
         self._futures.append(_cut(values, origins, self._horizon))
         self._origins.append(origins)
@@ -173,6 +176,7 @@ class Origins:
             spans,
             self._origins,
             self._left_out,
+            self._filled,
         )
 
 

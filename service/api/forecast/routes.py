@@ -113,7 +113,7 @@ def timeseries_router(
 
 def _endpoint(
     task: Task,
-    answers: Callable[[Job], Answering] | None,
+    answers: type[Backtest] | None,
     engine: Engine,
     settings: Settings,
     budget: BodyBudget,
@@ -142,7 +142,7 @@ def _endpoint(
             exchange.model, exchange.version = model.name, model.version
             found = await offload.run(parsed.work, deadline, parsed.decode, model, settings)
             if answers is not None:
-                found, media = answers(found.job), JSON
+                found, media = answers(found.job, is_table=media == ARROW), JSON
             exchange.windows = len(found.job.history)
             if found.job.past is not None:
                 exchange.windows += len(found.job.past)
@@ -264,7 +264,7 @@ class _JsonRequest:
     def work(self) -> int:
         inputs, options = self._envelope.inputs, self._envelope.options
         # Windows are cut out of all rows.
-        if isinstance(options, BacktestOptions) or options.calibration == "history":
+        if type(options) is BacktestOptions or options.calibration == "history":
             return ALWAYS
         # The first to name a zone waits until its clock is known.
         if [True for entry in inputs if isinstance(entry, dict) and "time_zone" in entry]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -191,6 +191,7 @@ class TableBacktestOptions(Query):
     origins: int | None = Field(default=None, description="As `options.origins` of JSON.")
 
 
+@final
 class BacktestOptions(BaseModel):
     """How to backtest."""
 

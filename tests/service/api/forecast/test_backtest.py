@@ -296,6 +296,34 @@ def test_what_is_said_besides(client: Client) -> None:
     assert (refused["type"], refused["param"]) == ("not_supported", "options.quantiles")
 
 
+def test_histories_far_from_the_training_and_filled_values(client: Client) -> None:
+    rows = [1.0] * 20
+    far = [*rows, *[3000.0] * 20]
+    body = {"model": "repeat", "inputs": [{"series": rows}, {"series": far}]}
+    answer = post(client, body).json()
+    kinds = [(each["type"], each["param"]) for each in answer["warnings"]]
+    place = "inputs[1].series"
+    assert kinds == [
+        ("outside_training_range", place),
+        ("forecast_outside_training_range", place),
+    ]
+    columns = {"unique_id": ["a"] * 40, "load": far}
+    table = client.request(
+        "POST",
+        "/backtest?model=repeat",
+        content=write_table(pa.table(columns)),
+        headers={"Content-Type": ARROW},
+    )
+    assert {each["param"] for each in table.json()["warnings"]} == {"unique_id=a"}
+    # The first row, which no window reads, and what comes after the last origin are not filled.
+    gaps = [None, 1.0, None, None, *rows[:14], None, 1.0]
+    options = {"missing": "ffill", "horizon": 1, "stride": 1}
+    filled = post(client, {"model": "repeat", "inputs": [{"series": gaps}], "options": options})
+    (warning,) = filled.json()["warnings"]
+    assert (warning["type"], warning["param"]) == ("filled", "options.missing")
+    assert warning["message"].startswith("3 missing values")
+
+
 def test_it_is_counted_as_what_it_is(client: Client) -> None:
     body = {"model": "repeat@1", "inputs": [series("repeat")], "options": {"stride": 1}}
     windows = client.metrics.counts.count("windows", "repeat", "1")
