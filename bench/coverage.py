@@ -22,6 +22,7 @@ from foretell.bundle.calibration import order_statistics
 from foretell.bundle.frequency import Frequency
 from foretell.bundle.manifest import CalibrationReport
 from foretell.export.calibration import FLOOR, ROLL, WINDOWS, calibrate, roll_forward
+from foretell.export.errors import UncalibratedError
 from foretell.export.graphs import trace
 from foretell.export.rewrites import inference_form
 from foretell.export.runtime import Graph
@@ -157,10 +158,11 @@ def rows_of(folder: Path) -> tuple[list[list[str]], list[list[str]]]:
         path = Path(scratch) / "forecast.onnx"
         onnx.save(trace(ServingForm(inference_form(model), info.scaler, "forecast")), path)
         graph = Graph(path)
-        calibrated = calibrate(graph, info, data, split, ROLL)
-        if calibrated is None:
-            raise SystemExit(f"{folder}: its validation split has too few windows")
-        by_pass, by_method = passes(calibrated[1]), methods(graph, info, data, split)
+        try:
+            _, report = calibrate(graph, info, data, split, ROLL)
+        except UncalibratedError as error:
+            raise SystemExit(f"{folder}: {error}") from None
+        by_pass, by_method = passes(report), methods(graph, info, data, split)
         return [[folder.name, *row] for row in by_pass], [[folder.name, *row] for row in by_method]
 
 

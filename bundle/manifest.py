@@ -174,7 +174,8 @@ class Manifest(Part):
             chooses, such as the lags that it keeps; None for models without such a choice.
         test: Accuracy on the test split, if it was measured.
         calibration: Of its quantiles, whose offsets are a file of their own; None for a model
-            without validation data.
+            without any.
+        calibration_missing: Why it has none, for the reader.
         verification: The comparisons with torch.
         probe_tolerance: Largest error when the server replays the probes.
         opset: ONNX opset of both graphs.
@@ -204,6 +205,7 @@ class Manifest(Part):
     margin_bound: Annotated[float, Field(ge=0)] | None = None
     test: TestResult | None
     calibration: CalibrationReport | None = None
+    calibration_missing: str | None = None
     verification: Verification
     probe_tolerance: float
     opset: Positive

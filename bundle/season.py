@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from foretell.bundle.frequency import Frequency, Unit
 
-# Steps of one unit in the cycle that people and nature keep most strictly.
+# The cycle that people and nature keep most strictly, by unit: what it is called, and its units.
 _CYCLE = {
-    Unit.SECOND: 60,
-    Unit.MINUTE: 1440,
-    Unit.HOUR: 24,
-    Unit.DAY: 7,
-    Unit.BUSINESS_DAY: 5,
-    Unit.WEEK: 52,
-    Unit.MONTH: 12,
-    Unit.QUARTER: 4,
+    Unit.SECOND: ("minute", 60),
+    Unit.MINUTE: ("day", 1440),
+    Unit.HOUR: ("day", 24),
+    Unit.DAY: ("week", 7),
+    Unit.BUSINESS_DAY: ("week", 5),
+    Unit.WEEK: ("year", 52),
+    Unit.MONTH: ("year", 12),
+    Unit.QUARTER: ("year", 4),
 }
 
 
@@ -27,5 +27,12 @@ def season_of(frequency: Frequency, context: int) -> int | None:
     Returns:
         None when the frequency has no such season or the context does not hold one.
     """
-    season, rest = divmod(_CYCLE.get(frequency.unit, 1), frequency.multiple)
+    _, length = _CYCLE.get(frequency.unit, ("", 1))
+    season, rest = divmod(length, frequency.multiple)
     return season if not rest and 1 < season <= context else None
+
+
+def season_name(frequency: Frequency) -> str:
+    """What a season of this frequency is called: a day, a week, a year."""
+    name, _ = _CYCLE.get(frequency.unit, ("season", 1))
+    return name

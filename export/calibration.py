@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from foretell.bundle.bounds import limits
 from foretell.bundle.calibration import Calibration, bounds, order_statistics, scale, stored_levels
 from foretell.bundle.manifest import CalibrationReport, Coverage
+from foretell.export.errors import UncalibratedError
 from foretell.export.runtime import Graph
 from foretell.export.windows import windows_in
 from foretell.models.checkpoint import CheckpointInfo
@@ -33,7 +34,7 @@ ROLLED_WINDOWS = 256
 # A channel that hardly moves, a broken sensor say, may move again.
 FLOOR = 0.1
 # Fewer errors bear no interval of 90%.
-_LEAST_WINDOWS = 20
+LEAST_WINDOWS = 20
 BATCH = 64
 _MEASURED = (0.8, 0.95)
 
@@ -69,7 +70,7 @@ def calibrate(
     split: Split | None,
     roll: int,
     batch: int = BATCH,
-) -> tuple[Calibration, CalibrationReport] | None:
+) -> tuple[Calibration, CalibrationReport]:
     """Calibrate quantiles on the validation split and measure them on the test split.
 
     Args:
@@ -81,20 +82,26 @@ def calibrate(
             short for them.
         batch: Windows of a run, at most.
 
-    Returns:
-        None if the split is not known, or if its validation part has fewer than 20 windows.
+    Raises:
+        UncalibratedError: the split is not known, its validation part has fewer than 20 windows, or
+            forecasts of it are not finite.
     """
     if split is None:
-        return None
+        raise UncalibratedError("its checkpoint does not name the data it was trained on")
     passes = _most_passes(info, split.validation, roll)
     if not passes:
-        return None
+        context, horizon = info.config.context, info.config.horizon
+        windows = sum(span.windows(context, horizon) for span in split.validation)
+        raise UncalibratedError(
+            f"its validation split holds {windows} windows, a calibration needs at least "
+            f"{LEAST_WINDOWS}"
+        )
     # A model may carry itself off when it goes on from its own forecasts.
     found = list(
         takewhile(Errors.finite, errors(graph, info, panel, split.validation, passes, batch))
     )
     if not found:
-        return None
+        raise UncalibratedError("its forecasts of the validation split are not finite")
     counts = tuple(len(part) for part in found)
     levels = stored_levels(counts)
     offsets = [order_statistics(part.scaled, levels) for part in found]
@@ -192,7 +199,7 @@ def _most_passes(info: CheckpointInfo, spans: Spans, most: int) -> int:
 
     def enough(passes: int) -> bool:
         windows = (span.windows(context, passes * horizon) for span in spans)
-        return sum(windows) >= _LEAST_WINDOWS
+        return sum(windows) >= LEAST_WINDOWS
 
     return len(list(takewhile(enough, range(1, most + 1))))
 

@@ -3,3 +3,7 @@
 
 class ExportError(Exception):
     """A model that cannot be exported, or whose graph does not equal it."""
+
+
+class UncalibratedError(ExportError):
+    """A model without errors to calibrate quantiles on; the message says why there are none."""

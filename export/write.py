@@ -23,9 +23,10 @@ from foretell.bundle.manifest import (
     read,
 )
 from foretell.bundle.placement import appearing, check_free
+from foretell.bundle.verdict import is_worth_nothing, verdict
 from foretell.export.adversarial import adversarial
 from foretell.export.calibration import ROLL, calibrate
-from foretell.export.errors import ExportError
+from foretell.export.errors import ExportError, UncalibratedError
 from foretell.export.graphs import OPSET, trace
 from foretell.export.operators import devices_of
 from foretell.export.precision import reduce_precision
@@ -70,6 +71,7 @@ def export_checkpoint(
     precision: Precision = "float32",
     bounds: Bounds | None = None,
     seed: int = 0,
+    anyway: bool = False,
 ) -> Path:
     """Write a verified bundle; the folder appears whole or not at all.
 
@@ -86,6 +88,7 @@ def export_checkpoint(
         precision: Of the large matrix products; half precision is for CUDA.
         bounds: Limits of channels, by name; those of the checkpoint by default.
         seed: Of the choice of windows.
+        anyway: Write a model of our own training that is no better than the baselines, too.
 
     Returns:
         The bundle's folder, `<repository>/<name>/<version>`.
@@ -95,7 +98,8 @@ def export_checkpoint(
         CheckpointError: the checkpoint cannot be read.
         DataError: the data cannot be read, is not the data of the checkpoint, or lies beyond the
             bounds.
-        ExportError: a graph does not equal the model; nothing is written.
+        ExportError: a graph does not equal the model, or the model is no better than the
+            baselines; nothing is written.
         OSError: the repository cannot be written.
     """
     name = layout.check_name(name or checkpoint.resolve().name)
@@ -103,6 +107,8 @@ def export_checkpoint(
     target = repository / name / version
     check_free(target)
     loaded = load(checkpoint)
+    if not anyway:
+        _check_worth(loaded.info)
     panel = _panel(loaded, data)
     if bounds is not None:
         loaded = _with_bounds(loaded, bounds, panel)
@@ -185,13 +191,15 @@ def _write(
         )
         raise ExportError(f"the graphs do not equal the model, nothing is written: {failed}")
     _write_probes(folder / layout.PROBES, verified)
-    calibrated, test = None, info.test
+    report, missing, test = None, "it was exported without the data it was trained on", info.test
     if panel is not None:
         graph, batch = Graph(folder / layout.FORECAST_GRAPH), windows_that_fit(model)
-        calibrated = calibrate(graph, info, panel, split_of(info, panel), roll, batch)
         test = _test_result(info, panel, graph, RULES[precision].accuracy, batch)
-    if calibrated is not None:
-        calibration.write(folder, calibrated[0])
+        try:
+            offsets, report = calibrate(graph, info, panel, split_of(info, panel), roll, batch)
+            calibration.write(folder, offsets)
+        except UncalibratedError as error:
+            missing = str(error)
 
     manifest = Manifest(
         name=name,
@@ -214,7 +222,8 @@ def _write(
         attention=model.stages,
         margin_bound=verified.margin_bound,
         test=test,
-        calibration=calibrated[1] if calibrated is not None else None,
+        calibration=report,
+        calibration_missing=None if report is not None else missing,
         verification=verification,
         probe_tolerance=max(_PROBE_TOLERANCE, _PROBE_SLACK * verified.largest_error),
         opset=OPSET,
@@ -251,6 +260,20 @@ def _panel(checkpoint: Checkpoint, data: Path | None) -> Panel | None:
     if data is not None:
         return reading.read(data, reading.Reading(channels=info.channels, frequency=info.frequency))
     return None
+
+
+def _check_worth(info: CheckpointInfo) -> None:
+    """Refuse a model of our own training that the baselines beat.
+
+    Raises:
+        ExportError: it is no better than any of them.
+    """
+    if info.training is not None and info.test is not None and is_worth_nothing(info.test):
+        said = verdict(info.test, Frequency.parse(info.frequency))
+        raise ExportError(
+            f"in the test split the model is {said}; train it with other settings or on more data, "
+            "or export it with --anyway"
+        )
 
 
 def _write_probes(path: Path, verified: Verified) -> None:

@@ -10,13 +10,14 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from foretell.bundle.frequency import Frequency
 from foretell.bundle.manifest import (
     Accuracy,
-    CalibrationReport,
     Manifest,
     TestResult,
     Verification,
 )
+from foretell.bundle.verdict import verdict
 
 if TYPE_CHECKING:
     from foretell.presets import Preset
@@ -62,8 +63,13 @@ def print_verification(verification: Verification) -> None:
     show(table)
 
 
-def print_test(results: Mapping[str, TestResult | None]) -> None:
-    """Print accuracy on the test split next to the baselines, MSE / MAE, a row a model."""
+def print_test(results: Mapping[str, TestResult | None], frequency: str) -> None:
+    """Print accuracy on the test split next to the baselines, MSE / MAE, and what it is worth.
+
+    Args:
+        results: By name of the model; None where nothing was measured.
+        frequency: Of their steps.
+    """
     known = {name: result for name, result in results.items() if result is not None}
     if not known:
         return
@@ -72,14 +78,24 @@ def print_test(results: Mapping[str, TestResult | None]) -> None:
     for column in ("windows", "torch", "onnxruntime", "last value", "seasonal naive"):
         table.add_column(column, justify="right")
     for name, result in known.items():
-        errors = (result.model, result.onnx, result.last_value, result.seasonal_naive)
-        table.add_row(name, str(result.windows), *(_errors(accuracy) for accuracy in errors))
+        measured = (result.model, result.onnx, result.last_value, result.seasonal_naive)
+        table.add_row(name, str(result.windows), *map(errors, measured))
     show(table)
+    for name, result in known.items():
+        click.echo(f"{name}: {verdict(result, Frequency.parse(frequency))}")
 
 
-def print_calibration(report: CalibrationReport | None) -> None:
-    """Print what the intervals were to hold and held in the test split, a row a pass and level."""
-    if report is None or not report.coverage:
+def print_calibration(manifest: Manifest) -> None:
+    """Print what the intervals were to hold and held in the test split, a row a pass and level.
+
+    Where there are none, why.
+    """
+    report = manifest.calibration
+    if report is None:
+        if manifest.calibration_missing is not None:
+            click.echo(f"no quantiles: {manifest.calibration_missing}")
+        return
+    if not report.coverage:
         return
     table = Table(title="prediction intervals on the test split, widths in standardised units")
     columns = ("steps", "calibrated on", "of them disjoint", "windows", "interval", "held", "width")
@@ -122,5 +138,6 @@ def _published(preset: Preset) -> str:
     return "-" if preset.published is None else "{:.3f} / {:.3f}".format(*preset.published)
 
 
-def _errors(accuracy: Accuracy | None) -> str:
+def errors(accuracy: Accuracy | None) -> str:
+    """MSE / MAE, as all tables have them."""
     return "-" if accuracy is None else f"{accuracy.mse:.5f} / {accuracy.mae:.5f}"

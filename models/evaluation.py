@@ -53,6 +53,20 @@ def evaluate(
     return Accuracy(mse=squared.item() / count, mae=absolute.item() / count)
 
 
+def baselines(windows: Windows, frequency: Frequency) -> dict[str, Predictor]:
+    """The forecasts that a model has to beat, by their fields of a `TestResult`.
+
+    Args:
+        windows: What is to be forecast.
+        frequency: Its season is the seasonal baseline's, where the context holds one.
+    """
+    horizon, season = windows.horizon, season_of(frequency, windows.context)
+    found: dict[str, Predictor] = {"last_value": lambda history, *_: last_value(history, horizon)}
+    if season is not None:
+        found["seasonal_naive"] = lambda history, *_: seasonal_naive(history, horizon, season)
+    return found
+
+
 def against_baselines(
     predict: Predictor, windows: Windows, frequency: Frequency, batch_size: int
 ) -> TestResult:
@@ -61,20 +75,12 @@ def against_baselines(
     Args:
         predict: The model.
         windows: Those of the test split.
-        frequency: Its season is the seasonal baseline's.
+        frequency: Of their steps.
         batch_size: Windows a call (`foretell.models.batches`).
     """
-    horizon, season = windows.horizon, season_of(frequency, windows.context)
-
-    def measure(predict: Predictor) -> Accuracy:
-        return evaluate(predict, windows, batch_size)
-
+    every = {"model": predict, **baselines(windows, frequency)}
     return TestResult(
         windows=len(windows),
-        model=measure(predict),
-        last_value=measure(lambda history, *_: last_value(history, horizon)),
-        seasonal_naive=None
-        if season is None
-        else measure(lambda history, *_: seasonal_naive(history, horizon, season)),
-        season=season,
+        season=season_of(frequency, windows.context),
+        **{name: evaluate(each, windows, batch_size) for name, each in every.items()},
     )

@@ -46,4 +46,4 @@ def command(folder: Path) -> None:
     except (BundleError, CheckpointError, DataError, ExportError, TrainingError) as error:
         click.echo(f"foretell demo: {error}", err=True)
         raise SystemExit(2) from None
-    print_test(results)
+    print_test(results, manifest.frequency)

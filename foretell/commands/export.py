@@ -44,6 +44,11 @@ from foretell.commands.bounds_option import bounds_option
     help="Of the large matrix products. float16 and bfloat16 are for GPUs.",
 )
 @bounds_option
+@click.option(
+    "--anyway",
+    is_flag=True,
+    help="Export a model, too, that is no better than repeating the last value or season.",
+)
 def command(
     checkpoint: Path,
     repository: Path,
@@ -53,6 +58,7 @@ def command(
     roll: int,
     precision: Precision,
     bounds: dict[str, Bound] | None,
+    anyway: bool,
 ) -> None:
     """Write CHECKPOINT as an ONNX bundle that was verified against torch."""
     import onnx
@@ -83,6 +89,7 @@ def command(
             roll=roll,
             precision=precision,
             bounds=bounds,
+            anyway=anyway,
         )
     except (BundleError, CheckpointError, DataError, ExportError) as error:
         click.echo(f"foretell export: {error}", err=True)
@@ -95,6 +102,6 @@ def command(
         graph = onnx.load(folder / layout.EXPLAIN_GRAPH, load_external_data=False)
         click.echo(f"without a kernel on CUDA: {', '.join(without_kernel(graph))}")
     print_verification(manifest.verification)
-    print_test({manifest.name: manifest.test})
-    print_calibration(manifest.calibration)
+    print_test({manifest.name: manifest.test}, manifest.frequency)
+    print_calibration(manifest)
     click.echo(f"written to {folder}")

@@ -131,7 +131,7 @@ def command(
             if repository is not None:
                 _export(checkpoint, repository, served, version)
             else:
-                print_test({served: imported.info.test})
+                print_test({served: imported.info.test}, imported.info.frequency)
     except (BundleError, CheckpointError, DataError, ExportError, ImporterError) as error:
         click.echo(f"foretell import: {error}", err=True)
         raise SystemExit(2) from None
@@ -145,8 +145,8 @@ def _export(checkpoint: Path, repository: Path, name: str, version: str | None) 
     bundle = export_checkpoint(checkpoint, repository, name=name, version=version)
     manifest = read(bundle)
     print_verification(manifest.verification)
-    print_test({name: manifest.test})
-    print_calibration(manifest.calibration)
+    print_test({name: manifest.test}, manifest.frequency)
+    print_calibration(manifest)
     click.echo(f"bundle written to {bundle}")
 
 

@@ -91,7 +91,7 @@ def command(
     except KeyboardInterrupt:
         click.echo("interrupted; the same command goes on after the last finished epoch", err=True)
         raise SystemExit(130) from None
-    print_test({arguments.arch: trained.info.test})
+    print_test({arguments.arch: trained.info.test}, trained.info.frequency)
     click.echo(f"checkpoint written to {arguments.out}")
 
 

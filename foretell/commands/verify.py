@@ -42,7 +42,7 @@ def command(bundle: Path, checkpoint: Path | None, data: Path | None, report: bo
         if report:
             print_composition(manifest)
             print_verification(manifest.verification)
-            print_calibration(manifest.calibration)
+            print_calibration(manifest)
             return
         wrote = ", ".join(f"{name} {version}" for name, version in manifest.libraries.items())
         if checkpoint is not None and "cpu" not in manifest.devices:

@@ -20,6 +20,7 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from foretell.bundle.layout import NAME, VERSION
+from foretell.bundle.verdict import verdict
 from foretell.service.api.body import BodyBudget, Offload
 from foretell.service.api.forecast.routes import timeseries_router
 from foretell.service.api.forecast.schemas import ErrorResponse, ModelCard, ModelReport
@@ -343,10 +344,12 @@ def _card(model: Model, versions: list[str], settings: Settings) -> ModelReport:
         frequency=manifest.frequency,
         needs_timestamps=manifest.calendar is not None,
         quantiles=manifest.calibration is not None,
+        verdict=None if manifest.test is None else verdict(manifest.test, manifest.step),
         attention=[stage.name for stage in manifest.attention],
         provider=model.provider,
         parameters=manifest.parameters,
         test=manifest.test,
         calibration=manifest.calibration,
+        calibration_missing=manifest.calibration_missing,
         verification=manifest.verification,
     )

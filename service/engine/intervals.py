@@ -55,11 +55,8 @@ class Intervals:
         """
         name, report = self._manifest.name, self._manifest.calibration
         if report is None:
-            raise NotSupportedError(
-                f"{name} has no quantiles: it was exported without validation data to calibrate "
-                "them on",
-                param=place,
-            )
+            reason = self._manifest.calibration_missing or "its bundle does not say why"
+            raise NotSupportedError(f"{name} has no quantiles: {reason}", param=place)
         if horizon > report.steps:
             raise NotSupportedError(
                 f"the quantiles of {name} are calibrated for at most {report.steps} steps, got a "

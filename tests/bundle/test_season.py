@@ -1,31 +1,32 @@
 import pytest
 
 from foretell.bundle.frequency import Frequency
-from foretell.bundle.season import season_of
+from foretell.bundle.season import season_name, season_of
 
 
 @pytest.mark.parametrize(
-    ("frequency", "season"),
+    ("frequency", "season", "name"),
     [
-        ("s", 60),
-        ("10s", 6),
-        ("min", 1440),
-        ("15min", 96),
-        ("h", 24),
-        ("6h", 4),
-        ("D", 7),
-        ("B", 5),
-        ("W-SUN", 52),
-        ("MS", 12),
-        ("QE", 4),
-        ("7min", None),
-        ("2D", None),
-        ("24h", None),
-        ("YS", None),
+        ("s", 60, "minute"),
+        ("10s", 6, "minute"),
+        ("min", 1440, "day"),
+        ("15min", 96, "day"),
+        ("h", 24, "day"),
+        ("6h", 4, "day"),
+        ("D", 7, "week"),
+        ("B", 5, "week"),
+        ("W-SUN", 52, "year"),
+        ("MS", 12, "year"),
+        ("QE", 4, "year"),
+        ("7min", None, "day"),
+        ("2D", None, "week"),
+        ("24h", None, "day"),
+        ("YS", None, "season"),
     ],
 )
-def test_season_of(frequency: str, season: int | None) -> None:
+def test_season_of(frequency: str, season: int | None, name: str) -> None:
     assert season_of(Frequency.parse(frequency), context=1440) == season
+    assert season_name(Frequency.parse(frequency)) == name
 
 
 def test_a_context_shorter_than_the_season_has_none() -> None:

@@ -10,6 +10,7 @@ from foretell.bundle.calibration import rank
 from foretell.bundle.manifest import read
 from foretell.export import calibration as exported
 from foretell.export.calibration import calibrate, errors, roll_forward
+from foretell.export.errors import UncalibratedError
 from foretell.export.runtime import Graph
 from foretell.export.windows import split_of, windows_in
 from foretell.models.checkpoint import load_info
@@ -135,11 +136,11 @@ def test_as_many_passes_as_the_validation_split_is_long_enough_for(
     info, panel, split, rows, roll, passes
 ):
     short = split._replace(validation=span(300, 300 + rows))
-    found = calibrate(Repeat(), info, panel, short, roll)
     if not passes:
-        assert found is None
+        with pytest.raises(UncalibratedError, match=r"holds 19 windows, .* at least 20$"):
+            calibrate(Repeat(), info, panel, short, roll)
         return
-    stored, report = found
+    stored, report = calibrate(Repeat(), info, panel, short, roll)
     assert len(report.windows) == passes
     assert report.steps == stored.offsets.shape[1] == passes * HORIZON
     assert min(report.windows) >= 20
@@ -156,14 +157,16 @@ def test_a_short_test_split_measures_less(info, panel, split):
 
 
 def test_without_a_known_split_there_is_no_calibration(info, panel):
-    assert calibrate(Repeat(), info, panel, None, 4) is None
+    with pytest.raises(UncalibratedError, match="does not name the data"):
+        calibrate(Repeat(), info, panel, None, 4)
 
 
 def test_a_model_that_carries_itself_off_is_calibrated_as_far_as_it_stays(info, panel, split):
     stored, report = calibrate(Repeat(factor=1e13), info, panel, split, 4)
     assert 1 <= len(report.windows) < 4
     assert np.isfinite(stored.offsets).all()
-    assert calibrate(Repeat(factor=np.inf), info, panel, split, 4) is None
+    with pytest.raises(UncalibratedError, match="not finite"):
+        calibrate(Repeat(factor=np.inf), info, panel, split, 4)
 
 
 def test_windows_are_spread_evenly_over_the_split(info, panel, table, monkeypatch):

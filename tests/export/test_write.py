@@ -10,14 +10,14 @@ from foretell.bundle import checksums, layout
 from foretell.bundle.bounds import Bound
 from foretell.bundle.comparison import relative_error
 from foretell.bundle.errors import BundleError
-from foretell.bundle.manifest import read
+from foretell.bundle.manifest import Accuracy, read
 from foretell.export import write
 from foretell.export.errors import ExportError
 from foretell.export.rules import RULES
 from foretell.export.runtime import Graph
 from foretell.export.windows import synthetic
 from foretell.models import batches
-from foretell.models.checkpoint import load, save
+from foretell.models.checkpoint import TrainingRecord, load, save
 from foretell.models.data import reading
 from foretell.models.data.errors import DataError
 from tests.checkpoints import CONFIGS, checkpoint_of
@@ -140,6 +140,45 @@ def test_no_batch_is_larger_than_fits(checkpoints, tmp_path, monkeypatch):
     assert sum(size > 1 for size in sizes) == -(-128 // 3)
     assert manifest.verification.passed
     assert manifest.calibration is not None
+
+
+def trained_of(folder, target, mse):
+    """A checkpoint as if of our own training, with this error in the test split."""
+    info, model = load(folder)
+    record = TrainingRecord(
+        seed=0,
+        epochs=1,
+        best_epoch=1,
+        validation_mse=1.0,
+        learning_rate=0.01,
+        batch_size=32,
+        precision="float32",
+        device="cpu",
+        libraries={},
+    )
+    test = info.test.model_copy(update={"model": Accuracy(mse=mse, mae=mse)})
+    save(target, model, info.model_copy(update={"training": record, "test": test}))
+    return target
+
+
+def test_a_model_that_loses_to_both_baselines_is_written_only_anyway(
+    checkpoints, tmp_path, monkeypatch
+):
+    written = []
+    monkeypatch.setattr(write, "_write", lambda *arguments: written.append(arguments))
+    bad = trained_of(checkpoints["patchtst"], tmp_path / "bad", 1e3)
+    with pytest.raises(ExportError, match=r"no better than repeating the last day .*--anyway$"):
+        write.export_checkpoint(bad, tmp_path / "repository")
+    assert not (tmp_path / "repository").exists()
+    assert not written
+    write.export_checkpoint(bad, tmp_path / "repository", anyway=True)
+    good = trained_of(checkpoints["patchtst"], tmp_path / "good", 1e-3)
+    write.export_checkpoint(good, tmp_path / "repository")
+    # A model of someone else's that is no better is told of, not refused.
+    info, model = load(bad)
+    save(tmp_path / "theirs", model, info.model_copy(update={"training": None}))
+    write.export_checkpoint(tmp_path / "theirs", tmp_path / "repository")
+    assert len(written) == 3
 
 
 def test_a_graph_that_differs_leaves_nothing(checkpoints, tmp_path, monkeypatch):

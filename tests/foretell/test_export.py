@@ -30,6 +30,10 @@ def test_writes_a_bundle_and_says_what_was_verified(exported: tuple[Path, Result
     assert "\nfor: cuda, cpu\n" in result.stdout
     assert manifest.calibration is None
     assert "prediction intervals" not in result.stdout
+    reason = "no quantiles: it was exported without the data it was trained on\n"
+    assert reason in result.stdout
+    report = CliRunner().invoke(verify, [str(repository / "small" / "1"), "--report"])
+    assert reason in report.stdout
 
 
 def test_a_bundle_for_cpus_alone_says_so(tmp_path: Path):

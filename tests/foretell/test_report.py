@@ -1,5 +1,6 @@
 import pytest
 
+from foretell.bundle.frequency import Frequency
 from foretell.bundle.manifest import (
     Accuracy,
     CalibrationReport,
@@ -9,12 +10,15 @@ from foretell.bundle.manifest import (
     TestResult,
     Verification,
 )
+from foretell.bundle.verdict import verdict
 from foretell.report import (
     print_calibration,
     print_composition,
     print_test,
     print_verification,
 )
+
+HOURLY = Frequency.parse("h")
 
 
 def accuracy(mse: float, mae: float) -> Accuracy:
@@ -70,8 +74,9 @@ def test_accuracy(capsys: pytest.CaptureFixture[str]):
         season=24,
     )
     bare = result.model_copy(update={"onnx": None, "seasonal_naive": None})
-    print_test({"patchtst": result, "unknown": None, "bare": bare})
-    first, second = rows(capsys.readouterr().out)
+    print_test({"patchtst": result, "unknown": None, "bare": bare}, "h")
+    text = capsys.readouterr().out
+    first, second = rows(text)
     assert first == [
         "patchtst",
         "1729",
@@ -81,10 +86,14 @@ def test_accuracy(capsys: pytest.CaptureFixture[str]):
         "0.83200 / 0.50000",
     ]
     assert second == ["bare", "1729", "0.45321 / 0.40000", "-", "0.88700 / 0.60000", "-"]
+    # Not wrapped: a line of its own for each.
+    said = text.splitlines()[-2:]
+    assert said[0] == f"patchtst: {verdict(result, HOURLY)}"
+    assert said[1] == f"bare: {verdict(bare, HOURLY)}"
 
 
 def test_no_accuracy_prints_nothing(capsys: pytest.CaptureFixture[str]):
-    print_test({"patchtst": None})
+    print_test({"patchtst": None}, "h")
     assert capsys.readouterr().out == ""
 
 
@@ -96,11 +105,15 @@ def test_calibration(capsys: pytest.CaptureFixture[str]):
     report = CalibrationReport(
         floor=0.1, steps=48, windows=(853, 256), disjoint=(36, 18), coverage=tuple(parts)
     )
-    print_calibration(report)
+    manifest = Manifest.model_construct(calibration=report)
+    print_calibration(manifest)
     assert rows(capsys.readouterr().out) == [
         ["1 to 24", "853", "36", "99", "80%", "76.1%", "1.234"],
         ["25 to 48", "256", "18", "98", "95%", "100.0%", "2.000"],
     ]
-    print_calibration(report.model_copy(update={"coverage": ()}))
-    print_calibration(None)
+    unmeasured = report.model_copy(update={"coverage": ()})
+    print_calibration(Manifest.model_construct(calibration=unmeasured))
+    print_calibration(Manifest.model_construct())
     assert capsys.readouterr().out == ""
+    print_calibration(Manifest.model_construct(calibration_missing="its split is short"))
+    assert capsys.readouterr().out == "no quantiles: its split is short\n"

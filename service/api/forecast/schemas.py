@@ -546,6 +546,10 @@ class ModelCard(BaseModel):
     frequency: str
     needs_timestamps: bool
     quantiles: bool
+    verdict: str | None = Field(
+        description="How it does against repeating the last value and the last season, in the "
+        "test split, in both errors; null where that was not measured."
+    )
     attention: list[str]
     provider: str
 
@@ -556,4 +560,7 @@ class ModelReport(ModelCard):
     parameters: int
     test: TestResult | None
     calibration: CalibrationReport | None
+    calibration_missing: str | None = Field(
+        description="Why it has no quantiles, where it has none and its bundle says why."
+    )
     verification: Verification

@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from foretell.bundle import layout
+from foretell.bundle.manifest import Accuracy, TestResult
 from foretell.service.api.app import create_operations_app
 from foretell.service.api.forecast.schemas import ModelCard, ModelReport
 from foretell.service.engine.model import Model
@@ -42,12 +43,29 @@ def test_a_model_tells_more_of_itself(client: Client) -> None:
     assert set(report) == set(ModelReport.model_fields)
     assert report.items() >= cards["multi"].items()
     assert report["calibration"] is None
+    assert report["calibration_missing"] is None
+    assert report["verdict"] is None
     assert client.get("/models/calibrated").json()["calibration"]["steps"] == 12
     for reference, version in (("repeat", "10"), ("repeat@1", "1")):
         assert client.get(f"/models/{reference}").json()["version"] == version
     for reference, kind in (("nope", "unknown_model"), ("repeat@3", "unknown_version")):
         answer = client.get(f"/models/{reference}")
         assert (answer.status_code, answer.json()["error"]["type"]) == (404, kind)
+
+
+def test_a_model_says_what_it_is_worth_and_why_it_has_no_quantiles(tmp_path: Path) -> None:
+    test = TestResult(windows=9, model=Accuracy(mse=1, mae=0.5), last_value=Accuracy(mse=1, mae=1))
+    reason = "its validation split holds 4 windows, a calibration needs at least 20"
+    write_bundle(tmp_path, Spec(changes={"test": test, "calibration_missing": reason}))
+    with Client(tmp_path) as client:
+        said = (
+            "better in MAE alone than repeating the last value (MSE 1 against 1, MAE 0.5 against 1)"
+        )
+        assert client.get("/models").json()[0]["verdict"] == said
+        report = client.get("/models/repeat").json()
+        assert (report["verdict"], report["calibration_missing"]) == (said, reason)
+        body = {"inputs": [{"series": [1.0] * 8}], "options": {"quantiles": [0.5]}}
+        assert client.error(body)["message"] == f"repeat has no quantiles: {reason}"
 
 
 def test_alive_and_ready(client: Client) -> None:

@@ -55,7 +55,11 @@ def test_a_bundle_without_calibration() -> None:
     error = refusal(BARE, [0.5], 1)
     assert isinstance(error, NotSupportedError)
     assert error.param == "options.quantiles"
-    assert "weather has no quantiles: it was exported without validation data" in error.message
+    assert error.message == "weather has no quantiles: its bundle does not say why"
+    said = {"calibration": None, "calibration_missing": "its validation split is short"}
+    short = Intervals(MANIFEST.model_copy(update=said), None)
+    reason = f"weather has no quantiles: {said['calibration_missing']}"
+    assert refusal(short, [0.5], 1).message == reason
 
 
 def test_steps_that_were_not_calibrated() -> None:

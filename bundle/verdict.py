@@ -1,0 +1,61 @@
+"""What a model is worth: its errors against those of forecasts that need no model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from foretell.bundle.frequency import Frequency
+from foretell.bundle.manifest import Accuracy, TestResult
+from foretell.bundle.season import season_name
+
+
+def baseline_names(frequency: Frequency) -> dict[str, str]:
+    """What each baseline repeats, such as `the last day`, by its field of a `TestResult`."""
+    return {
+        "last_value": "the last value",
+        "seasonal_naive": f"the last {season_name(frequency)}",
+    }
+
+
+def is_worth_nothing(result: TestResult) -> bool:
+    """Whether a model is no better than any baseline in either error."""
+    against = filter(None, [result.last_value, result.seasonal_naive])
+    return not any(any(_better(_served(result), one)) for one in against)
+
+
+def verdict(result: TestResult, frequency: Frequency) -> str:
+    """One line that says how a model does against the baselines, in both errors.
+
+    Args:
+        result: Its errors and theirs, over the same windows.
+        frequency: Of its steps; it names the season.
+    """
+    measured = {
+        f"repeating {name}": getattr(result, field)
+        for field, name in baseline_names(frequency).items()
+    }
+    return compare(_served(result), {name: one for name, one in measured.items() if one})
+
+
+def compare(model: Accuracy, others: Mapping[str, Accuracy]) -> str:
+    """That line, of a model and others by their names."""
+    return " and ".join(
+        f"{_judgement(*_better(model, one))} than {name} (MSE {model.mse:.3g} against "
+        f"{one.mse:.3g}, MAE {model.mae:.3g} against {one.mae:.3g})"
+        for name, one in others.items()
+    )
+
+
+def _served(result: TestResult) -> Accuracy:
+    return result.onnx or result.model
+
+
+def _better(model: Accuracy, baseline: Accuracy) -> tuple[bool, bool]:
+    """In squared and in absolute error; an error that is not a number is no better."""
+    return model.mse < baseline.mse, model.mae < baseline.mae
+
+
+def _judgement(squared: bool, absolute: bool) -> str:
+    if squared == absolute:
+        return "better" if squared else "no better"
+    return "better in MSE alone" if squared else "better in MAE alone"
