@@ -22,6 +22,11 @@ from foretell.bundle.manifest import Manifest
 
 Floats = NDArray[np.floating]
 
+# Of a standard deviation in training: a channel that hardly moves, a broken sensor say, may move
+# again.
+FLOOR = 0.1
+# Fewer errors bear no interval of 90%.
+LEAST_WINDOWS = 20
 # What is asked for most is stored exactly; in between, a line through a tail errs outwards.
 _TAIL = (0.001, 0.0025, 0.005, 0.01, 0.025)
 _MIDDLE = tuple(step / 20 for step in range(1, 20))

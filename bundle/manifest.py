@@ -18,6 +18,7 @@ from foretell.bundle.layout import CALIBRATION, MANIFEST, check_name, check_vers
 
 Device = Literal["cuda", "cpu"]
 Precision = Literal["float32", "float16", "bfloat16"]
+CalibrationMethod = Literal["scaled_split_conformal", "scaled_rolling_refits"]
 
 
 class Scaler(Part):
@@ -128,18 +129,19 @@ class CalibrationReport(Part):
     """How the quantiles were calibrated, and how well they did in the test split.
 
     Attributes:
-        method: Order statistics of the errors in the validation split, with their sign, each
-            divided by the standard deviation of its window's history.
+        method: Order statistics of errors with their sign, each divided by the standard deviation
+            of its window's history: of the model in the validation split or, where that is too
+            short, of refits on earlier rows in the rows that followed.
         floor: The least that counts as such a deviation, in standard deviations of the training
             rows.
         steps: Most steps ahead that have quantiles.
-        windows: Validation windows behind each pass over the horizon; the second one and those
+        windows: Windows behind each pass over the horizon; the second one and those
             after it are rolled forward on the model's own forecasts.
         disjoint: How many of each pass share no step of their forecasts.
         coverage: For each pass and level; empty without a test split.
     """
 
-    method: Literal["scaled_split_conformal"] = "scaled_split_conformal"
+    method: CalibrationMethod = "scaled_split_conformal"
     floor: Annotated[float, Field(gt=0)]
     steps: Positive
     windows: Annotated[tuple[Positive, ...], Field(min_length=1)]

@@ -1,4 +1,4 @@
-"""Split-conformal calibration of a model's quantiles, on the exported graph.
+"""Conformal calibration of a model's quantiles, on the exported graph.
 
 The errors of the first pass over the horizon are those of at most `WINDOWS` windows of the
 validation split, evenly spaced. A longer horizon is rolled forward on the model's own forecasts:
@@ -18,8 +18,16 @@ import torch
 from numpy.typing import NDArray
 
 from foretell.bundle.bounds import limits
-from foretell.bundle.calibration import Calibration, bounds, order_statistics, scale, stored_levels
-from foretell.bundle.manifest import CalibrationReport, Coverage
+from foretell.bundle.calibration import (
+    FLOOR,
+    LEAST_WINDOWS,
+    Calibration,
+    bounds,
+    order_statistics,
+    scale,
+    stored_levels,
+)
+from foretell.bundle.manifest import CalibrationMethod, CalibrationReport, Coverage
 from foretell.export.errors import UncalibratedError
 from foretell.export.runtime import Graph
 from foretell.export.windows import windows_in
@@ -31,10 +39,6 @@ from foretell.models.data.windows import Batch, Windows
 ROLL = 4
 WINDOWS = 1024
 ROLLED_WINDOWS = 256
-# A channel that hardly moves, a broken sensor say, may move again.
-FLOOR = 0.1
-# Fewer errors bear no interval of 90%.
-LEAST_WINDOWS = 20
 BATCH = 64
 _MEASURED = (0.8, 0.95)
 
@@ -70,6 +74,7 @@ def calibrate(
     split: Split | None,
     roll: int,
     batch: int = BATCH,
+    refits: NDArray[np.float32] | None = None,
 ) -> tuple[Calibration, CalibrationReport]:
     """Calibrate quantiles on the validation split and measure them on the test split.
 
@@ -81,6 +86,8 @@ def calibrate(
         roll: Most passes over the horizon to calibrate; fewer where the validation split is too
             short for them.
         batch: Windows of a run, at most.
+        refits: Errors of refits of the model (`foretell.models.training.refits`), which are taken
+            where the validation split has too few windows.
 
     Raises:
         UncalibratedError: the split is not known, its validation part has fewer than 20 windows, or
@@ -89,28 +96,32 @@ def calibrate(
     if split is None:
         raise UncalibratedError("its checkpoint does not name the data it was trained on")
     passes = _most_passes(info, split.validation, roll)
-    if not passes:
-        context, horizon = info.config.context, info.config.horizon
+    context, horizon = info.config.context, info.config.horizon
+    targets = [max(0, span.end - span.start - context) for span in split.validation]
+    method: CalibrationMethod = "scaled_split_conformal"
+    if passes:
+        # A model may carry itself off when it goes on from its own forecasts.
+        made = errors(graph, info, panel, split.validation, passes, batch)
+        found = [part.scaled for part in takewhile(Errors.finite, made)]
+        if not found:
+            raise UncalibratedError("its forecasts of the validation split are not finite")
+    elif refits is not None and len(refits) >= LEAST_WINDOWS:
+        found, targets = [refits], [len(refits) + horizon - 1]
+        method = "scaled_rolling_refits"
+    else:
         windows = sum(span.windows(context, horizon) for span in split.validation)
         raise UncalibratedError(
             f"its validation split holds {windows} windows, a calibration needs at least "
             f"{LEAST_WINDOWS}"
         )
-    # A model may carry itself off when it goes on from its own forecasts.
-    found = list(
-        takewhile(Errors.finite, errors(graph, info, panel, split.validation, passes, batch))
-    )
-    if not found:
-        raise UncalibratedError("its forecasts of the validation split are not finite")
-    counts = tuple(len(part) for part in found)
+    counts = tuple(map(len, found))
     levels = stored_levels(counts)
-    offsets = [order_statistics(part.scaled, levels) for part in found]
+    offsets = [order_statistics(part, levels) for part in found]
     # With many channels the errors of both splits together would take gigabytes.
     del found
     calibration = Calibration(levels, np.concatenate(offsets, axis=1))
-    context, horizon = info.config.context, info.config.horizon
-    targets = [max(0, span.end - span.start - context) for span in split.validation]
     report = CalibrationReport(
+        method=method,
         floor=FLOOR,
         steps=calibration.offsets.shape[1],
         windows=counts,

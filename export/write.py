@@ -39,7 +39,7 @@ from foretell.export.weights import share_weights
 from foretell.export.windows import natural, split_of, synthetic, windows_of
 from foretell.models.batches import windows_that_fit
 from foretell.models.bounds import bounded, check_bounds
-from foretell.models.checkpoint import Checkpoint, CheckpointInfo, load
+from foretell.models.checkpoint import Checkpoint, CheckpointInfo, load, load_refits
 from foretell.models.data import reading
 from foretell.models.data.panel import Panel
 from foretell.models.data.windows import Windows
@@ -109,11 +109,11 @@ def export_checkpoint(
     loaded = load(checkpoint)
     if not anyway:
         _check_worth(loaded.info)
-    panel = _panel(loaded, data)
+    panel, refits = _panel(loaded, data), load_refits(checkpoint)
     if bounds is not None:
         loaded = _with_bounds(loaded, bounds, panel)
     with appearing(target) as folder:
-        _write(loaded, panel, folder, name, version, roll, precision, seed)
+        _write(loaded, panel, refits, folder, name, version, roll, precision, seed)
     return target
 
 
@@ -161,6 +161,7 @@ def _verify(
 def _write(
     checkpoint: Checkpoint,
     panel: Panel | None,
+    refits: NDArray[np.float32] | None,
     folder: Path,
     name: str,
     version: str,
@@ -196,7 +197,8 @@ def _write(
         graph, batch = Graph(folder / layout.FORECAST_GRAPH), windows_that_fit(model)
         test = _test_result(info, panel, graph, RULES[precision].accuracy, batch)
         try:
-            offsets, report = calibrate(graph, info, panel, split_of(info, panel), roll, batch)
+            split = split_of(info, panel)
+            offsets, report = calibrate(graph, info, panel, split, roll, batch, refits)
             calibration.write(folder, offsets)
         except UncalibratedError as error:
             missing = str(error)

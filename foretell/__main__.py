@@ -13,9 +13,11 @@ _COMMANDS = (
     "inspect",
     "train",
     "presets",
+    "tune",
     "import",
     "export",
     "verify",
+    "backtest",
     "promote",
     "serve",
     "forecast",
@@ -66,7 +68,9 @@ def _hint(module: str) -> str:
         "onnxruntime": "cpu or gpu",
         "httpx": "client",
         "matplotlib": "client",
+        "optuna": "tune",
         "pvlib": "demo",
+        "tensorboard": "tensorboard",
     }
     return f"install foretell with the extra {extras.get(module.split('.')[0], 'train')}"
 

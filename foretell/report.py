@@ -96,6 +96,10 @@ def print_calibration(manifest: Manifest) -> None:
             click.echo(f"no quantiles: {manifest.calibration_missing}")
         return
     if not report.coverage:
+        click.echo(
+            f"quantiles for {report.steps} steps, from the errors of {report.windows[0]} windows "
+            f"({report.method.replace('_', ' ')}); the test split is too short to measure them"
+        )
         return
     table = Table(title="prediction intervals on the test split, widths in standardised units")
     columns = ("steps", "calibrated on", "of them disjoint", "windows", "interval", "held", "width")

@@ -1,4 +1,7 @@
-"""A trained model on disk: a folder with `model.safetensors` and `config.json`."""
+"""A trained model on disk: a folder with `model.safetensors` and `config.json`.
+
+One of our own training has its log, too, and where its data are short the errors of refits.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,9 @@ from pathlib import Path
 from typing import Annotated, Literal, NamedTuple, Self
 from uuid import uuid4
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from pydantic import (
     AliasChoices,
     BaseModel,
@@ -32,6 +38,8 @@ from foretell.models.forecaster import AnyConfig, Forecaster
 
 WEIGHTS = "model.safetensors"
 CONFIG = "config.json"
+LOG = "log.csv"
+REFITS = "refits.safetensors"
 _LISTED = 6
 
 
@@ -140,17 +148,28 @@ def check_free(folder: Path, *, overwrite: bool = False) -> None:
         return
     if not overwrite:
         raise CheckpointError(f"{folder}: exists already")
-    if not folder.is_dir() or {entry.name for entry in folder.iterdir()} - {WEIGHTS, CONFIG}:
+    files = {WEIGHTS, CONFIG, LOG, REFITS}
+    if not folder.is_dir() or {entry.name for entry in folder.iterdir()} - files:
         raise CheckpointError(f"{folder}: holds more than a checkpoint and is not overwritten")
 
 
-def save(folder: Path, model: Forecaster, info: CheckpointInfo, *, overwrite: bool = False) -> None:
+def save(
+    folder: Path,
+    model: Forecaster,
+    info: CheckpointInfo,
+    *,
+    log: Path | None = None,
+    refits: NDArray[np.float32] | None = None,
+    overwrite: bool = False,
+) -> None:
     """Write a checkpoint; the folder appears whole or not at all.
 
     Args:
         folder: Where to.
         model: Its weights are written.
         info: Everything else.
+        log: The log of its training, if there is one: a row an epoch.
+        refits: Errors of refits (`foretell.models.training.refits`), if there are any.
         overwrite: Replace the checkpoint that exists there.
 
     Raises:
@@ -165,6 +184,10 @@ def save(folder: Path, model: Forecaster, info: CheckpointInfo, *, overwrite: bo
     try:
         _write(temporary / WEIGHTS, serialize(weights))
         _write(temporary / CONFIG, info.model_dump_json(indent=2).encode() + b"\n")
+        if log is not None:
+            _write(temporary / LOG, log.read_bytes())
+        if refits is not None:
+            _write(temporary / REFITS, serialize({"errors": torch.from_numpy(refits)}))
         _sync(temporary)
         _move(temporary, folder)
         _sync(folder.parent)
@@ -218,6 +241,21 @@ def load_info(folder: Path) -> CheckpointInfo:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"]) or "file"
         raise CheckpointError(f"{path}: {place}: {first['msg']}") from None
+
+
+def load_refits(folder: Path) -> NDArray[np.float32] | None:
+    """Read the errors of refits, `[windows, horizon, channels]`; None if there are none.
+
+    Raises:
+        CheckpointError: the file is damaged.
+    """
+    path = folder / REFITS
+    if not path.exists():
+        return None
+    try:
+        return load_file(path)["errors"].numpy()
+    except (OSError, SafetensorError, KeyError) as error:
+        raise CheckpointError(f"{path}: {error}") from None
 
 
 def _check_weights(path: Path, expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> None:

@@ -53,7 +53,7 @@ EXTRAS: dict[str, set[str]] = {
     "models": {"train"},
     "export": {"cpu", "gpu", "train"},
     "service": {"arrow", "cpu", "gpu", "otel"},
-    "foretell": {"client", "demo", "train"},
+    "foretell": {"client", "demo", "train", "tune"},
 }
 # The parts of `service` that know HTTP; the others are its core.
 HTTP_PARTS = {"api", "server", "web"}

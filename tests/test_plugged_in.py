@@ -41,6 +41,8 @@ NAMES_IN = (
     # The demo's models are these three, and the examples are requests to them.
     "foretell/commands/demo.py",
     "service/api/examples.py",
+    # A baseline that is trained.
+    "foretell/backtest.py",
     # An example too: what the interface's document shows.
     "service/api/forecast/schemas.py",
     # A mechanism has the name of what is between two origins.

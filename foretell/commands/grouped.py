@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from importlib import import_module
+from typing import Any
 
 import click
 
@@ -23,14 +25,22 @@ class GroupedCommand(click.Command):
 
     Attributes:
         module: Its `options()` are those of the command.
+
+    Args:
+        without: Names of options that it has not.
     """
 
     module: str
 
+    def __init__(self, *, without: Collection[str] = (), **described: Any) -> None:  # noqa: ANN401
+        super().__init__(**described)
+        self._without = without
+
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """All of them."""
         if not any(isinstance(one, Option) for one in self.params):
-            self.params += import_module(self.module).options()
+            options = import_module(self.module).options()
+            self.params += [one for one in options if one.name not in self._without]
         return super().get_params(ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,13 +57,9 @@ def command(
 
     An interrupted training goes on from its last finished epoch when the command is given again.
     """
-    given = {
-        name: ",".join(value) if isinstance(value, tuple) else value
-        for name, value in flags.items()
-        if value not in (None, ())
-    }
-    settings = _read_preset(recipe) if recipe else {}
-    arguments = _validate(settings | (_read_yaml(file) if file else {}) | given)
+    given = flags_given(flags)
+    settings = read_preset(recipe) if recipe else {}
+    arguments = validate(settings | (read_yaml(file) if file else {}) | given)
     panel: Panel = click.get_current_context().meta[_PANEL]
 
     from rich.console import Console
@@ -69,7 +67,8 @@ def command(
     from foretell.models.checkpoint import CheckpointError, check_free
     from foretell.models.data.errors import DataError
     from foretell.models.training.errors import TrainingError
-    from foretell.models.training.progress import ConsoleProgress
+    from foretell.models.training.logs import TensorBoardLog, Together
+    from foretell.models.training.progress import ConsoleProgress, Progress
     from foretell.models.training.train import train
     from foretell.report import print_test
 
@@ -77,7 +76,11 @@ def command(
         check_free(arguments.out, overwrite=overwrite)
         for note in panel.notes:
             click.echo(f"note: {note}", err=True)
-        with ConsoleProgress(Console(stderr=True)) as progress:
+        with ExitStack() as stack:
+            progress: Progress = stack.enter_context(ConsoleProgress(Console(stderr=True)))
+            if arguments.tensorboard is not None:
+                events = stack.enter_context(TensorBoardLog(arguments.tensorboard))
+                progress = Together((progress, events))
             trained = train(
                 arguments.settings(),
                 panel,
@@ -87,7 +90,7 @@ def command(
                 progress=progress,
             )
     except (CheckpointError, DataError, TrainingError) as error:
-        raise _refusal(str(error)) from None
+        raise refusal(str(error)) from None
     except KeyboardInterrupt:
         click.echo("interrupted; the same command goes on after the last finished epoch", err=True)
         raise SystemExit(130) from None
@@ -95,13 +98,23 @@ def command(
     click.echo(f"checkpoint written to {arguments.out}")
 
 
-def _read_preset(name: str) -> dict[str, Any]:
+def flags_given(flags: Mapping[str, str | tuple[str, ...] | None]) -> dict[str, str]:
+    """Those flags that were given; one that was given several times is one list."""
+    return {
+        name: ",".join(value) if isinstance(value, tuple) else value
+        for name, value in flags.items()
+        if value is not None and value != ()
+    }
+
+
+def read_preset(name: str) -> dict[str, Any]:
+    """The settings of a preset, by their names as flags."""
     from foretell.presets import PresetError, preset
 
     try:
         return preset(name).settings
     except PresetError as error:
-        raise _refusal(f"--preset: {error}") from None
+        raise refusal(f"--preset: {error}") from None
 
 
 def _read_data(args: list[str]) -> Panel | None:
@@ -119,38 +132,41 @@ def _read_data(args: list[str]) -> Panel | None:
     flags = command.make_context("data", args, resilient_parsing=True).params
     file = flags.pop("file")
     given = {name: value for name, value in flags.items() if value is not None}
-    given = (_read_yaml(file) if file else {}) | given
+    given = (read_yaml(file) if file else {}) | given
     path = data_options.path_of(given)
     try:
         return None if path is None else read(path, data_options.reading_of(given))
     except ValueError as error:
-        raise _refusal(str(error)) from None
+        raise refusal(str(error)) from None
 
 
-def _read_yaml(path: Path) -> dict[str, Any]:
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The settings of a YAML file, by their names as flags."""
     import yaml
 
     try:
         settings = yaml.safe_load(path.read_bytes())
     except yaml.YAMLError as error:
-        raise _refusal(f"{path}: not YAML: {error}") from None
+        raise refusal(f"{path}: not YAML: {error}") from None
     if not isinstance(settings, dict):
-        raise _refusal(f"{path}: expected settings as 'name: value', one a line")
+        raise refusal(f"{path}: expected settings as 'name: value', one a line")
     return {str(key).replace("-", "_"): value for key, value in settings.items()}
 
 
-def _validate(values: dict[str, Any]) -> Arguments:
+def validate(values: dict[str, Any]) -> Arguments:
+    """All arguments, from settings by their names as flags; ends the command where one is wrong."""
     from foretell.commands.data_options import problem_of
     from foretell.commands.train_options import Arguments, arguments_of
 
     try:
         return Arguments.model_validate(arguments_of(values))
     except ValidationError as error:
-        raise _refusal(problem_of(error)) from None
+        raise refusal(problem_of(error)) from None
     except ValueError as error:
-        raise _refusal(f"--{str(error).replace('_', '-', 1)}") from None
+        raise refusal(f"--{str(error).replace('_', '-', 1)}") from None
 
 
-def _refusal(message: str) -> SystemExit:
-    click.echo(f"foretell train: {message}", err=True)
+def refusal(message: str) -> SystemExit:
+    """The end of the command that runs, which says why."""
+    click.echo(f"foretell {click.get_current_context().command.name}: {message}", err=True)
     return SystemExit(2)

@@ -29,6 +29,11 @@ class Arguments(Reading, TrainingConfig):
 
     data: Path = Field(description="The file: CSV, Parquet or Arrow, with a column of timestamps.")
     out: Path = Field(description="Folder of the checkpoint.")
+    tensorboard: Path | None = Field(
+        default=None,
+        description="Folder that gets what every epoch came to, for TensorBoard; needs the extra "
+        "tensorboard.",
+    )
 
     def settings(self) -> TrainingConfig:
         """Everything that is not about files and columns."""

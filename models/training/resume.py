@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from foretell.models.checkpoint import LOG
 from foretell.models.training.errors import ResumeError
 
 _STATE = "state.pt"
@@ -21,10 +22,15 @@ class PartialRun:
     Args:
         out: Where the checkpoint will be.
         settings: All that the result depends on; a run goes on only with the same.
+
+    Attributes:
+        folder: It.
+        log: The file there that becomes the checkpoint's log.
     """
 
     def __init__(self, out: Path, settings: dict[str, Any]) -> None:
         self.folder = out.with_name(out.name + ".partial")
+        self.log = self.folder / LOG
         self.settings = settings
 
     def prepare(self) -> None:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
+from foretell.bundle.calibration import LEAST_WINDOWS
+from foretell.bundle.verdict import baseline_names
 from foretell.models.batches import windows_that_fit
 from foretell.models.bounds import bounded, check_bounds
 from foretell.models.checkpoint import (
@@ -15,14 +19,18 @@ from foretell.models.checkpoint import (
     library_versions,
     save,
 )
+from foretell.models.data.errors import DataError
 from foretell.models.data.panel import Panel
 from foretell.models.data.scaler import offset_warning
 from foretell.models.data.source import DataSource
 from foretell.models.data.splits import Split
-from foretell.models.evaluation import against_baselines
+from foretell.models.evaluation import against_baselines, baselines, evaluate
 from foretell.models.training.config import TrainingConfig
-from foretell.models.training.preparation import prepare
+from foretell.models.training.errors import TrainingError
+from foretell.models.training.logs import CsvLog, Together
+from foretell.models.training.preparation import Prepared, prepare
 from foretell.models.training.progress import Progress
+from foretell.models.training.refits import REFITS, refit_errors
 from foretell.models.training.resume import PartialRun
 from foretell.models.training.trainer import Trainer, choose_device, seed_everything
 
@@ -49,8 +57,8 @@ def train(
         out: Folder of the checkpoint.
         restart: Throw away the state of an unfinished training.
         overwrite: Replace the checkpoint at `out`.
-        progress: Is told of every epoch, of channels that float32 can hardly tell apart, and of
-            series that are too short.
+        progress: Is told of every epoch, as the checkpoint's log is, of channels that float32 can
+            hardly tell apart, and of series that are too short.
 
     Returns:
         What was written, the model on the CPU.
@@ -90,6 +98,15 @@ def train(
     if state is not None:
         trainer.load_state(state)
     partial.prepare()
+    progress = Together((progress, CsvLog(partial.log)))
+    names, size = baseline_names(panel.frequency), windows_that_fit(model)
+    progress.compared(
+        len(prepared.validation),
+        {
+            names[name]: evaluate(predict, trainer.validation, size)
+            for name, predict in baselines(prepared.validation, panel.frequency).items()
+        },
+    )
     progress.started(settings.epochs, trainer.steps_per_epoch, trainer.epoch)
     while not trainer.finished:
         trainer.run_epoch(progress)
@@ -104,6 +121,7 @@ def train(
             panel.frequency,
             windows_that_fit(model),
         )
+    refits = _refit_errors(settings, panel, prepared, trainer, progress)
     info = CheckpointInfo.model_validate(
         {
             "config": prepared.config,
@@ -126,9 +144,34 @@ def train(
             },
         }
     )
-    save(out, model.to("cpu"), info, overwrite=overwrite)
+    save(out, model.to("cpu"), info, log=partial.log, refits=refits, overwrite=overwrite)
     partial.remove()
     return Checkpoint(info, model)
+
+
+def _refit_errors(
+    settings: TrainingConfig,
+    panel: Panel,
+    prepared: Prepared,
+    trainer: Trainer,
+    progress: Progress,
+) -> NDArray[np.float32] | None:
+    """Errors to calibrate quantiles on, where the validation split has too few; None if it has not.
+
+    None, too, where the rows do not even suffice for these.
+    """
+    windows = len(prepared.validation)
+    if windows >= LEAST_WINDOWS:
+        return None
+    progress.warned(
+        f"the validation split holds {windows} windows, too few for prediction intervals: they are "
+        f"made of the errors of {REFITS} refits on earlier rows instead"
+    )
+    try:
+        return refit_errors(settings, panel, prepared, trainer.best.epoch, trainer.device)
+    except (DataError, TrainingError) as error:
+        progress.warned(f"there will be no prediction intervals: {error}")
+        return None
 
 
 def _tell_of_short(split: Split, progress: Progress) -> None:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 import random
+import time
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 from torch.nn.utils import clip_grad_norm_
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
+from foretell.bundle.manifest import Accuracy
 from foretell.models.batches import windows_that_fit
 from foretell.models.data.windows import Batch, Windows
 from foretell.models.forecaster import Forecaster, Inputs
@@ -135,6 +138,7 @@ class Trainer:
         Raises:
             TrainingError: the loss is not finite any more.
         """
+        began, rate = time.perf_counter(), self.optimizer.param_groups[0]["lr"]
         self.epoch += 1
         seed_everything(self.settings.seed, self.epoch)
         order = torch.randperm(len(self.train)).to(self.device)
@@ -145,29 +149,45 @@ class Trainer:
             if step % _REPORT_EVERY == 0 or step + 1 == self.steps_per_epoch:
                 seen = step * self.settings.batch_size + len(indices)
                 progress.stepped(step + 1, total.item() / seen)
-        judged = self.model if self.average is None else cast("Forecaster", self.average.module)
+        judged = self.judged
         judged.eval()
-        validation = self._validate(judged)
+        validation_loss, validation = self._validate(judged)
         loss = total.item() / len(order)
-        if not math.isfinite(loss + validation):
+        if not math.isfinite(loss + validation_loss):
             raise TrainingError(
                 f"the loss is not finite after epoch {self.epoch}; try a lower learning rate"
             )
-        if validation < self.best.loss:
+        if validation_loss < self.best.loss:
             weights = {name: t.detach().clone() for name, t in judged.state_dict().items()}
-            self.best = Best(self.epoch, validation, weights)
-        report = EpochReport(self.epoch, loss, validation, self.best.epoch)
+            self.best = Best(self.epoch, validation_loss, weights)
+        report = EpochReport(
+            epoch=self.epoch,
+            train_loss=loss,
+            validation_loss=validation_loss,
+            validation=validation,
+            best_epoch=self.best.epoch,
+            learning_rate=rate,
+            seconds=time.perf_counter() - began,
+        )
         progress.finished_epoch(report)
         return report
 
-    def _validate(self, model: Forecaster) -> float:
-        """The mean of what an epoch is judged by, over all validation windows."""
-        total = torch.zeros((), dtype=torch.float64, device=self.device)
+    @property
+    def judged(self) -> Forecaster:
+        """The model that an epoch is judged by: with averaged weights where they are averaged."""
+        return self.model if self.average is None else cast("Forecaster", self.average.module)
+
+    def _validate(self, model: Forecaster) -> tuple[float, Accuracy]:
+        """The mean of what an epoch is judged by and the errors, over all validation windows."""
+        total = torch.zeros(3, dtype=torch.float64, device=self.device)
         with torch.inference_mode():
             for batch in self.validation.batches(windows_that_fit(model)):
-                forecast = model(*batch[:3])
-                total += self.judge(forecast.double(), batch.target.double()) * len(forecast)
-        return total.item() / len(self.validation)
+                forecast, target = model(*batch[:3]).double(), batch.target.double()
+                measures = (self.judge, functional.mse_loss, functional.l1_loss)
+                found = [measure(forecast, target) for measure in measures]
+                total += torch.stack(found) * len(forecast)
+        loss, mse, mae = (total / len(self.validation)).tolist()
+        return loss, Accuracy(mse=mse, mae=mae)
 
     def _step(self, step: int, batch: Batch) -> Tensor:
         """Update the weights by one batch, and return what it would have been judged by."""

@@ -10,6 +10,9 @@ from foretell.bundle.manifest import read
 from foretell.commands.export import command
 from foretell.commands.verify import command as verify
 from foretell.models.attention.softmax import Softmax
+from foretell.models.data import reading
+from foretell.models.training.config import TrainingConfig
+from foretell.models.training.train import train
 from tests.checkpoints import CONFIGS, checkpoint_of
 
 
@@ -84,6 +87,25 @@ def test_bounds(checkpoint: Path, tmp_path: Path):
         assert result.exit_code == 2
         assert message in result.stderr
     assert [entry.name for entry in tmp_path.iterdir()] == ["kept"]
+
+
+def test_short_data_are_calibrated_on_refits(tmp_path: Path):
+    """A validation split of a year of months is one window."""
+    months = np.arange(144)
+    noise = np.random.default_rng(2).normal(0, 4, len(months))
+    table = pd.DataFrame({"date": pd.date_range("2010-01-01", periods=len(months), freq="MS")})
+    table["sales"] = 100 + 20 * np.sin(months * np.pi / 6) + noise
+    table.to_csv(tmp_path / "sales.csv", index=False)
+    settings = TrainingConfig(arch="dlinear", context=24, horizon=12, device="cpu")
+    train(settings, reading.read(tmp_path / "sales.csv"), tmp_path / "sales")
+    result = run(tmp_path / "sales", f"--to={tmp_path / 'models'}", "--anyway")
+    assert result.exit_code == 0, result.stderr
+    report = read(tmp_path / "models" / "sales" / "1").calibration
+    assert report is not None
+    assert report.method == "scaled_rolling_refits"
+    assert report.steps == 12
+    assert report.windows[0] > 40
+    assert "quantiles for 12 steps, from the errors of 4" in result.stdout
 
 
 def test_half_precision(checkpoint: Path, tmp_path: Path):

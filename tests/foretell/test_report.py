@@ -113,6 +113,10 @@ def test_calibration(capsys: pytest.CaptureFixture[str]):
     ]
     unmeasured = report.model_copy(update={"coverage": ()})
     print_calibration(Manifest.model_construct(calibration=unmeasured))
+    assert capsys.readouterr().out == (
+        "quantiles for 48 steps, from the errors of 853 windows (scaled split conformal); the test "
+        "split is too short to measure them\n"
+    )
     print_calibration(Manifest.model_construct())
     assert capsys.readouterr().out == ""
     print_calibration(Manifest.model_construct(calibration_missing="its split is short"))

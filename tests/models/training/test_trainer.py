@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from foretell.bundle.manifest import Accuracy
 from foretell.models.data.panel import Panel
 from foretell.models.evaluation import evaluate
 from foretell.models.forecaster import Inputs
@@ -51,6 +52,10 @@ def test_learns(settings: TrainingConfig, panel: Panel) -> None:
     assert [report.epoch for report in recorder.reports] == [1, 2, 3, 4]
     assert recorder.reports[-1].train_loss < recorder.reports[0].train_loss / 2
     assert recorder.steps[:3] == [1, trainer.steps_per_epoch, 1]
+    last = recorder.reports[-1]
+    assert last.validation == evaluate(trainer.model, trainer.validation, 64)
+    assert 0 < last.learning_rate < settings.learning_rate
+    assert last.seconds > 0
 
 
 def test_one_seed_one_result(settings: TrainingConfig, panel: Panel) -> None:
@@ -69,7 +74,7 @@ def test_stops_when_validation_stalls(
 ) -> None:
     errors = iter([3.0, 2.0, 2.0, 4.0])
     trainer = trainer_of(settings.model_copy(update={"epochs": 9, "patience": 2}), panel)
-    monkeypatch.setattr(trainer, "_validate", lambda _: next(errors))
+    monkeypatch.setattr(trainer, "_validate", lambda _: (next(errors), Accuracy(mse=1, mae=1)))
     kept = []
     while not trainer.finished:
         trainer.run_epoch(Progress())

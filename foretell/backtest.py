@@ -1,0 +1,362 @@
+"""A model on one's own data: forecasts from rolling origins, next to the baselines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from foretell.bundle import calibration, layout, manifest
+from foretell.bundle.bounds import Limits, limits
+from foretell.bundle.calendar import Calendar
+from foretell.bundle.calibration import Calibration, bounds, scale
+from foretell.bundle.checksums import check, sha256
+from foretell.bundle.errors import BundleError
+from foretell.bundle.frequency import Frequency
+from foretell.bundle.manifest import Accuracy, Scaler
+from foretell.bundle.verdict import baseline_names, compare
+from foretell.export.runtime import Graph
+from foretell.export.serving_form import ServingForm
+from foretell.models import checkpoint
+from foretell.models.batches import windows_that_fit
+from foretell.models.data.panel import Panel
+from foretell.models.data.source import DataSource
+from foretell.models.data.windows import Windows
+from foretell.models.evaluation import Predictor, baselines
+from foretell.models.forecaster import Forecaster
+from foretell.models.training.config import TrainingConfig
+from foretell.models.training.preparation import Prepared, prepare
+from foretell.models.training.progress import Progress
+from foretell.models.training.trainer import Trainer, seed_everything
+
+MODEL = "model"
+LEVELS = (0.8, 0.95)
+# The baseline that attention has to beat.
+_LINEAR = "dlinear"
+# Of the rows before the first origin, the share by which the linear baseline is stopped.
+_VALIDATION = 1 / 8
+_BATCH = 64
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model to be tested, in the user's units.
+
+    Attributes:
+        name: For the reader.
+        channels: Names of its channels.
+        frequency: Spacing of its steps.
+        context: Steps it reads.
+        horizon: Steps it forecasts.
+        calendar: Calendar features it reads, or None.
+        scaler: Of its training rows.
+        predict: The model.
+        batch: Windows a call, at most.
+        calibration: Offsets of its quantiles and the floor of their scale, if it has any.
+        windows: Errors behind the offsets of the first pass.
+        limits: That its intervals keep within, if there are any; forecasts do by themselves.
+        data: What it learnt from, if that is known.
+    """
+
+    name: str
+    channels: tuple[str, ...]
+    frequency: Frequency
+    context: int
+    horizon: int
+    calendar: Calendar | None
+    scaler: Scaler
+    predict: Predictor
+    batch: int = _BATCH
+    calibration: tuple[Calibration, float] | None = None
+    windows: int = 0
+    limits: Limits | None = None
+    data: DataSource | None = None
+
+    def levels(self) -> tuple[float, ...]:
+        """Those of `LEVELS` that its intervals have."""
+        if self.calibration is None:
+            return ()
+        return tuple(level for level in LEVELS if (1 - level) / 2 >= bounds(self.windows)[0])
+
+    def reading(self) -> dict[str, Any]:
+        """How its own data were read, and what of a file it takes."""
+        known = {} if self.data is None else self.data.reading.model_dump(exclude_none=True)
+        return known | {"channels": self.channels, "frequency": str(self.frequency)}
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Mean errors `[horizon, channels]`, in standard deviations of the model's training rows."""
+
+    mse: Floats
+    mae: Floats
+
+    def overall(self) -> Accuracy:
+        """Over all steps and channels."""
+        return Accuracy(mse=float(self.mse.mean()), mae=float(self.mae.mean()))
+
+
+@dataclass(frozen=True)
+class Held:
+    """What intervals held, and their mean width, `[horizon, channels]`; the width as errors are."""
+
+    share: Floats
+    width: Floats
+
+
+@dataclass(frozen=True)
+class Backtest:
+    """What came of it.
+
+    Attributes:
+        name: Of the model.
+        channels: Names of the channels.
+        unit: `[channels]`, the standard deviations that errors are in.
+        origins: How many forecasts were made.
+        first: The first time that was forecast.
+        last: The last one.
+        scores: By forecaster: `model` first, then the baselines.
+        held: By level; empty for a model without quantiles.
+    """
+
+    name: str
+    channels: tuple[str, ...]
+    unit: Floats
+    origins: int
+    first: np.datetime64
+    last: np.datetime64
+    scores: Mapping[str, Scores]
+    held: Mapping[float, Held]
+
+    @property
+    def verdict(self) -> str:
+        """How the model does against all others, in one line."""
+        model, *others = self.scores.items()
+        return compare(model[1].overall(), {name: one.overall() for name, one in others})
+
+    def table(self) -> pd.DataFrame:
+        """A row for each channel, step and forecaster."""
+        return pd.DataFrame(self._rows())
+
+    def _rows(self) -> Iterator[dict[str, object]]:
+        for place, channel in enumerate(self.channels):
+            for name, scores in self.scores.items():
+                for step in range(len(scores.mse)):
+                    row: dict[str, object] = {
+                        "channel": channel,
+                        "step": step + 1,
+                        "forecaster": name,
+                        "mse": scores.mse[step, place],
+                        "mae": scores.mae[step, place],
+                        "unit": self.unit[place],
+                    }
+                    for level, held in self.held.items() if name == MODEL else ():
+                        row[f"held_{level:.0%}"] = held.share[step, place]
+                        row[f"width_{level:.0%}"] = held.width[step, place]
+                    yield row
+
+
+def load_subject(folder: Path) -> Subject:
+    """Open a bundle, the newest version of a served model, or a checkpoint.
+
+    Raises:
+        BundleError: it is none of them, or a bundle that is damaged.
+        CheckpointError: the checkpoint cannot be read.
+    """
+    if (folder / checkpoint.CONFIG).is_file():
+        return _of_checkpoint(folder)
+    folder = folder.resolve()
+    if layout.NAME.fullmatch(folder.name) and (
+        found := layout.versions(folder.parent, folder.name)
+    ):
+        folder /= found[-1]
+    if not (folder / layout.MANIFEST).is_file():
+        raise BundleError(
+            f"{folder}: neither a bundle ({layout.MANIFEST}) nor a checkpoint ({checkpoint.CONFIG})"
+        )
+    return _of_bundle(folder)
+
+
+def _of_bundle(folder: Path) -> Subject:
+    said = manifest.read(folder)
+    check(folder, said.files)
+    graph = Graph(folder / layout.FORECAST_GRAPH)
+    offsets = calibration.read(folder, said)
+    report = said.calibration
+    return Subject(
+        name=f"{said.name}@{said.version}",
+        channels=said.channels,
+        frequency=said.step,
+        context=said.context,
+        horizon=said.horizon,
+        calendar=said.calendar,
+        scaler=said.scaler,
+        predict=lambda *inputs: graph.forecast(
+            *(None if part is None else part.numpy() for part in inputs)
+        ),
+        calibration=(offsets, report.floor) if offsets is not None and report is not None else None,
+        limits=limits(said.bounds, said.channels),
+        windows=0 if report is None else report.windows[0],
+    )
+
+
+def _of_checkpoint(folder: Path) -> Subject:
+    info, model = checkpoint.load(folder)
+    within = limits(info.bounds, info.channels)
+    return Subject(
+        name=folder.resolve().name,
+        channels=info.channels,
+        frequency=Frequency.parse(info.frequency),
+        context=info.config.context,
+        horizon=info.config.horizon,
+        calendar=info.config.calendar,
+        scaler=info.scaler,
+        predict=_predictor(model, info.scaler, within),
+        batch=windows_that_fit(model),
+        data=info.data,
+    )
+
+
+def _predictor(model: Forecaster, scaler: Scaler, within: Limits | None = None) -> Predictor:
+    """A model in the user's units."""
+    form = ServingForm(model, scaler, "forecast", within).eval()
+
+    def predict(*inputs: Tensor | None) -> Tensor:
+        known = inputs if model.config.calendar is not None else inputs[:1]
+        forecast: Tensor = form(*known)[0]
+        return forecast
+
+    return predict
+
+
+def settings_for(subject: Subject, share: float) -> TrainingConfig:
+    """What the linear baseline is trained with: the rows before the share that is forecast."""
+    known = 1 - share
+    return TrainingConfig(
+        arch=_LINEAR,
+        context=subject.context,
+        horizon=subject.horizon,
+        splits=(known * (1 - _VALIDATION), known * _VALIDATION, share),
+        learning_rate=5e-3,
+        device="cpu",
+    )
+
+
+def saw(subject: Subject, panel: Panel, share: float) -> bool:
+    """Whether the model is known to have learnt from rows that it would be tested on."""
+    data, source = subject.data, panel.source
+    if data is None or source is None or sha256(source.path) != data.sha256:
+        return False
+    own = data.splits.cut(panel, subject.context, subject.horizon)
+    here = settings_for(subject, share).cuts.cut(panel, subject.context, subject.horizon)
+    learnt = {span.table: span.end for span in own.validation}
+    return any(span.start + subject.context < learnt.get(span.table, 0) for span in here.test)
+
+
+def backtest(subject: Subject, panel: Panel, *, share: float, stride: int) -> Backtest:
+    """Forecast the last rows of every series from one origin after another.
+
+    Args:
+        subject: The model.
+        panel: The data, with its channels and its frequency.
+        share: Of the rows of every series, at its end, that are forecast.
+        stride: Steps from one origin to the next.
+
+    Raises:
+        DataError: a series is too short.
+        TrainingError: the linear baseline diverged.
+    """
+    settings = settings_for(subject, share)
+    prepared = prepare(settings, panel)
+    identity = Scaler(mean=(0.0,) * len(panel.channels), std=(1.0,) * len(panel.channels))
+    windows = Windows(
+        panel,
+        prepared.split.test,
+        subject.context,
+        subject.horizon,
+        identity,
+        subject.calendar,
+    )
+    names, naive = baseline_names(panel.frequency), baselines(windows, panel.frequency)
+    forecasters: dict[str, Predictor] = {
+        MODEL: subject.predict,
+        **{f"repeating {names[name]}": each for name, each in naive.items()},
+        "DLinear": _train_linear(settings, prepared),
+    }
+    chosen = torch.arange(0, len(windows), stride)
+    scores, held = _run(subject, windows, chosen, forecasters)
+    times = [
+        panel.tables[span.table].timestamps[[span.start + subject.context, span.end - 1]]
+        for span in prepared.split.test
+        if span.windows(subject.context, subject.horizon)
+    ]
+    return Backtest(
+        name=subject.name,
+        channels=subject.channels,
+        unit=np.array(subject.scaler.std),
+        origins=len(chosen),
+        first=min(pair[0] for pair in times),
+        last=max(pair[1] for pair in times),
+        scores=scores,
+        held=held,
+    )
+
+
+def _train_linear(settings: TrainingConfig, prepared: Prepared) -> Predictor:
+    seed_everything(settings.seed, 0)
+    model = prepared.config.build()
+    trainer = Trainer(model, prepared.train, prepared.validation, settings, torch.device("cpu"))
+    while not trainer.finished:
+        trainer.run_epoch(Progress())
+    trainer.restore_best()
+    return _predictor(model, prepared.scaler)
+
+
+def _run(
+    subject: Subject, windows: Windows, chosen: Tensor, forecasters: Mapping[str, Predictor]
+) -> tuple[dict[str, Scores], dict[float, Held]]:
+    """Errors of all forecasters at some windows, and what the model's intervals held."""
+    unit = np.array(subject.scaler.std)
+    shape = (subject.horizon, len(subject.channels))
+    sums = {name: np.zeros((2, *shape)) for name in forecasters}
+    inside = {level: np.zeros((2, *shape)) for level in subject.levels()}
+    with torch.inference_mode():
+        for rows in torch.split(chosen, subject.batch):
+            batch = windows.batch(rows)
+            target = batch.target.numpy().astype(np.float64)
+            for name, predict in forecasters.items():
+                forecast = np.asarray(
+                    predict(batch.history, batch.history_calendar, batch.future_calendar),
+                    np.float64,
+                )
+                error = (forecast - target) / unit
+                sums[name] += np.square(error).sum(axis=0), np.abs(error).sum(axis=0)
+                if name == MODEL:
+                    for level, found in inside.items():
+                        low, high = _interval(subject, batch.history.numpy(), forecast, level)
+                        within = (low <= target) & (target <= high)
+                        found += within.sum(axis=0), ((high - low) / unit).sum(axis=0)
+    count = len(chosen)
+    scores = {name: Scores(*(each / count)) for name, each in sums.items()}
+    return scores, {level: Held(*(each / count)) for level, each in inside.items()}
+
+
+def _interval(
+    subject: Subject, history: NDArray[np.float32], forecast: Floats, level: float
+) -> tuple[Floats, Floats]:
+    assert subject.calibration is not None  # noqa: S101 - it has levels
+    offsets, floor = subject.calibration
+    tails = np.array([(1 - level) / 2, (1 + level) / 2])
+    spread = scale(history, floor * np.array(subject.scaler.std))
+    edges = forecast + spread * offsets.at(tails, subject.horizon)[:, None]
+    low, high = edges if subject.limits is None else subject.limits.apply(edges)
+    return low, high

@@ -1,0 +1,283 @@
+"""A search for the settings of a training, by the error of its validation split."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import FrozenTrial, Trial, TrialState
+from pydantic.fields import FieldInfo
+
+from foretell.commands.train_options import arguments_of
+from foretell.models.data.errors import DataError
+from foretell.models.data.panel import Panel
+from foretell.models.forecaster import ARCHITECTURES
+from foretell.models.training.config import TrainingConfig
+from foretell.models.training.errors import TrainingError
+from foretell.models.training.preparation import forecaster_config, prepare
+from foretell.models.training.progress import Progress
+from foretell.models.training.trainer import Trainer, choose_device, seed_everything
+
+# Settings are flat here, by their names as flags.
+Settings = Mapping[str, Any]
+Values = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Range:
+    """Numbers between two, even in their logarithm if that is asked for."""
+
+    low: float
+    high: float
+    log: bool = False
+
+
+# What is worth a search wherever there is such a setting, beside its default.
+_SPACE: dict[str, Range | Values] = {
+    "learning_rate": Range(1e-4, 2e-2, log=True),
+    "batch_size": (16, 32, 64, 128),
+    "dropout": Range(0, 0.5),
+    "d_model": (16, 32, 64, 128),
+    "d_ff": (32, 64, 128, 256),
+    "heads": (2, 4, 8),
+    "encoder_layers": (1, 2, 3),
+}
+# Contexts are searched where none is given: so many horizons.
+_HORIZONS = (1, 2, 4, 8)
+# Trainings before one is given up, and epochs of each: fewer tell nothing.
+_STARTUP, _WARM_UP = 5, 1
+
+
+class SearchError(ValueError):
+    """A search that cannot begin, go on, or end."""
+
+
+class _OutOfTimeError(Exception):
+    pass
+
+
+class _Deadline(Progress):
+    def __init__(self, until: float) -> None:
+        self.until = until
+
+    def stepped(self, step: int, loss: float) -> None:  # noqa: ARG002
+        if time.monotonic() > self.until:
+            raise _OutOfTimeError
+
+
+def space_of(given: Settings, chosen: Mapping[str, Values]) -> dict[str, Range | Values]:
+    """What is searched: what was chosen, and of the rest what the architecture has and none gave.
+
+    Args:
+        given: Settings that are fixed.
+        chosen: Values to try, by the name of a setting.
+
+    Raises:
+        SearchError: nothing is left to search, or a setting is both.
+    """
+    if both := sorted(given.keys() & chosen.keys()):
+        raise SearchError(f"{both[0]}: it is given, and to be searched")
+    fields = _fields(given["arch"])
+    space: dict[str, Range | Values] = {}
+    if "context" not in given:
+        space["context"] = tuple(int(given["horizon"]) * count for count in _HORIZONS)
+    for name, values in _SPACE.items():
+        if name in fields and name not in given:
+            default = fields[name].default
+            if not isinstance(values, Range) and default not in values:
+                values = (*values, default)
+            space[name] = values
+    space |= chosen
+    if not space:
+        raise SearchError("every setting is given, nothing is left to search")
+    return space
+
+
+class Search:
+    """A study that is kept in a file, so that it goes on where it was.
+
+    Args:
+        given: Settings that are fixed.
+        space: What is searched.
+        panel: The data.
+        journal: The file.
+
+    Raises:
+        SearchError: the file is of another search.
+    """
+
+    def __init__(
+        self, given: Settings, space: Mapping[str, Range | Values], panel: Panel, journal: Path
+    ) -> None:
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        self.given = given
+        self.space = space
+        self.panel = panel
+        self.study = self._open(journal)
+
+    def _open(self, journal: Path) -> optuna.Study:
+        study = optuna.create_study(
+            study_name="foretell",
+            storage=JournalStorage(JournalFileBackend(str(journal))),
+            load_if_exists=True,
+            pruner=optuna.pruners.MedianPruner(_STARTUP, _WARM_UP),
+        )
+        said = {
+            "given": {name: str(value) for name, value in self.given.items()},
+            "space": {name: repr(values) for name, values in self.space.items()},
+            "data": self.panel.fingerprint(),
+        }
+        for name, value in said.items():
+            if study.user_attrs.get(name, value) != value:
+                raise SearchError(
+                    f"{journal}: a search with other {'data' if name == 'data' else 'settings'}; "
+                    "start afresh with --restart"
+                )
+            study.set_user_attr(name, value)
+        # What is drawn does not repeat itself where the search goes on.
+        drawn = len(study.trials)
+        seed = int(self.given.get("seed", 0))
+        study.sampler = optuna.samplers.TPESampler(seed=seed + drawn)
+        if not drawn:
+            study.enqueue_trial(self._defaults())
+        return study
+
+    def _defaults(self) -> dict[str, Any]:
+        """A first training by the defaults, so that no search ends with less."""
+        fields = _fields(self.given["arch"])
+        known = {
+            name: fields[name].default
+            for name, values in self.space.items()
+            if name in fields
+            and (isinstance(values, Range) or fields[name].default in values)
+            and fields[name].default is not None
+        }
+        if "learning_rate" not in known and "learning_rate" in self.space:
+            config = forecaster_config(
+                settings_of({**self.given, **first_of(self.space), **known}),
+                len(self.panel.channels),
+                self.panel.frequency,
+            )
+            known["learning_rate"] = config.learning_rate
+        return known
+
+    def run(
+        self, minutes: float, trainings: int | None, tell: Callable[[FrozenTrial], None]
+    ) -> None:
+        """Train with one choice of settings after another.
+
+        Args:
+            minutes: Time for it, from now.
+            trainings: How many at most; None for as many as there is time for.
+            tell: Is told of each that ended.
+        """
+        until = time.monotonic() + minutes * 60
+        self.study.optimize(
+            lambda trial: self._train(trial, until),
+            n_trials=trainings,
+            timeout=minutes * 60,
+            callbacks=[lambda _, trial: tell(trial)],
+        )
+
+    def best(self) -> dict[str, Any]:
+        """The settings with the lowest validation error, those that were given included.
+
+        Raises:
+            SearchError: no training got so far as to have one.
+        """
+        if not self.ended:
+            raise SearchError("no training ended an epoch; give the search more minutes")
+        return {**self.given, **self.study.best_params}
+
+    @property
+    def ended(self) -> list[FrozenTrial]:
+        """Trainings with a validation error."""
+        return self.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+
+    def _train(self, trial: Trial, until: float) -> float:
+        error = math.inf
+        drawn = {name: _draw(trial, name, values) for name, values in self.space.items()}
+        try:
+            settings = settings_of({**self.given, **drawn})
+            prepared = prepare(settings, self.panel)
+            seed_everything(settings.seed, 0)
+            trainer = Trainer(
+                prepared.config.build(),
+                prepared.train,
+                prepared.validation,
+                settings,
+                choose_device(settings),
+            )
+            while not trainer.finished:
+                report = trainer.run_epoch(_Deadline(until))
+                if report.epoch == report.best_epoch:
+                    error = report.validation.mse
+                trial.report(report.validation.mse, report.epoch)
+                if trial.should_prune():
+                    raise optuna.TrialPruned
+        except _OutOfTimeError:
+            trial.study.stop()
+            if not trainer.best.epoch:
+                raise optuna.TrialPruned from None
+        except (DataError, TrainingError, ValueError) as refused:
+            # Settings that do not go together, or a training that diverged.
+            trial.set_user_attr("refused", str(refused))
+            raise optuna.TrialPruned from None
+        return error
+
+
+def _fields(arch: str) -> dict[str, FieldInfo]:
+    """Settings of a training by an architecture."""
+    return TrainingConfig.model_fields | ARCHITECTURES[arch].model_fields
+
+
+def first_of(space: Mapping[str, Range | Values]) -> dict[str, Any]:
+    """One choice of each setting."""
+    return {
+        name: values.low if isinstance(values, Range) else values[0]
+        for name, values in space.items()
+    }
+
+
+def settings_of(given: Settings) -> TrainingConfig:
+    """The settings of a training, without what is about files.
+
+    Raises:
+        ValueError: one of them is wrong.
+    """
+    fields = arguments_of(given)
+    return TrainingConfig.model_validate(
+        {name: value for name, value in fields.items() if name in TrainingConfig.model_fields}
+    )
+
+
+def _draw(trial: Trial, name: str, values: Range | Values) -> Any:  # noqa: ANN401 - of any setting
+    if isinstance(values, Range):
+        return trial.suggest_float(name, values.low, values.high, log=values.log)
+    return trial.suggest_categorical(name, values)
+
+
+def read_choices(texts: Iterable[str]) -> dict[str, Values]:
+    """Values to try, from words such as `d_model=16,32`.
+
+    Raises:
+        SearchError: a text is none such.
+    """
+    import yaml
+
+    found: dict[str, Values] = {}
+    for text in texts:
+        name, equals, values = text.partition("=")
+        if not equals or not name or not values:
+            raise SearchError(
+                f"--search {text}: expected a setting and values, as in d_model=16,32"
+            )
+        found[name.replace("-", "_")] = tuple(map(yaml.safe_load, values.split(",")))
+    return found

@@ -1,0 +1,90 @@
+"""Errors on rows that a model has not seen, where its validation split is too short to have any.
+
+The model is refitted on the earlier rows of training and validation, and forecasts those that
+follow: as often as there are folds, each time on more rows (forecasting from a rolling origin,
+Tashman 2000). No refit sees a row after the ones it forecasts. Each knows fewer rows than the model
+does, so that its errors are rather too large than too small.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from foretell.bundle.calibration import FLOOR, scale
+from foretell.models.batches import windows_that_fit
+from foretell.models.data.panel import Panel
+from foretell.models.data.scaler import fit
+from foretell.models.data.splits import Span
+from foretell.models.data.windows import Windows
+from foretell.models.training.config import TrainingConfig
+from foretell.models.training.preparation import Prepared
+from foretell.models.training.progress import Progress
+from foretell.models.training.trainer import Trainer, seed_everything
+
+# Shares of the rows of training and validation: where the rows end that a refit learns from, and
+# those that it forecasts.
+_ENDS = (0.5, 0.625, 0.75, 0.875, 1.0)
+REFITS = len(_ENDS) - 1
+
+
+def refit_errors(
+    settings: TrainingConfig,
+    panel: Panel,
+    prepared: Prepared,
+    epochs: int,
+    device: torch.device,
+) -> NDArray[np.float32]:
+    """Errors of refits, in units of the scale of each window's history.
+
+    Args:
+        settings: Of the model.
+        panel: The data.
+        prepared: What the model was made of it.
+        epochs: That its weights are of; the refits are trained for as many, and not stopped by
+            what they forecast.
+        device: Where to train.
+
+    Returns:
+        `[windows, horizon, channels]`, actual less forecast.
+
+    Raises:
+        DataError: the first rows hold no window to learn from.
+        TrainingError: a refit diverged.
+    """
+    rows: dict[int, int] = {}
+    for span in (*prepared.split.train, *prepared.split.validation):
+        rows[span.table] = max(rows.get(span.table, 0), span.end)
+    config = prepared.config
+    found = []
+    for share, following in pairwise(_ENDS):
+        learnt, coming = [], []
+        for table, end in rows.items():
+            cut, last = int(end * share), int(end * following)
+            learnt.append(Span(table, 0, cut))
+            # The origins are those up to the next cut; what follows may be known of the last one.
+            reach = min(last + config.horizon - 1, end)
+            coming.append(Span(table, max(cut - config.context, 0), reach))
+        if not any(span.windows(config.context, config.horizon) for span in coming):
+            continue
+        scaler = fit(panel, learnt)
+        train, test = (
+            Windows(panel, spans, config.context, config.horizon, scaler, config.calendar)
+            for spans in (learnt, coming)
+        )
+        seed_everything(settings.seed, 0)
+        trainer = Trainer(config.build(), train, test, settings, device)
+        for _ in range(epochs):
+            trainer.run_epoch(Progress())
+        mean, std = np.array(scaler.mean), np.array(scaler.std)
+        floor = FLOOR * np.array(prepared.scaler.std)
+        with torch.inference_mode():
+            for batch in test.batches(windows_that_fit(trainer.judged)):
+                forecast = trainer.judged(*batch[:3])
+                error = (batch.target - forecast).cpu().numpy().astype(np.float64) * std
+                history = batch.history.cpu().numpy().astype(np.float64) * std + mean
+                found.append((error / scale(history, floor)).astype(np.float32))
+    return np.concatenate(found)

@@ -1,0 +1,152 @@
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner, Result
+
+from foretell.backtest import MODEL, backtest, load_subject, saw
+from foretell.bundle.errors import BundleError
+from foretell.commands.backtest import command
+from foretell.models.data.reading import read
+from tests.checkpoints import CONFIGS, checkpoint_of
+from tests.service.bundles import Spec, write_bundle
+
+ROWS, CONTEXT, HORIZON = 400, 8, 4
+LAST = "repeating the last value"
+# It repeats the last value of the first channel, and twice that of the second one.
+SPEC = Spec(name="weather", channels=("load", "wind"), context=CONTEXT, calibrated=1)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Two channels of noise, by the hour; the second one moves ten times as much."""
+    values = np.random.default_rng(5).normal(size=(ROWS, 2)) * [1, 10]
+    frame = pd.DataFrame(values, columns=["load", "wind"])
+    frame.insert(0, "date", pd.date_range("2024-01-01", periods=ROWS, freq="h"))
+    path = tmp_path / "weather.csv"
+    frame.to_csv(path, index=False)
+    return path
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    return write_bundle(tmp_path / "models", SPEC)
+
+
+def run(*words: object) -> Result:
+    return CliRunner().invoke(command, [str(word) for word in words])
+
+
+@pytest.mark.parametrize("stride", [1, 7])
+def test_errors_of_every_origin_by_channel_and_step(file: Path, bundle: Path, stride: int) -> None:
+    subject = load_subject(bundle)
+    panel = read(file)
+    found = backtest(subject, panel, share=0.25, stride=stride)
+    values = panel.tables[0].values
+    # The first target is the first of the last 100 rows.
+    origins = np.arange(ROWS - 100, ROWS - HORIZON + 1, stride)
+    assert found.origins == len(origins)
+    targets = np.stack([values[origin:][:HORIZON] for origin in origins])
+    last = values[origins - 1][:, None]
+    for name, forecast in ((MODEL, last * [1, 2]), (LAST, last)):
+        error = (forecast - targets) / 2
+        np.testing.assert_allclose(found.scores[name].mse, (error**2).mean(axis=0), rtol=1e-5)
+        np.testing.assert_allclose(found.scores[name].mae, abs(error).mean(axis=0), rtol=1e-5)
+    histories = np.stack([values[origin - CONTEXT : origin] for origin in origins])
+    spread = histories.std(axis=1)[:, None]
+    for level, held in found.held.items():
+        reach = level / 2 * np.arange(1, HORIZON + 1)[:, None] * spread
+        inside = abs(targets - last * [1, 2]) <= reach
+        np.testing.assert_allclose(held.share, inside.mean(axis=0), atol=1e-9)
+        np.testing.assert_allclose(held.width, (2 * reach / 2).mean(axis=0), rtol=1e-5)
+    assert list(found.held) == [0.8, 0.95]
+    times = panel.tables[0].timestamps
+    assert (found.first, found.last) == (times[ROWS - 100], times[-1])
+
+
+def test_the_linear_baseline_is_trained_on_the_rows_before_the_first_origin(
+    file: Path, bundle: Path, tmp_path: Path
+) -> None:
+    subject = load_subject(bundle)
+    panel = read(file)
+    whole = backtest(subject, panel, share=0.25, stride=1)
+    # Of noise it learns to expect the mean, which no repetition does.
+    assert whole.scores["DLinear"].mse.mean() < 0.75 * whole.scores[LAST].mse.mean()
+    changed = pd.read_csv(file)
+    changed.loc[ROWS - 100 :, ["load", "wind"]] *= 1000
+    changed.to_csv(tmp_path / "changed.csv", index=False)
+    other = read(tmp_path / "changed.csv")
+    again = backtest(subject, other, share=0.25, stride=1000)
+    once = backtest(subject, panel, share=0.25, stride=1000)
+    # Only the target of the one origin differs.
+    error = again.scores["DLinear"].mae - once.scores["DLinear"].mae
+    future = panel.tables[0].values[ROWS - 100 :][:HORIZON]
+    assert np.all(error > 0)
+    assert np.all(error <= 1.01 * 999 * abs(future) / 2)
+
+
+def test_one_table_one_picture_and_the_numbers(file: Path, bundle: Path, tmp_path: Path) -> None:
+    result = run(
+        file,
+        f"--model={bundle.parent}",
+        f"--output={tmp_path / 'errors.csv'}",
+        f"--plot={tmp_path / 'errors.png'}",
+    )
+    assert result.exit_code == 0, result.stderr
+    for text in ("weather@1: 77 origins", "load", "wind", "all", "DLinear", "80% held / width"):
+        assert text in result.stdout
+    assert "weather@1: no better than repeating the last value (MSE " in result.stdout
+    assert "than DLinear (MSE" in result.stdout
+    assert "repeating the last day" not in result.stdout
+    numbers = pd.read_csv(tmp_path / "errors.csv")
+    assert len(numbers) == 2 * 3 * HORIZON
+    assert set(numbers["forecaster"]) == {MODEL, LAST, "DLinear"}
+    mine = numbers["forecaster"] == MODEL
+    assert numbers.loc[mine, "held_80%"].between(0, 1).all()
+    assert numbers.loc[~mine, "held_80%"].isna().all()
+    assert set(numbers["unit"]) == {2.0}
+    assert (tmp_path / "errors.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_checkpoint_that_has_learnt_from_the_rows_says_so(file: Path, tmp_path: Path) -> None:
+    config = CONFIGS["transformer"].model_copy(update={"channels": 2})
+    folder = checkpoint_of(config, file, tmp_path / "trained")
+    subject = load_subject(folder)
+    panel = read(file)
+    assert not saw(subject, panel, 0.2)
+    assert saw(subject, panel, 0.3)
+    result = run(file, f"--model={folder}", "--share=0.3", "--stride=40")
+    assert result.exit_code == 0, result.stderr
+    assert "trained learnt from some of these rows" in result.stderr
+    assert "repeating the last day" in result.stdout
+    assert "held" not in result.stdout
+    copy = tmp_path / "copy.csv"
+    copy.write_text(file.read_text() + "\n")
+    other = read(copy)
+    assert not saw(subject, other, 0.3)
+
+
+def test_a_file_that_is_too_short_or_of_other_channels(file: Path, bundle: Path) -> None:
+    rows = file.read_text().splitlines()
+    for changed, message in (
+        (rows[:12], "no window of context 8 and horizon 4"),
+        ([rows[0].replace("wind", "sun"), *rows[1:]], "no channel 'wind'"),
+    ):
+        file.write_text("\n".join(changed) + "\n")
+        result = run(file, f"--model={bundle}")
+        assert result.exit_code == 2
+        assert result.stdout == ""
+        assert result.stderr.startswith("foretell backtest: ")
+        assert message in result.stderr
+
+
+def test_a_picture_of_no_known_kind(file: Path, bundle: Path, tmp_path: Path) -> None:
+    result = run(file, f"--model={bundle}", f"--plot={tmp_path / 'errors.xyz'}")
+    assert result.exit_code == 2
+    assert "errors.xyz: " in result.stderr
+
+
+def test_a_folder_that_is_no_model(tmp_path: Path) -> None:
+    with pytest.raises(BundleError, match=r"neither a bundle \(manifest\.json\) nor a checkpoint"):
+        load_subject(tmp_path)

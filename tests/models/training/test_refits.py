@@ -1,0 +1,117 @@
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from foretell.bundle.calibration import FLOOR
+from foretell.bundle.frequency import Frequency
+from foretell.models.checkpoint import REFITS, CheckpointError, load_refits
+from foretell.models.data.panel import Panel
+from foretell.models.data.table import Table
+from foretell.models.training import refits
+from foretell.models.training.config import TrainingConfig
+from foretell.models.training.preparation import prepare
+from foretell.models.training.progress import Progress
+from foretell.models.training.refits import refit_errors
+from foretell.models.training.train import train
+from foretell.models.training.trainer import Trainer
+
+CONTEXT, HORIZON = 12, 6
+MONTHLY = Frequency.parse("MS")
+SETTINGS = TrainingConfig(
+    arch="dlinear",
+    context=CONTEXT,
+    horizon=HORIZON,
+    model={"moving_average": 5},
+    epochs=3,
+    learning_rate=0.02,
+    device="cpu",
+)
+
+
+class Listener(Progress):
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+
+    def warned(self, message: str) -> None:
+        self.warnings.append(message)
+
+
+def months(rows: int, seed: int = 0, **changes: Any) -> Panel:
+    """A year's cycle with noise."""
+    random = np.random.default_rng(seed)
+    cycle = np.sin(np.arange(rows) * np.pi / 6)[:, None]
+    values = 100 + 10 * cycle + random.normal(0, 5, (rows, 1))
+    times = MONTHLY.steps_from(np.datetime64("1990-01-01"), rows)
+    return Panel((Table(times, values, ("sales",), MONTHLY, **changes),))
+
+
+def test_origins_follow_the_rows_that_a_refit_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    panel = months(120)
+    prepared = prepare(SETTINGS, panel)
+    known: list[int] = []
+    fitted = refits.fit
+
+    def noted(panel: Panel, spans: Any) -> Any:
+        (span,) = spans
+        known.append(span.end)
+        return fitted(panel, spans)
+
+    monkeypatch.setattr(refits, "fit", noted)
+    # A refit that forecasts nothing but the mean of what it knows.
+    monkeypatch.setattr(Trainer, "run_epoch", lambda *_: None)
+
+    def zeros(*_: Any) -> torch.Tensor:
+        return torch.zeros(1, HORIZON, 1)
+
+    monkeypatch.setattr(prepared.config.build().__class__, "forward", zeros)
+    found = refit_errors(SETTINGS, panel, prepared, 1, torch.device("cpu"))
+    # 70% and 10% of 120 rows: 96.
+    assert known == [48, 60, 72, 84]
+    values = panel.tables[0].values
+    expected = []
+    for cut, following in zip(known, [60, 72, 84, 96], strict=True):
+        mean = values[:cut].mean()
+        for origin in range(cut, min(following, 96 - HORIZON + 1)):
+            spread = values[origin - CONTEXT : origin].std()
+            spread = max(spread, FLOOR * prepared.scaler.std[0])
+            expected.append((values[origin:][:HORIZON] - mean) / spread)
+    assert found.shape == (43, HORIZON, 1)
+    np.testing.assert_allclose(found, np.stack(expected), rtol=1e-3, atol=1e-4)
+
+
+def test_rows_of_the_test_split_do_not_count() -> None:
+    panel, other = months(120), months(120)
+    other.tables[0].values[96:] = 1e6
+    device = torch.device("cpu")
+    one, two = (
+        refit_errors(SETTINGS, each, prepare(SETTINGS, each), 2, device) for each in (panel, other)
+    )
+    np.testing.assert_array_equal(one, two)
+
+
+def test_short_data_end_with_intervals(tmp_path: Path) -> None:
+    listener = Listener()
+    out = tmp_path / "sales"
+    train(SETTINGS, months(120), out, progress=listener)
+    assert "holds 7 windows, too few for prediction intervals" in listener.warnings[0]
+    errors = load_refits(out)
+    assert errors is not None
+    assert errors.shape == (43, HORIZON, 1)
+    (out / REFITS).write_bytes(b"x")
+    with pytest.raises(CheckpointError, match=r"refits\.safetensors: "):
+        load_refits(out)
+
+
+def test_long_data_are_not_refitted(tmp_path: Path) -> None:
+    listener = Listener()
+    train(
+        SETTINGS.model_copy(update={"epochs": 1}),
+        months(300),
+        tmp_path / "sales",
+        progress=listener,
+    )
+    assert listener.warnings == []
+    assert load_refits(tmp_path / "sales") is None
