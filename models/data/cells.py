@@ -7,7 +7,9 @@ import gzip
 import io
 import re
 import warnings
+import zipfile
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
@@ -21,6 +23,8 @@ from foretell.models.data.problems import Problems
 # By a file's first bytes.
 _GZIP, _PARQUET, _FEATHER, _ZIP = b"\x1f\x8b", b"PAR1", b"ARROW1", b"PK\x03\x04"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
+# Lines with something in them, among which the names of the columns are looked for.
+_HEAD = 20
 _STREAMS = (".arrow", ".arrows", ".ipc")
 _SEPARATORS = ",;\t|"
 # Lines that begin so say something about the table.
@@ -69,7 +73,7 @@ def read_file(path: Path, decimal: Mark | None, texts: frozenset[str]) -> Cells:
     except (OSError, EOFError) as error:
         raise DataError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
     if content.startswith(_ZIP):
-        raise DataError(f"{path}: a zip file or a spreadsheet; save the table as CSV or Parquet")
+        content = _unzip(path, content)
     is_stream = path.suffix.lower() in _STREAMS
     if content.startswith((_PARQUET, _FEATHER)) or is_stream:
         return of_frame(_read_binary(path, content), str(path))
@@ -100,6 +104,18 @@ def of_frame(given: pd.DataFrame | ArrowFrame, name: str = "the frame") -> Cells
     return Cells(frame, ".", Problems(name, "row", 0))
 
 
+def _unzip(path: Path, content: bytes) -> bytes:
+    """The one file that a zip file holds; a spreadsheet is one of several."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            (name,) = archive.namelist()
+            return archive.read(name)
+    except (ValueError, zipfile.BadZipFile):
+        raise DataError(
+            f"{path}: a spreadsheet, or no zip file of one table; save it as CSV or Parquet"
+        ) from None
+
+
 def _read_binary(path: Path, content: bytes) -> pd.DataFrame:
     import pyarrow as pa
     from pyarrow import feather, parquet
@@ -121,20 +137,20 @@ def _read_binary(path: Path, content: bytes) -> pd.DataFrame:
 
 def _read_text(path: Path, content: bytes, decimal: Mark | None, texts: frozenset[str]) -> Cells:
     text, content = _decode(path, content)
-    lines = enumerate(io.StringIO(text))
-    header, line = next(((i, each) for i, each in lines if not _BLANK.fullmatch(each)), (0, ""))
-    if not line:
-        raise DataError(f"{path}: the file is empty")
-    separator = max(_SEPARATORS, key=lambda mark: len(_split(line, mark)))
-    names = [name.strip() for name in _split(line, separator)]
+    header, separator, names = _find_header(path, text)
     place = f"line {header + 1}: "
     if len(names) < 2:
         raise DataError(
             f"{path}: {place}expected at least two columns, separated by commas, semicolons or tabs"
         )
     _check_names(str(path), names, place)
-    _check_header(path, names, place)
+    if _holds_data(names):
+        raise DataError(
+            f"{path}: {place}no names of columns but data; add a line with a name for each column"
+        )
     cells = Cells(pd.DataFrame(), decimal or ".", Problems(str(path), "line", header + 2))
+    if any(not _BLANK.fullmatch(each) for each in islice(io.StringIO(text), header)):
+        cells.notes.append(f"the columns' names are in line {header + 1}; above is no table")
     cells.frame = _parse(path, content, header, separator, names, cells.decimal, texts)
     if decimal is None:
         columns = [cells.frame[name] for name in names if is_text(cells.frame[name])]
@@ -171,6 +187,31 @@ def _split(line: str, separator: str) -> list[str]:
     return next(csv.reader([line], delimiter=separator), [])
 
 
+def _find_header(path: Path, text: str) -> tuple[int, str, list[str]]:
+    """The line of the columns' names, what separates them, and the names.
+
+    It is the first one, or below lines that are no part of the table: the first that has as many
+    cells as most of the lines after it, and no numbers.
+    """
+    lines = enumerate(io.StringIO(text))
+    filled = list(islice(((i, line) for i, line in lines if not _BLANK.fullmatch(line)), _HEAD))
+    if not filled:
+        raise DataError(f"{path}: the file is empty")
+
+    def fit(separator: str) -> tuple[int, int]:
+        """How many lines have as many cells as most have, and how many cells that are."""
+        widths = [len(_split(line, separator)) for _, line in filled]
+        width = max(widths, key=widths.count)
+        return (widths.count(width), width) if width > 1 else (0, 1)
+
+    separator = max(_SEPARATORS, key=fit)
+    _, width = fit(separator)
+    rows = [(i, [cell.strip() for cell in _split(line, separator)]) for i, line in filled]
+    first = next(((i, row) for i, row in rows if len(row) == width), rows[0])
+    header, names = rows[0] if len(rows[0][1]) > width or _holds_data(first[1]) else first
+    return header, separator, names
+
+
 def _check_names(file: str, names: list[str], place: str) -> None:
     for i, name in enumerate(names):
         if name in names[:i]:
@@ -178,16 +219,12 @@ def _check_names(file: str, names: list[str], place: str) -> None:
             raise DataError(f"{file}: {place}{what}; rename one")
 
 
-def _check_header(path: Path, names: list[str], place: str) -> None:
-    """A line of data in place of the names has numbers."""
+def _holds_data(names: list[str]) -> bool:
+    """Whether all but one are numbers, in place of names."""
     given = pd.Series([name for name in names if name], dtype="str")
     numbers = read_numbers(given, ".")
-    is_number = ~numbers.wrong & ~numbers.missing
-    # Years as names of columns are read no better.
-    if len(given) and is_number.sum() >= max(1, len(given) - 1) and len(given) > 1:
-        raise DataError(
-            f"{path}: {place}no names of columns but data; add a line with a name for each column"
-        )
+    count = int((~numbers.wrong & ~numbers.missing).sum())
+    return len(given) > 1 and count >= len(given) - 1
 
 
 def _parse(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import chain, combinations
 from typing import NamedTuple
@@ -64,14 +65,17 @@ def _find_times(frame: pd.DataFrame, ids: tuple[str, ...]) -> tuple[str, ...]:
     lower = {name.lower(): name for name in reversed(list(frame.columns)) if name not in ids}
     parts = tuple(lower[part] for part in PARTS if part in lower)
     plain = [lower[name] for name in TIMES if name in lower and name not in PARTS]
+    names = list(frame.columns)
     dates = [name for name in plain if _holds_times(frame[name], named=True)]
+    dates += sorted(
+        (name for name in lower.values() if _holds_times(frame[name], named=False)), key=names.index
+    )
     if dates:
-        if dates[0].lower() == "date" and "time" in lower and _is_clock(frame[lower["time"]]):
-            return (dates[0], lower["time"])
-        return (dates[0],)
-    found = [name for name in lower.values() if _holds_times(frame[name], named=False)]
-    if found:
-        return (min(found, key=list(frame.columns).index),)
+        # The time of the day may be in a column of its own.
+        after = names[names.index(dates[0]) + 1 :][:1]
+        is_day = ":" not in str(_first(frame[dates[0]]))
+        clock = after if is_day and after and _is_clock(frame[after[0]]) else []
+        return (dates[0], *clock)
     if "year" in lower and len(parts) > 1:
         return parts
     named = [lower[name] for name in TIMES if name in lower]
@@ -99,7 +103,7 @@ def _holds_times(cells: pd.Series, *, named: bool) -> bool:
 
 
 def _is_clock(cells: pd.Series) -> bool:
-    return is_text(cells) and str(_first(cells)).strip()[1:3].strip("0123456789") == ":"
+    return is_text(cells) and re.match(r" ?\d?\d:\d\d", str(_first(cells))) is not None
 
 
 def _drop_index(cells: Cells, taken: set[str]) -> None:
@@ -188,6 +192,8 @@ def choose_channels(
 def _read_column(cells: Cells, name: str, *, named: bool) -> Numbers | str:
     """A channel, or why a column is none."""
     column = cells.frame[name]
+    if not named and name.lower() in PARTS:
+        return "are parts of a time"
     if pd.api.types.is_datetime64_any_dtype(column) or isinstance(column.dtype, pd.PeriodDtype):
         return "hold times"
     numbers = read_numbers(column, cells.decimal)

@@ -26,6 +26,8 @@ from foretell.models.data.timestamps import Moments
 _CLOCK_CHANGE = (
     "; where a local clock changes, --time-zone says whose it is, such as --time-zone Europe/Berlin"
 )
+# Of a channel's values; more that are missing are worth a note.
+_MANY = 0.2
 _HOUR = np.timedelta64(1, "h")
 
 
@@ -86,6 +88,8 @@ class Assembly:
     problems: Problems
     notes: list[str]
     _done: Counter[str] = field(default_factory=Counter)
+    # Rows between two steps without any value.
+    _passed_over: list[NDArray[np.intp]] = field(default_factory=list)
 
     def tables(self, rows: Rows, frequency: Frequency | None, zone: ZoneInfo | None) -> list[Table]:
         """Regular series without holes, those of one series in the order of time.
@@ -98,27 +102,21 @@ class Assembly:
         Raises:
             DataError: the times follow no frequency. What is wrong with rows is with the problems.
         """
-        if self.missing == "error":
-            for channel, empty in zip(rows.channels, rows.missing.T, strict=True):
-                if empty.any():
-                    self.problems.add(
-                        "no value; --missing interpolate or --missing ffill fills it",
-                        rows.labels[empty],
-                        channel,
-                    )
         order = np.argsort(rows.series, kind="stable")
         starts = np.searchsorted(rows.series[order], np.arange(len(rows.names) + 1))
         there = ~np.isnat(rows.moments.walls)
         parts = [part[there[part]] for part in np.split(order, starts[1:-1])]
         parts = [self._ascending(rows.moments.walls, part) for part in parts]
         longest = max(parts, key=len)
-        clock = self._clock(rows, longest, frequency, zone)
+        with_values = longest[~rows.missing[longest].all(axis=1)]
+        clock = self._clock(rows, with_values, frequency, zone)
         tables = [
             table
             for name, part in zip(rows.names, parts, strict=True)
             if len(part)
             for table in self._series(rows, part, name, clock)
         ]
+        self._tell_missing(rows)
         self._tell()
         return tables
 
@@ -187,8 +185,14 @@ class Assembly:
             order = np.argsort(steps, kind="stable")
             part, steps = part[order], steps[order]
         part, steps = self._without_repeats(rows, part, steps, sub_daily=clock.frequency.sub_daily)
-        start = steps[origin(clock.frequency, steps)]
+        has_values = ~rows.missing[part].all(axis=1)
+        known = steps[has_values] if has_values.any() else steps
+        start = known[origin(clock.frequency, known)]
         places, is_step = clock.frequency.steps_of(steps, start)
+        kept = is_step | has_values
+        if not kept.all():
+            self._passed_over.append(part[~kept])
+            part, steps, places, is_step = part[kept], steps[kept], places[kept], is_step[kept]
         if not is_step.all():
             self._refuse_steps(rows, part[~is_step], steps[~is_step], clock)
             return
@@ -208,6 +212,7 @@ class Assembly:
             return part, steps
         values = rows.values[part]
         again = np.flatnonzero(repeats)
+        again = again[np.argsort(rows.labels[part[again]])]
         same = (
             (values[again] == values[again - 1])
             | (np.isnan(values[again]) & np.isnan(values[again - 1]))
@@ -218,7 +223,7 @@ class Assembly:
             self.problems.add(
                 f"{_shown(steps[again[~same][0]])} has another row, with other values; take one of "
                 f"them out{_CLOCK_CHANGE if local else ''}",
-                np.sort(rows.labels[part[again[~same]]]),
+                rows.labels[part[again[~same]]],
                 rows.time_column,
             )
         return part[~repeats], steps[~repeats]
@@ -226,10 +231,11 @@ class Assembly:
     def _refuse_steps(
         self, rows: Rows, part: NDArray[np.intp], steps: Timestamps, clock: Clock
     ) -> None:
+        order = np.argsort(rows.labels[part])
         self.problems.add(
-            f"{_shown(steps[0])}: no step of frequency {clock.frequency} falls on it; correct it, "
-            "or say the spacing by --frequency",
-            np.sort(rows.labels[part]),
+            f"{_shown(steps[order[0]])}: no step of frequency {clock.frequency} falls on it; "
+            "correct it, or say the spacing by --frequency",
+            rows.labels[part[order]],
             rows.time_column,
         )
 
@@ -242,6 +248,7 @@ class Assembly:
         clock: Clock,
     ) -> None:
         gaps = np.flatnonzero(np.diff(places) > 1) + 1
+        gaps = gaps[np.argsort(rows.labels[part[gaps]])]
         if not len(gaps):
             return
         expected = np.array([clock.frequency.steps_from(steps[gap - 1], 2)[1] for gap in gaps])
@@ -251,7 +258,7 @@ class Assembly:
             f"{_shown(steps[gaps[0]])}: rows are missing before it; at a frequency of "
             f"{clock.frequency} expected {_shown(expected[0])}; --missing interpolate or --missing "
             f"ffill fills them{_CLOCK_CHANGE if may_be_clock else ''}",
-            np.sort(rows.labels[part[gaps]]),
+            rows.labels[part[gaps]],
             rows.time_column,
         )
 
@@ -319,6 +326,24 @@ class Assembly:
             walls = steps + offsets if clock.in_utc else steps
         return Table(walls, values, rows.channels, clock.frequency, offsets, name)
 
+    def _tell_missing(self, rows: Rows) -> None:
+        """Name the values that are missing: as problems, or the channels that miss many."""
+        missing = rows.missing.copy()
+        for passed in self._passed_over:
+            missing[passed] = False
+            self._done["empty"] += len(passed)
+        for channel, empty in zip(rows.channels, missing.T, strict=True):
+            if self.missing == "error" and empty.any():
+                self.problems.add(
+                    "no value; --missing interpolate or --missing ffill fills it",
+                    rows.labels[empty],
+                    channel,
+                )
+            elif empty.mean() > _MANY:
+                self.notes.append(
+                    f"{channel} misses {empty.mean():.0%} of its values: --channels leaves it out"
+                )
+
     def _tell(self) -> None:
         gaps = f"longer than {self.longest_gap} steps (--longest-gap)"
         for key, one, several in (
@@ -328,6 +353,8 @@ class Assembly:
              "in the order of time and were sorted"),
             ("repeated", "a row repeats another and is left out", "{} rows repeat another and are "
              "left out"),
+            ("empty", "a row between two steps has no value and is left out", "{} rows between two "
+             "steps have no value and are left out"),
             ("filled", "a value was filled in", "{} values were filled in"),
             ("split", f"a hole {gaps} splits a series", f"{{}} holes {gaps} split series"),
             ("lost", "a row in such a hole, or before the first value, is left out", "{} rows in "

@@ -301,7 +301,12 @@ def assemble(columns: pd.DataFrame, date_format: str | None = None) -> Moments:
     if len(columns.columns) != 2:
         raise DataError(f"expected columns of {', '.join(PARTS)}, or a date and a time")
     one, other = (columns[name].map(str).str.strip() for name in columns)
-    return read_timestamps((one + " " + other).astype("str"), date_format)
+    is_end = other.str.startswith("24:")
+    other = other.where(~is_end, "00" + other.str.slice(2))
+    moments = read_timestamps((one + " " + other).astype("str"), date_format)
+    # The end of a day is the start of the next.
+    moments.walls[is_end] += np.timedelta64(1, "D")
+    return moments
 
 
 def _assemble_parts(columns: pd.DataFrame) -> Moments:

@@ -100,5 +100,5 @@ MESSES = {
         "quote a cell that holds the separator",
     ),
     "no header": Mess(_rows(f"{HOURS[0]},5", "{time},{i}"), "line 1: no names of columns", "add a"),
-    "spreadsheet": Mess("PK\x03\x04", "a spreadsheet", "save the table as CSV or Parquet"),
+    "spreadsheet": Mess("PK\x03\x04", "a spreadsheet", "save it as CSV or Parquet"),
 }

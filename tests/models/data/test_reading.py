@@ -1,6 +1,8 @@
 """Files as they come: understood, or all their problems in one message."""
 
 import gzip
+import io
+import zipfile
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,6 +12,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pandas as pd
 import polars as pl
+import pvlib
 import pyarrow as pa
 import pytest
 from pyarrow import feather, ipc, parquet
@@ -44,6 +47,14 @@ def refusal(folder: Path, content: str | bytes, **options: Any) -> str:
     message = str(raised.value)
     assert message.startswith(f"{folder / 'data.csv'}: ")
     return message
+
+
+def zipped(*contents: str) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for i, content in enumerate(contents):
+            archive.writestr(f"{i}.csv", content)
+    return buffer.getvalue()
 
 
 def alternating(count: int = 10) -> list[str]:
@@ -86,8 +97,12 @@ def test_numbers_are_the_nearest_to_what_is_written(tmp_path: Path) -> None:
         gzip.compress(text(*PLAIN).encode()),
         "# of the station\n\n" + text(*PLAIN) + "# the end\n\n,,\n",
         text(*(f"{row}," for row in PLAIN), header="date,a,b,"),
+        zipped(text(*PLAIN)),
     ],
-    ids=["tabs", "semicolons", "commas", "spaces", "bom", "utf-16", "gzip", "comments", "trailing"],
+    ids=[
+        *("tabs", "semicolons", "commas", "spaces", "bom", "utf-16", "gzip", "comments"),
+        *("trailing", "zip"),
+    ],
 )
 def test_reads_any_text_of_a_table(tmp_path: Path, content: str | bytes) -> None:
     panel = read_text(tmp_path, content)
@@ -147,6 +162,9 @@ def test_a_frame_names_its_rows(tmp_path: Path) -> None:
             "have no values are left out: c",
         ),
         (text(*(f"{row},x 2020-01-01" for row in PLAIN), header="date,a,b,c"), "ab", "texts"),
+        ("Weather of the north\nby hour, 2020\n" + text(*PLAIN), "ab", "names are in line 3"),
+        (text(*(f"{row},2020" for row in PLAIN), header="date,a,b,Year"), "ab", "parts of a time"),
+        (text(*PLAIN, "2020-01-10T12:00,,"), "ab", "between two steps has no value"),
         (text(*reversed(PLAIN)), "ab", "a series came newest first"),
         (text(PLAIN[1], PLAIN[0], *PLAIN[2:]), "ab", "not in the order of time"),
         (text(*PLAIN, PLAIN[-1]), "ab", "a row repeats another"),
@@ -154,7 +172,8 @@ def test_a_frame_names_its_rows(tmp_path: Path) -> None:
         (text(*(f"{day},{i > 5}" for i, day in enumerate(DAYS)), header="date,a"), "a", None),
     ],
     ids=[
-        *("index", "dates without a name", "text", "empty column", "text and date", "newest first"),
+        *("index", "dates without a name", "text", "empty column", "text and date", "title"),
+        *("parts of a time", "empty row between", "newest first"),
         *("unsorted", "repeated row", "thousands", "true and false"),
     ],
 )
@@ -197,7 +216,8 @@ def test_understands_a_mess(tmp_path: Path, content: str, channels: str, note: s
         (text(*(f"{day},'sun'" for day in DAYS), header="date,a"), "no column of numbers"),
         (text(*(f"{day};1,{i}00" for i, day in enumerate(DAYS)), header="date;a"), "--decimal"),
         (text(*alternating(), header="store,date,a"), "told apart by 'store': --id-column store"),
-        (b"PK\x03\x04", "a zip file or a spreadsheet; save the table as CSV or Parquet"),
+        (b"PK\x03\x04", "a spreadsheet, or no zip file of one table; save it as CSV or Parquet"),
+        (zipped(text(*PLAIN), text(*PLAIN)), "no zip file of one table"),
         (b"date,a\n2020-01-01,\xff\n", r"not UTF-8 text \(byte 18\); save it as CSV in UTF-8"),
         (b"\x1f\x8b\x08", "end-of-stream"),
     ],
@@ -214,8 +234,8 @@ def test_tells_all_problems_at_once(tmp_path: Path) -> None:
     assert [problem.partition(":")[0] for problem in problems] == [
         "  line 5, column 'date'",
         "  lines 6 and 7, column 'a'",
-        "  line 7, column 'b'",
         "  lines 6 and 11, column 'date'",
+        "  line 7, column 'b'",
     ]
 
 
@@ -287,6 +307,11 @@ def test_finds_the_column_of_times(tmp_path: Path, name: str) -> None:
         ("year,quarter,a", lambda i: f"{1959 + i // 4}.0,{i % 4 + 1}.0,{i}", "QS"),
         ("year,month,a", lambda i: f"{1959 + i // 12},{i % 12 + 1},{i}", "MS"),
         ("date,time,a", lambda i: f"2020-01-01,{i:02d}:00,{i}", "h"),
+        (
+            "Date (MM/DD/YYYY),Time,a",
+            lambda i: f"01/{13 + i // 2}/2020,{i % 2 * 12 + 12}:00,{i}",
+            "12h",
+        ),
         ("time,a", lambda i: f"{1_577_836_800 + 900 * i},{i}", "15min"),
     ],
 )
@@ -451,6 +476,12 @@ def test_nothing_is_carried_on_before_the_first_value(tmp_path: Path) -> None:
     assert table.values[:, 1].tolist() == [2, 2, *range(2, 10)]
 
 
+def test_a_channel_that_misses_much_is_named(tmp_path: Path) -> None:
+    rows = [f"{day},{i},{'' if i % 3 else i}" for i, day in enumerate(DAYS)]
+    panel = read_text(tmp_path, text(*rows), missing="interpolate")
+    assert panel.notes[0] == "b misses 60% of its values: --channels leaves it out"
+
+
 def test_filled_rows_have_the_clock_of_their_series(tmp_path: Path) -> None:
     moments = hours("2024-03-30T10:00")
     rows = [
@@ -488,3 +519,36 @@ def test_the_same_reading_reads_the_same(tmp_path: Path) -> None:
     assert panel.source is not None
     again = read(path, Reading.model_validate_json(panel.source.reading.model_dump_json()))
     assert again.fingerprint() == panel.fingerprint()
+
+
+PACKAGES = Path(pvlib.__file__).parent.parent
+STOCKS = PACKAGES / "matplotlib" / "mpl-data" / "sample_data"
+WEATHER = PACKAGES / "pvlib" / "data"
+
+
+@pytest.mark.parametrize(
+    ("path", "message", "options", "rows"),
+    [
+        (WEATHER / "soiling_hsu_example_inputs.csv", None, {}, [8760]),
+        (STOCKS / "msft.csv", "lines 15 and 55, column 'Date': 2003-09-02", "ffill", [67]),
+        (
+            STOCKS / "Stocks.csv",
+            "line 526, column 'Date': 2022-06-28T00:00:00: no step of frequency M falls on it",
+            None,
+            None,
+        ),
+        (WEATHER / "723170TYA.CSV", "column 'Date (MM/DD/YYYY),Time (HH:MM)'", "ffill", None),
+    ],
+    ids=lambda value: value.name if isinstance(value, Path) else "",
+)
+def test_real_files(path: Path, message: str | None, options: Any, rows: list[int] | None) -> None:
+    """As they come inside packages: newest first, holidays, comments, a title, hours up to 24."""
+    if message is not None:
+        with pytest.raises(DataError) as raised:
+            read(path)
+        assert message in str(raised.value)
+    if options is None:
+        return
+    panel = read(path, Reading(missing=options) if options else None)
+    assert sum(map(len, panel.tables)) == (rows[0] if rows else 8760)
+    assert np.isfinite(np.concatenate([table.values for table in panel.tables])).all()
