@@ -65,10 +65,17 @@ def _print_channels(panel: Panel) -> None:
     values = np.concatenate([one.values for one in panel.tables])
     for name, column in zip(panel.channels[:_LISTED], values.T, strict=False):
         low, high = column.min(), column.max()
-        remark = "constant" if low == high else "never below 0" if low >= 0 else ""
+        remark = "constant" if low == high else "never below 0" if low == 0 else ""
         numbers = (column.mean(), column.std(), low, high)
         table.add_row(name, *(f"{number:,.5g}" for number in numbers), remark)
     show(table)
+    floors = [
+        f"{name}=0:"
+        for name, column in zip(panel.channels, values.T, strict=True)
+        if column.min() == 0 < column.max()
+    ]
+    if floors:
+        click.echo(f"bounds     --bounds={','.join(floors[:_LISTED])} keeps forecasts from below 0")
     if (more := len(panel.channels) - _LISTED) > 0:
         click.echo(f"and {more} channels more")
 

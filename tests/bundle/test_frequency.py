@@ -219,3 +219,15 @@ def test_agrees(one: str, other: str) -> None:
 def test_disagrees(one: str, other: str) -> None:
     assert not Frequency.parse(one).agrees_with(Frequency.parse(other))
     assert not Frequency.parse(other).agrees_with(Frequency.parse(one))
+
+
+@pytest.mark.parametrize("text", ["15min", "D", "B", "W-WED", "MS", "ME", "QE-NOV", "YS"])
+def test_steps_of_moments_in_any_order(text: str) -> None:
+    frequency = Frequency.parse(text)
+    steps = frequency.steps_from(np.datetime64("2024-01-01", "us"), 30)
+    order = np.random.default_rng(0).permutation(30)
+    moments = steps[order]
+    moments[::3] += np.timedelta64(1, "s")
+    found, is_step = frequency.steps_of(moments, steps[0])
+    assert is_step.tolist() == [bool(i % 3) for i in range(30)]
+    np.testing.assert_array_equal(found[is_step], order[is_step])
