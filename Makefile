@@ -92,7 +92,7 @@ gpu-overhead: $(TEST)
 bench-precision: $(TEST)
 	$(BIN)/python -m bench.precision
 
-## measure the memory of a model of 862 channels; most of an hour
+## measure the memory of models of 862 channels and of 10,000 series; most of an hour
 bench-wide: $(TEST)
 	$(BIN)/python -m bench.wide
 

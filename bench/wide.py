@@ -1,7 +1,8 @@
-"""Peak memory of a model with very many channels: `python -m bench.wide`.
+"""Peak memory of very many channels, and of very many series: `python -m bench.wide`.
 
 Trains, exports and verifies a PatchTST on the command line, each in a process of its own, and
-writes its part of docs/benchmarks.md. `--quick` takes few channels and prints the part.
+writes its parts of docs/benchmarks.md; `--only long` takes minutes. `--quick` takes few channels
+and series, and prints the parts.
 """
 
 from __future__ import annotations
@@ -12,14 +13,20 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+from pyarrow import parquet
 
 from bench.page import PAGE, machine, table, write_part
+from foretell.models.data.splits import Splits
 
-CHANNELS, QUICK = 862, 8
+CHANNELS, FEW_CHANNELS = 862, 8
+SERIES, FEW_SERIES = 10_000, 40
 # As few rows as every split has windows in: memory does not grow with their number.
 ROWS, SPLITS = 700, "0.66,0.16,0.18"
 MODEL = {
@@ -34,6 +41,18 @@ MODEL = {
     "epochs": 1,
     "splits": SPLITS,
 }
+# Of daily series, between four and fourteen months long.
+LENGTHS = (120, 420)
+LONG_MODEL: dict[str, Any] = {
+    "arch": "patchtst",
+    "context": 56,
+    "horizon": 14,
+    "patch": 7,
+    "stride": 7,
+    "batch_size": 512,
+    "epochs": 1,
+}
+Peaks = dict[str, tuple[float, float]]
 _TEXT = """\
 ## Many channels
 
@@ -47,6 +66,18 @@ one window has {numbers:.0f} million numbers; float64 for all layers takes {size
 {rows}
 Most of what training takes are activations of a batch, which `--batch-size` decides. All else runs
 as many windows at a time as fit (`models/batches.py`).
+"""
+_LONG_TEXT = """\
+## Many series
+
+`make bench-wide` wrote this part: the same of one PatchTST for {series:,} series of one channel,
+{rows:,} daily rows in a Parquet file of {size:.0f} MB, {shortest} to {longest} of each: context 56,
+horizon 14, patches of a week, 16 features, one epoch in batches of 512. Its {windows:,} training
+windows would be {bytes:,.0f} MiB if they were kept as such.
+
+{machine}
+
+{table}
 """
 
 
@@ -67,20 +98,23 @@ def peak_of(*arguments: str | Path) -> tuple[float, float]:
     return used.ru_maxrss / 1024, time.monotonic() - begun
 
 
-def measure(channels: int, folder: Path) -> dict[str, tuple[float, float]]:
+def measure(data: Path, model: Mapping[str, Any], folder: Path) -> Peaks:
     """Peak and seconds of each command."""
-    data, checkpoint = folder / "wide.csv", folder / "wide"
-    _write_data(data, channels)
-    settings = [part for name, value in MODEL.items() for part in (_flag(name), str(value))]
-    train = peak_of("train", "--data", data, "--out", checkpoint, *settings)
+    checkpoint = folder / "model"
+    train = peak_of("train", "--data", data, "--out", checkpoint, *options(model))
     export = peak_of("export", checkpoint, "--to", folder / "repository")
-    bundle = folder / "repository" / "wide" / "1"
+    bundle = folder / "repository" / "model" / "1"
     verify = peak_of("verify", bundle, "--checkpoint", checkpoint)
     return {"train": train, "export": export, "verify": verify}
 
 
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
+def options(settings: Mapping[str, Any]) -> list[str]:
+    """Settings as a command line has them."""
+    return [
+        part
+        for name, value in settings.items()
+        for part in (f"--{name.replace('_', '-')}", str(value))
+    ]
 
 
 def _write_data(path: Path, channels: int) -> None:
@@ -94,35 +128,86 @@ def _write_data(path: Path, channels: int) -> None:
     pd.DataFrame({"date": index} | columns).to_csv(path, index=False, float_format="%.4f")
 
 
-def _text(channels: int, found: dict[str, tuple[float, float]]) -> str:
-    patches = (336 - 16) // 8 + 2
-    numbers = channels * 16 * patches**2
-    rows = [
+def _write_long(path: Path, series: int) -> list[int]:
+    """Weekly cycles with noise, of sizes from ones to thousands; returns the rows of each."""
+    random = np.random.default_rng(0)
+    lengths = random.integers(*LENGTHS, series, endpoint=True)
+    first = np.repeat(np.cumsum(lengths) - lengths, lengths)
+    day = np.arange(lengths.sum()) - first
+    level = np.repeat(np.exp(random.normal(4, 2, series)), lengths)
+    cycle = np.sin(2 * np.pi * day / 7 + np.repeat(random.uniform(0, 7, series), lengths))
+    values = level * (1 + 0.5 * cycle + random.normal(0, 0.2, len(day)))
+    columns = {
+        "unique_id": np.repeat([f"series-{index}" for index in range(series)], lengths),
+        "ds": np.datetime64("2023-01-01", "us") + day * np.timedelta64(1, "D"),
+        "y": values.round(2),
+    }
+    parquet.write_table(pa.table(columns), path)
+    return list(map(int, lengths))
+
+
+def _rows(found: Peaks) -> str:
+    rows = (
         (f"`foretell {name}`", f"{peak:,.0f}", f"{seconds:.0f}")
         for name, (peak, seconds) in found.items()
-    ]
+    )
+    return table(("command", "MiB", "seconds"), rows)
+
+
+def _long_text(lengths: list[int], size: float, found: Peaks) -> str:
+    horizon = LONG_MODEL["horizon"]
+    steps = LONG_MODEL["context"] + horizon
+    trained_on = (Splits.by_fraction().ends_of(rows, horizon)[0] for rows in lengths)
+    windows = sum(rows - steps + 1 for rows in trained_on)
+    return _LONG_TEXT.format(
+        series=len(lengths),
+        rows=sum(lengths),
+        size=size / 1e6,
+        shortest=min(lengths),
+        longest=max(lengths),
+        windows=windows,
+        bytes=windows * steps * 4 / 2**20,
+        machine=machine("torch", "onnxruntime"),
+        table=_rows(found),
+    )
+
+
+def _text(channels: int, found: Peaks) -> str:
+    patches = (336 - 16) // 8 + 2
+    numbers = channels * 16 * patches**2
     return _TEXT.format(
         channels=channels,
         numbers=numbers / 1e6,
         size=3 * 8 * numbers / 2**20,
         machine=machine("torch", "onnxruntime"),
-        rows=table(("command", "MiB", "seconds"), rows),
+        rows=_rows(found),
     )
 
 
 def main() -> None:
-    """Measure, and write or print the part."""
+    """Measure, and write or print the parts."""
     parser = argparse.ArgumentParser(prog="python -m bench.wide", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help=f"{QUICK} channels")
-    quick = parser.parse_args().quick
-    channels = QUICK if quick else CHANNELS
-    with tempfile.TemporaryDirectory() as name:
-        text = _text(channels, measure(channels, Path(name)))
-    if quick:
-        print(text)
-    else:
-        write_part("wide", text)
-        print(f"wrote {PAGE}")
+    parser.add_argument("--only", choices=("wide", "long"), help="one part of the two")
+    parser.add_argument("--quick", action="store_true", help="few of them, and write nothing")
+    given = parser.parse_args()
+    for part in (given.only,) if given.only else ("long", "wide"):
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            if part == "wide":
+                channels = FEW_CHANNELS if given.quick else CHANNELS
+                data = folder / "wide.csv"
+                _write_data(data, channels)
+                text = _text(channels, measure(data, MODEL, folder))
+            else:
+                data = folder / "long.parquet"
+                lengths = _write_long(data, FEW_SERIES if given.quick else SERIES)
+                size = data.stat().st_size
+                text = _long_text(lengths, size, measure(data, LONG_MODEL, folder))
+        if given.quick:
+            print(text)
+        else:
+            write_part(part, text)
+            print(f"wrote {PAGE}")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bench.wide import CHANNELS, MODEL, ROWS, _text, _write_data
+from bench.wide import (
+    CHANNELS,
+    LONG_MODEL,
+    MODEL,
+    ROWS,
+    _long_text,
+    _text,
+    _write_data,
+    _write_long,
+)
 from foretell.commands.train_options import arguments_of
 from foretell.models.architectures.patchtst import PatchTSTConfig
 from foretell.models.data.reading import read
@@ -24,3 +33,15 @@ def test_the_page_says_what_was_measured() -> None:
     text = _text(CHANNELS, {"train": (3274.2, 100.4), "export": (3054.0, 1000.0)})
     assert "One map of\none window has 24 million numbers; float64 for all layers takes 557" in text
     assert "| `foretell train` | 3,274 | 100 |" in text
+
+
+def test_every_part_of_most_series_has_windows(tmp_path: Path) -> None:
+    lengths = _write_long(tmp_path / "long.parquet", 30)
+    panel = read(tmp_path / "long.parquet")
+    assert sorted(map(len, panel.tables)) == sorted(lengths)
+    assert len(panel.series) == 30
+    prepared = prepare(TrainingConfig.model_validate(arguments_of(LONG_MODEL)), panel)
+    assert prepared.split.trained_on_only == prepared.split.left_out == ()
+    text = _long_text(lengths, 2e6, {"train": (812.4, 60.2)})
+    assert f"Its {len(prepared.train):,} training\nwindows" in text
+    assert "| `foretell train` | 812 | 60 |" in text
