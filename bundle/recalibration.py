@@ -32,10 +32,10 @@ _WIDTH = (0.1, 0.9)
 # would make anything of an error.
 _LEAST_WIDTH = 1e-3
 
-# Origins are a sixth of the horizon apart: nearer ones tell little more. The fewest are those of
-# forecasts that reach over two horizons.
-_ORIGINS_A_HORIZON = 6
-LEAST_ORIGINS, MOST_ORIGINS = 6, 256
+# Origins are half a horizon apart: nearer ones cost as much each, and tell no more. The fewest are
+# those of forecasts that reach over two horizons; those before the most would hardly count.
+_ORIGINS_A_HORIZON = 2
+LEAST_ORIGINS, MOST_ORIGINS = 3, 96
 
 
 def stride_of(horizon: int) -> int:

@@ -98,4 +98,4 @@ def test_they_never_cross(levels: list[float], seed: int) -> None:
 
 
 def test_strides() -> None:
-    assert [stride_of(horizon) for horizon in (1, 5, 24, 96)] == [1, 1, 4, 16]
+    assert [stride_of(horizon) for horizon in (1, 5, 24, 96)] == [1, 2, 12, 48]

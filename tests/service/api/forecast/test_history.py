@@ -86,7 +86,7 @@ def test_in_a_table(client: Client) -> None:
     assert answer.status_code == 200, answer.text
     table = ipc.open_stream(answer.content).read_all()
     notes = json.loads(table.schema.metadata[b"foretell"])
-    assert notes["calibration"] == {"method": "history", "origins": {"a": 47, "b": 7}}
+    assert notes["calibration"] == {"method": "history", "origins": {"a": 16, "b": 3}}
     inputs = [{"series": rows}, {"series": rows[:20]}]
     outputs = client.forecast(body(*inputs, model="calibrated", **HISTORY)).json()["outputs"]
     for level in LEVELS:
@@ -108,22 +108,22 @@ def test_in_a_table_one_that_is_too_short_leaves_nothing(client: Client) -> None
     table = ipc.open_stream(answer.content).read_all()
     notes = json.loads(table.schema.metadata[b"foretell"])
     assert [each["unique_id"] for each in notes["errors"]] == ["a"]
-    assert notes["calibration"]["origins"] == {"b": 47}
+    assert notes["calibration"]["origins"] == {"b": 16}
     assert table["load"].to_pylist() == pytest.approx([rows[-1]] * 6)
 
 
 def test_one_that_is_too_short_does_not_sink_the_others(client: Client) -> None:
-    # 8 to read, 6 that follow, and 5 origins more.
-    inputs = [{"series": drift()[:18]}, {"series": drift()[:19]}]
+    # 8 to read, 6 that follow, and 2 origins more.
+    inputs = [{"series": drift()[:19]}, {"series": drift()[:20]}]
     answer = client.forecast(body(*inputs, model="calibrated", **HISTORY)).json()
     assert answer["status"] == "partial"
     error = answer["outputs"][0]["error"]
     assert (error["code"], error["param"]) == ("422", "inputs[0].series")
     assert error["message"] == (
-        "expected at least 19 rows (8 to read and 6 that follow, for each of 6 origins 1 apart), "
-        "got 18"
+        "expected at least 20 rows (8 to read and 6 that follow, for each of 3 origins 3 apart), "
+        "got 19"
     )
-    assert answer["outputs"][1]["content"][0]["calibration"]["origins"] == 6
+    assert answer["outputs"][1]["content"][0]["calibration"]["origins"] == 3
     refused = client.error(body(inputs[0], model="calibrated", **HISTORY))
     assert refused["param"] == "inputs[0].series"
 
@@ -137,13 +137,13 @@ def test_what_it_takes(client: Client, models: Path) -> None:
     error = client.error(body(model="calibrated", quantiles=[0.5], calibration="recent"))
     assert error["param"] == "options.calibration"
     assert "'stored' or 'history'" in error["message"]
-    with Client(models, max_origins=11) as small:
+    with Client(models, max_origins=5) as small:
         two = [{"series": drift()}, {"series": drift()}]
         error = small.error(body(*two, model="calibrated", **HISTORY))
         assert error["param"] == "options.calibration"
-        assert "2 inputs leave room for 5 origins of each, and it takes 6" in error["message"]
+        assert "2 inputs leave room for 2 origins of each, and it takes 3" in error["message"]
         found = small.first(body(two[0], model="calibrated", **HISTORY))
-        assert found["calibration"]["origins"] == 11
+        assert found["calibration"]["origins"] == 5
 
 
 @pytest.mark.parametrize("missing", ["interpolate", "ffill"])
@@ -153,7 +153,7 @@ def test_missing_values_make_no_errors(client: Client, missing: str) -> None:
     for row in (10, 20, 21, 58):
         rows[row] = None
     found = client.first(body({"series": rows}, model="calibrated", **options))
-    assert found["calibration"]["origins"] == 47
+    assert found["calibration"]["origins"] == 16
     assert found["filled"] == {"load": 1}
     low, median, high = (found["quantiles"][str(level)] for level in LEVELS)
     assert np.all(np.less(low, median) & np.less(median, high))
@@ -175,7 +175,7 @@ def test_with_attention_a_calendar_and_further_passes(tmp_path: Path) -> None:
         plain = client.first(body(entry, horizon=HORIZON, attention={"heads": "mean"}))
         swapped = {**entry, "series": rows[:, ::-1].tolist(), "channels": ["wind", "load"]}
         others = client.first(body(swapped, **HISTORY))
-    assert found["calibration"]["origins"] == 27
+    assert found["calibration"]["origins"] == 9
     for part in ("mean_forecast", "attention", "rolled_from"):
         assert found[part] == plain[part]
     for level, values in found["quantiles"].items():
@@ -187,7 +187,7 @@ def test_times_that_no_calendar_has(tmp_path: Path) -> None:
     entry = {"series": drift(), "start_timestamp": "0001-01-01T00:00:00Z"}
     with Client(tmp_path) as client:
         options = {"quantiles": [0.5], "calibration": "history"}
-        assert client.first(body(entry, **options))["calibration"]["origins"] == 49
+        assert client.first(body(entry, **options))["calibration"]["origins"] == 25
         # The first rows are still the year before on this clock.
         entry["time_zone"] = "America/New_York"
         client.first(body(entry, quantiles=[0.5]))
@@ -224,14 +224,14 @@ def test_what_fails_gives_up_the_other(client: Client) -> None:
 def test_windows_of_both_are_counted(client: Client) -> None:
     windows = client.metrics.counts.count("windows", "calibrated", "1")
     client.first(body({"series": drift()}, model="calibrated", **HISTORY))
-    assert client.metrics.counts.count("windows", "calibrated", "1") == windows + 48
+    assert client.metrics.counts.count("windows", "calibrated", "1") == windows + 17
 
 
 def test_a_full_queue_refuses_both(tmp_path: Path) -> None:
     write_bundle(tmp_path, Spec(name="calibrated", calibrated=2))
     # Room for the forecast alone.
-    with Client(tmp_path, max_queue_bytes=40 * 4 * CONTEXT) as client:
+    with Client(tmp_path, max_queue_bytes=20 * 4 * CONTEXT) as client:
         answer = client.forecast(body({"series": drift()}, **HISTORY, model="calibrated"))
         assert answer.status_code == 200
-        assert answer.json()["outputs"][0]["content"][0]["calibration"]["origins"] < 40
+        assert answer.json()["outputs"][0]["content"][0]["calibration"]["origins"] < 16
         assert client.first(body(model="calibrated"))["mean_forecast"] == [7.0] * 4
