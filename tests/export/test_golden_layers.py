@@ -67,6 +67,8 @@ EACH = [(name, one) for name, several in CASES.items() for one in several]
 class Alone(nn.Module):
     """A layer that attends to its own tokens, as a model that can be exported."""
 
+    window_norm = None
+
     def __init__(self, layer: nn.Module, tokens: Tensor) -> None:
         super().__init__()
         self.layer = layer
