@@ -148,8 +148,11 @@ def _read_text(path: Path, content: bytes, decimal: Mark | None, texts: frozense
         raise DataError(
             f"{path}: {place}no names of columns but data; add a line with a name for each column"
         )
+    above = any(not _BLANK.fullmatch(each) for each in islice(io.StringIO(text), header))
+    # As large as the file.
+    del text
     cells = Cells(pd.DataFrame(), decimal or ".", Problems(str(path), "line", header + 2))
-    if any(not _BLANK.fullmatch(each) for each in islice(io.StringIO(text), header)):
+    if above:
         cells.notes.append(f"the columns' names are in line {header + 1}; above is no table")
     cells.frame = _parse(path, content, header, separator, names, cells.decimal, texts)
     if decimal is None:

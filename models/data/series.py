@@ -324,6 +324,8 @@ class Assembly:
             before = np.searchsorted(places, own, side="right") - 1
             offsets = rows.moments.offsets[part[before]]
             walls = steps + offsets if clock.in_utc else steps
+        if isinstance(offsets, np.ndarray) and (offsets == offsets[0]).all():
+            offsets = offsets[0].astype("m8[us]").item()
         return Table(walls, values, rows.channels, clock.frequency, offsets, name)
 
     def _tell_missing(self, rows: Rows) -> None:

@@ -5,6 +5,7 @@ import io
 import zipfile
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -421,6 +422,48 @@ def test_a_column_with_a_zone_has_its_clock() -> None:
         np.testing.assert_array_equal(
             table.timestamps, moments.tz_localize(None).to_numpy("M8[us]")
         )
+
+
+@pytest.mark.parametrize("zone", ["UTC", "+05:30"])
+def test_a_clock_that_never_changes_has_one_offset(zone: str) -> None:
+    moments = pd.date_range("2024-03-30", periods=40, freq="h", tz="UTC").tz_convert(zone)
+    (table,) = read_frame(pd.DataFrame({"ds": moments, "y": np.arange(40.0)})).tables
+    assert table.utc_offset == moments[0].utcoffset()
+    assert table.timestamps[0] == moments[0].tz_localize(None)
+
+
+def test_frames_have_columns_of_any_type() -> None:
+    frame = pd.DataFrame(
+        {
+            "exact": [Decimal("1.5")] * 3,
+            "whole": pd.array([1, None, 3], dtype="Int64"),
+            "kind": pd.Categorical(["a", "b", "a"]),
+            "seen": pd.date_range("2020-01-01", periods=3),
+        },
+        index=pd.MultiIndex.from_product([["north"], pd.date_range("2024-01-01", periods=3)]),
+    ).rename_axis(["unique_id", "ds"])
+    panel = read_frame(frame, Reading(missing="interpolate"))
+    assert panel.channels == ("exact", "whole")
+    assert panel.tables[0].values.tolist() == [[1.5, 1], [1.5, 2], [1.5, 3]]
+    assert panel.tables[0].series == "north"
+    assert {note.partition(" are")[0] for note in panel.notes[:2]} == {
+        *("columns that hold texts", "columns that hold times")
+    }
+    plain = pd.DataFrame(np.arange(5.0), index=pd.date_range("2024-01-01", periods=5))
+    assert read_frame(plain).channels == ("0",)
+
+
+def test_days_of_the_month_that_begin_in_a_short_one(tmp_path: Path) -> None:
+    days = ["02-28", *(f"{month:02d}-30" for month in range(3, 11) if month != 9)]
+    content = text(*(f"2023-{day},{i}" for i, day in enumerate(days)), header="date,a")
+    (table,) = read_text(tmp_path, content, missing="interpolate").tables
+    assert len(table) == 9
+    assert table.timestamps[7] == np.datetime64("2023-09-30")
+
+
+def test_points_elsewhere_tell_the_decimal_mark(tmp_path: Path) -> None:
+    rows = [f'{day},{i}.5,"1,{i}00"' for i, day in enumerate(DAYS)]
+    assert read_text(tmp_path, text(*rows)).tables[0].values[1].tolist() == [1.5, 1100]
 
 
 def with_holes(*holes: range) -> str:
