@@ -26,7 +26,7 @@ def draw(found: Backtest, path: Path) -> None:
     others = iter(_OTHERS)
     colours = {name: _COLOURS.get(name) or next(others) for name in found.scores}
     with mpl.rc_context({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False}):
-        figure = Figure(figsize=(4.2 * columns + 0.6, 2.1 * rows + 1), layout="constrained")
+        figure = Figure(figsize=(max(4.2 * columns, 7.5), 2.1 * rows + 1.6), layout="constrained")
         axes = figure.subplots(rows, columns, sharex=True, squeeze=False)
         for place, name in enumerate(panels):
             panel = axes.flat[place]
@@ -45,8 +45,14 @@ def draw(found: Backtest, path: Path) -> None:
             panel.grid(alpha=0.25)
         for unused in range(len(panels), rows * columns):
             axes.flat[unused].set_axis_off()
-        figure.supxlabel("steps ahead", fontsize=9)
-        figure.supylabel("mean absolute error, in standard deviations", fontsize=9)
-        figure.legend(*axes.flat[0].get_legend_handles_labels(), loc="outside lower right", ncols=4)
-        figure.suptitle(f"{found.name}: {found.origins:,} origins", x=0.01, ha="left")
+        for panel in axes[-1]:
+            panel.set_xlabel("steps ahead")
+        figure.legend(
+            *axes.flat[0].get_legend_handles_labels(),
+            loc="outside lower center",
+            ncols=4,
+            frameon=False,
+        )
+        title = f"{found.name}: mean absolute error of {found.origins:,} forecasts"
+        figure.suptitle(f"{title}, in standard deviations", x=0.01, ha="left")
         figure.savefig(path, dpi=110)

@@ -52,7 +52,7 @@ _SPACE: dict[str, Range | Values] = {
 # Contexts are searched where none is given: so many horizons.
 _HORIZONS = (1, 2, 4, 8)
 # Trainings before one is given up, and epochs of each: fewer tell nothing.
-_STARTUP, _WARM_UP = 5, 1
+_STARTUP, _WARM_UP = 5, 3
 
 
 class SearchError(ValueError):
@@ -72,22 +72,25 @@ class _Deadline(Progress):
             raise _OutOfTimeError
 
 
-def space_of(given: Settings, chosen: Mapping[str, Values]) -> dict[str, Range | Values]:
+def space_of(
+    given: Settings, chosen: Mapping[str, Values], panel: Panel
+) -> dict[str, Range | Values]:
     """What is searched: what was chosen, and of the rest what the architecture has and none gave.
 
     Args:
         given: Settings that are fixed.
         chosen: Values to try, by the name of a setting.
+        panel: The data, which the contexts have to fit.
 
     Raises:
-        SearchError: nothing is left to search, or a setting is both.
+        SearchError: nothing is left to search, a setting is both, or no context fits.
     """
     if both := sorted(given.keys() & chosen.keys()):
         raise SearchError(f"{both[0]}: it is given, and to be searched")
     fields = _fields(given["arch"])
     space: dict[str, Range | Values] = {}
-    if "context" not in given:
-        space["context"] = tuple(int(given["horizon"]) * count for count in _HORIZONS)
+    if not {"context"} & (given.keys() | chosen.keys()):
+        space["context"] = _contexts({**given, **first_of(chosen)}, panel)
     for name, values in _SPACE.items():
         if name in fields and name not in given:
             default = fields[name].default
@@ -98,6 +101,23 @@ def space_of(given: Settings, chosen: Mapping[str, Values]) -> dict[str, Range |
     if not space:
         raise SearchError("every setting is given, nothing is left to search")
     return space
+
+
+def _contexts(given: Settings, panel: Panel) -> Values:
+    """Contexts that the architecture and the data have room for."""
+    found, problem = [], ""
+    for count in _HORIZONS:
+        context = int(given["horizon"]) * count
+        settings = settings_of({**given, "context": context})
+        try:
+            forecaster_config(settings, len(panel.channels), panel.frequency)
+            settings.cuts.cut(panel, context, settings.horizon)
+            found.append(context)
+        except (DataError, TrainingError) as error:
+            problem = str(error)
+    if not found:
+        raise SearchError(f"no context fits: {problem}; give one with --context")
+    return tuple(found)
 
 
 class Search:

@@ -78,18 +78,18 @@ def command(
     from foretell.commands.data_options import reading_of
     from foretell.models.data.errors import DataError
     from foretell.models.data.reading import read
+    from foretell.models.training.errors import TrainingError
     from foretell.tuning import Search, SearchError, first_of, read_choices, space_of
 
     journal = out.with_name(out.name + ".search")
     try:
         choices = read_choices(chosen)
         # All that has to be there but for the context, which may be searched.
-        validate({"context": 1, **given, "out": out})
-        space = space_of(given, choices)
-        arguments = validate({**given, **first_of(space), "out": out})
+        arguments = validate({"context": 1, **given, **first_of(choices), "out": out})
         panel = read(arguments.data, reading_of(given))
         for note in panel.notes:
             click.echo(f"note: {note}", err=True)
+        space = space_of(given, choices, panel)
         out.parent.mkdir(parents=True, exist_ok=True)
         if restart:
             journal.unlink(missing_ok=True)
@@ -98,7 +98,7 @@ def command(
             click.echo(f"going on after {done} trainings", err=True)
         search.run(minutes, trainings, _tell)
         best = search.best()
-    except (DataError, SearchError) as error:
+    except (DataError, SearchError, TrainingError) as error:
         raise refusal(str(error)) from None
     except KeyboardInterrupt:
         click.echo("interrupted; the same command goes on with the search", err=True)
@@ -120,13 +120,15 @@ def _tell(trial: FrozenTrial) -> None:
         f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}"
         for name, value in trial.params.items()
     )
+    from optuna.trial import TrialState
+
     best = min(trial.intermediate_values.values(), default=None)
     if "refused" in trial.user_attrs:
         came = trial.user_attrs["refused"]
     elif best is None:
         came = "out of time"
     else:
-        given_up = "" if trial.value is not None else " when it was given up"
+        given_up = ", given up" if trial.state == TrialState.PRUNED else ""
         came = f"validation {best:.4f} after {len(trial.intermediate_values)} epochs{given_up}"
     click.echo(f"training {trial.number + 1}: {came}: {settings}", err=True)
 

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from foretell.bundle.frequency import Frequency
 from foretell.commands.train import command as train
-from foretell.commands.tune import command
+from foretell.commands.tune import _tell, command
 from foretell.models.checkpoint import load_info
 from foretell.models.data.reading import read
 from foretell.models.training.preparation import forecaster_config
@@ -111,13 +111,18 @@ def test_the_rows_of_the_test_split_do_not_count(data: Path, tmp_path: Path) -> 
 
 
 def test_a_training_that_promises_nothing_is_given_up(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    data: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(optuna.pruners.MedianPruner, "prune", lambda *_: True)
     search = search_of(data, tmp_path / "a", d_model=(8, 16))
     told: list[optuna.trial.FrozenTrial] = []
     search.run(5, 1, told.append)
     assert [len(trial.intermediate_values) for trial in told] == [1]
+    _tell(told[0])
+    assert "after 1 epochs, given up: d_model" in capsys.readouterr().err
     with pytest.raises(SearchError, match="no training ended an epoch"):
         search.best()
 
@@ -171,13 +176,23 @@ def test_another_search_is_not_gone_on_with(data: Path, tmp_path: Path) -> None:
     assert afresh.exit_code == 0, afresh.stderr
 
 
-def test_what_is_searched() -> None:
-    space = space_of({"arch": "patchtst", "horizon": "12", "d_ff": 8}, {"d_model": (1, 2)})
-    assert space["context"] == (12, 24, 48, 96)
-    assert space["d_model"] == (1, 2)
+def test_what_is_searched(data: Path) -> None:
+    panel = read(data)
+    space = space_of({"arch": "patchtst", "horizon": "12", "d_ff": 8}, {"d_model": (8, 16)}, panel)
+    # Not 12: a patch has 16 steps.
+    assert space["context"] == (24, 48, 96)
+    assert space["d_model"] == (8, 16)
     assert "d_ff" not in space
     assert isinstance(space["learning_rate"], Range)
-    assert "d_model" not in space_of({"arch": "dlinear", "horizon": "12"}, {})
+    linear = {"arch": "dlinear", "horizon": "28"}
+    # Not 224: the 300 rows have no room for them.
+    assert space_of(linear, {}, panel)["context"] == (28, 56, 112)
+    assert "d_model" not in space_of(linear, {}, panel)
+    with pytest.raises(SearchError, match=r"no context fits: .*; give one with --context"):
+        space_of(linear | {"horizon": "200"}, {}, panel)
+
+
+def test_values_to_try_are_read_as_yaml() -> None:
     assert read_choices(["d-model=8,16", "final_norm=none,null"]) == {
         "d_model": (8, 16),
         "final_norm": ("none", None),
