@@ -33,6 +33,7 @@ from foretell.export.runtime import Graph
 from foretell.export.windows import windows_in
 from foretell.models.checkpoint import CheckpointInfo
 from foretell.models.data.panel import Panel
+from foretell.models.data.scaler import typical_share
 from foretell.models.data.splits import Spans, Split
 from foretell.models.data.windows import Batch, Windows
 
@@ -96,12 +97,13 @@ def calibrate(
     if split is None:
         raise UncalibratedError("its checkpoint does not name the data it was trained on")
     passes = _most_passes(info, split.validation, roll)
+    floor = FLOOR * typical_share(panel, split.train, info.scaler)
     context, horizon = info.config.context, info.config.horizon
     targets = [max(0, span.end - span.start - context) for span in split.validation]
     method: CalibrationMethod = "scaled_split_conformal"
     if passes:
         # A model may carry itself off when it goes on from its own forecasts.
-        made = errors(graph, info, panel, split.validation, passes, batch)
+        made = errors(graph, info, panel, split.validation, passes, floor, batch)
         found = [part.scaled for part in takewhile(Errors.finite, made)]
         if not found:
             raise UncalibratedError("its forecasts of the validation split are not finite")
@@ -122,14 +124,14 @@ def calibrate(
     calibration = Calibration(levels, np.concatenate(offsets, axis=1))
     report = CalibrationReport(
         method=method,
-        floor=FLOOR,
+        floor=floor,
         steps=calibration.offsets.shape[1],
         windows=counts,
         disjoint=tuple(
             min(count, sum(steps // (number * horizon) for steps in targets))
             for number, count in enumerate(counts, 1)
         ),
-        coverage=tuple(_measure(graph, info, panel, split.test, calibration, counts, batch)),
+        coverage=tuple(_measure(graph, info, panel, split.test, calibration, counts, floor, batch)),
     )
     return calibration, report
 
@@ -140,22 +142,23 @@ def errors(
     panel: Panel,
     spans: Spans,
     passes: int,
+    floor: float = FLOOR,
     batch: int = BATCH,
 ) -> Iterator[Errors]:
     """Errors in some rows, pass by pass; the rows must hold a window of all passes."""
     windows = windows_in(info, panel, spans, info.config.horizon)
-    yield from _errors(graph, info, windows, WINDOWS, batch)
+    yield from _errors(graph, info, windows, floor, WINDOWS, batch)
     if passes > 1:
         windows = windows_in(info, panel, spans, passes * info.config.horizon)
-        yield from list(_errors(graph, info, windows, ROLLED_WINDOWS, batch))[1:]
+        yield from list(_errors(graph, info, windows, floor, ROLLED_WINDOWS, batch))[1:]
 
 
 def _errors(
-    graph: Graph, info: CheckpointInfo, windows: Windows, most: int, size: int
+    graph: Graph, info: CheckpointInfo, windows: Windows, floor: float, most: int, size: int
 ) -> Iterator[Errors]:
     """Errors of evenly spaced windows, pass by pass."""
     horizon = info.config.horizon
-    floor = FLOOR * np.array(info.scaler.std)
+    least = floor * np.array(info.scaler.std)
     chosen = np.linspace(0, len(windows) - 1, min(most, len(windows))).round().astype(np.int64)
     scaled = np.empty((len(chosen), windows.horizon, info.config.channels), np.float32)
     scales = np.empty((len(chosen), 1, info.config.channels))
@@ -167,7 +170,7 @@ def _errors(
         error = batch.target.numpy().astype(np.float64) - forecast
         if forecasts is not None:
             forecasts[rows] = forecast
-        scales[rows] = scale(batch.history.numpy(), floor)
+        scales[rows] = scale(batch.history.numpy(), least)
         with np.errstate(over="ignore"):
             scaled[rows] = error / scales[rows]
     for first_step in range(0, windows.horizon, horizon):
@@ -222,6 +225,7 @@ def _measure(
     test: Spans,
     calibration: Calibration,
     counts: tuple[int, ...],
+    floor: float,
     batch: int,
 ) -> Iterator[Coverage]:
     """Coverage of the passes that the test split is long enough for."""
@@ -229,7 +233,7 @@ def _measure(
     if not passes:
         return
     std, within = np.array(info.scaler.std), limits(info.bounds, info.channels)
-    measured = errors(graph, info, panel, test, passes, batch)
+    measured = errors(graph, info, panel, test, passes, floor, batch)
     for part, count in zip(measured, counts, strict=False):
         steps = slice(part.first_step, part.first_step + info.config.horizon)
         for level in _MEASURED:

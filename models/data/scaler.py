@@ -31,6 +31,28 @@ def fit(panel: Panel, train: Iterable[Span]) -> Scaler:
     return Scaler(mean=tuple(values.mean(axis=0).tolist()), std=tuple(std.tolist()))
 
 
+def typical_share(panel: Panel, train: Iterable[Span], scaler: Scaler) -> float:
+    """How much the median series varies by itself, in standard deviations of all training rows.
+
+    1 for a single series. Of several channels the smallest counts; constant series do not.
+
+    Args:
+        panel: The data.
+        train: Its training rows.
+        scaler: Of all of them.
+    """
+    if len(panel.series) == 1:
+        return 1.0
+    rows: dict[str, list[NDArray[np.float64]]] = {}
+    for table, start, end in train:
+        rows.setdefault(panel.tables[table].series, []).append(
+            panel.tables[table].values[start:end]
+        )
+    own = [np.concatenate(parts).std(axis=0) / np.array(scaler.std) for parts in rows.values()]
+    typical = [np.median(shares[shares > 0]) for shares in np.transpose(own) if (shares > 0).any()]
+    return float(min(typical, default=1.0))
+
+
 def offset_warning(scaler: Scaler, channels: Sequence[str]) -> str | None:
     """Names the channels whose offset takes too many of the digits that float32 has, if any do."""
     lossy = [

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from foretell.bundle.calibration import FLOOR, scale
 from foretell.models.batches import windows_that_fit
 from foretell.models.data.panel import Panel
-from foretell.models.data.scaler import fit
+from foretell.models.data.scaler import fit, typical_share
 from foretell.models.data.splits import Span
 from foretell.models.data.windows import Windows
 from foretell.models.training.config import TrainingConfig
@@ -59,11 +59,13 @@ def refit_errors(
     for span in (*prepared.split.train, *prepared.split.validation):
         rows[span.table] = max(rows.get(span.table, 0), span.end)
     config = prepared.config
+    share = typical_share(panel, prepared.split.train, prepared.scaler)
+    floor = FLOOR * share * np.array(prepared.scaler.std)
     found = []
-    for share, following in pairwise(_ENDS):
+    for known, following in pairwise(_ENDS):
         learnt, coming = [], []
         for table, end in rows.items():
-            cut, last = int(end * share), int(end * following)
+            cut, last = int(end * known), int(end * following)
             learnt.append(Span(table, 0, cut))
             # The origins are those up to the next cut; what follows may be known of the last one.
             reach = min(last + config.horizon - 1, end)
@@ -80,7 +82,6 @@ def refit_errors(
         for _ in range(epochs):
             trainer.run_epoch(Progress())
         mean, std = np.array(scaler.mean), np.array(scaler.std)
-        floor = FLOOR * np.array(prepared.scaler.std)
         with torch.inference_mode():
             for batch in test.batches(windows_that_fit(trainer.judged)):
                 forecast = trainer.judged(*batch[:3])

@@ -16,6 +16,7 @@ from foretell.export.windows import split_of, windows_in
 from foretell.models.checkpoint import load_info
 from foretell.models.data import reading
 from foretell.models.data.panel import Panel
+from foretell.models.data.scaler import fit
 from foretell.models.data.splits import Span, Split
 from foretell.models.data.windows import Batch
 
@@ -228,3 +229,31 @@ def test_windows_of_all_series_count(info, table):
     assert report.windows == (41 + 11, 29)
     assert report.disjoint == (4 + 1, 2)
     assert [part.windows for part in report.coverage] == [52, 52, 29]
+
+
+def test_small_series_are_held_as_often_as_large_ones(info, table):
+    """Series of noise, one of them hundreds of times the others."""
+    random = np.random.default_rng(5)
+    rows = 3900
+    times = np.datetime64("2020-01-01T00", "us") + np.arange(rows) * np.timedelta64(1, "h")
+    sizes = {"small": 1.0, "middle": 2.0, "large": 300.0}
+    panel = Panel(
+        tuple(
+            replace(
+                table,
+                values=size * random.normal(size=(rows, CHANNELS)),
+                timestamps=times,
+                series=name,
+            )
+            for name, size in sizes.items()
+        )
+    )
+    parts = (
+        tuple(Span(place, first, first + 1300) for place in range(3)) for first in (0, 1300, 2600)
+    )
+    split = Split(*parts)
+    several = info.model_copy(update={"scaler": fit(panel, split.train)})
+    alone = split._replace(test=split.test[:1])
+    _, report = calibrate(Repeat(factor=0), several, panel, alone, 1)
+    assert report.floor == pytest.approx(0.1 * 2 / (300 / 3**0.5), rel=0.1)
+    assert report.coverage[0].coverage == pytest.approx(0.8, abs=0.02)

@@ -1,12 +1,14 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from foretell.bundle.manifest import Scaler
 from foretell.models.data.panel import Panel
-from foretell.models.data.scaler import fit, offset_warning, standardise
+from foretell.models.data.scaler import fit, offset_warning, standardise, typical_share
 from foretell.models.data.splits import Span
+from foretell.models.data.table import Table
 from tests.models.data.panels import table
 
 
@@ -48,3 +50,18 @@ def test_offsets_that_float32_cannot_carry() -> None:
     assert said is not None
     assert said.startswith("b: the mean is more than 10,000 times the standard deviation. ")
     assert offset_warning(Scaler(mean=(5.0,), std=(1.0,)), ("a",)) is None
+
+
+def test_the_typical_share_is_that_of_the_median_series() -> None:
+    def scaled(name: str, *factors: float) -> Table:
+        one = table(50, name)
+        return replace(one, values=one.values / one.values.std(axis=0) * factors)
+
+    tables = (scaled("a", 1, 30), scaled("b", 3, 60), scaled("c", 0, 90), scaled("d", 700, 90))
+    spans = [Span(place, 0, 50) for place in range(4)]
+    scaler = Scaler(mean=(0.0, 0.0), std=(6.0, 300.0))
+    # The third is constant in one channel: 3 of 6, and between 60 and 90 of 300.
+    assert typical_share(Panel(tables), spans, scaler) == pytest.approx(0.25)
+    wide = Scaler(mean=(0.0, 0.0), std=(300.0, 300.0))
+    assert typical_share(Panel(tables), spans, wide) == pytest.approx(0.01)
+    assert typical_share(Panel(tables[:1]), spans[:1], scaler) == 1.0
