@@ -537,6 +537,23 @@ def test_filled_rows_have_the_clock_of_their_series(tmp_path: Path) -> None:
         assert isinstance(table.utc_offset, np.ndarray)
         known = (table.timestamps - table.utc_offset).tolist()
         assert known == [moment.astimezone(UTC).replace(tzinfo=None) for moment in moments]
+        # Nothing but the zone tells that the clock changed in a row that is filled in.
+        early = 0 if zone else 1
+        offsets = [timedelta(hours=1 + (i >= 15 + early)) for i in range(40)]
+        assert table.utc_offset.tolist() == offsets
+
+
+def test_the_spacing_is_that_of_rows_with_values(tmp_path: Path) -> None:
+    rows = [f"{day}T00:00,{i}\n{day}T12:00," for i, day in enumerate(DAYS)]
+    panel = read_text(tmp_path, text(*rows, header="date,a"))
+    assert (len(panel), str(panel.frequency)) == (10, "D")
+    assert panel.notes == ("10 rows between two steps have no value and are left out",)
+
+
+def test_the_spacing_is_that_of_moments(tmp_path: Path) -> None:
+    rows = [f"2024-03-01T{i + 1 + i % 2:02d}:00+0{1 + i % 2}:00,{i}" for i in range(12)]
+    panel = read_text(tmp_path, text(*rows, header="date,a"))
+    assert (len(panel), str(panel.frequency)) == (12, "h")
 
 
 @pytest.mark.parametrize(
