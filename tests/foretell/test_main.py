@@ -73,6 +73,8 @@ def test_version():
         ("matplotlib.figure", "client"),
         ("onnxruntime", "cpu or gpu"),
         ("pvlib", "demo"),
+        ("tensorboard", "tensorboard"),
+        ("optuna", "tune"),
     ],
 )
 def test_a_library_that_is_not_installed(

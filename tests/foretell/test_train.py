@@ -88,6 +88,24 @@ def test_bounds(data: Path, out: Path, tmp_path: Path, *, in_file: bool) -> None
     }
 
 
+def test_tensorboard_gets_every_epoch(
+    data: Path, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = flags(data=data, out=out, tensorboard=tmp_path / "runs", **SMALL)
+    with monkeypatch.context() as patch:
+        patch.delitem(sys.modules, "torch.utils.tensorboard", raising=False)
+        patch.delattr("torch.utils.tensorboard", raising=False)
+        patch.setitem(sys.modules, "tensorboard", None)
+        result = run(*arguments)
+        assert isinstance(result.exception, ImportError)
+        assert result.exception.name == "tensorboard"
+        assert not out.with_name("model.partial").exists()
+    result = run(*arguments)
+    assert result.exit_code == 0, result.stderr
+    assert [entry.name[:20] for entry in (tmp_path / "runs").iterdir()] == ["events.out.tfevents."]
+    assert "better" in result.stdout.splitlines()[-2]
+
+
 def test_flags_win_over_the_file(data: Path, out: Path, tmp_path: Path) -> None:
     file = tmp_path / "settings.yaml"
     settings = SMALL | {"data": data, "seed": 5, "channels": "[load]"}

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -5,11 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from foretell.bundle.calibration import FLOOR
+from foretell.bundle.calibration import FLOOR, order_statistics, scale
 from foretell.bundle.frequency import Frequency
 from foretell.models.checkpoint import REFITS, CheckpointError, load_refits
 from foretell.models.data.panel import Panel
+from foretell.models.data.splits import Span
 from foretell.models.data.table import Table
+from foretell.models.data.windows import Windows
 from foretell.models.training import refits
 from foretell.models.training.config import TrainingConfig
 from foretell.models.training.preparation import prepare
@@ -103,6 +106,26 @@ def test_short_data_end_with_intervals(tmp_path: Path) -> None:
     (out / REFITS).write_bytes(b"x")
     with pytest.raises(CheckpointError, match=r"refits\.safetensors: "):
         load_refits(out)
+
+
+def test_intervals_of_short_data_hold_about_what_they_say(tmp_path: Path) -> None:
+    """Twenty years to learn from, and the two hundred that follow, in which nothing changes."""
+    whole = months(2640)
+    first = replace(whole.tables[0], timestamps=whole.tables[0].timestamps[:240])
+    panel = Panel((replace(first, values=whole.tables[0].values[:240]),))
+    settings = SETTINGS.model_copy(update={"horizon": 12, "epochs": 10})
+    trained = train(settings, panel, tmp_path / "sales")
+    errors = load_refits(tmp_path / "sales")
+    assert errors is not None
+    low, high = order_statistics(errors, [0.1, 0.9])
+    scaler = trained.info.scaler
+    windows = Windows(whole, (Span(0, 240, 2640),), CONTEXT, 12, scaler)
+    (batch,) = windows.batches(len(windows))
+    with torch.inference_mode():
+        error = (batch.target - trained.model(batch.history)).numpy()
+    error /= scale(batch.history.numpy(), np.array([FLOOR]))
+    held = ((low <= error) & (error <= high)).mean()
+    assert 0.75 < held < 0.92
 
 
 def test_long_data_are_not_refitted(tmp_path: Path) -> None:
