@@ -98,11 +98,7 @@ class ConsoleProgress(Progress):
         self._epochs, self._steps, self._done = epochs, steps_per_epoch, epochs_done
         if epochs_done:
             self._print(f"going on after epoch {epochs_done} of {epochs}")
-        self.bars.reset(
-            self._bar,
-            total=epochs * steps_per_epoch,
-            completed=epochs_done * steps_per_epoch,
-        )
+        self.bars.reset(self._bar, total=epochs * steps_per_epoch)
         self._update(0, "-")
 
     def stepped(self, step: int, loss: float) -> None:
