@@ -6,7 +6,8 @@ its context tell. They are few and alike, for their forecasts overlap, so that t
 alone: the errors of both, each less the stored median of its step and in units of the stored width
 of its step, are one distribution, in which those of the history weigh the more the more horizons
 they are of, and the later ones more than the earlier ones. Its quantiles, in the units of each
-step again, are the offsets.
+step again, are the offsets. How much further off a step is than the others of late is no spread: it
+is taken out first, as far as the origins are many, and added to the offsets.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ Floats = NDArray[np.floating]
 _STORED_HORIZONS = 10
 # After so many horizons an error weighs 1 / e as much.
 _FADING_HORIZONS = 16
+# With so many origins half of what a step is further off than others is believed.
+_OWN_ORIGINS = 15
 # The levels whose distance is the width of a step.
 _WIDTH = (0.1, 0.9)
 # Of the largest width of a channel; what is narrower, that of an error that was never made, say,
@@ -87,19 +90,45 @@ class Recalibration:
             `[levels, steps, channels]`, never decreasing with the level.
         """
         origins, steps, channels = errors.shape
-        recent = ((errors - self.median) / self.width).reshape(-1, channels)
         ages = np.arange(origins)[::-1] * (stride / steps)
-        weights = np.repeat(np.exp(-ages / _FADING_HORIZONS), steps)[:, None] * ~np.isnan(recent)
-        total = weights.sum(axis=0)
+        recent = (errors - self.median) / self.width
+        weights = np.exp(-ages / _FADING_HORIZONS)[:, None, None] * ~np.isnan(recent)
+        recent = np.nan_to_num(recent)
+        own = _own_errors(recent, weights)
+        total = weights.sum(axis=(0, 1))
         horizons = ages[0] + 1
         share = np.where(total > 0, horizons / (horizons + _STORED_HORIZONS), 0.0)
         weights *= share / np.where(total > 0, total, 1.0)
-        found = np.concatenate([np.nan_to_num(recent), self.errors])
-        weights = np.concatenate([weights, self.weights[:, None] * (1 - share)])
+        found = np.concatenate([(recent - own).reshape(-1, channels), self.errors])
+        stored = self.weights[:, None] * (1 - share)
+        shares = np.concatenate([weights.reshape(-1, channels), stored])
         order = np.argsort(found, axis=0)
         found = np.take_along_axis(found, order, axis=0)
-        weights = np.take_along_axis(weights, order, axis=0)
-        places = np.cumsum(weights, axis=0) - weights / 2
+        shares = np.take_along_axis(shares, order, axis=0)
+        places = np.cumsum(shares, axis=0) - shares / 2
         mixed = [np.interp(levels, places[:, at], found[:, at]) for at in range(channels)]
-        offsets: NDArray[np.float64] = self.median + self.width * np.stack(mixed, 1)[:, None]
-        return offsets
+        by_step: NDArray[np.float64] = own + np.stack(mixed, axis=1)[:, None]
+        return self.median + self.width * by_step
+
+
+def _own_errors(recent: Floats, weights: Floats) -> NDArray[np.float64]:
+    """How much further off each step is than all of them are, on average.
+
+    A model that knows no time of day errs by the hour, and origins of late know which it is.
+
+    Args:
+        recent: Errors `[origins, steps, channels]`.
+        weights: Likewise, how much each counts.
+
+    Returns:
+        `[steps, channels]`, the nearer to 0 the fewer the origins are.
+    """
+    total = weights.sum(axis=0)
+    known = np.where(total > 0, total, 1.0)
+    mean = (weights * recent).sum(axis=0) / known
+    whole = (total * mean).sum(axis=0) / known.sum(axis=0)
+    # As many as would count alike.
+    origins = total**2 / np.where(total > 0, np.square(weights).sum(axis=0), 1.0)
+    own: NDArray[np.float64] = np.where(total > 0, mean - whole, 0.0)
+    own *= origins / (origins + _OWN_ORIGINS)
+    return own

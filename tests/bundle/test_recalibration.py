@@ -33,7 +33,7 @@ def test_errors_like_the_stored_ones_change_little() -> None:
     offsets = STORED.offsets(drawn(100, 1), STRIDE, ASKED)
     stored = CALIBRATION.at(np.array(ASKED), STEPS)
     assert offsets.shape == (3, STEPS, CHANNELS)
-    np.testing.assert_allclose(offsets, stored, atol=0.35)
+    np.testing.assert_allclose(offsets, stored, atol=0.6)
     assert held(offsets, drawn(2000, 2)) == pytest.approx(0.8, abs=0.03)
 
 
@@ -51,6 +51,18 @@ def test_other_errors_are_followed(spread: float, shift: float) -> None:
     if shift:
         growth = np.sqrt(np.arange(1, STEPS + 1))
         np.testing.assert_allclose(many[1, :, 0], 2 * growth, rtol=0.2)
+
+
+def test_what_a_step_is_off_by_itself_is_no_spread() -> None:
+    wave = np.array([0, 4, 0, -4, 0, 0], np.float32)[:, None]
+    plain, waved = (
+        STORED.offsets(drawn(300, 1) + shift, STRIDE, ASKED) for shift in (0 * wave, wave)
+    )
+    np.testing.assert_allclose(waved[1] - plain[1], np.tile(wave, (1, CHANNELS)), atol=0.6)
+    np.testing.assert_allclose(np.ptp(waved, axis=0), np.ptp(plain, axis=0), rtol=0.15)
+    # One origin is too little to tell.
+    (once,) = STORED.offsets(np.tile(wave, (1, 1, CHANNELS)), STRIDE, [0.5])
+    assert np.abs(once).max() < 1
 
 
 def test_late_errors_count_more() -> None:
