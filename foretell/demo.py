@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from foretell.bundle import layout
 from foretell.bundle.manifest import Manifest, TestResult, read
@@ -23,7 +24,36 @@ from foretell.models.training.train import train
 
 CONTEXT = 168
 HORIZON = 24
-EPOCHS = 3
+# What all trainings have in common, and what each has of its own; the rest are defaults.
+SETTINGS: dict[str, Any] = {
+    "context": CONTEXT,
+    "horizon": HORIZON,
+    "bounds": "global_irradiance=0:,direct_irradiance=0:,relative_humidity=0:100,wind_speed=0:,"
+    "cloud_cover=0:10",
+    "average": 0.98,
+}
+# Weather knows no day of the week, and two epochs bring no overfitting that dropout prevents. These
+# two forecast another season worse: ten weeks of validation make their intervals hold there.
+_OF_THE_HOUR: dict[str, Any] = {
+    "splits": (0.6, 0.2, 0.2),
+    "epochs": 2,
+    "learning_rate": 2e-3,
+    "calendar": ("hour",),
+    "model": {"dropout": 0.0},
+}
+OWN: dict[str, dict[str, Any]] = {
+    "patchtst": {
+        "epochs": 4,
+        "batch_size": 64,
+        "learning_rate": 4e-3,
+        "huber_delta": 0.75,
+        "average": 0.99,
+    },
+    "transformer": _OF_THE_HOUR,
+    "autoformer": _OF_THE_HOUR | {"loss": "mae"},
+}
+# Of the errors of the better baseline, squared and absolute.
+MOST = {"mse": 0.75, "mae": 0.95}
 
 
 def build(folder: Path, architectures: Sequence[str], progress: Progress) -> Iterator[Manifest]:
@@ -38,7 +68,8 @@ def build(folder: Path, architectures: Sequence[str], progress: Progress) -> Ite
         The manifest of each model.
 
     Raises:
-        ExportError: a model's forecasts are no better than the baselines, or its graph differs.
+        ExportError: a model's forecasts are not clearly better than the baselines in both errors,
+            or its graph differs.
     """
     data = folder / "greensboro.csv"
     if not data.exists():
@@ -57,7 +88,7 @@ def build(folder: Path, architectures: Sequence[str], progress: Progress) -> Ite
 
 
 def _train(architecture: str, panel: Panel, checkpoint: Path, progress: Progress) -> None:
-    settings = TrainingConfig(arch=architecture, context=CONTEXT, horizon=HORIZON, epochs=EPOCHS)
+    settings = TrainingConfig(arch=architecture, **SETTINGS | OWN[architecture])
     try:
         train(settings, panel, checkpoint, progress=progress)
     except ResumeError:
@@ -80,9 +111,12 @@ def _write_request(model: str, table: Table, path: Path) -> None:
 def _check_accuracy(name: str, test: TestResult | None) -> None:
     if test is None or test.seasonal_naive is None:
         raise ExportError(f"{name}: its accuracy was not measured")
-    bar = min(test.last_value.mse, test.seasonal_naive.mse)
-    # A comparison that NaN fails.
-    if not test.model.mse < bar:
-        raise ExportError(
-            f"{name}: test MSE {test.model.mse:.3f}, the better baseline has {bar:.3f}"
-        )
+    for error, most in MOST.items():
+        found = getattr(test.model, error)
+        best = min(getattr(test.last_value, error), getattr(test.seasonal_naive, error))
+        # A comparison that NaN fails.
+        if not found <= most * best:
+            raise ExportError(
+                f"{name}: test {error.upper()} {found:.3f}, the better baseline has {best:.3f}: "
+                f"expected at most {most:g} of it"
+            )

@@ -77,14 +77,21 @@ def command(
         raise SystemExit(2) from None
     table = Table(title=f"{forecast.model} on {file.name}")
     table.add_column("timestamp")
-    columns = []
-    for i, name in enumerate(forecast.history.channels):
-        series = {name: forecast.values, **{f"{q:g}": v for q, v in forecast.quantiles.items()}}
-        for title, values in series.items():
+    channels, times = forecast.history.channels, forecast.timestamps.astype("M8[s]")
+    if forecast.quantiles:
+        # A row for each channel: columns of all levels of all channels are too many.
+        table.add_column("channel")
+        for title in ("forecast", *(f"{level:g}" for level in forecast.quantiles)):
             table.add_column(title, justify="right")
-            columns.append(values[:, i])
-    for time, *row in zip(forecast.timestamps.astype("M8[s]"), *columns, strict=True):
-        table.add_row(str(time), *(f"{value:.4g}" for value in row))
+        series = (forecast.values, *forecast.quantiles.values())
+        for step, time in enumerate(times):
+            for i, name in enumerate(channels):
+                table.add_row(str(time), name, *(f"{each[step, i]:.4g}" for each in series))
+    else:
+        for name in channels:
+            table.add_column(name, justify="right")
+        for time, row in zip(times, forecast.values, strict=True):
+            table.add_row(str(time), *(f"{value:.4g}" for value in row))
     show(table)
     if picture is not None:
         from foretell.plot import draw

@@ -32,7 +32,8 @@ def test_prints_quantiles_and_draws_what_followed(server: FakeServer, data: Path
     options = ["--quantiles=0.1,0.9", "--hold-back=1", f"--plot={picture}"]
     result = run(server, str(data), "--model=weather", *options)
     assert result.exit_code == 0, result.stderr
-    assert "│ 2024-01-01T06:00:00 │  5.5 │   5 │   6 │   50 │  49 │  51 │" in result.stdout
+    assert "│ 2024-01-01T06:00:00 │ wind    │      5.5 │   5 │   6 │" in result.stdout
+    assert "│ 2024-01-01T07:00:00 │ load    │       60 │  59 │  61 │" in result.stdout
     _, body = server.requests[1]
     assert [wind for wind, _ in body["inputs"][0]["series"]] == [1.5, 2.5, 3.5, 4.5]
     assert body["options"] == {"quantiles": [0.1, 0.9]}
