@@ -48,7 +48,8 @@ from {context}.
 
 {errors}
 Errors are in standardised units, over all {windows:,} windows of test rows; intervals of 80% held
-{held:.1%} of their values. `foretell train` took {train[1]:.0f} s and {train[0]:,.0f} MiB,
+{held:.1%} of their values: the test rows, of the end of the year, have holidays as the validation
+rows have none. `foretell train` took {train[1]:.0f} s and {train[0]:,.0f} MiB,
 `foretell export` {export[1]:.0f} s and {export[0]:,.0f} MiB.
 
 One request with the last {context} days of every route, an Arrow table of {sent:,} rows, was

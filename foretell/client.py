@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from foretell.bundle.frequency import Frequency
+from foretell.bundle.nearness import nearest
 from foretell.bundle.regularity import origin
 from foretell.bundle.timestamps import Timestamps, parse, render
 from foretell.models.data import reading
 from foretell.models.data.errors import DataError
+from foretell.models.data.panel import Panel
 from foretell.models.data.table import Table
 
 Read = TypeVar("Read")
@@ -83,6 +85,7 @@ def request_forecast(
     horizon: int | None,
     timeout: float,
     quantiles: Sequence[float] = (),
+    series: str | None = None,
     hold_back: int = 0,
 ) -> Forecast:
     """Post the last `context` rows of a CSV.
@@ -94,11 +97,13 @@ def request_forecast(
         horizon: Steps to forecast; the model's by default.
         timeout: Seconds to wait.
         quantiles: Levels to ask for.
+        series: Name of the series to send; needed where the file has several.
         hold_back: Rows at the end that are not sent.
 
     Raises:
         ClientError: no answer, or an error; the message is the server's.
-        DataError: the CSV cannot be read, or has no more rows than are held back.
+        DataError: the CSV cannot be read, does not have the series, or has no more rows than are
+            held back.
     """
     try:
         client = httpx.Client(base_url=url.rstrip("/"), timeout=timeout)
@@ -110,9 +115,7 @@ def request_forecast(
         panel = reading.read(
             path, reading.Reading(channels=info.channels, frequency=info.frequency)
         )
-        if len(panel.tables) > 1:
-            raise DataError(f"{path}: {len(panel.series)} series; write one to a file of its own")
-        (table,) = panel.tables
+        table = _last_stretch(panel, series, path)
         end = len(table) - hold_back
         if end <= 0:
             raise DataError(f"{path}: {len(table)} rows, all of which are held back")
@@ -130,7 +133,7 @@ def request_forecast(
             options["quantiles"] = list(quantiles)
         body: dict[str, Any] = {
             "model": model or info.name,
-            "inputs": [{"name": path.stem, **_input(history)}],
+            "inputs": [{"name": series or path.stem, **_input(history)}],
             "options": options,
         }
         answer = _call(client, "POST", "/forecast", _FORECAST, body)
@@ -148,6 +151,22 @@ def request_forecast(
         {level: read(each) for level, each in (content.quantiles or {}).items()},
         table.values[end : end + len(steps)] if hold_back else None,
     )
+
+
+def _last_stretch(panel: Panel, series: str | None, path: Path) -> Table:
+    """The rows of a series after its last hole."""
+    names = list(panel.series)
+    if series is None:
+        if len(names) > 1:
+            raise DataError(
+                f"{path}: {len(names):,} series; choose one with --series, such as {names[0]}"
+            )
+        series = names[0]
+    elif series not in names:
+        near = nearest(series, names)
+        meant = f"did you mean {near}?" if near else f"the first is {names[0] or 'without a name'}"
+        raise DataError(f"{path}: no series {series}; {meant}")
+    return panel.tables[panel.series[series][-1]]
 
 
 def _input(history: Table) -> dict[str, Any]:

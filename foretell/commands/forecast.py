@@ -26,6 +26,7 @@ def _levels(_ctx: click.Context, _option: click.Parameter, text: str | None) -> 
     callback=_levels,
     help="Their levels, such as 0.1,0.9; pairs of them are drawn as bands.",
 )
+@click.option("--series", help="Name of one of several series in FILE.")
 @click.option(
     "--hold-back",
     type=click.IntRange(min=0),
@@ -51,6 +52,7 @@ def command(
     url: str,
     horizon: int | None,
     quantiles: tuple[float, ...],
+    series: str | None,
     hold_back: int,
     picture: Path | None,
     timeout: float,
@@ -70,6 +72,7 @@ def command(
             horizon=horizon,
             timeout=timeout,
             quantiles=quantiles,
+            series=series,
             hold_back=hold_back,
         )
     except (ClientError, DataError) as error:
@@ -83,10 +86,10 @@ def command(
         table.add_column("channel")
         for title in ("forecast", *(f"{level:g}" for level in forecast.quantiles)):
             table.add_column(title, justify="right")
-        series = (forecast.values, *forecast.quantiles.values())
+        levels = (forecast.values, *forecast.quantiles.values())
         for step, time in enumerate(times):
             for i, name in enumerate(channels):
-                table.add_row(str(time), name, *(f"{each[step, i]:.4g}" for each in series))
+                table.add_row(str(time), name, *(f"{each[step, i]:.4g}" for each in levels))
     else:
         for name in channels:
             table.add_column(name, justify="right")

@@ -155,3 +155,22 @@ def test_another_frequency(server: FakeServer, data: Path):
     server.answers["/models"] = (200, [SERVED | {"frequency": "15min"}])
     with pytest.raises(DataError, match="lines 3, 4"):
         ask(server, data)
+
+
+def test_one_series_of_several(server: FakeServer, tmp_path: Path):
+    path = tmp_path / "shops.csv"
+    hours = [f"2024-01-01T0{hour}:00" for hour in range(4)]
+    rows = [f"{name},{hour},{at}" for at, name in enumerate(("east", "west")) for hour in hours]
+    path.write_text("\n".join(["unique_id,ds,load", *rows]) + "\n")
+    server.answers["/models"] = (200, [SERVED | {"channels": ["load"]}])
+    content = {"mean_forecast": [1.0], "timestamps": ["2024-01-01T04:00:00"]}
+    server.answers["/forecast"] = (200, answer(outputs=[{"content": [content]}]))
+    request_forecast(
+        server.url, path, model=None, horizon=None, timeout=10, quantiles=(), series="west"
+    )
+    (entry,) = server.requests[1][1]["inputs"]
+    assert (entry["name"], entry["series"]) == ("west", [1, 1, 1, 1])
+    with pytest.raises(DataError, match=r"2 series; choose one with --series, such as east"):
+        ask(server, path)
+    with pytest.raises(DataError, match=r"no series weast; did you mean (west|east)\?"):
+        request_forecast(server.url, path, model=None, horizon=None, timeout=10, series="weast")
