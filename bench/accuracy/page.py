@@ -12,7 +12,7 @@ from foretell.presets import Preset
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "accuracy.md"
 # Epochs no better after which a training ends, whatever the recipe has: published code has 100.
-PATIENCE = 10
+PATIENCE = 20
 # Features from which on less than float32 is faster.
 WIDE = 128
 _HEAD = (

@@ -62,6 +62,13 @@ class PatchTSTConfig(AttendingConfig):
         description="Probability, on the attention weights in training; that of dropout if not "
         "given.",
     )
+    projection_dropout: float = Field(
+        default=0.0,
+        ge=0,
+        lt=1,
+        description="Probability, after an attention's last map and before dropout; the paper's "
+        "code has that of dropout.",
+    )
     window_norm: Literal["mean", "last"] | None = Field(
         default="mean", description=ForecasterConfig.model_fields["window_norm"].description
     )
@@ -189,6 +196,7 @@ class PatchEncoder(nn.Module):
                 config.d_ff,
                 activation=config.activation,
                 dropout=config.dropout,
+                projection_dropout=config.projection_dropout,
                 norm=_norm(config.norm),
             )
             for i in range(config.encoder_layers)

@@ -23,6 +23,7 @@ class EncoderLayer(nn.Module):
         d_ff: Width of the feed-forward network.
         activation: Of the feed-forward network.
         dropout: Probability, after each part.
+        projection_dropout: Probability, after the attention and before that.
         norm: Makes a norm of d_model features.
     """
 
@@ -34,6 +35,7 @@ class EncoderLayer(nn.Module):
         *,
         activation: Activation,
         dropout: float,
+        projection_dropout: float = 0.0,
         norm: Callable[[int], nn.Module] = nn.LayerNorm,
     ) -> None:
         super().__init__()
@@ -42,13 +44,15 @@ class EncoderLayer(nn.Module):
         self.feed_forward = FeedForward(d_model, d_ff, activation=activation, dropout=dropout)
         self.feed_forward_norm = norm(d_model)
         self.dropout = Dropout(dropout)
+        self.projection_dropout = Dropout(projection_dropout)
 
     def forward(
         self, tokens: Tensor, *, inherited: Tensor | None = None, explain: bool = False
     ) -> Attended:
         """`[batch, time, d_model]` in, the same shape and what was attended to out."""
         attended: Attended = self.attention(tokens, tokens, inherited=inherited, explain=explain)
-        tokens = self.attention_norm(tokens + self.dropout(attended.output))
+        mixed = self.dropout(self.projection_dropout(attended.output))
+        tokens = self.attention_norm(tokens + mixed)
         tokens = self.feed_forward_norm(tokens + self.feed_forward(tokens))
         return attended._replace(output=tokens)
 

@@ -50,3 +50,15 @@ def test_decoder_layer_is_causal_and_reads_all_of_the_memory() -> None:
     torch.testing.assert_close(layer(later, memory).output[:, :3], before.output[:, :3])
     memory[:, 5] += 1
     assert not torch.allclose(layer(tokens, memory).output[:, 0], before.output[:, 0])
+
+
+def test_dropout_between_attention_and_residual_acts_in_training_only() -> None:
+    torch.manual_seed(0)
+    attention = MultiHeadAttention(8, 2)
+    options = {"activation": "gelu", "dropout": 0.0, "projection_dropout": 1.0}
+    layer = EncoderLayer(attention, 8, 16, **options)  # type: ignore[arg-type]
+    tokens = torch.randn(2, 5, 8)
+    alone = layer.attention_norm(tokens)
+    expected = layer.feed_forward_norm(alone + layer.feed_forward(alone))
+    torch.testing.assert_close(layer(tokens).output, expected)
+    assert not torch.allclose(layer.eval()(tokens).output, expected)
