@@ -7,12 +7,19 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import onnx
 import pytest
 
 from bench.gpu.graphs import write_graphs
 from bench.stand_in.log import forbidden, read
 from bench.stand_in.machine import Machine
 from bench.variants import AUTOFORMERS, PATCHTSTS, TRANSFORMERS
+from foretell.bundle.bounds import Limits
+from foretell.bundle.manifest import Scaler
+from foretell.export.graphs import trace
+from foretell.export.rewrites import inference_form
+from foretell.export.serving_form import ServingForm
 
 Graphs = dict[str, list[Path]]
 SIZES = {"autoformer": AUTOFORMERS[0], "patchtst": PATCHTSTS[0], "transformer": TRANSFORMERS[0]}
@@ -42,6 +49,20 @@ def test_a_batch_takes_the_fewest_calls(
     # All of it on the session's own stream.
     streams = {call.about for call in read(log)[-times * len(one) :] if call.name != "replay"}
     assert len(streams) == 1
+
+
+def test_bounds_take_no_further_call(stand_in: Machine, tmp_path: Path) -> None:
+    model = PATCHTSTS[0].model()
+    channels = model.config.channels
+    within = Limits(np.zeros(channels), np.full(channels, np.inf))
+    scaler = Scaler(mean=(0.0,) * channels, std=(1.0,) * channels)
+    form = ServingForm(inference_form(model), scaler, "forecast", within)
+    graph, log = tmp_path / "bounded.onnx", tmp_path / "log"
+    onnx.save(trace(form), graph)
+    run(stand_in, "replay", graph, 5, 20, log=log)
+    calls = read(log)
+    assert [call.name for call in calls][-60:] == ["memcpy-async", "replay", "memcpy-async"] * 20
+    assert forbidden(calls) == []
 
 
 def test_memory_is_steady_and_given_back(stand_in: Machine, graphs: Graphs) -> None:
