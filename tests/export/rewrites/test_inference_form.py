@@ -7,7 +7,7 @@ from torch import nn
 from bench.variants import VARIANTS
 from foretell.export.rewrites import inference_form
 from foretell.models.forecaster import ForecasterConfig
-from foretell.models.layers.normalization import TokenBatchNorm
+from foretell.models.layers.normalization import InstanceNorm, TokenBatchNorm
 from tests.checkpoints import randomised
 
 CONFIGS = [variant.config for variant in VARIANTS]
@@ -61,3 +61,5 @@ def test_no_module_is_left_that_needs_cudnn(config):
     form = inference_form(randomised(config))
     left = [m for m in form.modules() if isinstance(m, nn.Conv1d | nn.BatchNorm1d | TokenBatchNorm)]
     assert left == []
+    # Whose means over time are no sums.
+    assert not any(type(module) is InstanceNorm for module in form.modules())
