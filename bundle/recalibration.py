@@ -53,7 +53,7 @@ class Recalibration:
     Attributes:
         median: `[steps, channels]`.
         width: Likewise.
-        errors: `[levels * steps, channels]`, the stored offsets in units of both.
+        errors: `[channels, levels * steps]`, the stored offsets in units of both.
         weights: `[levels * steps]`, how much of all errors each stands for; they add up to 1.
     """
 
@@ -72,10 +72,11 @@ class Recalibration:
         most = width.max(axis=0)
         width = np.maximum(width, np.where(most > 0, _LEAST_WIDTH * most, 1.0))
         errors = (calibration.offsets[:, :steps] - median) / width
+        errors = np.ascontiguousarray(errors.reshape(-1, median.shape[1]).T)
         # A level stands for those that are nearest to it.
         edges = np.concatenate([[0.0], (levels[1:] + levels[:-1]) / 2, [1.0]])
         weights = np.repeat(np.diff(edges) / steps, steps)
-        return cls(median, width, errors.reshape(-1, median.shape[1]), weights)
+        return cls(median, width, errors, weights)
 
     def offsets(self, errors: Floats, stride: int, levels: Sequence[float]) -> NDArray[np.float64]:
         """Offsets of quantiles.
@@ -89,26 +90,35 @@ class Recalibration:
         Returns:
             `[levels, steps, channels]`, never decreasing with the level.
         """
-        origins, steps, channels = errors.shape
+        origins, steps, _ = errors.shape
         ages = np.arange(origins)[::-1] * (stride / steps)
         recent = (errors - self.median) / self.width
-        weights = np.exp(-ages / _FADING_HORIZONS)[:, None, None] * ~np.isnan(recent)
+        is_known = ~np.isnan(recent)
+        weights = np.exp(-ages / _FADING_HORIZONS)[:, None, None] * is_known
         recent = np.nan_to_num(recent)
         own = _own_errors(recent, weights)
-        total = weights.sum(axis=(0, 1))
-        horizons = ages[0] + 1
-        share = np.where(total > 0, horizons / (horizons + _STORED_HORIZONS), 0.0)
-        weights *= share / np.where(total > 0, total, 1.0)
-        found = np.concatenate([(recent - own).reshape(-1, channels), self.errors])
-        stored = self.weights[:, None] * (1 - share)
-        shares = np.concatenate([weights.reshape(-1, channels), stored])
-        order = np.argsort(found, axis=0)
-        found = np.take_along_axis(found, order, axis=0)
-        shares = np.take_along_axis(shares, order, axis=0)
-        places = np.cumsum(shares, axis=0) - shares / 2
-        mixed = [np.interp(levels, places[:, at], found[:, at]) for at in range(channels)]
-        by_step: NDArray[np.float64] = own + np.stack(mixed, axis=1)[:, None]
+        recent -= own
+        # Of each channel, those of which anything is known.
+        horizons = (ages[0] + 1) * is_known.any(axis=1).mean(axis=0)
+        shares = horizons / (horizons + _STORED_HORIZONS)
+        by_channel = [
+            self._quantiles(at, recent[..., at].ravel(), weights[..., at].ravel(), share, levels)
+            for at, share in enumerate(shares)
+        ]
+        by_step: NDArray[np.float64] = own + np.stack(by_channel, axis=1)[:, None]
         return self.median + self.width * by_step
+
+    def _quantiles(
+        self, channel: int, recent: Floats, weights: Floats, share: float, levels: Sequence[float]
+    ) -> NDArray[np.float64]:
+        """Quantiles `[levels]` of a channel's errors of late, which get a share, and the stored."""
+        total = weights.sum()
+        recent_shares = weights * (share / total if total else 0.0)
+        found = np.concatenate([recent, self.errors[channel]])
+        shares = np.concatenate([recent_shares, self.weights * (1 - share)])
+        order = np.argsort(found)
+        shares = shares[order]
+        return np.asarray(np.interp(levels, np.cumsum(shares) - shares / 2, found[order]))
 
 
 def _own_errors(recent: Floats, weights: Floats) -> NDArray[np.float64]:

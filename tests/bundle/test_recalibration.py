@@ -94,6 +94,16 @@ def test_errors_that_are_not_known_count_for_nothing() -> None:
     np.testing.assert_allclose(offsets[..., 1], stored[..., 1], atol=0.35)
 
 
+def test_the_fewer_origins_know_a_channel_the_less_it_is_corrected() -> None:
+    errors = drawn(400, 1) + 5
+    few = np.full_like(errors, np.nan)
+    few[[100, 300], 2] = errors[[100, 300], 2]
+    stored = CALIBRATION.at(np.array(ASKED), STEPS)
+    off = [np.abs(STORED.offsets(each, STRIDE, ASKED) - stored).max() for each in (few, errors)]
+    assert off[0] < 1
+    assert off[1] > 4
+
+
 def test_a_channel_that_made_no_errors() -> None:
     flat = Calibration(LEVELS, CALIBRATION.offsets * np.array([1, 0], np.float32))
     errors = drawn(80, 1) * np.array([1, 0], np.float32)

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import combinations
 from typing import Any
 
 import numpy as np
-import orjson
 from numpy.typing import NDArray
 
 from foretell.bundle.season import season_of
 from foretell.service.api.body import ALWAYS
+from foretell.service.api.forecast.encode import respond
 from foretell.service.api.forecast.inputs import Plan, Series, check_horizon, check_quantiles
 from foretell.service.api.forecast.job import Job, again, filled, warn
-from foretell.service.api.forecast.origins import Rolling, room
+from foretell.service.api.forecast.origins import LIMITS, Rolling, room
 from foretell.service.api.forecast.schemas import (
     BACKTEST_NAMES,
     BacktestEnvelope,
@@ -27,9 +27,8 @@ from foretell.service.api.forecast.task import Task
 from foretell.service.api.notices import Notice, notice, outside
 from foretell.service.arrays import FORECAST, Arrays
 from foretell.service.engine.directory import Model
-from foretell.service.errors import InvalidInputError, ServiceError, error_object
+from foretell.service.errors import InvalidInputError
 from foretell.service.settings import Settings
-from foretell.service.web.middleware import new_identifier
 
 Floats = NDArray[np.floating]
 # Of two levels that make an interval.
@@ -46,12 +45,12 @@ def plan(options: BacktestOptions, inputs: int, model: Model, settings: Settings
     most = room(inputs, horizon, passes, len(quantiles), manifest, settings)
     if most < (wanted := options.origins or 1):
         raise InvalidInputError(
-            f"{inputs} inputs leave room for {most} origins of each, got {wanted} (max_origins, "
-            "max_queue_bytes, max_answer_values); send fewer inputs, or ask for fewer origins, "
-            "steps or quantiles",
+            f"{inputs} inputs leave room for {most} origins of each, got {wanted} ({LIMITS}); send "
+            "fewer inputs, or ask for fewer origins, steps or quantiles",
             param="options" if options.origins is None else "options.origins",
         )
-    rolling = Rolling(options.stride or horizon, 1, options.origins or most)
+    is_asked = options.origins is not None
+    rolling = Rolling(options.stride or horizon, 1, options.origins or most, is_asked=is_asked)
     return Plan(horizon, passes, options.missing, quantiles, None, rolling)
 
 
@@ -83,68 +82,37 @@ class Backtest:
         Raises:
             ServiceError: no input could be forecast; it is the first one's error.
         """
-        identifier = f"backtest-{new_identifier()}"
-        answers: list[dict[str, Any]] = []
-        failures: list[ServiceError] = []
-        for index, entry in enumerate(self._read.entries):
-            answer: dict[str, Any] = {
-                "type": "time_series_backtest",
-                "id": f"{identifier}-{index}",
-                "status": "completed",
-                "content": [],
-                "error": None,
-            }
-            answers.append(answer)
-            try:
-                if isinstance(entry, ServiceError):
-                    raise entry
-                answer["content"] = [self._content(entry, outputs)]
-            except ServiceError as error:
-                failures.append(error)
-                answer |= {"status": "error", "error": error_object(error)}
-        if len(failures) == len(answers):
-            raise failures[0]
-        job = self._read
-        response: dict[str, Any] = {
-            "id": identifier,
-            "created_at": int(time.time()),
-            "status": "partial" if failures else "completed",
-            "error": None,
-            "model": job.model.name,
-            "model_version": job.model.version,
-            "outputs": answers,
-        }
-        if warnings := self._warnings(outputs):
-            response["warnings"] = warnings
-        if job.metadata is not None:
-            response["metadata"] = orjson.Fragment(job.metadata)
-        return orjson.dumps(response, option=orjson.OPT_SERIALIZE_NUMPY)
+        content = partial(self._content, outputs)
+        return respond(self._read, "backtest", content, self._warnings(outputs))
 
     def _warnings(self, outputs: Arrays) -> list[Notice]:
         """What the answer warns of; of windows and forecasts, those of the latest origins."""
         job, past = self.job, self._past
         latest = [span.stop - 1 for span in past.spans]
         forecast = outputs[FORECAST][latest, : job.plan.horizon]
-        entries = [entry for entry in self._read.entries if isinstance(entry, Series)]
         far = outside(
-            job.model.manifest, past.history[latest], forecast, lambda at: self._place(entries[at])
+            job.model.manifest,
+            past.history[latest],
+            forecast,
+            lambda row: self._place(*self._read.entry_of(row)),
         )
         # Of a forecast's window it would count what is filled.
         warnings = warn(replace(job, notices=self._read.notices), far)
         if past.filled:
             warnings.append(filled(past.filled, job.plan))
-        if past.left_out:
-            text = f"the rows hold {past.left_out} earlier origins, which were left out"
-            warnings.append(notice("origins_left_out", text, "options.origins"))
+        if past.left_out and not (job.plan.rolling and job.plan.rolling.is_asked):
+            text = (
+                f"there was no room for {past.left_out} earlier origins that the rows hold "
+                f"({LIMITS}); with a longer stride they reach further back"
+            )
+            warnings.append(notice("origins_left_out", text, "options.stride"))
         return warnings
 
-    def _place(self, series: Series) -> str:
+    def _place(self, index: int, series: Series) -> str:
         """Where a series stands in the request."""
-        if self._is_table:
-            return f"unique_id={series.name[:60]}"
-        return f"inputs[{self._read.entries.index(series)}].series"
+        return f"unique_id={series.name[:60]}" if self._is_table else f"inputs[{index}].series"
 
-    def _content(self, series: Series, outputs: Arrays) -> dict[str, Any]:
+    def _content(self, outputs: Arrays, index: int, series: Series) -> dict[str, Any]:
         job, span = self.job, self._past.spans[series.row]
         origins = self._past.origins[series.row]
         forecast = outputs[FORECAST][span, : job.plan.horizon]
@@ -152,7 +120,7 @@ class Backtest:
             raise InvalidInputError(
                 "a forecast from these rows is not finite: their values are too far from those "
                 "the model was trained on",
-                param=self._place(series),
+                param=self._place(index, series),
             )
         manifest = job.model.manifest
         history, future = job.history[span], self._past.future[span]
@@ -194,58 +162,35 @@ def _results(
         quantiles: `[levels, origins, horizon, channels]`, if any are asked for.
         job: What was done.
     """
-    manifest = job.model.manifest
+    manifest, steps = job.model.manifest, np.arange(job.plan.horizon)
     season = season_of(manifest.step, manifest.context)
-    own, last = _Errors(forecast, future), _Errors(history[:, -1:], future)
-    seasonal = None
-    if season is not None:
-        steps = np.arange(job.plan.horizon) % season - season
-        seasonal = _Errors(history[:, steps], future)
     found: list[dict[str, Any]] = []
+    # One after the other: all at once would take several times the memory of the forecasts.
     for channel, name in enumerate(manifest.channels):
-        result = {"name": name, **own.of(channel), "steps": own.steps(channel)}
-        result["last_value"] = last.beside(own, channel)
+        known, actual = history[..., channel], future[..., channel].astype(np.float64)
+        error = forecast[..., channel] - actual
+        own = _errors(error)
+        result = {"name": name, **own, "steps": _errors(error, axis=0)}
+        result["last_value"] = _beside(own, known[:, -1:] - actual)
         result["seasonal_naive"] = None
-        if seasonal is not None:
-            result["seasonal_naive"] = {**seasonal.beside(own, channel), "season": season}
+        if season is not None:
+            seasonal = _beside(own, known[:, steps % season - season] - actual)
+            result["seasonal_naive"] = {**seasonal, "season": season}
         if quantiles is not None:
-            at = quantiles[..., channel]
-            result |= _held(at, future[..., channel], job.plan.quantiles)
+            result |= _held(quantiles[..., channel], actual, job.plan.quantiles)
         found.append(result)
     return found
 
 
-class _Errors:
-    """Mean errors of a forecast.
+def _errors(error: Floats, axis: int | None = None) -> dict[str, Any]:
+    """Mean errors of `[origins, horizon]`, NaN where what followed is missing."""
+    return {"mse": _mean(np.square(error), axis), "mae": _mean(np.abs(error), axis)}
 
-    Args:
-        forecast: `[origins, horizon, channels]`, or one step for all.
-        future: `[origins, horizon, channels]`, what followed; NaN where it is missing.
-    """
 
-    def __init__(self, forecast: Floats, future: Floats) -> None:
-        error = forecast.astype(np.float64) - future
-        self._squared, self._absolute = np.square(error), np.abs(error)
-
-    def of(self, channel: int) -> dict[str, float]:
-        """Of a channel, over all origins and steps."""
-        return {
-            "mse": _mean(self._squared[..., channel]),
-            "mae": _mean(self._absolute[..., channel]),
-        }
-
-    def steps(self, channel: int) -> dict[str, list[float]]:
-        """Of a channel, by step."""
-        return {
-            "mse": _by_step(self._squared[..., channel]),
-            "mae": _by_step(self._absolute[..., channel]),
-        }
-
-    def beside(self, model: _Errors, channel: int) -> dict[str, float | None]:
-        """Of a channel, as of a baseline of a model."""
-        own = self.of(channel)
-        mae, models = own["mae"], model.of(channel)["mae"]
-        return {**own, "relative_mae": models / mae if mae else None}
+def _beside(model: dict[str, Any], error: Floats) -> dict[str, Any]:
+    """Those of a baseline of a model."""
+    found = _errors(error)
+    return {**found, "relative_mae": model["mae"] / found["mae"] if found["mae"] else None}
 
 
 def _held(quantiles: Floats, future: Floats, levels: Sequence[float]) -> dict[str, Any]:
@@ -273,23 +218,17 @@ def _held(quantiles: Floats, future: Floats, levels: Sequence[float]) -> dict[st
                 "level": round(levels[high] - levels[low], 9),
                 "coverage": _mean(held),
                 "width": _mean(width),
-                "steps": {"coverage": _by_step(held), "width": _by_step(width)},
+                "steps": {"coverage": _mean(held, axis=0), "width": _mean(width, axis=0)},
             }
         )
     return {"below": below, "intervals": intervals}
 
 
-def _mean(values: Floats) -> float:
+def _mean(values: Floats, axis: int | None = None) -> Any:  # noqa: ANN401 - as many as there are
     """The mean of what is known; NaN, which JSON has as null, where nothing is."""
-    return _by_step(values.reshape(-1, 1))[0]
-
-
-def _by_step(values: Floats) -> list[float]:
-    """Likewise of each step of `[origins, horizon]`."""
     is_known = ~np.isnan(values)
     with np.errstate(invalid="ignore"):
-        means: list[float] = (values.sum(axis=0, where=is_known) / is_known.sum(axis=0)).tolist()
-    return means
+        return (values.sum(axis=axis, where=is_known) / is_known.sum(axis=axis)).tolist()
 
 
 BACKTESTING = Task(

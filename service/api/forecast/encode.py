@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,12 +12,12 @@ import orjson
 from numpy.typing import NDArray
 
 from foretell.bundle.frequency import Frequency
+from foretell.bundle.recalibration import stride_of
 from foretell.service.api.forecast.attention import describe
 from foretell.service.api.forecast.inputs import Series
 from foretell.service.api.forecast.job import PAST, Job, warn
-from foretell.service.api.forecast.quantiles import quantiles_of
 from foretell.service.api.forecast.timeline import write_labels
-from foretell.service.api.notices import outside
+from foretell.service.api.notices import Notice, outside
 from foretell.service.arrays import FORECAST, MARGIN, Arrays
 from foretell.service.errors import InvalidInputError, ServiceError, error_object
 from foretell.service.web.middleware import new_identifier
@@ -57,21 +59,37 @@ def encode(job: Job, outputs: Arrays) -> bytes:
     Raises:
         ServiceError: no input has a forecast; it is the first input's error.
     """
-    identifier = f"forecast-{new_identifier()}"
-    quantiles: Floats | None = None
-    if job.plan.quantiles:
-        quantiles = quantiles_of(job, outputs)
+    quantiles = quantiles_of(job, outputs) if job.plan.quantiles else None
     far = outside(
         job.model.manifest,
         job.history,
         outputs[FORECAST][:, : job.plan.horizon],
         lambda row: f"inputs[{job.entry_of(row)[0]}].series",
     )
+    content = partial(_forecast, job, outputs, quantiles, is_sound=far is None)
+    return respond(job, "forecast", content, warn(job, far))
+
+
+def respond(
+    job: Job, kind: str, content: Callable[[int, Series], dict[str, Any]], warnings: list[Notice]
+) -> bytes:
+    """Write an answer with an output for every input.
+
+    Args:
+        job: The request.
+        kind: What an output is: `forecast`, say.
+        content: That of an input, which is given after its index; raises why there is none.
+        warnings: What it warns of.
+
+    Raises:
+        ServiceError: no input has any; it is the first input's error.
+    """
+    identifier = f"{kind}-{new_identifier()}"
     answers: list[dict[str, Any]] = []
     failures: list[ServiceError] = []
     for index, entry in enumerate(job.entries):
         answer: dict[str, Any] = {
-            "type": "time_series_forecast",
+            "type": f"time_series_{kind}",
             "id": f"{identifier}-{index}",
             "status": "completed",
             "content": [],
@@ -79,9 +97,9 @@ def encode(job: Job, outputs: Arrays) -> bytes:
         }
         answers.append(answer)
         try:
-            place = f"inputs[{index}]"
-            content = _forecast(job, entry, outputs, quantiles, place, is_sound=far is None)
-            answer["content"] = [content]
+            if isinstance(entry, ServiceError):
+                raise entry
+            answer["content"] = [content(index, entry)]
         except ServiceError as error:
             failures.append(error)
             answer |= {"status": "error", "error": error_object(error)}
@@ -96,7 +114,7 @@ def encode(job: Job, outputs: Arrays) -> bytes:
         "model_version": job.model.version,
         "outputs": answers,
     }
-    if warnings := warn(job, far):
+    if warnings:
         response["warnings"] = warnings
     if job.metadata is not None:
         response["metadata"] = orjson.Fragment(job.metadata)
@@ -105,17 +123,19 @@ def encode(job: Job, outputs: Arrays) -> bytes:
 
 def _forecast(
     job: Job,
-    series: Series | ServiceError,
     outputs: Arrays,
     quantiles: Floats | None,
-    place: str,
+    index: int,
+    series: Series,
     *,
     is_sound: bool,
 ) -> dict[str, Any]:
-    if isinstance(series, ServiceError):
-        raise series
+    # Further outputs that the answer is made of: others need not be finite.
+    used = [] if job.model.manifest.margin_bound is None else [MARGIN]
+    if job.plan.attention is not None:
+        used.extend(job.plan.attention.outputs)
     own = {FORECAST: outputs[FORECAST][series.row, : job.plan.horizon]}
-    for name in _used(job):
+    for name in used:
         own[name] = outputs[name][series.row]
     if quantiles is not None:
         own[_QUANTILES] = quantiles[:, series.row]
@@ -125,7 +145,7 @@ def _forecast(
             raise InvalidInputError(
                 "the model's forecast of this series is not finite: its values are too far from "
                 "those it was trained on",
-                param=f"{place}.series",
+                param=f"inputs[{index}].series",
             )
     frequency = job.model.manifest.step
     answer: dict[str, Any] = {
@@ -144,12 +164,6 @@ def _forecast(
         answer["start_timestamp"] = orjson.Fragment(times[1 : times.index(b'"', 2) + 1])
         answer["timestamps"] = orjson.Fragment(times)
     return answer | _notes(job, series, own)
-
-
-def _used(job: Job) -> list[str]:
-    """Names of further outputs that the answer is made of: others need not be finite."""
-    used = [] if job.model.manifest.margin_bound is None else [MARGIN]
-    return used if job.plan.attention is None else [*used, *job.plan.attention.outputs]
 
 
 def _notes(job: Job, series: Series, own: Arrays) -> dict[str, Any]:
@@ -184,3 +198,24 @@ def _shaped(values: Floats, series: Series) -> Floats:
     if series.univariate:
         return np.ascontiguousarray(values[:, 0])
     return np.ascontiguousarray(values if series.columns is None else values[:, series.columns])
+
+
+def quantiles_of(job: Job, outputs: Arrays) -> Floats:
+    """Quantiles `[levels, windows, horizon, channels]`.
+
+    Args:
+        job: The request, which asks for some.
+        outputs: `[windows, …]` by output name.
+    """
+    plan, intervals, past = job.plan, job.model.intervals, job.past
+    forecast = outputs[FORECAST][:, : plan.horizon]
+    if past is None:
+        return intervals.quantiles(job.history, forecast, plan.quantiles)
+    errors = intervals.errors(past.history, outputs[PAST][:, : plan.horizon], past.future)
+    return intervals.corrected(
+        job.history,
+        forecast,
+        plan.quantiles,
+        [errors[span] for span in past.spans],
+        stride_of(plan.horizon),
+    )

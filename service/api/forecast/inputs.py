@@ -21,7 +21,7 @@ from foretell.bundle.recalibration import (
 from foretell.bundle.timestamps import check_years
 from foretell.service.api.forecast.attention import Selection, select
 from foretell.service.api.forecast.clocks import find_zone
-from foretell.service.api.forecast.origins import Origins, Past, Rolling, room
+from foretell.service.api.forecast.origins import LIMITS, Origins, Past, Rolling, room
 from foretell.service.api.forecast.schemas import (
     AttentionOptions,
     ForecastOptions,
@@ -138,11 +138,12 @@ def _rolling(
     place = "options.calibration"
     if not quantiles:
         raise InvalidInputError("it is of quantiles, and none is asked for", param=place)
-    most = room(inputs, horizon, passes, len(quantiles), model.manifest, settings)
+    # The forecasts themselves wait with them.
+    most = room(inputs, horizon, passes, len(quantiles), model.manifest, settings, beside=1)
     if most < LEAST_ORIGINS:
         raise InvalidInputError(
             f"{inputs} inputs leave room for {most} origins of each, and it takes {LEAST_ORIGINS} "
-            "(max_origins, max_queue_bytes, max_answer_values); send fewer inputs",
+            f"({LIMITS}); send fewer inputs",
             param=place,
         )
     return Rolling(stride_of(horizon), LEAST_ORIGINS, min(MOST_ORIGINS, most))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from foretell.bundle.errors import TimestampError
@@ -18,6 +17,8 @@ from foretell.service.settings import Settings
 
 Floats = NDArray[np.float32]
 _BYTES = 4
+# What bounds them, by the settings' names.
+LIMITS = "max_origins, max_queue, max_queue_bytes, max_answer_values"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +29,13 @@ class Rolling:
         stride: Rows from an origin to the next.
         least: Fewest origins of a series.
         most: Most of them, the latest.
+        is_asked: Whether the request says how many.
     """
 
     stride: int
     least: int
     most: int
+    is_asked: bool = False
 
     def rows(self, context: int, horizon: int) -> int:
         """How many rows the fewest origins take."""
@@ -40,7 +43,13 @@ class Rolling:
 
 
 def room(
-    inputs: int, horizon: int, passes: int, quantiles: int, manifest: Manifest, settings: Settings
+    inputs: int,
+    horizon: int,
+    passes: int,
+    quantiles: int,
+    manifest: Manifest,
+    settings: Settings,
+    beside: int = 0,
 ) -> int:
     """Most origins of each series of a request.
 
@@ -51,19 +60,16 @@ def room(
         quantiles: Of each forecast.
         manifest: The model's.
         settings: Limits.
+        beside: Other windows of each series that wait at the same time.
     """
     channels = len(manifest.channels)
     features = 0 if manifest.calendar is None else len(manifest.calendar.features)
     steps = manifest.context + passes * manifest.horizon
     size = _BYTES * (steps * (channels + features))
     values = horizon * channels * (1 + quantiles)
-    limits = (
-        settings.max_origins,
-        settings.max_queue,
-        settings.max_queue_bytes // size,
-        settings.max_answer_values // values,
-    )
-    return min(limits) // inputs
+    waiting = min(settings.max_queue, settings.max_queue_bytes // size) // inputs
+    others = min(settings.max_origins, settings.max_answer_values // values) // inputs
+    return max(0, min(waiting - beside, others))
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +238,5 @@ class _Filled:
 
 def _cut(rows: NDArray[np.floating], starts: NDArray[np.int64], size: int) -> Floats:
     """Windows `[starts, size, columns]` of rows `[rows, columns]`."""
-    if not len(starts):
-        return np.empty((0, size, rows.shape[1]), np.float32)
-    windows = sliding_window_view(rows, size, axis=0)[starts]
-    return np.ascontiguousarray(windows.transpose(0, 2, 1), np.float32)
+    windows: Floats = rows.astype(np.float32)[starts[:, None] + np.arange(size)]
+    return windows

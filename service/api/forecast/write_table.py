@@ -11,10 +11,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from foretell.bundle.timestamps import Timestamps
-from foretell.service.api.forecast.encode import encoding_work
+from foretell.service.api.forecast.encode import encoding_work, quantiles_of
 from foretell.service.api.forecast.inputs import Series
 from foretell.service.api.forecast.job import Job, warn
-from foretell.service.api.forecast.quantiles import quantiles_of
 from foretell.service.api.forecast.read_table import NOTES, Request, decode
 from foretell.service.api.forecast.table import ID, TIME, Times, read_table, write_table
 from foretell.service.api.forecast.task import Task

@@ -172,8 +172,11 @@ def test_limits_leave_the_latest(models: Path) -> None:
         found = [output["content"][0]["origins"] for output in answer["outputs"]]
         assert found == [4, 4]
         (warning,) = answer["warnings"]
-        assert (warning["type"], warning["param"]) == ("origins_left_out", "options.origins")
-        assert "hold 25 earlier origins" in warning["message"]
+        assert (warning["type"], warning["param"]) == ("origins_left_out", "options.stride")
+        assert "no room for 25 earlier origins" in warning["message"]
+        asked = post(client, {**body, "options": {"stride": 1, "origins": 2}}).json()
+        assert asked["outputs"][0]["content"][0]["origins"] == 2
+        assert "warnings" not in asked
         refused = error(client, {**body, "options": {"origins": 5}})
         assert refused["param"] == "options.origins"
         assert "2 inputs leave room for 4 origins of each, got 5" in refused["message"]

@@ -227,11 +227,10 @@ def test_windows_of_both_are_counted(client: Client) -> None:
     assert client.metrics.counts.count("windows", "calibrated", "1") == windows + 17
 
 
-def test_a_full_queue_refuses_both(tmp_path: Path) -> None:
+def test_the_forecast_waits_in_the_same_queue(tmp_path: Path) -> None:
     write_bundle(tmp_path, Spec(name="calibrated", calibrated=2))
-    # Room for the forecast alone.
-    with Client(tmp_path, max_queue_bytes=20 * 4 * CONTEXT) as client:
-        answer = client.forecast(body({"series": drift()}, **HISTORY, model="calibrated"))
-        assert answer.status_code == 200
-        assert answer.json()["outputs"][0]["content"][0]["calibration"]["origins"] < 16
-        assert client.first(body(model="calibrated"))["mean_forecast"] == [7.0] * 4
+    # Of ten windows with the steps of two passes, or of ten at all.
+    for limits in ({"max_queue_bytes": 10 * 4 * 16}, {"max_queue": 10, "max_inputs": 10}):
+        with Client(tmp_path, **limits) as client:
+            found = client.first(body({"series": drift()}, **HISTORY, model="calibrated"))
+            assert found["calibration"]["origins"] == 9
