@@ -34,7 +34,7 @@ from foretell.export.windows import windows_in
 from foretell.models.checkpoint import CheckpointInfo
 from foretell.models.data.panel import Panel
 from foretell.models.data.scaler import typical_share
-from foretell.models.data.splits import Spans, Split
+from foretell.models.data.splits import Spans, Split, count_windows
 from foretell.models.data.windows import Batch, Windows
 
 ROLL = 4
@@ -111,7 +111,7 @@ def calibrate(
         found, targets = [refits], [len(refits) + horizon - 1]
         method = "scaled_rolling_refits"
     else:
-        windows = sum(span.windows(context, horizon) for span in split.validation)
+        windows = count_windows(split.validation, context, horizon)
         raise UncalibratedError(
             f"its validation split holds {windows} windows, a calibration needs at least "
             f"{LEAST_WINDOWS}"
@@ -212,8 +212,7 @@ def _most_passes(info: CheckpointInfo, spans: Spans, most: int) -> int:
     context, horizon = info.config.context, info.config.horizon
 
     def enough(passes: int) -> bool:
-        windows = (span.windows(context, passes * horizon) for span in spans)
-        return sum(windows) >= LEAST_WINDOWS
+        return count_windows(spans, context, passes * horizon) >= LEAST_WINDOWS
 
     return len(list(takewhile(enough, range(1, most + 1))))
 

@@ -136,10 +136,11 @@ class Splits(BaseModel):
             rows = sum(len(panel.tables[table]) for table in tables)
             first, second, third = self.ends_of(rows, horizon)
             ranges = ((0, first), (first - context, second), (second - context, third))
-            cuts = [list(_spans(panel, tables, *part)) for part in ranges]
-            if len(panel.series) > 1 and not all(_windows(cut, context, horizon) for cut in cuts):
-                whole = list(_spans(panel, tables, 0, rows))
-                trained_on = _windows(whole, context, horizon) > 0
+            cuts = [list(spans_of(panel, tables, *part)) for part in ranges]
+            held = [count_windows(cut, context, horizon) for cut in cuts]
+            if len(panel.series) > 1 and not all(held):
+                whole = list(spans_of(panel, tables, 0, rows))
+                trained_on = count_windows(whole, context, horizon) > 0
                 short[trained_on].append(name)
                 cuts = [whole if trained_on else [], [], []]
             for part, cut in zip(parts, cuts, strict=True):
@@ -147,7 +148,7 @@ class Splits(BaseModel):
         train, validation, test = map(tuple, parts)
         split = Split(train, validation, test, tuple(short[True]), tuple(short[False]))
         for name, spans in zip(_PARTS, split[:3], strict=True):
-            if not _windows(spans, context, horizon):
+            if not count_windows(spans, context, horizon):
                 raise DataError(
                     f"{name} split: {_described(panel, spans)} no window of context {context} and "
                     f"horizon {horizon}; take more data or a shorter window"
@@ -155,8 +156,15 @@ class Splits(BaseModel):
         return split
 
 
-def _spans(panel: Panel, tables: Iterable[int], first: int, last: int) -> Iterator[Span]:
-    """Rows of a series, counted over its tables."""
+def spans_of(panel: Panel, tables: Iterable[int], first: int, last: int) -> Iterator[Span]:
+    """Rows of a series, counted over its tables.
+
+    Args:
+        panel: The data.
+        tables: Those of the series, in order.
+        first: The first row.
+        last: The row after the last one.
+    """
     before = 0
     for table in tables:
         rows = len(panel.tables[table])
@@ -166,7 +174,8 @@ def _spans(panel: Panel, tables: Iterable[int], first: int, last: int) -> Iterat
         before += rows
 
 
-def _windows(spans: Iterable[Span], context: int, horizon: int) -> int:
+def count_windows(spans: Iterable[Span], context: int, horizon: int) -> int:
+    """How many windows some rows hold."""
     return sum(span.windows(context, horizon) for span in spans)
 
 

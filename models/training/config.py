@@ -20,7 +20,7 @@ from foretell.bundle.calendar import Feature
 from foretell.models.data.splits import Splits
 from foretell.models.forecaster import ARCHITECTURES
 from foretell.models.training.losses import LossName
-from foretell.models.training.schedules import ScheduleName
+from foretell.models.training.schedules import WITHOUT_WARM_UP, ScheduleName
 
 NamedSplit = Literal["ett-hourly", "ett-minute"]
 Precision = Literal["float32", "bfloat16", "float16"]
@@ -131,6 +131,14 @@ class TrainingConfig(BaseModel):
         usual = cls.model_fields[str(info.field_name)].default
         if value != usual and info.data.get("loss") != owner:
             raise ValueError(f"only --loss {owner} reads it")
+        return value
+
+    @field_validator("warm_up")
+    @classmethod
+    def _check_schedule(cls, value: float, info: ValidationInfo) -> float:
+        schedule = info.data.get("schedule")
+        if value != cls.model_fields["warm_up"].default and schedule in WITHOUT_WARM_UP:
+            raise ValueError(f"--schedule {schedule} has none")
         return value
 
     @field_validator("calendar", mode="wrap")

@@ -96,6 +96,11 @@ class Together(Progress):
     def __init__(self, parts: Sequence[Progress]) -> None:
         self._parts = parts
 
+    def noted(self, message: str) -> None:
+        """Pass it on."""
+        for part in self._parts:
+            part.noted(message)
+
     def warned(self, message: str) -> None:
         """Pass it on."""
         for part in self._parts:

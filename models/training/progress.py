@@ -37,6 +37,9 @@ class EpochReport(NamedTuple):
 class Progress:
     """What a trainer calls; this one tells nothing."""
 
+    def noted(self, message: str) -> None:
+        """Something was chosen that was not given."""
+
     def warned(self, message: str) -> None:
         """Something about the data will cost accuracy."""
 
@@ -83,6 +86,10 @@ class ConsoleProgress(Progress):
 
     def __exit__(self, *_: object) -> None:
         self.bars.stop()
+
+    def noted(self, message: str) -> None:
+        """Print a line."""
+        self._print(message)
 
     def warned(self, message: str) -> None:
         """Print a line."""

@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from foretell.bundle.calibration import FLOOR, scale
 from foretell.models.batches import windows_that_fit
+from foretell.models.data.errors import DataError
 from foretell.models.data.panel import Panel
 from foretell.models.data.scaler import fit, typical_share
-from foretell.models.data.splits import Span
+from foretell.models.data.splits import Span, count_windows, spans_of
 from foretell.models.data.windows import Windows
 from foretell.models.training.config import TrainingConfig
 from foretell.models.training.preparation import Prepared
@@ -52,25 +53,28 @@ def refit_errors(
         `[windows, horizon, channels]`, actual less forecast.
 
     Raises:
-        DataError: the first rows hold no window to learn from.
+        DataError: no refit has rows to learn from and others to forecast.
         TrainingError: a refit diverged.
     """
-    rows: dict[int, int] = {}
+    ends: dict[int, int] = {}
     for span in (*prepared.split.train, *prepared.split.validation):
-        rows[span.table] = max(rows.get(span.table, 0), span.end)
+        ends[span.table] = max(ends.get(span.table, 0), span.end)
     config = prepared.config
     share = typical_share(panel, prepared.split.train, prepared.scaler)
     floor = FLOOR * share * np.array(prepared.scaler.std)
     found = []
     for known, following in pairwise(_ENDS):
-        learnt, coming = [], []
-        for table, end in rows.items():
-            cut, last = int(end * known), int(end * following)
-            learnt.append(Span(table, 0, cut))
+        learnt: list[Span] = []
+        coming: list[Span] = []
+        for tables in panel.series.values():
+            rows = sum(ends.get(table, 0) for table in tables)
+            cut, last = int(rows * known), int(rows * following)
+            learnt += spans_of(panel, tables, 0, cut)
             # The origins are those up to the next cut; what follows may be known of the last one.
-            reach = min(last + config.horizon - 1, end)
-            coming.append(Span(table, max(cut - config.context, 0), reach))
-        if not any(span.windows(config.context, config.horizon) for span in coming):
+            reach = min(last + config.horizon - 1, rows)
+            coming += spans_of(panel, tables, cut - config.context, reach)
+        sizes = config.context, config.horizon
+        if not all(count_windows(spans, *sizes) for spans in (learnt, coming)):
             continue
         scaler = fit(panel, learnt)
         train, test = (
@@ -88,4 +92,6 @@ def refit_errors(
                 error = (batch.target - forecast).cpu().numpy().astype(np.float64) * std
                 history = batch.history.cpu().numpy().astype(np.float64) * std + mean
                 found.append((error / scale(history, floor)).astype(np.float32))
+    if not found:
+        raise DataError("no refit has rows to learn from and others to forecast")
     return np.concatenate(found)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import pickle
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from foretell.models.checkpoint import LOG
+from foretell.models.checkpoint import LOG, library_versions
 from foretell.models.training.errors import ResumeError
 
 _STATE = "state.pt"
@@ -46,13 +47,20 @@ class PartialRun:
         self.prepare()
         temporary = self.folder / f"{_STATE}.new"
         with temporary.open("wb") as file:
-            torch.save({"settings": self.settings, "state": state}, file)
+            saved = {"settings": self.settings, "state": state, "libraries": library_versions()}
+            torch.save(saved, file)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(self.folder / _STATE)
 
-    def load(self, device: torch.device) -> dict[str, Any] | None:
+    def load(
+        self, device: torch.device, warn: Callable[[str], None] = lambda _: None
+    ) -> dict[str, Any] | None:
         """The state to go on from, or None when there is none.
+
+        Args:
+            device: Where its tensors are to lie.
+            warn: Is told where the state is of other versions of the libraries.
 
         Raises:
             ResumeError: the state is damaged or of a run with other settings.
@@ -75,6 +83,16 @@ class PartialRun:
             raise ResumeError(
                 f"{self.folder}: an unfinished training with other settings: "
                 f"{'; '.join(changed)}; {afresh}"
+            )
+        here = library_versions()
+        if others := [
+            f"{name} {version}, here is {here.get(name)}"
+            for name, version in saved.get("libraries", {}).items()
+            if version != here.get(name)
+        ]:
+            warn(
+                f"goes on from epochs run with {'; '.join(others)}: the weights may differ from "
+                "those of a training that was not interrupted"
             )
         return dict(state)
 

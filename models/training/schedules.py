@@ -15,6 +15,7 @@ from torch.optim.lr_scheduler import LambdaLR, LRScheduler, OneCycleLR
 
 ScheduleName = Literal["constant", "cosine", "halving", "one-cycle", "type2", "type3"]
 
+WITHOUT_WARM_UP: tuple[ScheduleName, ...] = ("constant", "halving", "type2", "type3")
 # Rates by epochs done, whatever the peak.
 _TYPE2 = {2: 5e-5, 4: 1e-5, 6: 5e-6, 8: 1e-6, 10: 5e-7, 15: 1e-7, 20: 5e-8}
 
@@ -33,7 +34,9 @@ def schedule_of(
     """
     peak = optimizer.param_groups[0]["lr"]
     if name == "one-cycle":
-        return OneCycleLR(optimizer, peak, total_steps=steps, pct_start=warm_up)
+        # A rise of one step, which is none, would be a division by zero there.
+        rising = warm_up * (1 - 1e-9) if warm_up * steps == 1 else warm_up
+        return OneCycleLR(optimizer, peak, total_steps=steps, pct_start=rising)
     by_epoch: dict[ScheduleName, Callable[[int], float]] = {
         "constant": lambda _: 1.0,
         "halving": lambda done: 0.5 ** max(done - 1, 0),

@@ -94,7 +94,7 @@ def train(
     )
     if restart:
         partial.remove()
-    state = partial.load(device)
+    state = partial.load(device, progress.warned)
     if state is not None:
         trainer.load_state(state)
     partial.prepare()
@@ -107,6 +107,8 @@ def train(
             for name, predict in baselines(prepared.validation, panel.frequency).items()
         },
     )
+    if settings.learning_rate is None:
+        progress.noted(f"learning rate {trainer.learning_rate:.3g}, which suits such a model")
     progress.started(settings.epochs, trainer.steps_per_epoch, trainer.epoch)
     while not trainer.finished:
         trainer.run_epoch(progress)

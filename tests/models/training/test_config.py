@@ -49,3 +49,11 @@ def test_cuts() -> None:
 def test_a_calendar_that_is_none(calendar: object) -> None:
     with pytest.raises(ValidationError, match=r"expected auto, all, none or some of second, "):
         config(calendar=calendar)
+
+
+@pytest.mark.parametrize("schedule", ["constant", "halving", "type2", "type3"])
+def test_a_warm_up_that_the_schedule_has_not(schedule: str) -> None:
+    with pytest.raises(ValidationError, match=f"--schedule {schedule} has none"):
+        config(schedule=schedule, warm_up=0.3)
+    assert config(schedule=schedule).warm_up == 0.1
+    assert config(schedule="one-cycle", warm_up=0.3).warm_up == 0.3

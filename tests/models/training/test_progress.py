@@ -13,6 +13,7 @@ def test_plain_lines_where_there_is_no_terminal() -> None:
     text = StringIO()
     with ConsoleProgress(Console(file=text)) as progress:
         progress.warned("a: its offset is large")
+        progress.noted("learning rate 0.005")
         progress.compared(40, {"the last value": Accuracy(mse=2, mae=1), "the last day": ERRORS})
         progress.started(epochs=5, steps_per_epoch=10, epochs_done=2)
         progress.stepped(1, 0.3)
@@ -20,6 +21,7 @@ def test_plain_lines_where_there_is_no_terminal() -> None:
         progress.finished_epoch(REPORT._replace(epoch=4))
     assert text.getvalue().splitlines() == [
         "warning: a: its offset is large",
+        "learning rate 0.005",
         "validation: 40 windows, MSE / MAE of repeating the last value 2.0000 / 1.0000, "
         "the last day 0.5000 / 0.7500",
         "going on after epoch 2 of 5",

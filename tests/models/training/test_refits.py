@@ -85,6 +85,38 @@ def test_origins_follow_the_rows_that_a_refit_knows(monkeypatch: pytest.MonkeyPa
     np.testing.assert_allclose(found, np.stack(expected), rtol=1e-3, atol=1e-4)
 
 
+def test_refits_without_rows_to_learn_from_are_left_out() -> None:
+    """Half of the rows are fewer than a window; the other refits have enough."""
+    panel = months(100)
+    settings = SETTINGS.model_copy(update={"context": 39, "horizon": 2})
+    found = refit_errors(settings, panel, prepare(settings, panel), 1, torch.device("cpu"))
+    # 70% and 10% of 100 rows: 80. Origins from row 50 to 78.
+    assert len(found) == 29
+
+
+def test_no_refit_sees_rows_after_those_that_it_forecasts() -> None:
+    """A series of two tables, with a hole between them."""
+    (table,) = months(144).tables
+
+    def parts(values: Any) -> Panel:
+        pieces = (slice(0, 70), slice(80, 144))
+        return Panel(
+            tuple(
+                replace(table, timestamps=table.timestamps[rows], values=values[rows], series="a")
+                for rows in pieces
+            )
+        )
+
+    later = table.values.copy()
+    # All rows that follow those that the first two refits forecast.
+    later[80:] += 1000
+    first, device = parts(table.values), torch.device("cpu")
+    prepared = prepare(SETTINGS, first)
+    one, two = (refit_errors(SETTINGS, each, prepared, 2, device) for each in (first, parts(later)))
+    # 107 rows are learnt from or validated on; the first refit knows 53 and forecasts from 53 on.
+    np.testing.assert_array_equal(one[:8], two[:8])
+
+
 def test_rows_of_the_test_split_do_not_count() -> None:
     panel, other = months(120), months(120)
     other.tables[0].values[96:] = 1e6

@@ -4,6 +4,7 @@ from typing import BinaryIO
 import pytest
 import torch
 
+from foretell.models.training import resume
 from foretell.models.training.errors import ResumeError
 from foretell.models.training.resume import PartialRun
 
@@ -68,3 +69,15 @@ def test_remove(run: PartialRun) -> None:
     run.remove()
     run.remove()
     assert not run.folder.exists()
+
+
+def test_other_versions_are_told(run: PartialRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    run.save(STATE)
+    told: list[str] = []
+    assert run.load(CPU, told.append) is not None
+    assert told == []
+    monkeypatch.setattr(resume, "library_versions", lambda: {"torch": "9.1"})
+    assert run.load(CPU, told.append) is not None
+    (said,) = told
+    assert f"torch {torch.__version__.partition('+')[0]}" in said
+    assert "here is 9.1" in said

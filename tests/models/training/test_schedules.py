@@ -56,3 +56,10 @@ def test_one_cycle_rises_for_its_share() -> None:
 def test_schedules_by_epoch(name: str, by_epoch: list[float]) -> None:
     expected = [rate for rate in by_epoch for _ in range(3)]
     assert rates(name, 1e-4, 6, 3) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("epochs", "warm_up"), [(10, 0.1), (5, 0.2), (2, 0.5)])
+def test_one_cycle_with_a_rise_of_a_single_step(epochs: int, warm_up: float) -> None:
+    found = rates("one-cycle", 0.5, epochs, 1, warm_up)
+    assert found[0] == pytest.approx(0.5)
+    assert found == sorted(found, reverse=True)
