@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
 from pydantic import BaseModel, ConfigDict
+
+from foretell.settings_file import load
 
 _FOLDER = Path(__file__).parent / "recipes"
 
@@ -100,7 +101,7 @@ def preset(name: str) -> Preset:
 
 
 def _read(family: str) -> _Family:
-    read = _Family.model_validate(yaml.safe_load((_FOLDER / f"{family}.yaml").read_text()))
+    read = _Family.model_validate(load((_FOLDER / f"{family}.yaml").read_text()))
     if read.like is None:
         return read
     base = _read(read.like)

@@ -144,10 +144,12 @@ def read_yaml(path: Path) -> dict[str, Any]:
     """The settings of a YAML file, by their names as flags."""
     import yaml
 
+    from foretell.settings_file import load
+
     try:
-        settings = yaml.safe_load(path.read_bytes())
+        settings = load(path.read_bytes())
     except yaml.YAMLError as error:
-        raise refusal(f"{path}: not YAML: {error}") from None
+        raise refusal(f"{path}: {error}") from None
     if not isinstance(settings, dict):
         raise refusal(f"{path}: expected settings as 'name: value', one a line")
     return {str(key).replace("-", "_"): value for key, value in settings.items()}

@@ -40,6 +40,19 @@ def test_families_data_sets_and_horizons() -> None:
     assert ALL["transformer/etth1-96"].published is None
 
 
+def test_published_scripts_that_leave_the_frequency_at_its_default_read_no_minutes() -> None:
+    def features(name: str) -> tuple[str, ...]:
+        given = preset(name).settings | {"data": "-", "out": "-"}
+        settings = Arguments.model_validate(arguments_of(given)).settings()
+        config = forecaster_config(settings, 7, Frequency.parse("15min"))
+        assert config.calendar is not None
+        return config.calendar.features
+
+    assert "minute" in features("autoformer/ettm1-96")
+    for name in ("autoformer/ettm2-96", "transformer/ettm1-96", "transformer/ettm2-96"):
+        assert features(name) == ("hour", "day_of_week", "day_of_month", "day_of_year")
+
+
 def test_what_differs_wins() -> None:
     long, wide = preset("patchtst-64/etth1-96"), preset("patchtst-64/ettm1-96")
     assert (long.settings["context"], long.settings["d_model"]) == (512, 16)

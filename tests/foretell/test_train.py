@@ -169,7 +169,7 @@ def test_bad_input_writes_nothing(
     ("content", "message"),
     [
         ("colour: red\nbatch-size: 3\n", r"--colour: unknown setting$"),
-        ("context: [\n", r"settings\.yaml: not YAML"),
+        ("context: [\n", r"settings\.yaml: while parsing"),
         ("just text\n", "expected settings as 'name: value'"),
         ("", "expected settings as 'name: value'"),
         ("batch-size: 0\n", "--arch is missing"),
