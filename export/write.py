@@ -107,11 +107,11 @@ def export_checkpoint(
     target = repository / name / version
     check_free(target)
     loaded = load(checkpoint)
-    if not anyway:
-        _check_worth(loaded.info)
     panel, refits = _panel(loaded, data), load_refits(checkpoint)
     if bounds is not None:
         loaded = _with_bounds(loaded, bounds, panel)
+    if not anyway:
+        _check_worth(loaded.info)
     with appearing(target) as folder:
         _write(loaded, panel, refits, folder, name, version, roll, precision, seed)
     return target

@@ -126,6 +126,7 @@ class Backtest:
         last: The last one.
         scores: By forecaster: `model` first, then the baselines.
         held: By level; empty for a model without quantiles.
+        short: Series too short for a forecast of theirs to be among them.
     """
 
     name: str
@@ -136,6 +137,7 @@ class Backtest:
     last: np.datetime64
     scores: Mapping[str, Scores]
     held: Mapping[float, Held]
+    short: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> str:
@@ -308,6 +310,7 @@ def backtest(subject: Subject, panel: Panel, *, share: float, stride: int) -> Ba
         last=max(pair[1] for pair in times),
         scores=scores,
         held=held,
+        short=prepared.split.trained_on_only + prepared.split.left_out,
     )
 
 

@@ -13,8 +13,10 @@ import optuna
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, Trial, TrialState
+from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
+from foretell.commands.data_options import problem_of
 from foretell.commands.train_options import arguments_of
 from foretell.models.data.errors import DataError
 from foretell.models.data.panel import Panel
@@ -113,10 +115,12 @@ def _contexts(given: Settings, panel: Panel) -> Values:
             forecaster_config(settings, len(panel.channels), panel.frequency)
             settings.cuts.cut(panel, context, settings.horizon)
             found.append(context)
-        except (DataError, TrainingError) as error:
+        except DataError as error:
+            problem = f"no context fits: {error}; give one with --context"
+        except TrainingError as error:
             problem = str(error)
     if not found:
-        raise SearchError(f"no context fits: {problem}; give one with --context")
+        raise SearchError(problem)
     return tuple(found)
 
 
@@ -213,6 +217,9 @@ class Search:
             SearchError: no training got so far as to have one.
         """
         if not self.ended:
+            refused = [trial.user_attrs.get("refused") for trial in self.study.trials]
+            if refused and all(refused):
+                raise SearchError(f"no choice could be trained, the last: {refused[-1]}")
             raise SearchError("no training ended an epoch; give the search more minutes")
         return {**self.given, **self.study.best_params}
 
@@ -248,7 +255,8 @@ class Search:
                 raise optuna.TrialPruned from None
         except (DataError, TrainingError, ValueError) as refused:
             # Settings that do not go together, or a training that diverged.
-            trial.set_user_attr("refused", str(refused))
+            said = problem_of(refused) if isinstance(refused, ValidationError) else str(refused)
+            trial.set_user_attr("refused", said)
             raise optuna.TrialPruned from None
         return error
 
@@ -299,5 +307,8 @@ def read_choices(texts: Iterable[str]) -> dict[str, Values]:
             raise SearchError(
                 f"--search {text}: expected a setting and values, as in d_model=16,32"
             )
-        found[name.replace("-", "_")] = tuple(map(yaml.safe_load, values.split(",")))
+        try:
+            found[name.replace("-", "_")] = tuple(map(yaml.safe_load, values.split(",")))
+        except yaml.YAMLError as error:
+            raise SearchError(f"--search {text}: not YAML: {error}") from None
     return found

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from foretell.backtest import Backtest
 
 _LISTED = 30
+_NAMED = 5
+_KINDS = (".png", ".svg", ".pdf")
 _OF_THE_MODEL = ("channels", "frequency")
 
 
@@ -69,6 +71,11 @@ def command(
     the first origin.
     """
     given = {name: value for name, value in flags.items() if value is not None}
+    for path in (output, picture):
+        if path is not None and not path.parent.is_dir():
+            raise _refusal(f"{path}: there is no folder {path.parent}")
+    if picture is not None and picture.suffix not in _KINDS:
+        raise _refusal(f"{picture}: expected a name that ends with {', '.join(_KINDS)}")
 
     from foretell.backtest import backtest, load_subject, saw
     from foretell.bundle.errors import BundleError
@@ -92,6 +99,9 @@ def command(
         found = backtest(subject, panel, share=share, stride=stride)
     except (BundleError, CheckpointError, DataError, TrainingError, ValueError) as error:
         raise _refusal(str(error)) from None
+    if found.short:
+        listed = ", ".join(found.short[:_NAMED]) + (", …" if len(found.short) > _NAMED else "")
+        click.echo(f"warning: {len(found.short):,} series, too short for it: {listed}", err=True)
     _print(found)
     if output is not None:
         found.table().to_csv(output, index=False)
@@ -99,10 +109,7 @@ def command(
     if picture is not None:
         from foretell.plot_backtest import draw
 
-        try:
-            draw(found, picture)
-        except (OSError, ValueError) as error:
-            raise _refusal(f"{picture}: {error}") from None
+        draw(found, picture)
         click.echo(f"drawn to {picture}")
 
 

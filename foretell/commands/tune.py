@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,6 +77,7 @@ def command(
     given = {name: value for name, value in said.items() if name not in _OWN} | flags_given(flags)
 
     from foretell.commands.data_options import reading_of
+    from foretell.models.bounds import check_bounds
     from foretell.models.data.errors import DataError
     from foretell.models.data.reading import read
     from foretell.models.training.errors import TrainingError
@@ -85,10 +87,15 @@ def command(
     try:
         choices = read_choices(chosen)
         # All that has to be there but for the context, which may be searched.
-        arguments = validate({"context": 1, **given, **first_of(choices), "out": out})
+        known = {"context": 1, **given, **first_of(choices), "out": out}
+        arguments = validate(known)
+        for name, values in choices.items():
+            for value in values:
+                validate(known | {name: value})
         panel = read(arguments.data, reading_of(given))
         for note in panel.notes:
             click.echo(f"note: {note}", err=True)
+        check_bounds(arguments.bounds, panel.channels, panel)
         space = space_of(given, choices, panel)
         out.parent.mkdir(parents=True, exist_ok=True)
         if restart:
@@ -136,9 +143,21 @@ def _tell(trial: FrozenTrial) -> None:
 def _yaml(settings: dict[str, Any]) -> str:
     import yaml
 
+    from foretell.models.data.reading import Reading
+
+    # What names files and columns is text, even where it looks like a number.
+    names = {"data", *Reading.model_fields}
     plain = {
-        name: yaml.safe_load(value) if isinstance(value, str) else value
-        for name, value in settings.items()
+        name: value if name in names else _number_of(value) for name, value in settings.items()
     }
     text: str = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
     return text
+
+
+def _number_of(value: object) -> object:
+    """The number that a text is, and anything else as it is."""
+    for kind in (int, float):
+        with suppress(ValueError):
+            if isinstance(value, str) and str(number := kind(value)) == value:
+                return number
+    return value

@@ -141,10 +141,20 @@ def test_a_file_that_is_too_short_or_of_other_channels(file: Path, bundle: Path)
         assert message in result.stderr
 
 
-def test_a_picture_of_no_known_kind(file: Path, bundle: Path, tmp_path: Path) -> None:
-    result = run(file, f"--model={bundle}", f"--plot={tmp_path / 'errors.xyz'}")
-    assert result.exit_code == 2
-    assert "errors.xyz: " in result.stderr
+@pytest.mark.parametrize("place", ["--plot=errors.xyz", "--plot=no/e.png", "--output=no/e.csv"])
+def test_what_cannot_be_written_is_told_first(file: Path, bundle: Path, place: str) -> None:
+    result = run(file, f"--model={bundle}", place)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith(f"foretell backtest: {place.partition('=')[2]}: ")
+
+
+def test_series_that_are_too_short_are_told(file: Path, bundle: Path) -> None:
+    frame = pd.read_csv(file).assign(unique_id="long")
+    short = frame.head(12).assign(unique_id="short")
+    pd.concat([frame, short]).to_csv(file, index=False)
+    result = run(file, f"--model={bundle}", "--stride=40")
+    assert result.exit_code == 0, result.stderr
+    assert "warning: 1 series, too short for it: short" in result.stderr
 
 
 def test_a_folder_that_is_no_model(tmp_path: Path) -> None:

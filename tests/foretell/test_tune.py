@@ -132,6 +132,8 @@ def test_settings_that_do_not_go_together_are_told_and_left(data: Path, tmp_path
     told: list[optuna.trial.FrozenTrial] = []
     search.run(5, 1, told.append)
     assert "heads" in told[0].user_attrs["refused"]
+    with pytest.raises(SearchError, match="no choice could be trained, the last: heads: "):
+        search.best()
 
 
 def test_no_time_for_an_epoch(data: Path, tmp_path: Path) -> None:
@@ -147,6 +149,10 @@ def test_no_time_for_an_epoch(data: Path, tmp_path: Path) -> None:
         (["--search=d_model"], {}, "--search d_model: expected a setting and values"),
         (["--search=heads=1,2"], {}, "heads: it is given, and to be searched"),
         (["--search=colour=1,2"], {}, "--colour: unknown setting"),
+        (["--search=loss=mse,[mae"], {}, "--search loss=mse,[mae: not YAML: "),
+        (["--search=loss=mse,rmse"], {}, "--loss: Input should be 'mse', "),
+        (["--search=moving_average=5"], {"context": None}, "moving_average: patchtst has no such"),
+        ([], {"bounds": "lod=0:"}, "bounds: no channel 'lod'; did you mean 'load'?"),
         ([], {"learning_rate": 2}, "--learning-rate: "),
         ([], {"arch": None}, "--arch is missing"),
         ([], {"horizon": None}, "--horizon is missing"),
@@ -197,3 +203,17 @@ def test_values_to_try_are_read_as_yaml() -> None:
         "d_model": (8, 16),
         "final_norm": ("none", None),
     }
+
+
+def test_what_is_given_is_written_so_that_train_reads_it(data: Path, tmp_path: Path) -> None:
+    best = tmp_path / "best.yaml"
+    frame = pd.read_csv(data).rename(columns={"load": "yes"})
+    frame["date"] = pd.to_datetime(frame["date"]).dt.strftime("%d.%m.%Y %H:%M")
+    frame.to_csv(data, index=False)
+    said = {"bounds": "yes=-9:", "date_format": "%d.%m.%Y %H:%M", "channels": "yes", "data": data}
+    result = run("--minutes=5", "--trainings=1", f"--out={best}", **said, **GIVEN)
+    assert result.exit_code == 0, result.stderr
+    trained = CliRunner().invoke(train, [f"--config={best}", f"--out={tmp_path / 'model'}"])
+    assert trained.exit_code == 0, trained.stderr
+    info = load_info(tmp_path / "model")
+    assert (info.channels, info.bounds["yes"].low) == (("yes",), -9)
