@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from foretell.bundle.season import season_of
 from foretell.service.api.body import ALWAYS
 from foretell.service.api.forecast.encode import respond
-from foretell.service.api.forecast.inputs import Plan, Series, check_horizon, check_quantiles
+from foretell.service.api.forecast.inputs import Series
 from foretell.service.api.forecast.job import Job, again, filled, warn
 from foretell.service.api.forecast.origins import LIMITS, Rolling, room
 from foretell.service.api.forecast.schemas import (
@@ -23,7 +23,7 @@ from foretell.service.api.forecast.schemas import (
     BacktestOptions,
     TableBacktestOptions,
 )
-from foretell.service.api.forecast.task import Task
+from foretell.service.api.forecast.task import Plan, Task, check_horizon, check_quantiles
 from foretell.service.api.notices import Notice, notice, outside
 from foretell.service.arrays import FORECAST, Arrays
 from foretell.service.engine.directory import Model
@@ -36,7 +36,7 @@ _ROUNDING = 1e-9
 
 
 def plan(options: BacktestOptions, inputs: int, model: Model, settings: Settings) -> Plan:
-    """Read the options of a request; see `inputs.plan`."""
+    """Read the options of a request; see `task.plan`."""
     manifest = model.manifest
     horizon = check_horizon(options.horizon, model, settings.max_horizon_multiple)
     levels = options.quantiles

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foretell.service.api.forecast.inputs import Inputs, Plan, Series
+from foretell.service.api.forecast.inputs import Inputs, Series
 from foretell.service.api.forecast.origins import Past
 from foretell.service.api.forecast.schemas import BacktestEnvelope, Envelope
-from foretell.service.api.forecast.task import FORECASTING, Task
+from foretell.service.api.forecast.task import FORECASTING, Plan, Task
 from foretell.service.api.notices import Notice, ignored_fields, notice
 from foretell.service.arrays import (
     FORECAST,

@@ -14,7 +14,7 @@ from foretell.bundle.errors import TimestampError
 from foretell.bundle.manifest import Manifest
 from foretell.bundle.regularity import first_irregularity, origin
 from foretell.bundle.timestamps import Timestamps, check_years
-from foretell.service.api.forecast.inputs import Filled, Plan, Series, fill
+from foretell.service.api.forecast.inputs import Filled, Series, fill
 from foretell.service.api.forecast.job import Job
 from foretell.service.api.forecast.origins import Origins
 from foretell.service.api.forecast.table import (
@@ -27,7 +27,7 @@ from foretell.service.api.forecast.table import (
     read_times,
     read_values,
 )
-from foretell.service.api.forecast.task import Task
+from foretell.service.api.forecast.task import Plan, Task
 from foretell.service.api.forecast.timeline import IRREGULAR, Timeline, check_first, shown_step
 from foretell.service.api.notices import Notice, notice
 from foretell.service.engine.directory import Model

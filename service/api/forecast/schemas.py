@@ -391,14 +391,21 @@ class Forecast(BaseModel):
     )
 
 
-class ForecastOutput(BaseModel):
+class _Output(BaseModel):
+    """The outcome of one input."""
+
+    type: str
+    id: str
+    status: Status
+    content: list[Any]
+    error: Error | None
+
+
+class ForecastOutput(_Output):
     """The outcome of one input."""
 
     type: Literal["time_series_forecast"]
-    id: str
-    status: Status
     content: list[Forecast] = Field(description="One forecast; none if there is an error.")
-    error: Error | None
 
 
 class Warned(BaseModel):
@@ -416,8 +423,8 @@ class Warned(BaseModel):
     param: str | None = Field(description="The place in the request, as in errors.")
 
 
-class ForecastResponse(BaseModel):
-    """Forecasts, one output an input, in order."""
+class _Response(BaseModel):
+    """What all answers have, one output an input, in order."""
 
     id: str
     created_at: int = Field(description="Seconds since 1970.")
@@ -425,9 +432,15 @@ class ForecastResponse(BaseModel):
     error: Error | None
     model: str
     model_version: str
-    outputs: list[ForecastOutput]
+    outputs: list[Any]
     warnings: list[Warned] | None = Field(default=None, description="Where there are any.")
     metadata: dict[str, Any] | None = None
+
+
+class ForecastResponse(_Response):
+    """Forecasts, one output an input, in order."""
+
+    outputs: list[ForecastOutput]
 
 
 class Errors(BaseModel):
@@ -507,28 +520,17 @@ class Backtest(BaseModel):
     channels: list[ChannelResult]
 
 
-class BacktestOutput(BaseModel):
+class BacktestOutput(_Output):
     """The outcome of one input."""
 
     type: Literal["time_series_backtest"]
-    id: str
-    status: Status
     content: list[Backtest] = Field(description="One; none if there is an error.")
-    error: Error | None
 
 
-class BacktestResponse(BaseModel):
+class BacktestResponse(_Response):
     """What was found, one output an input, in order."""
 
-    id: str
-    created_at: int = Field(description="Seconds since 1970.")
-    status: Status
-    error: Error | None
-    model: str
-    model_version: str
     outputs: list[BacktestOutput]
-    warnings: list[Warned] | None = Field(default=None, description="Where there are any.")
-    metadata: dict[str, Any] | None = None
 
 
 class ModelCard(BaseModel):

@@ -1,21 +1,159 @@
-"""What requests may ask for, and how it is read."""
+"""What requests may ask for, and how their options are read."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel
 
-from foretell.service.api.forecast.inputs import Planner, plan
+from foretell.bundle.gaps import Missing
+from foretell.bundle.recalibration import LEAST_ORIGINS, MOST_ORIGINS, stride_of
+from foretell.service.api.forecast.attention import Selection, select
+from foretell.service.api.forecast.origins import LIMITS, Rolling, room
 from foretell.service.api.forecast.schemas import (
     NAMES,
+    AttentionOptions,
     Envelope,
     ForecastOptions,
     Query,
     TableOptions,
 )
-from foretell.service.validation import Names
+from foretell.service.engine.directory import Model
+from foretell.service.errors import InvalidInputError, NotSupportedError
+from foretell.service.settings import Settings
+from foretell.service.validation import Names, shown
+
+
+# One each is made of every request and input: frozen ones take three times as long.
+@dataclass(slots=True)
+class Plan:
+    """What to forecast of every input.
+
+    Attributes:
+        horizon: Steps to answer.
+        passes: Runs of the model it takes to forecast them.
+        missing: What becomes of missing values.
+        quantiles: Levels of the quantiles to answer.
+        attention: The attention to answer, if any.
+        rolling: Which known rows to forecast again, if any.
+    """
+
+    horizon: int
+    passes: int
+    missing: Missing
+    quantiles: tuple[float, ...]
+    attention: Selection | None
+    rolling: Rolling | None = None
+
+
+Planner = Callable[[Any, int, Model, Settings], Plan]
+
+
+def plan(options: ForecastOptions, inputs: int, model: Model, settings: Settings) -> Plan:
+    """Read the options of a request.
+
+    Args:
+        options: The options.
+        inputs: How many inputs the request has.
+        model: Who forecasts.
+        settings: Limits.
+
+    Raises:
+        InvalidInputError: an option does not fit the model, or the answer would be too large.
+        NotSupportedError: the model cannot do it.
+    """
+    own = model.manifest.horizon
+    horizon = check_horizon(options.horizon, model, settings.max_horizon_multiple)
+    levels = options.quantiles
+    quantiles = check_quantiles(levels, horizon, model) if levels else ()
+    values = inputs * horizon * len(model.manifest.channels) * (1 + len(quantiles))
+    if values > settings.max_answer_values:
+        raise InvalidInputError(
+            f"the answer would hold {values} values and may hold {settings.max_answer_values} "
+            "(max_answer_values); send fewer inputs, or ask for fewer steps or quantiles",
+            param="options",
+        )
+    attention = None
+    if options.attention is not None:
+        attention = _check_attention(options.attention, inputs, model, settings)
+    passes, rolling = -(-horizon // own), None
+    if options.calibration == "history":
+        rolling = _rolling(horizon, passes, quantiles, inputs, model, settings)
+    return Plan(horizon, passes, options.missing, quantiles, attention, rolling)
+
+
+def check_horizon(horizon: int | None, model: Model, multiple: int) -> int:
+    """How many steps to forecast.
+
+    Raises:
+        NotSupportedError: they are more than so many passes forecast.
+    """
+    own = model.manifest.horizon
+    if horizon is None:
+        return own
+    if horizon > multiple * own:
+        raise NotSupportedError(
+            f"expected at most {multiple * own} steps, {multiple} times (max_horizon_multiple) the "
+            f"{own} that {model.name} forecasts at once, got {shown(horizon)}",
+            param="options.horizon",
+        )
+    return horizon
+
+
+def check_quantiles(levels: list[float], horizon: int, model: Model) -> tuple[float, ...]:
+    """Which quantiles to answer.
+
+    Raises:
+        InvalidInputError: one is asked for twice, or is none that the model has;
+            `NotSupportedError` likewise.
+    """
+    place = "options.quantiles"
+    for index, level in enumerate(levels):
+        if level in levels[:index]:
+            raise InvalidInputError(f"{level} is asked for twice", param=f"{place}[{index}]")
+    model.intervals.check(levels, horizon, place)
+    return tuple(levels)
+
+
+def _rolling(
+    horizon: int,
+    passes: int,
+    quantiles: tuple[float, ...],
+    inputs: int,
+    model: Model,
+    settings: Settings,
+) -> Rolling:
+    """The origins whose errors correct quantiles."""
+    place = "options.calibration"
+    if not quantiles:
+        raise InvalidInputError("it is of quantiles, and none is asked for", param=place)
+    # The forecasts themselves wait with them.
+    most = room(inputs, horizon, passes, len(quantiles), model.manifest, settings, beside=1)
+    if most < LEAST_ORIGINS:
+        raise InvalidInputError(
+            f"{inputs} inputs leave room for {most} origins of each, and it takes {LEAST_ORIGINS} "
+            f"({LIMITS}); send fewer inputs",
+            param=place,
+        )
+    return Rolling(stride_of(horizon), LEAST_ORIGINS, min(MOST_ORIGINS, most))
+
+
+def _check_attention(
+    options: AttentionOptions, inputs: int, model: Model, settings: Settings
+) -> Selection:
+    place = "options.attention"
+    selection = select(options, model.manifest, place)
+    values = inputs * selection.values(len(model.manifest.channels))
+    if values > settings.max_attention_values:
+        raise InvalidInputError(
+            f"the answer would hold {values} attention weights and may hold "
+            f"{settings.max_attention_values} (max_attention_values); send fewer inputs, choose "
+            "stages, layers or heads, or set heads to 'mean'",
+            param=place,
+        )
+    return selection
 
 
 @dataclass(frozen=True)

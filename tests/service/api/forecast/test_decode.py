@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from foretell.service.api.forecast.inputs import Plan, Series
+from foretell.service.api.forecast.inputs import Series
 from foretell.service.api.forecast.job import Job, decode
 from foretell.service.api.forecast.parsing import parse
+from foretell.service.api.forecast.task import Plan
 from foretell.service.errors import ServiceError
 from tests.service.client import Client
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from foretell.service.api.forecast.inputs import Plan, plan
 from foretell.service.api.forecast.schemas import ForecastOptions
+from foretell.service.api.forecast.task import Plan, plan
 from foretell.service.errors import InvalidInputError, NotSupportedError, ServiceError
 from tests.service.client import Client
 

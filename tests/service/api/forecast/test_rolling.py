@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from foretell.bundle.manifest import Manifest
-from foretell.service.api.forecast.inputs import Plan
 from foretell.service.api.forecast.job import Job, run
+from foretell.service.api.forecast.task import Plan
 from foretell.service.arrays import Arrays
 from foretell.service.errors import DeadlineExceededError
 
