@@ -43,7 +43,8 @@ def problem_of(error: ValidationError) -> str:
     flag = "--" + str(first["loc"][0]).replace("_", "-")
     if first["type"] == "missing":
         return f"{flag} is missing; give it or set it in --config"
-    return f"{flag}: {first['msg'].removeprefix('Value error, ')}, got {first['input']!r}"
+    message, given = first["msg"].removeprefix("Value error, "), f"got {first['input']!r}"
+    return f"{flag}: {message}" if given in message else f"{flag}: {message}, {given}"
 
 
 def path_of(given: Mapping[str, Any]) -> Path | None:

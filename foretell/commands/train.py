@@ -60,6 +60,8 @@ def command(
     given = flags_given(flags)
     settings = read_preset(recipe) if recipe else {}
     arguments = validate(settings | (read_yaml(file) if file else {}) | given)
+    if arguments.out.exists() and not overwrite:
+        raise refusal(f"{arguments.out}: exists already; --overwrite replaces it")
     panel: Panel = click.get_current_context().meta[_PANEL]
 
     from rich.console import Console

@@ -8,6 +8,7 @@ import io
 import re
 import warnings
 import zipfile
+import zlib
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -30,6 +31,7 @@ _SEPARATORS = ",;\t|"
 # Lines that begin so say something about the table.
 _COMMENT = re.compile(rb"(?m)^#.*$")
 _BLANK = re.compile(r"[\s,;|\"]*")
+_NO_TABLE = re.compile(r"\s*(\{|\[\s*\{|<(!doctype|html|\?xml))", re.IGNORECASE)
 
 
 class ArrowFrame(Protocol):
@@ -70,7 +72,7 @@ def read_file(path: Path, decimal: Mark | None, texts: frozenset[str]) -> Cells:
         content = path.read_bytes()
         if content.startswith(_GZIP):
             content = gzip.decompress(content)
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
     if content.startswith(_ZIP):
         content = _unzip(path, content)
@@ -88,10 +90,13 @@ def of_frame(given: pd.DataFrame | ArrowFrame, name: str = "the frame") -> Cells
         name: What messages call it.
 
     Raises:
-        DataError: it has no rows, or two columns of one name.
+        DataError: it has two columns of one name.
+        TypeError: it is no frame.
     """
     if isinstance(given, pd.DataFrame):
         frame = given
+    elif isinstance(given, pd.Series) or not hasattr(given, "__arrow_c_stream__"):
+        raise TypeError(f"expected a frame or a table of Arrow, got a {type(given).__name__}")
     else:
         import pyarrow as pa
 
@@ -108,9 +113,10 @@ def _unzip(path: Path, content: bytes) -> bytes:
     """The one file that a zip file holds; a spreadsheet is one of several."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            (name,) = archive.namelist()
+            # Those of a Mac say nothing of the table.
+            (name,) = (each for each in archive.namelist() if not each.startswith("__MACOSX/"))
             return archive.read(name)
-    except (ValueError, zipfile.BadZipFile):
+    except (ValueError, RuntimeError, zipfile.BadZipFile, zlib.error):
         raise DataError(
             f"{path}: a spreadsheet, or no zip file of one table; save it as CSV or Parquet"
         ) from None
@@ -137,6 +143,8 @@ def _read_binary(path: Path, content: bytes) -> pd.DataFrame:
 
 def _read_text(path: Path, content: bytes, decimal: Mark | None, texts: frozenset[str]) -> Cells:
     text, content = _decode(path, content)
+    if _NO_TABLE.match(text):
+        raise DataError(f"{path}: JSON or HTML and no table; save it as CSV or Parquet")
     header, separator, names = _find_header(path, text)
     place = f"line {header + 1}: "
     if len(names) < 2:
@@ -146,8 +154,10 @@ def _read_text(path: Path, content: bytes, decimal: Mark | None, texts: frozense
     _check_names(str(path), names, place)
     if _holds_data(names):
         raise DataError(
-            f"{path}: {place}no names of columns but data; add a line with a name for each column"
+            f"{path}: {place}no names of columns but data; add a line with a name for each column, "
+            "without a # before it"
         )
+    names = [name or f" {i}" for i, name in enumerate(names)]
     above = any(not _BLANK.fullmatch(each) for each in islice(io.StringIO(text), header))
     # As large as the file.
     del text
@@ -169,8 +179,17 @@ def _read_text(path: Path, content: bytes, decimal: Mark | None, texts: frozense
         if found == ",":
             cells.decimal = found
             cells.frame = _parse(path, content, header, separator, names, found, texts)
-    cells.frame = cells.frame.dropna(how="all")
+    cells.frame = _without_nameless(cells.frame, f"{path}: {place}").dropna(how="all")
     return cells
+
+
+def _without_nameless(frame: pd.DataFrame, place: str) -> pd.DataFrame:
+    """Without columns of neither name nor value, as spreadsheets write them."""
+    nameless = {name for name in frame.columns if name.startswith(" ")}
+    filled = {name for name in nameless if frame[name].notna().any()}
+    if len(filled) > 1:
+        raise DataError(f"{place}two columns have no name; rename one")
+    return frame.drop(columns=nameless - filled).rename(columns=dict.fromkeys(filled, ""))
 
 
 def _decode(path: Path, content: bytes) -> tuple[str, bytes]:
@@ -178,6 +197,8 @@ def _decode(path: Path, content: bytes) -> tuple[str, bytes]:
     try:
         if content.startswith(_UTF16):
             content = content.decode("utf-16").encode()
+        if b"\n" not in content:
+            content = content.replace(b"\r", b"\n")
         content = _COMMENT.sub(b"", content.removeprefix(b"\xef\xbb\xbf"))
         return content.decode(), content
     except UnicodeDecodeError as error:
@@ -187,14 +208,17 @@ def _decode(path: Path, content: bytes) -> tuple[str, bytes]:
 
 
 def _split(line: str, separator: str) -> list[str]:
-    return next(csv.reader([line], delimiter=separator), [])
+    try:
+        return next(csv.reader([line], delimiter=separator), [])
+    except csv.Error:
+        return [line]
 
 
 def _find_header(path: Path, text: str) -> tuple[int, str, list[str]]:
     """The line of the columns' names, what separates them, and the names.
 
     It is the first one, or below lines that are no part of the table: the first that has as many
-    cells as most of the lines after it, and no numbers.
+    cells as most of the lines after it, more than a title alone in them, and no numbers.
     """
     lines = enumerate(io.StringIO(text))
     filled = list(islice(((i, line) for i, line in lines if not _BLANK.fullmatch(line)), _HEAD))
@@ -210,16 +234,16 @@ def _find_header(path: Path, text: str) -> tuple[int, str, list[str]]:
     separator = max(_SEPARATORS, key=fit)
     _, width = fit(separator)
     rows = [(i, [cell.strip() for cell in _split(line, separator)]) for i, line in filled]
-    first = next(((i, row) for i, row in rows if len(row) == width), rows[0])
+    whole = ((i, row) for i, row in rows if len(row) == width and (not row[0] or any(row[1:])))
+    first = next(whole, rows[0])
     header, names = rows[0] if len(rows[0][1]) > width or _holds_data(first[1]) else first
     return header, separator, names
 
 
 def _check_names(file: str, names: list[str], place: str) -> None:
     for i, name in enumerate(names):
-        if name in names[:i]:
-            what = f"two columns are called {name!r}" if name else "two columns have no name"
-            raise DataError(f"{file}: {place}{what}; rename one")
+        if name and name in names[:i]:
+            raise DataError(f"{file}: {place}two columns are called {name!r}; rename one")
 
 
 def _holds_data(names: list[str]) -> bool:
@@ -284,7 +308,7 @@ def _check_widths(path: Path, content: bytes, separator: str, header: int, width
     for cells, lines in long.items():
         problems.add(
             f"{cells} cells, and there are {width} columns; quote a cell that holds the separator "
-            f"{separator!r}",
+            f"{separator!r}, or name all columns",
             lines,
         )
     problems.check()

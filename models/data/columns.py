@@ -21,6 +21,8 @@ TIMES = (
     *("period", "month", "quarter", "week", "year", "epoch"),
 )
 IDS = ("unique_id", "series_id", "item_id", "ts_id", "series", "symbol", "ticker", "id")
+# What an index is called, if anything.
+_INDEX = ("", "index", "id", "no", "no.", "nr", "row", "instant", "step")
 _LISTED = 20
 # Columns of which any two may tell series apart.
 _NAMES = 8
@@ -38,13 +40,19 @@ class Roles(NamedTuple):
     ids: tuple[str, ...]
 
 
-def find_roles(cells: Cells, times: tuple[str, ...] | None, ids: tuple[str, ...] | None) -> Roles:
+def find_roles(
+    cells: Cells,
+    times: tuple[str, ...] | None,
+    ids: tuple[str, ...] | None,
+    channels: tuple[str, ...] | None,
+) -> Roles:
     """Find the columns of times and of names; drop an index that is none of them.
 
     Args:
         cells: The table; loses the index.
         times: Those named; found if not given.
         ids: Likewise.
+        channels: Columns that are no index.
 
     Raises:
         DataError: a column is not there, or nothing holds times.
@@ -55,7 +63,7 @@ def find_roles(cells: Cells, times: tuple[str, ...] | None, ids: tuple[str, ...]
             raise DataError(f"no column {name!r}; there are {_listed(names)}")
     if times is None:
         times = _find_times(cells.frame, ids or ())
-    _drop_index(cells, {*times, *(ids or ())})
+    _drop_index(cells, {*times, *(ids or ()), *(channels or ())})
     if ids is None:
         ids = _find_ids(cells.frame, times)
     return Roles(times, ids)
@@ -71,11 +79,7 @@ def _find_times(frame: pd.DataFrame, ids: tuple[str, ...]) -> tuple[str, ...]:
         (name for name in lower.values() if _holds_times(frame[name], named=False)), key=names.index
     )
     if dates:
-        # The time of the day may be in a column of its own.
-        after = names[names.index(dates[0]) + 1 :][:1]
-        is_day = ":" not in str(_first(frame[dates[0]]))
-        clock = after if is_day and after and _is_clock(frame[after[0]]) else []
-        return (dates[0], *clock)
+        return (dates[0], *_find_clock(frame, dates[0], lower.get("hour")))
     if "year" in lower and len(parts) > 1:
         return parts
     named = [lower[name] for name in TIMES if name in lower]
@@ -102,14 +106,21 @@ def _holds_times(cells: pd.Series, *, named: bool) -> bool:
     return looks_like_timestamp(str(first)) or (named and str(first).isdigit())
 
 
-def _is_clock(cells: pd.Series) -> bool:
-    return is_text(cells) and re.match(r" ?\d?\d:\d\d", str(_first(cells))) is not None
+def _find_clock(frame: pd.DataFrame, dates: str, hours: str | None) -> tuple[str, ...]:
+    """The column of the times of the day, where those of the dates have none."""
+    if ":" in str(_first(frame[dates])).removesuffix(" 00:00:00"):
+        return ()
+    names = list(frame.columns)
+    for after in names[names.index(dates) + 1 :][:1]:
+        if is_text(frame[after]) and re.match(r" ?\d?\d:\d\d", str(_first(frame[after]))):
+            return (after,)
+    return (hours,) if hours is not None and frame[dates].duplicated().any() else ()
 
 
 def _drop_index(cells: Cells, taken: set[str]) -> None:
     """An index that was written next to the columns says nothing."""
     for name in cells.frame.columns:
-        if name not in taken and (not name or name.startswith("Unnamed: ")):
+        if name not in taken and (name.lower() in _INDEX or name.startswith("Unnamed: ")):
             numbers = read_numbers(cells.frame[name], cells.decimal).values
             shown = f"column {name!r}" if name else "the column without a name"
             if len(numbers) and (np.diff(numbers) == 1).all() and numbers[0] in (0, 1):
@@ -128,8 +139,8 @@ def _find_ids(frame: pd.DataFrame, times: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def tell_apart(frame: pd.DataFrame, roles: Roles) -> str:
-    """A hint at columns that tell rows of the same time apart; nothing where there are none."""
-    others = [name for name in frame.columns if name not in roles.times]
+    """Which columns would tell rows of the same time and series apart, or what to do instead."""
+    others = [name for name in frame.columns if name not in (*roles.times, *roles.ids)]
     # A name occurs more than once.
     texts = {name: is_text(frame[name]) for name in others}
     names = [
@@ -139,10 +150,14 @@ def tell_apart(frame: pd.DataFrame, roles: Roles) -> str:
         and frame[name].nunique() * 2 <= len(frame)
     ]
     for found in chain(combinations(names[:_NAMES], 1), combinations(names[:_NAMES], 2)):
-        if not frame.duplicated([*roles.times, *found]).any():
-            told = " and ".join(map(repr, found))
-            return f"several series, told apart by {told}: --id-column {','.join(found)}"
-    return ""
+        ids = (*roles.ids, *found)
+        if not frame.duplicated([*roles.times, *ids]).any():
+            told = " and ".join(map(repr, ids))
+            return f"several series, told apart by {told}: --id-column {','.join(ids)}"
+    return (
+        "no one or two columns tell their series apart; --id-column takes those that do, and rows "
+        "of the same series are to be added up or averaged first"
+    )
 
 
 def choose_channels(
@@ -183,7 +198,10 @@ def choose_channels(
         else:
             cells.problems.add(f"columns that {kind} are no channels: {_listed(listed)}")
     if not chosen:
-        raise DataError(f"no column of numbers; there are {_listed(list(cells.frame.columns))}")
+        told = "; ".join(
+            f"columns that {kind}: {_listed(these)}" for kind, these in left_out.items()
+        )
+        raise DataError(f"no column of numbers; {told or 'there are no others'}")
     values = np.column_stack([numbers.values for numbers in chosen.values()])
     missing = np.column_stack([numbers.missing for numbers in chosen.values()])
     return tuple(chosen), values, missing
@@ -200,7 +218,9 @@ def _read_column(cells: Cells, name: str, *, named: bool) -> Numbers | str:
     if numbers.missing.all() and not named:
         return "have no values"
     if not numbers.mostly:
-        return f"hold texts such as {str(_first(column))[:60]!r}" if named else "hold texts"
+        shown = str(_first(column))[:60]
+        may_be_number = named or any(each.isdigit() for each in shown)
+        return f"hold texts such as {shown!r}" if may_be_number else "hold texts"
     wrong = np.flatnonzero(numbers.wrong)
     if len(wrong):
         cells.problems.add(
@@ -221,11 +241,11 @@ def read_ids(cells: Cells, ids: tuple[str, ...]) -> tuple[NDArray[np.int64], lis
     """Which series each row is of, and the names of the series in order of appearance."""
     if not ids:
         return np.zeros(len(cells.frame), np.int64), [""]
-    names = cells.frame[ids[0]].map(str, na_action="ignore")
-    missing = names.isna() | names.isin(MISSING - {"NA"})
+    columns = cells.frame[list(ids)].astype(object)
+    names = columns[ids[0]].map(str, na_action="ignore")
+    missing = columns.isna().any(axis=1) | names.isin(MISSING - {"NA"})
     for name in ids[1:]:
-        missing |= cells.frame[name].isna()
-        names = names + "/" + cells.frame[name].map(str)
+        names = names + "/" + columns[name].map(str)
     if missing.any():
         rows = cells.frame.index[missing].to_numpy()
         cells.problems.add("no name of a series; write one, or take the row out", rows, ids[0])

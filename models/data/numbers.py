@@ -18,6 +18,8 @@ _GROUPED = {
     ".": rf"[+-]?\d{{1,3}}(?:[,{_SPACES}]\d{{3}})+(?:\.\d*)?",
     ",": rf"[+-]?\d{{1,3}}(?:[.{_SPACES}]\d{{3}})+(?:,\d*)?",
 }
+# Cells that differ; so many tell whether a column holds numbers at all.
+_TELLING = 1000
 _LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -81,16 +83,18 @@ def _read_texts(texts: pd.Series, decimal: Mark) -> NDArray[np.float64]:
 
 
 def find_mark(columns: list[pd.Series]) -> Mark | None:
-    """The decimal mark by which more cells of columns of texts are numbers; None if both fit.
+    """The decimal mark by which more texts of columns are numbers; None if both fit.
 
     Args:
         columns: Those that may hold numbers.
     """
     wrong = {".": 0, ",": 0}
     differ = False
-    for cells in columns:
-        found = {mark: read_numbers(cells, mark) for mark in (".", ",")}
-        if any(numbers.mostly for numbers in found.values()):
+    for column in columns:
+        cells = column.drop_duplicates()
+        marks: tuple[Mark, ...] = (".", ",")
+        if any(read_numbers(cells.head(_TELLING), mark).mostly for mark in marks):
+            found = {mark: read_numbers(cells, mark) for mark in marks}
             for mark, numbers in found.items():
                 wrong[mark] += int(np.count_nonzero(numbers.wrong))
             differ |= not np.array_equal(found["."].values, found[","].values, equal_nan=True)

@@ -56,8 +56,8 @@ class Reading(BaseModel):
     )
     date_format: str | None = Field(
         default=None,
-        description="Form of the timestamps, such as %d.%m.%Y, or s, ms, us since 1970; found if "
-        "not given.",
+        description="Form of the timestamps, such as %d.%m.%Y, or s, ms, us, ns since 1970; found "
+        "if not given.",
     )
     time_zone: str | None = Field(
         default=None,
@@ -80,7 +80,7 @@ class Reading(BaseModel):
     @field_validator("timestamp_column", "id_column", "channels", mode="before")
     @classmethod
     def _split(cls, names: object) -> object:
-        return names.split(",") if isinstance(names, str) else names
+        return [name.strip() for name in names.split(",")] if isinstance(names, str) else names
 
     @field_validator("frequency")
     @classmethod
@@ -125,7 +125,7 @@ def read_frame(frame: pd.DataFrame | ArrowFrame, reading: Reading | None = None)
 
 def _panel(cells: Cells, reading: Reading, path: Path | None) -> Panel:
     try:
-        roles = find_roles(cells, reading.timestamp_column, reading.id_column)
+        roles = find_roles(cells, reading.timestamp_column, reading.id_column, reading.channels)
         rows = _understand(cells, roles, reading)
         frequency = Frequency.parse(reading.frequency) if reading.frequency else None
         zone = _zone(reading.time_zone or rows.moments.zone)
@@ -165,12 +165,15 @@ def _understand(cells: Cells, roles: Roles, reading: Reading) -> Rows:
     labels = frame.index.to_numpy(np.int64)
     for problem, wrong in moments.wrong:
         cells.problems.add(problem, labels[wrong], time_column)
-    repeated = pd.Series(moments.walls).dropna().duplicated()
-    if not roles.ids and repeated.sum() * _REPEATED > len(frame):
-        hint = tell_apart(frame, roles)
-        if hint:
-            raise DataError(f"column {time_column!r} repeats its times: {hint}")
     series, names = read_ids(cells, roles.ids)
+    offsets = np.timedelta64(0) if moments.offsets is None else moments.offsets
+    places = pd.DataFrame({"series": series, "time": moments.walls - offsets})
+    repeated = places.duplicated() & places["time"].notna()
+    if repeated.sum() * _REPEATED > len(frame):
+        # Rows that are equal in all columns are one.
+        repeated &= ~frame.duplicated().to_numpy()
+    if repeated.sum() * _REPEATED > len(frame):
+        raise DataError(f"column {time_column!r} repeats its times: {tell_apart(frame, roles)}")
     channels, values, missing = choose_channels(cells, roles, reading.channels)
     return Rows(labels, moments, series, names, values, missing, channels, time_column)
 

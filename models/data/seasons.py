@@ -32,7 +32,7 @@ def find_seasons(panel: Panel) -> list[Season]:
     """The strongest periods, shortest first; a longer one is stronger than all before it.
 
     They are peaks of the autocorrelation without the linear trend, a mean over channels and the
-    longest series.
+    longest series; before each it falls lower.
     """
     tables = sorted(panel.tables, key=len)[-_TABLES:]
     lags = min(len(tables[-1]), _ROWS) // 3
@@ -41,12 +41,14 @@ def find_seasons(panel: Panel) -> list[Season]:
     if not found:
         return []
     mean = np.mean(found, axis=0)
+    # What chance alone makes an autocorrelation rise by.
+    rise = max(2 / np.sqrt(len(tables[-1])), _BETTER)
     seasons: list[Season] = []
     for lag in range(2, lags):
         near = max(1, lag // 8)
         is_peak = mean[lag] == mean[lag - near : lag + near + 1].max()
         best = seasons[-1].correlation + _BETTER if seasons else _LEAST
-        if is_peak and mean[lag] > best:
+        if is_peak and mean[lag] > best and mean[lag] > mean[1:lag].min() + rise:
             seasons.append(Season(lag, float(mean[lag])))
     return seasons[-_MOST:]
 
@@ -64,5 +66,7 @@ def _autocorrelation(values: NDArray[np.float64], lags: int) -> NDArray[np.float
         return None
     spectrum = np.abs(np.fft.rfft(rest, 2 * rows, axis=0)) ** 2
     products = np.fft.irfft(spectrum, axis=0)[: lags + 1]
-    mean: NDArray[np.float64] = (products / products[0]).mean(axis=1)
+    # A lag of k has k products fewer.
+    fewer = rows / (rows - np.arange(lags + 1))
+    mean: NDArray[np.float64] = (products / products[0]).mean(axis=1) * fewer
     return mean

@@ -26,6 +26,7 @@ from foretell.models.data.timestamps import Moments
 _CLOCK_CHANGE = (
     "; where a local clock changes, --time-zone says whose it is, such as --time-zone Europe/Berlin"
 )
+_NOT_THAT_CLOCK = "; correct it, or leave --time-zone out where the clock never changes"
 # Of a channel's values; more that are missing are worth a note.
 _MANY = 0.2
 _HOUR = np.timedelta64(1, "h")
@@ -103,9 +104,12 @@ class Assembly:
             DataError: the times follow no frequency. What is wrong with rows is with the problems.
         """
         order = np.argsort(rows.series, kind="stable")
-        starts = np.searchsorted(rows.series[order], np.arange(len(rows.names) + 1))
+        starts = np.searchsorted(rows.series[order], np.arange(len(rows.names)))
         there = ~np.isnat(rows.moments.walls)
-        parts = [part[there[part]] for part in np.split(order, starts[1:-1])]
+        if not there.any():
+            return []
+        # What comes first is of no series.
+        parts = [part[there[part]] for part in np.split(order, starts)[1:]]
         parts = [self._ascending(rows.moments.walls, part) for part in parts]
         longest = max(parts, key=len)
         with_values = longest[~rows.missing[longest].all(axis=1)]
@@ -169,7 +173,9 @@ class Assembly:
                 return moments
             return walls if clock.zone is None else moments + offsets_at(moments, clock.zone)
         except RowError as error:
-            self.problems.add(str(error), [rows.labels[part[error.row]]], rows.time_column)
+            self.problems.add(
+                f"{error}{_NOT_THAT_CLOCK}", [rows.labels[part[error.row]]], rows.time_column
+            )
         except TimestampError as error:
             self.problems.add(str(error), column=rows.time_column)
         return walls[:0]

@@ -16,9 +16,9 @@ from foretell.models.data.errors import DataError
 from foretell.models.data.numbers import MISSING, is_text, read_numbers
 
 _DATES = (
-    *("%Y/%m/%d", "%m/%d/%Y", "%d/%m/%Y", "%d.%m.%Y", "%m-%d-%Y", "%d-%m-%Y"),
-    *("%m/%d/%y", "%d/%m/%y", "%d.%m.%y", "%b %d %Y", "%b %d, %Y", "%d %b %Y", "%d-%b-%Y"),
-    *("%d-%b-%y", "%B %d %Y", "%B %d, %Y", "%d %B %Y", "%Y%m%d"),
+    *("%Y-%m-%d", "%Y/%m/%d", "%Y.%m.%d", "%m/%d/%Y", "%d/%m/%Y", "%d.%m.%Y", "%m-%d-%Y"),
+    *("%d-%m-%Y", "%m/%d/%y", "%d/%m/%y", "%d.%m.%y", "%b %d %Y", "%b %d, %Y", "%d %b %Y"),
+    *("%b-%d-%Y", "%d-%b-%Y", "%d-%b-%y", "%B %d %Y", "%B %d, %Y", "%d %B %Y", "%Y%m%d"),
 )
 _TIMES = ("", " %H:%M", " %H:%M:%S", " %H:%M:%S.%f", " %I:%M %p", " %I:%M:%S %p")
 _MONTHS = (
@@ -35,16 +35,23 @@ _MONTHS = (
 )
 _FORMATS = (*(date + time for date, time in product(_DATES, _TIMES)), *_MONTHS)
 _ISO = (
-    r"(\d{4}-\d\d-\d\d(?:[T ]\d\d(?::?\d\d(?::?\d\d(?:\.\d+)?)?)?)?)"
+    r"(\d{4}-\d\d-\d\d(?:[T ]\d\d(?::?\d\d(?::?\d\d(?:\.\d+)?)?)?)?|\d{8}T\d{4}(?:\d\d)?)"
     r" ?(Z|UTC|[+-]\d\d(?::?\d\d(?::\d\d)?)?)?"
 )
 _QUARTER = r"(\d{4})[ -]?Q([1-4])"
 _QUARTER_FIRST = r"Q([1-4])[ -/]?(\d{4})"
+_WEEK = r"(\d{4})-?W(\d\d)"
 # Of a format, so many cells tell which it may be.
 _TELLING = 5
-_EPOCHS = {"s": 1_000_000, "ms": 1000, "us": 1}
-# Seconds, milliseconds and microseconds from 1973 to about 5100 differ by their size.
-_EPOCH_SIZES = ((1e8, 1e11, "s"), (1e11, 1e14, "ms"), (1e14, 1e17, "us"))
+_EPOCHS = {"s": 1e6, "ms": 1e3, "us": 1.0, "ns": 1e-3}
+# Those from 1973 to about 5100 differ by their size.
+_EPOCH_SIZES = ((1e8, 1e11, "s"), (1e11, 1e14, "ms"), (1e14, 1e17, "us"), (1e17, 1e20, "ns"))
+# Digits of a time. Those of hours, minutes and seconds could be epochs of other centuries, which
+# hardly are real dates all of them.
+_DIGITS = (
+    *((1000, 3000, "%Y"), (1e5, 3e5, "%Y%m"), (1e7, 3e7, "%Y%m%d"), (1.8e9, 2.2e9, "%Y%m%d%H")),
+    *((1.8e11, 2.2e11, "%Y%m%d%H%M"), (1.8e13, 2.2e13, "%Y%m%d%H%M%S")),
+)
 # Columns that together are one time, by their names in lower case.
 PARTS = ("year", "quarter", "month", "day", "hour", "minute", "second")
 
@@ -81,8 +88,8 @@ def read_timestamps(cells: pd.Series, date_format: str | None = None) -> Moments
 
     Args:
         cells: The column.
-        date_format: Its form as `strptime` has it, or the unit of an epoch: `s`, `ms` or `us`;
-            found if not given.
+        date_format: Its form as `strptime` has it, or the unit of an epoch: `s`, `ms`, `us` or
+            `ns`; found if not given.
 
     Raises:
         DataError: day and month of the whole column can be told apart in no cell.
@@ -145,6 +152,7 @@ def _read_present(cells: pd.Series, texts: pd.Series, date_format: str | None) -
         (_ISO, _read_iso),
         (_QUARTER, lambda parts: _quarters(parts[0], parts[1])),
         (_QUARTER_FIRST, lambda parts: _quarters(parts[1], parts[0])),
+        (_WEEK, _weeks),
     ):
         if head.str.fullmatch(pattern).any():
             return _read_pattern(texts, pattern, read)
@@ -162,9 +170,11 @@ def _read_numeric(values: NDArray[np.float64], date_format: str | None) -> Momen
     whole = bool((values == np.floor(values)).all())
     if date_format is None and whole:
         texts = pd.Series(values.astype(np.int64).astype(str))
-        for low, high, form in ((1000, 3000, "%Y"), (1e5, 3e5, "%Y%m"), (1e7, 3e7, "%Y%m%d")):
+        for low, high, form in _DIGITS:
             if ((values >= low) & (values < high)).all():
-                return _read_as(texts, form)
+                found = _read_as(texts, form)
+                if "%H" not in form or 2 * _count(found) < len(texts):
+                    return found
     if date_format is None:
         sizes = (
             unit for low, high, unit in _EPOCH_SIZES if ((values >= low) & (values < high)).all()
@@ -173,7 +183,7 @@ def _read_numeric(values: NDArray[np.float64], date_format: str | None) -> Momen
     if date_format is None:
         text = (
             f"numbers such as {values[0]:g} are no timestamps; --date-format says what they are "
-            "(%Y, s, ms, us), --timestamp-column where the timestamps are"
+            "(%Y, s, ms, us, ns), --timestamp-column where the timestamps are"
         )
         return Moments(
             np.full(len(values), "NaT", "M8[us]"), wrong=[(text, np.arange(len(values)))]
@@ -224,6 +234,12 @@ def _quarters(years: pd.Series, quarters: pd.Series) -> Moments:
     there = months.notna().to_numpy()
     walls[there] = months[there].to_numpy(np.int64).astype("M8[M]")
     return Moments(walls)
+
+
+def _weeks(parts: pd.DataFrame) -> Moments:
+    """ISO weeks, by their Mondays."""
+    days = parts[0] + parts[1] + "1"
+    return Moments(pd.to_datetime(days, format="%G%V%u", errors="coerce").to_numpy("M8[us]"))
 
 
 def _read_dates(texts: pd.Series) -> Moments:
@@ -286,7 +302,7 @@ def _wrong_of(
 
 
 def assemble(columns: pd.DataFrame, date_format: str | None = None) -> Moments:
-    """One time of several columns: of `PARTS`, or of a date and a time.
+    """One time of several columns: of `PARTS`, or of a date and a time or an hour.
 
     Args:
         columns: The columns.
@@ -296,11 +312,13 @@ def assemble(columns: pd.DataFrame, date_format: str | None = None) -> Moments:
         DataError: they are neither.
     """
     lower = {name: str(name).lower() for name in columns}
-    if set(lower.values()) <= set(PARTS):
+    if "year" in lower.values() and set(lower.values()) <= set(PARTS):
         return _assemble_parts(columns.rename(columns=lower))
     if len(columns.columns) != 2:
         raise DataError(f"expected columns of {', '.join(PARTS)}, or a date and a time")
     one, other = (columns[name].map(str).str.strip() for name in columns)
+    one, other = one.str.removesuffix(" 00:00:00"), other.str.removesuffix(".0")
+    other = other.where(~other.str.isdigit(), other.str.zfill(2) + ":00")
     is_end = other.str.startswith("24:")
     other = other.where(~is_end, "00" + other.str.slice(2))
     moments = read_timestamps((one + " " + other).astype("str"), date_format)

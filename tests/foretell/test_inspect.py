@@ -32,7 +32,7 @@ def test_prints_what_was_understood(data: Path) -> None:
     for text in (
         *("series 1 of 240 rows", "2024-01-01T00:00:00 to 2024-01-10T23:00:00, every step h"),
         *("never below 0", "bounds --bounds=count=0: keeps", "constant"),
-        *("times column 'date'", "24 steps (1 day), correlation 0."),
+        *("times column 'date'", "24 steps (1 day), correlation 1.00"),
         "windows of context 60 and horizon 24: 85 to learn from, 1 to choose by, 25 to test on",
     ):
         assert text in said
@@ -91,6 +91,12 @@ def test_a_mess_is_told_with_place_and_remedy(tmp_path: Path, mess: Mess) -> Non
         assert [entry.name for entry in tmp_path.iterdir()] == ["mess.csv"]
         if mess.options:
             assert run("inspect", str(path), *mess.options).exit_code == 0
+
+
+def test_what_an_option_was_given_is_said_once(data: Path) -> None:
+    result = run("inspect", str(data), "--frequency=soon")
+    assert result.exit_code == 2
+    assert result.stderr.count("'soon'") == 1
 
 
 def test_needs_no_torch(data: Path) -> None:

@@ -189,7 +189,7 @@ def test_an_existing_checkpoint_is_replaced_only_when_asked(data: Path, out: Pat
     assert run(*arguments).exit_code == 0
     refused = run(*arguments, "--seed=1")
     assert refused.exit_code == 2
-    assert "exists already" in refused.stderr
+    assert f"{out}: exists already; --overwrite replaces it" in refused.stderr
     assert run(*arguments, "--seed=1", "--overwrite").exit_code == 0
 
 

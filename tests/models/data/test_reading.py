@@ -6,6 +6,7 @@ import zipfile
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from itertools import product
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -50,11 +51,13 @@ def refusal(folder: Path, content: str | bytes, **options: Any) -> str:
     return message
 
 
-def zipped(*contents: str) -> bytes:
+def zipped(*contents: str, mac: bool = False) -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for i, content in enumerate(contents):
             archive.writestr(f"{i}.csv", content)
+        if mac:
+            archive.writestr("__MACOSX/._0.csv", b"\0\5\26\7")
     return buffer.getvalue()
 
 
@@ -99,10 +102,13 @@ def test_numbers_are_the_nearest_to_what_is_written(tmp_path: Path) -> None:
         "# of the station\n\n" + text(*PLAIN) + "# the end\n\n,,\n",
         text(*(f"{row}," for row in PLAIN), header="date,a,b,"),
         zipped(text(*PLAIN)),
+        zipped(text(*PLAIN), mac=True),
+        text(*PLAIN).replace("\n", "\r"),
+        "Weather,,,,\n,,,,\n" + text(*(f"{row},," for row in PLAIN), header="date,a,b,,"),
     ],
     ids=[
         *("tabs", "semicolons", "commas", "spaces", "bom", "utf-16", "gzip", "comments"),
-        *("trailing", "zip"),
+        *("trailing", "zip", "zip of a Mac", "old Mac", "of a spreadsheet"),
     ],
 )
 def test_reads_any_text_of_a_table(tmp_path: Path, content: str | bytes) -> None:
@@ -155,6 +161,7 @@ def test_a_frame_names_its_rows(tmp_path: Path) -> None:
     ("content", "channels", "note"),
     [
         (text(*(f"{i},{row}" for i, row in enumerate(PLAIN)), header=",date,a,b"), "ab", "counts"),
+        (text(*(f"{i},{row}" for i, row in enumerate(PLAIN)), header="No,date,a,b"), "ab", "'No'"),
         (text(*PLAIN, header=",a,b"), "ab", None),
         (text(*(f"{row},sun" for row in PLAIN), header="date,a,b,sky"), "ab", "hold texts"),
         (
@@ -163,6 +170,7 @@ def test_a_frame_names_its_rows(tmp_path: Path) -> None:
             "have no values are left out: c",
         ),
         (text(*(f"{row},x 2020-01-01" for row in PLAIN), header="date,a,b,c"), "ab", "texts"),
+        (text(*(f"{row},$3" for row in PLAIN), header="date,a,b,c"), "ab", "texts such as '$3'"),
         ("Weather of the north\nby hour, 2020\n" + text(*PLAIN), "ab", "names are in line 3"),
         (text(*(f"{row},2020" for row in PLAIN), header="date,a,b,Year"), "ab", "parts of a time"),
         (text(*PLAIN, "2020-01-10T12:00,,"), "ab", "between two steps has no value"),
@@ -173,7 +181,16 @@ def test_a_frame_names_its_rows(tmp_path: Path) -> None:
         (text(*(f"{day},{i > 5}" for i, day in enumerate(DAYS)), header="date,a"), "a", None),
     ],
     ids=[
-        *("index", "dates without a name", "text", "empty column", "text and date", "title"),
+        *(
+            "index",
+            "index with a name",
+            "dates without a name",
+            "text",
+            "empty column",
+            "text and date",
+            "sign",
+            "title",
+        ),
         *("parts of a time", "empty row between", "newest first"),
         *("unsorted", "repeated row", "thousands", "true and false"),
     ],
@@ -214,13 +231,20 @@ def test_understands_a_mess(tmp_path: Path, content: str, channels: str, note: s
         (text(*PLAIN, "2020-01-05,9,9"), "line 12, column 'date': .* has another row, with other"),
         (text(*PLAIN, "2020-01-10T12:00,1,2"), "line 12, column 'date': .*no step of frequency D"),
         (text(*(f"{i}/1/2020,1,2" for i in range(1, 11))), "can be read as %m/%d/%Y and as %d/%m"),
-        (text(*(f"{day},'sun'" for day in DAYS), header="date,a"), "no column of numbers"),
+        (text(*(f"{day},'sun'" for day in DAYS), header="date,a"), "no column of numbers; .*: a$"),
+        (text(*(f"{row},1,1" for row in PLAIN), header="date,a,b,,"), "columns have no name; ren"),
+        ("# " + text(*PLAIN), "line 2: no names of columns but data; .*, without a # before it"),
+        ('[{"date": "2020-01-01", "a": 1}]', "JSON or HTML and no table; save it as CSV or"),
+        ("<!DOCTYPE html>\n<p>a, b</p>", "JSON or HTML and no table"),
+        (text("a,1,2", "b,2,3"), "data.csv: lines 2 and 3, column 'date': 'a': no timestamp; --da"),
+        (text(*(f"2020-01-0{i // 8 + 1},{i},1" for i in range(40))), "added up or averaged first"),
         (text(*(f"{day};1,{i}00" for i, day in enumerate(DAYS)), header="date;a"), "--decimal"),
         (text(*alternating(), header="store,date,a"), "told apart by 'store': --id-column store"),
         (b"PK\x03\x04", "a spreadsheet, or no zip file of one table; save it as CSV or Parquet"),
         (zipped(text(*PLAIN), text(*PLAIN)), "no zip file of one table"),
         (b"date,a\n2020-01-01,\xff\n", r"not UTF-8 text \(byte 18\); save it as CSV in UTF-8"),
         (b"\x1f\x8b\x08", "end-of-stream"),
+        (gzip.compress(bytes(9))[:10] + b"\xff" * 20, "data.csv: Error -3 while decompressing"),
     ],
 )
 def test_names_place_and_remedy(tmp_path: Path, content: str | bytes, message: str) -> None:
@@ -308,6 +332,7 @@ def test_finds_the_column_of_times(tmp_path: Path, name: str) -> None:
         ("year,quarter,a", lambda i: f"{1959 + i // 4}.0,{i % 4 + 1}.0,{i}", "QS"),
         ("year,month,a", lambda i: f"{1959 + i // 12},{i % 12 + 1},{i}", "MS"),
         ("date,time,a", lambda i: f"2020-01-01,{i:02d}:00,{i}", "h"),
+        ("date,a,Hour", lambda i: f"2020-01-0{i // 8 + 1},{i},{i % 8 * 3 + 1}", "3h"),
         (
             "Date (MM/DD/YYYY),Time,a",
             lambda i: f"01/{13 + i // 2}/2020,{i % 2 * 12 + 12}:00,{i}",
@@ -368,6 +393,43 @@ def test_several_columns_may_name_a_series(tmp_path: Path) -> None:
 def test_a_row_without_a_name_is_told(tmp_path: Path) -> None:
     message = refusal(tmp_path, text(*alternating(), ",2020-01-11,1", header="unique_id,ds,y"))
     assert "line 22, column 'unique_id': no name of a series" in message
+    assert len(message.splitlines()) == 1
+
+
+def test_what_counts_the_rows_is_a_channel_where_it_is_named(tmp_path: Path) -> None:
+    content = text(*(f"{i},{row}" for i, row in enumerate(PLAIN)), header="id,date,a,b")
+    assert read_text(tmp_path, content, channels="id,a").channels == ("id", "a")
+
+
+@pytest.mark.parametrize("value", ["0", "{i}"])
+def test_a_second_column_that_tells_series_apart_is_named(tmp_path: Path, value: str) -> None:
+    rows = [
+        f"{item},{shop},{day},{value.format(i=i)}"
+        for i, (item, shop, day) in enumerate(product("xy", "ab", DAYS))
+    ]
+    content = text(*rows, header="item_id,shop,date,sales")
+    message = refusal(tmp_path, content)
+    assert "told apart by 'item_id' and 'shop': --id-column item_id,shop" in message
+    assert len(read_text(tmp_path, content, id_column="item_id, shop").series) == 4
+
+
+def test_rows_that_are_there_twice_are_one(tmp_path: Path) -> None:
+    panel = read_text(tmp_path, text(*PLAIN, *PLAIN))
+    assert (len(panel), panel.notes[-1]) == (10, "10 rows repeat another and are left out")
+
+
+def test_categories_name_series() -> None:
+    frame = pd.DataFrame({"ds": pd.date_range("2020-01-01", periods=4).repeat(4), "y": range(16)})
+    frame["item"] = pd.Categorical([*"aabb"] * 4)
+    frame["shop"] = pd.Categorical([*"xyxy"] * 4)
+    panel = read_frame(frame, Reading(id_column=("item", "shop")))
+    assert list(panel.series) == ["a/x", "a/y", "b/x", "b/y"]
+
+
+@pytest.mark.parametrize("given", [None, {"ds": 1}, pd.Series([1.0]), pl.LazyFrame({"y": [1]})])
+def test_what_is_no_frame_is_refused(given: Any) -> None:
+    with pytest.raises(TypeError, match="expected a frame or a table of Arrow, got a"):
+        read_frame(given)
 
 
 def hours(start: str, count: int = 40) -> list[datetime]:
@@ -401,6 +463,7 @@ def test_a_time_that_the_clock_skips_is_told(tmp_path: Path) -> None:
     rows = [f"2024-03-31T0{hour}:00,{hour}" for hour in (0, 1, 2, 4)]
     message = refusal(tmp_path, text(*rows, header="date,a"), time_zone="Europe/Berlin")
     assert "line 4, column 'date': the clock of Europe/Berlin skips 2024-03-31T02:00:00" in message
+    assert "leave --time-zone out" in message
 
 
 def test_moments_are_shown_by_the_clock_of_the_zone(tmp_path: Path) -> None:

@@ -24,6 +24,15 @@ def test_finds_days_and_weeks() -> None:
     assert seasons(day + HOURS / 100) == [24]
 
 
+def test_no_ripple_on_what_slowly_changes_is_a_season() -> None:
+    steps = np.random.default_rng(3).normal(size=1461)
+    year = 2 * np.sin(2 * np.pi * np.arange(1461) / 365.25) + steps
+    frame = pd.DataFrame({"y": year, "ds": pd.date_range("2020-01-01", periods=1461)})
+    ((steps, correlation),) = find_seasons(read_frame(frame))
+    assert 345 < steps < 385
+    assert correlation == pytest.approx(2 / 3, abs=0.05)
+
+
 @pytest.mark.parametrize("values", [HOURS * 1.0, HOURS * 0.0])
 def test_finds_none_where_nothing_repeats(values: np.ndarray) -> None:
     frame = pd.DataFrame({"y": values, "ds": pd.date_range("2024-01-01", periods=len(HOURS))})

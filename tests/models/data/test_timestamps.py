@@ -41,6 +41,11 @@ def read(cells: list[object], date_format: str | None = None, dtype: object = "s
         (["20240301", "20240302"], "2024-03-02"),
         (["2024-03-01T00", "2024-03-01T01"], "2024-03-01T01"),
         (["2024-W05-1", "2024-W06-1"], "2024-02-05"),
+        (["2024-W05", "2024-W06"], "2024-02-05"),
+        (["2024-3-1", "2024-3-2"], "2024-03-02"),
+        (["2024.03.01 05:00", "2024.03.01 06:00"], "2024-03-01T06"),
+        (["Mar-1-2024", "Mar-2-2024"], "2024-03-02"),
+        (["20240301T0500", "20240301T0600"], "2024-03-01T06"),
     ],
 )
 def test_reads_the_usual_forms(cells: list[object], last: str) -> None:
@@ -57,6 +62,9 @@ def test_reads_the_usual_forms(cells: list[object], last: str) -> None:
         ([1959.0, 1960.0], "1960-01-01"),
         ([200601, 200602], "2006-02-01"),
         ([20240301, 20240302], "2024-03-02"),
+        ([2024030123, 2024030200], "2024-03-02"),
+        ([202403012345, 202403020000], "2024-03-02"),
+        ([20240301235959, 20240302000000], "2024-03-02"),
     ],
 )
 def test_reads_whole_numbers(cells: list[object], last: str) -> None:
@@ -65,7 +73,7 @@ def test_reads_whole_numbers(cells: list[object], last: str) -> None:
     assert moments.offsets is None
 
 
-@pytest.mark.parametrize(("unit", "ticks"), [("s", 1), ("ms", 1000), ("us", 1_000_000)])
+@pytest.mark.parametrize(("unit", "ticks"), [("s", 1), ("ms", 10**3), ("us", 10**6), ("ns", 10**9)])
 def test_epochs_are_moments_in_utc(unit: str, ticks: int) -> None:
     for date_format in (None, unit):
         moments = read([1_577_836_800 * ticks, 1_577_836_801 * ticks], date_format, None)
@@ -139,6 +147,11 @@ def test_names_all_wrong_rows(cells: list[object], rows: list[int], message: str
     assert np.isnat(moments.walls[found]).all() or "offset" in problem
 
 
+def test_epochs_that_look_like_digits_of_a_time_are_epochs() -> None:
+    hours = [2_030_000_400 + 3600 * hour for hour in range(48)]
+    assert read(hours, dtype=None).walls[-1] == np.datetime64(hours[-1], "s")
+
+
 def test_cells_that_repeat_are_told_together() -> None:
     moments = read(["2024-03-01", "x", "2024-03-01", "x"])
     assert moments.wrong[0][1].tolist() == [1, 3]
@@ -152,6 +165,8 @@ def test_cells_that_repeat_are_told_together() -> None:
         ({"Year": [2020, 2021], "Month": [12, 1]}, "2021-01-01"),
         ({"year": [2020, 2020], "month": [2, 3], "day": [9, 8], "hour": [5, 7]}, "2020-03-08T07"),
         ({"day": ["2020-01-01", "2020-01-01"], "at": ["00:00", "01:00"]}, "2020-01-01T01"),
+        ({"day": ["2020-01-01", "2020-01-01"], "HE": [1, 24]}, "2020-01-02"),
+        ({"day": [pd.Timestamp("2020-01-01")] * 2, "hour": [0.0, 1.0]}, "2020-01-01T01"),
     ],
 )
 def test_columns_that_are_one_time(columns: dict[str, list[object]], last: str) -> None:
