@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,84 +11,26 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from foretell.bundle import calibration, layout, manifest
-from foretell.bundle.bounds import Limits, limits
-from foretell.bundle.calendar import Calendar
-from foretell.bundle.calibration import Calibration, bounds, scale
-from foretell.bundle.checksums import check, sha256
-from foretell.bundle.errors import BundleError
-from foretell.bundle.frequency import Frequency
+from foretell.bundle.calibration import scale
+from foretell.bundle.checksums import sha256
 from foretell.bundle.manifest import Accuracy, Scaler
 from foretell.bundle.verdict import baseline_names, compare
-from foretell.export.runtime import Graph
-from foretell.export.serving_form import ServingForm
-from foretell.models import checkpoint
-from foretell.models.batches import windows_that_fit
 from foretell.models.data.panel import Panel
-from foretell.models.data.source import DataSource
 from foretell.models.data.windows import Windows
 from foretell.models.evaluation import Predictor, baselines
-from foretell.models.forecaster import Forecaster
 from foretell.models.training.config import TrainingConfig
 from foretell.models.training.preparation import Prepared, prepare
 from foretell.models.training.progress import Progress
 from foretell.models.training.trainer import Trainer, seed_everything
+from foretell.subject import Subject, predictor
 
 MODEL = "model"
-LEVELS = (0.8, 0.95)
 # The baseline that attention has to beat.
 _LINEAR = "dlinear"
 # Of the rows before the first origin, the share by which the linear baseline is stopped.
 _VALIDATION = 1 / 8
-_BATCH = 64
 
 Floats = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Subject:
-    """A model to be tested, in the user's units.
-
-    Attributes:
-        name: For the reader.
-        channels: Names of its channels.
-        frequency: Spacing of its steps.
-        context: Steps it reads.
-        horizon: Steps it forecasts.
-        calendar: Calendar features it reads, or None.
-        scaler: Of its training rows.
-        predict: The model.
-        batch: Windows a call, at most.
-        calibration: Offsets of its quantiles and the floor of their scale, if it has any.
-        windows: Errors behind the offsets of the first pass.
-        limits: That its intervals keep within, if there are any; forecasts do by themselves.
-        data: What it learnt from, if that is known.
-    """
-
-    name: str
-    channels: tuple[str, ...]
-    frequency: Frequency
-    context: int
-    horizon: int
-    calendar: Calendar | None
-    scaler: Scaler
-    predict: Predictor
-    batch: int = _BATCH
-    calibration: tuple[Calibration, float] | None = None
-    windows: int = 0
-    limits: Limits | None = None
-    data: DataSource | None = None
-
-    def levels(self) -> tuple[float, ...]:
-        """Those of `LEVELS` that its intervals have."""
-        if self.calibration is None:
-            return ()
-        return tuple(level for level in LEVELS if (1 - level) / 2 >= bounds(self.windows)[0])
-
-    def reading(self) -> dict[str, Any]:
-        """How its own data were read, and what of a file it takes."""
-        known = {} if self.data is None else self.data.reading.model_dump(exclude_none=True)
-        return known | {"channels": self.channels, "frequency": str(self.frequency)}
 
 
 @dataclass(frozen=True)
@@ -165,79 +105,6 @@ class Backtest:
                         row[f"held_{level:.0%}"] = held.share[step, place]
                         row[f"width_{level:.0%}"] = held.width[step, place]
                     yield row
-
-
-def load_subject(folder: Path) -> Subject:
-    """Open a bundle, the newest version of a served model, or a checkpoint.
-
-    Raises:
-        BundleError: it is none of them, or a bundle that is damaged.
-        CheckpointError: the checkpoint cannot be read.
-    """
-    if (folder / checkpoint.CONFIG).is_file():
-        return _of_checkpoint(folder)
-    folder = folder.resolve()
-    if layout.NAME.fullmatch(folder.name) and (
-        found := layout.versions(folder.parent, folder.name)
-    ):
-        folder /= found[-1]
-    if not (folder / layout.MANIFEST).is_file():
-        raise BundleError(
-            f"{folder}: neither a bundle ({layout.MANIFEST}) nor a checkpoint ({checkpoint.CONFIG})"
-        )
-    return _of_bundle(folder)
-
-
-def _of_bundle(folder: Path) -> Subject:
-    said = manifest.read(folder)
-    check(folder, said.files)
-    graph = Graph(folder / layout.FORECAST_GRAPH)
-    offsets = calibration.read(folder, said)
-    report = said.calibration
-    return Subject(
-        name=f"{said.name}@{said.version}",
-        channels=said.channels,
-        frequency=said.step,
-        context=said.context,
-        horizon=said.horizon,
-        calendar=said.calendar,
-        scaler=said.scaler,
-        predict=lambda *inputs: graph.forecast(
-            *(None if part is None else part.numpy() for part in inputs)
-        ),
-        calibration=(offsets, report.floor) if offsets is not None and report is not None else None,
-        limits=limits(said.bounds, said.channels),
-        windows=0 if report is None else report.windows[0],
-    )
-
-
-def _of_checkpoint(folder: Path) -> Subject:
-    info, model = checkpoint.load(folder)
-    within = limits(info.bounds, info.channels)
-    return Subject(
-        name=folder.resolve().name,
-        channels=info.channels,
-        frequency=Frequency.parse(info.frequency),
-        context=info.config.context,
-        horizon=info.config.horizon,
-        calendar=info.config.calendar,
-        scaler=info.scaler,
-        predict=_predictor(model, info.scaler, within),
-        batch=windows_that_fit(model),
-        data=info.data,
-    )
-
-
-def _predictor(model: Forecaster, scaler: Scaler, within: Limits | None = None) -> Predictor:
-    """A model in the user's units."""
-    form = ServingForm(model, scaler, "forecast", within).eval()
-
-    def predict(*inputs: Tensor | None) -> Tensor:
-        known = inputs if model.config.calendar is not None else inputs[:1]
-        forecast: Tensor = form(*known)[0]
-        return forecast
-
-    return predict
 
 
 def settings_for(subject: Subject, share: float) -> TrainingConfig:
@@ -321,7 +188,7 @@ def _train_linear(settings: TrainingConfig, prepared: Prepared) -> Predictor:
     while not trainer.finished:
         trainer.run_epoch(Progress())
     trainer.restore_best()
-    return _predictor(model, prepared.scaler)
+    return predictor(model, prepared.scaler)
 
 
 def _run(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,51 +13,26 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, Trial, TrialState
 from pydantic import ValidationError
-from pydantic.fields import FieldInfo
 
 from foretell.commands.data_options import problem_of
-from foretell.commands.train_options import arguments_of
 from foretell.models.data.errors import DataError
 from foretell.models.data.panel import Panel
-from foretell.models.forecaster import ARCHITECTURES
-from foretell.models.training.config import TrainingConfig
 from foretell.models.training.errors import TrainingError
 from foretell.models.training.preparation import forecaster_config, prepare
 from foretell.models.training.progress import Progress
 from foretell.models.training.trainer import Trainer, choose_device, seed_everything
+from foretell.search_space import (
+    Range,
+    SearchError,
+    Settings,
+    Values,
+    fields_of,
+    first_of,
+    settings_of,
+)
 
-# Settings are flat here, by their names as flags.
-Settings = Mapping[str, Any]
-Values = tuple[Any, ...]
-
-
-@dataclass(frozen=True)
-class Range:
-    """Numbers between two, even in their logarithm if that is asked for."""
-
-    low: float
-    high: float
-    log: bool = False
-
-
-# What is worth a search wherever there is such a setting, beside its default.
-_SPACE: dict[str, Range | Values] = {
-    "learning_rate": Range(1e-4, 2e-2, log=True),
-    "batch_size": (16, 32, 64, 128),
-    "dropout": Range(0, 0.5),
-    "d_model": (16, 32, 64, 128),
-    "d_ff": (32, 64, 128, 256),
-    "heads": (2, 4, 8),
-    "encoder_layers": (1, 2, 3),
-}
-# Contexts are searched where none is given: so many horizons.
-_HORIZONS = (1, 2, 4, 8)
 # Trainings before one is given up, and epochs of each: fewer tell nothing.
 _STARTUP, _WARM_UP = 5, 3
-
-
-class SearchError(ValueError):
-    """A search that cannot begin, go on, or end."""
 
 
 class _OutOfTimeError(Exception):
@@ -72,56 +46,6 @@ class _Deadline(Progress):
     def stepped(self, step: int, loss: float) -> None:  # noqa: ARG002
         if time.monotonic() > self.until:
             raise _OutOfTimeError
-
-
-def space_of(
-    given: Settings, chosen: Mapping[str, Values], panel: Panel
-) -> dict[str, Range | Values]:
-    """What is searched: what was chosen, and of the rest what the architecture has and none gave.
-
-    Args:
-        given: Settings that are fixed.
-        chosen: Values to try, by the name of a setting.
-        panel: The data, which the contexts have to fit.
-
-    Raises:
-        SearchError: nothing is left to search, a setting is both, or no context fits.
-    """
-    if both := sorted(given.keys() & chosen.keys()):
-        raise SearchError(f"{both[0]}: it is given, and to be searched")
-    fields = _fields(given["arch"])
-    space: dict[str, Range | Values] = {}
-    if not {"context"} & (given.keys() | chosen.keys()):
-        space["context"] = _contexts({**given, **first_of(chosen)}, panel)
-    for name, values in _SPACE.items():
-        if name in fields and name not in given:
-            default = fields[name].default
-            if not isinstance(values, Range) and default not in values:
-                values = (*values, default)
-            space[name] = values
-    space |= chosen
-    if not space:
-        raise SearchError("every setting is given, nothing is left to search")
-    return space
-
-
-def _contexts(given: Settings, panel: Panel) -> Values:
-    """Contexts that the architecture and the data have room for."""
-    found, problem = [], ""
-    for count in _HORIZONS:
-        context = int(given["horizon"]) * count
-        settings = settings_of({**given, "context": context})
-        try:
-            forecaster_config(settings, len(panel.channels), panel.frequency)
-            settings.cuts.cut(panel, context, settings.horizon)
-            found.append(context)
-        except DataError as error:
-            problem = f"no context fits: {error}; give one with --context"
-        except TrainingError as error:
-            problem = str(error)
-    if not found:
-        raise SearchError(problem)
-    return tuple(found)
 
 
 class Search:
@@ -175,7 +99,7 @@ class Search:
 
     def _defaults(self) -> dict[str, Any]:
         """A first training by the defaults, so that no search ends with less."""
-        fields = _fields(self.given["arch"])
+        fields = fields_of(self.given["arch"])
         known = {
             name: fields[name].default
             for name, values in self.space.items()
@@ -261,54 +185,7 @@ class Search:
         return error
 
 
-def _fields(arch: str) -> dict[str, FieldInfo]:
-    """Settings of a training by an architecture."""
-    return TrainingConfig.model_fields | ARCHITECTURES[arch].model_fields
-
-
-def first_of(space: Mapping[str, Range | Values]) -> dict[str, Any]:
-    """One choice of each setting."""
-    return {
-        name: values.low if isinstance(values, Range) else values[0]
-        for name, values in space.items()
-    }
-
-
-def settings_of(given: Settings) -> TrainingConfig:
-    """The settings of a training, without what is about files.
-
-    Raises:
-        ValueError: one of them is wrong.
-    """
-    fields = arguments_of(given)
-    return TrainingConfig.model_validate(
-        {name: value for name, value in fields.items() if name in TrainingConfig.model_fields}
-    )
-
-
 def _draw(trial: Trial, name: str, values: Range | Values) -> Any:  # noqa: ANN401 - of any setting
     if isinstance(values, Range):
         return trial.suggest_float(name, values.low, values.high, log=values.log)
     return trial.suggest_categorical(name, values)
-
-
-def read_choices(texts: Iterable[str]) -> dict[str, Values]:
-    """Values to try, from words such as `d_model=16,32`.
-
-    Raises:
-        SearchError: a text is none such.
-    """
-    import yaml
-
-    found: dict[str, Values] = {}
-    for text in texts:
-        name, equals, values = text.partition("=")
-        if not equals or not name or not values:
-            raise SearchError(
-                f"--search {text}: expected a setting and values, as in d_model=16,32"
-            )
-        try:
-            found[name.replace("-", "_")] = tuple(map(yaml.safe_load, values.split(",")))
-        except yaml.YAMLError as error:
-            raise SearchError(f"--search {text}: not YAML: {error}") from None
-    return found

@@ -77,13 +77,14 @@ def command(
     if picture is not None and picture.suffix not in _KINDS:
         raise _refusal(f"{picture}: expected a name that ends with {', '.join(_KINDS)}")
 
-    from foretell.backtest import backtest, load_subject, saw
+    from foretell.backtest import backtest, saw
     from foretell.bundle.errors import BundleError
     from foretell.commands.data_options import reading_of
     from foretell.models.checkpoint import CheckpointError
     from foretell.models.data.errors import DataError
     from foretell.models.data.reading import read
     from foretell.models.training.errors import TrainingError
+    from foretell.subject import load_subject
 
     try:
         subject = load_subject(folder)

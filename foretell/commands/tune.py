@@ -81,7 +81,8 @@ def command(
     from foretell.models.data.errors import DataError
     from foretell.models.data.reading import read
     from foretell.models.training.errors import TrainingError
-    from foretell.tuning import Search, SearchError, first_of, read_choices, space_of
+    from foretell.search_space import SearchError, first_of, read_choices, space_of
+    from foretell.tuning import Search
 
     journal = out.with_name(out.name + ".search")
     try:

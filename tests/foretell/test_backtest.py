@@ -5,10 +5,11 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner, Result
 
-from foretell.backtest import MODEL, backtest, load_subject, saw
+from foretell.backtest import MODEL, backtest, saw
 from foretell.bundle.errors import BundleError
 from foretell.commands.backtest import command
 from foretell.models.data.reading import read
+from foretell.subject import load_subject
 from tests.checkpoints import CONFIGS, checkpoint_of
 from tests.service.bundles import Spec, write_bundle
 

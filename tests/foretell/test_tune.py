@@ -14,7 +14,8 @@ from foretell.commands.tune import _tell, command
 from foretell.models.checkpoint import load_info
 from foretell.models.data.reading import read
 from foretell.models.training.preparation import forecaster_config
-from foretell.tuning import Range, Search, SearchError, read_choices, settings_of, space_of
+from foretell.search_space import Range, SearchError, read_choices, settings_of, space_of
+from foretell.tuning import Search
 
 GIVEN: dict[str, Any] = {
     "arch": "patchtst",
