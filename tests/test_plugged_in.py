@@ -40,6 +40,7 @@ NAMES_IN = (
     "bundle/format_1.py",
     # The demo's models are these three, and the examples are requests to them.
     "foretell/commands/demo.py",
+    "foretell/demo.py",
     "service/api/examples.py",
     # A baseline that is trained.
     "foretell/backtest.py",
