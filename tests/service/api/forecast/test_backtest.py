@@ -239,6 +239,11 @@ def test_nothing_that_followed_is_known(client: Client) -> None:
     assert told["steps"] == {"mse": [None], "mae": [None]}
 
 
+def test_nothing_is_relative_to_a_baseline_without_errors(client: Client) -> None:
+    (told,) = first(client, {"model": "repeat", "inputs": [{"series": [2.0] * 20}]})["channels"]
+    assert told["last_value"] == {"mse": 0, "mae": 0, "relative_mae": None}
+
+
 def test_too_few_rows_are_one_inputs_error(client: Client) -> None:
     inputs = [{"series": series("repeat")["series"]}, {"series": [0.0] * 11}]
     answer = post(client, {"model": "repeat", "inputs": inputs}).json()

@@ -146,6 +146,14 @@ def test_what_it_takes(client: Client, models: Path) -> None:
         assert found["calibration"]["origins"] == 5
 
 
+def test_the_latest_of_a_long_history(client: Client) -> None:
+    rows = drift() * 10
+    found = client.first(body({"series": rows}, model="calibrated", **HISTORY))
+    assert found["calibration"]["origins"] == 96
+    cut = rows[-(CONTEXT + 95 * stride_of(HORIZON) + HORIZON) :]
+    assert found == client.first(body({"series": cut}, model="calibrated", **HISTORY))
+
+
 @pytest.mark.parametrize("missing", ["interpolate", "ffill"])
 def test_missing_values_make_no_errors(client: Client, missing: str) -> None:
     rows: list[Any] = drift()
