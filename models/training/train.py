@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from foretell.bundle.calibration import LEAST_WINDOWS
+from foretell.bundle.manifest import TestResult
 from foretell.bundle.verdict import baseline_names
 from foretell.models.batches import windows_that_fit
 from foretell.models.bounds import bounded, check_bounds
@@ -84,11 +85,10 @@ def train(
     model = prepared.config.build()
     trainer = Trainer(model, prepared.train, prepared.validation, settings, device)
 
-    machine = {"device": device.type, "precision": trainer.precision}
     partial = PartialRun(
         out,
         settings.model_dump(mode="json")
-        | machine
+        | {"device": device.type, "precision": trainer.precision}
         # However its settings were written.
         | {"model": prepared.config.model_dump(mode="json"), "data": panel.fingerprint()},
     )
@@ -124,7 +124,22 @@ def train(
             windows_that_fit(model),
         )
     refits = _refit_errors(settings, panel, prepared, trainer, progress)
-    info = CheckpointInfo.model_validate(
+    info = _info(settings, panel, source, prepared, trainer, test)
+    save(out, model.to("cpu"), info, log=partial.log, refits=refits, overwrite=overwrite)
+    partial.remove()
+    return Checkpoint(info, model)
+
+
+def _info(
+    settings: TrainingConfig,
+    panel: Panel,
+    source: DataSource | None,
+    prepared: Prepared,
+    trainer: Trainer,
+    test: TestResult,
+) -> CheckpointInfo:
+    """All that the checkpoint says of its model."""
+    return CheckpointInfo.model_validate(
         {
             "config": prepared.config,
             "channels": panel.channels,
@@ -142,13 +157,11 @@ def train(
                 "learning_rate": trainer.learning_rate,
                 "batch_size": settings.batch_size,
                 "libraries": library_versions(),
-                **machine,
+                "device": trainer.device.type,
+                "precision": trainer.precision,
             },
         }
     )
-    save(out, model.to("cpu"), info, log=partial.log, refits=refits, overwrite=overwrite)
-    partial.remove()
-    return Checkpoint(info, model)
 
 
 def _refit_errors(
