@@ -279,34 +279,35 @@ class Assembly:
             full = np.full((len(steps), values.shape[1]), np.nan)
             full[own - own[0]] = rows
             self._done["lost"] += len(own)
-            for start, end in self._stretches(np.isnan(full)):
+            for start, first, end in self._stretches(np.isnan(full)):
                 pieces += 1
-                self._done["lost"] -= int(np.isin(own, steps[start:end]).sum())
-                yield steps[start:end], self._filled(full[start:end])
+                self._done["lost"] -= int(np.isin(own, steps[first:end]).sum())
+                yield steps[first:end], self._filled(full[start:end], first - start)
         self._done["split"] += max(pieces - 1, 0)
 
-    def _stretches(self, empty: NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
-        """Rows between those in which a channel has no value for too long, with a value of each."""
+    def _stretches(self, empty: NDArray[np.bool_]) -> Iterator[tuple[int, int, int]]:
+        """Start and end of rows between holes, and from which on each channel has a value."""
         hole = np.zeros(len(empty), np.bool_)
         for column in np.flatnonzero(empty.any(axis=0)):
             for start, end in _runs(empty[:, column]):
-                # `ffill` has nothing to carry on from before the first value.
-                if end - start > self.longest_gap or (self.missing == "ffill" and start == 0):
+                if end - start > self.longest_gap:
                     hole[start:end] = True
         for start, end in _runs(~hole):
             known = ~empty[start:end]
             first = start
             if self.missing == "ffill":
+                # It has nothing to carry on before the first value.
                 first += int(known.argmax(axis=0).max())
             if known.any(axis=0).all() and first < end:
-                yield first, end
+                yield start, first, end
 
-    def _filled(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        empty = np.isnan(values)
+    def _filled(self, values: NDArray[np.float64], first: int) -> NDArray[np.float64]:
+        """Rows from the first on; those before it have values to carry on."""
+        empty = np.isnan(values[first:])
         self._done["filled"] += int(empty.sum())
         for column in np.flatnonzero(empty.any(axis=0)):
-            fill(values[:, column], np.flatnonzero(empty[:, column]), self.missing)
-        return values
+            fill(values[:, column], np.flatnonzero(empty[:, column]) + first, self.missing)
+        return values[first:]
 
     def _table(
         self,

@@ -582,6 +582,16 @@ def test_nothing_is_carried_on_before_the_first_value(tmp_path: Path) -> None:
     assert table.values[:, 1].tolist() == [2, 2, *range(2, 10)]
 
 
+def test_what_is_carried_on_may_lie_before_the_first_row(tmp_path: Path) -> None:
+    given = ["1,", "", ",20", "", "5,", "6,30", "7,40"]
+    rows = [f"{day},{values}" for day, values in zip(DAYS, given, strict=False) if values]
+    panel = read_text(tmp_path, text(*rows, header="date,a,b"), missing="ffill", frequency="D")
+    (table,) = panel.tables
+    assert table.timestamps[0] == np.datetime64("2020-01-03")
+    assert table.values.tolist() == [[1, 20], [1, 20], [5, 20], [6, 30], [7, 40]]
+    assert "4 values were filled in" in panel.notes
+
+
 def test_a_channel_that_misses_much_is_named(tmp_path: Path) -> None:
     rows = [f"{day},{i},{'' if i % 3 else i}" for i, day in enumerate(DAYS)]
     panel = read_text(tmp_path, text(*rows), missing="interpolate")
