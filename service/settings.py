@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Mapping
@@ -225,9 +226,9 @@ def _measured(value: object, units: Mapping[str, float], expected: str) -> objec
     if not isinstance(value, str):
         return value
     found = re.fullmatch(r"([0-9]*\.?[0-9]+)\s*([a-z]*)", value.strip().lower())
-    if found is None or found[2] not in units:
+    number = float(found[1]) * units.get(found[2], math.nan) if found else math.nan
+    if not math.isfinite(number):
         raise ValueError(f"expected {expected}, got {value!r}")
-    number = float(found[1]) * units[found[2]]
     return int(number) if units is _BYTES else number
 
 

@@ -108,6 +108,7 @@ def test_times_as_people_write_them(
         ("MAX_BODY_BYTES", "1X", "bytes, or a size such as 512MiB, 64MB or 1G"),
         ("MAX_BODY_BYTES", "-1", "bytes, or a size such as 512MiB, 64MB or 1G"),
         ("MAX_BODY_BYTES", "G", "bytes, or a size such as 512MiB, 64MB or 1G"),
+        ("MAX_BODY_BYTES", "9" * 400, "bytes, or a size such as 512MiB, 64MB or 1G"),
         ("GRACE_SECONDS", "5y", "seconds, or a time such as 500ms, 30s, 5m or 1h"),
         ("GRACE_SECONDS", "inf", "seconds, or a time such as 500ms, 30s, 5m or 1h"),
         ("GRACE_SECONDS", "48h", "at most 86400"),
