@@ -191,8 +191,8 @@ def test_a_graph_must_tell_how_clearly_it_chose(bundles, checkpoints, monkeypatc
     loaded = load(checkpoints["autoformer"])
 
     class Silent(verification.Graph):
-        def __init__(self, path):
-            super().__init__(path)
+        def __init__(self, path, **options):
+            super().__init__(path, **options)
             self.outputs = [name if name != "margin" else "other" for name in self.outputs]
 
     monkeypatch.setattr(verification, "Graph", Silent)

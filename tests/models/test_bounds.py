@@ -12,6 +12,7 @@ from foretell.bundle.manifest import Scaler
 from foretell.models.bounds import bounded, check_bounds
 from foretell.models.data.errors import DataError
 from foretell.models.data.panel import Panel, Source
+from foretell.models.data.reading import Reading
 from foretell.models.data.table import Table
 
 HOUR = Frequency.parse("h")
@@ -21,7 +22,7 @@ TABLE = Table(
     channels=("irradiance", "humidity"),
     frequency=HOUR,
 )
-PANEL = Panel((TABLE,), Source(Path("weather.csv")))
+PANEL = Panel((TABLE,), Source(Path("weather.csv"), Reading()))
 SCALER = Scaler(mean=(10.0, -1.0), std=(5.0, 2.0))
 
 
