@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from foretell.backtest import Backtest
 
 _LISTED = 30
-_NAMED = 5
 _KINDS = (".png", ".svg", ".pdf")
 _OF_THE_MODEL = ("channels", "frequency")
 
@@ -83,6 +82,7 @@ def command(
     from foretell.models.checkpoint import CheckpointError
     from foretell.models.data.errors import DataError
     from foretell.models.data.reading import read
+    from foretell.models.data.splits import listed
     from foretell.models.training.errors import TrainingError
     from foretell.subject import load_subject
 
@@ -101,8 +101,7 @@ def command(
     except (BundleError, CheckpointError, DataError, TrainingError, ValueError) as error:
         raise _refusal(str(error)) from None
     if found.short:
-        listed = ", ".join(found.short[:_NAMED]) + (", …" if len(found.short) > _NAMED else "")
-        click.echo(f"warning: {len(found.short):,} series, too short for it: {listed}", err=True)
+        click.echo(f"warning: too short for a backtest: {listed(found.short)}", err=True)
     _print(found)
     if output is not None:
         found.table().to_csv(output, index=False)

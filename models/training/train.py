@@ -24,7 +24,7 @@ from foretell.models.data.errors import DataError
 from foretell.models.data.panel import Panel
 from foretell.models.data.scaler import offset_warning
 from foretell.models.data.source import DataSource
-from foretell.models.data.splits import Split
+from foretell.models.data.splits import Split, listed
 from foretell.models.evaluation import against_baselines, baselines, evaluate
 from foretell.models.training.config import TrainingConfig
 from foretell.models.training.errors import TrainingError
@@ -34,8 +34,6 @@ from foretell.models.training.progress import Progress
 from foretell.models.training.refits import REFITS, refit_errors
 from foretell.models.training.resume import PartialRun
 from foretell.models.training.trainer import Trainer, choose_device, seed_everything
-
-_LISTED = 5
 
 
 def train(
@@ -195,5 +193,4 @@ def _tell_of_short(split: Split, progress: Progress) -> None:
         (split.left_out, "too short for a window, left out"),
     ):
         if names:
-            listed = ", ".join(names[:_LISTED]) + (", …" if len(names) > _LISTED else "")
-            progress.warned(f"{len(names):,} series: {fate}: {listed}")
+            progress.warned(f"{fate}: {listed(names)}")

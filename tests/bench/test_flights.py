@@ -64,7 +64,7 @@ def test_all_series_are_forecast_by_one_request(flights: pd.DataFrame, tmp_path:
     assert info.data is not None
     assert info.data.series == 6
     assert [said for said in listener.warnings if "left out" in said] == [
-        "2 series: too short for a window, left out: EWR-ANC, LGA-LEX"
+        "too short for a window, left out: 2 series: EWR-ANC, LGA-LEX"
     ]
     export_checkpoint(tmp_path / "flights", repository)
     request = request_of(flights)

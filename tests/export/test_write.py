@@ -179,6 +179,10 @@ def test_a_model_that_loses_to_both_baselines_is_written_only_anyway(
     save(tmp_path / "theirs", model, info.model_copy(update={"training": None}))
     write.export_checkpoint(tmp_path / "theirs", tmp_path / "repository")
     assert len(written) == 3
+    # What is judged is what would be written.
+    monkeypatch.setattr(write, "_with_bounds", lambda *_: load(good))
+    write.export_checkpoint(bad, tmp_path / "repository", version="9", bounds={})
+    assert len(written) == 4
 
 
 def test_a_graph_that_differs_leaves_nothing(checkpoints, tmp_path, monkeypatch):

@@ -155,7 +155,7 @@ def test_series_that_are_too_short_are_told(file: Path, bundle: Path) -> None:
     pd.concat([frame, short]).to_csv(file, index=False)
     result = run(file, f"--model={bundle}", "--stride=40")
     assert result.exit_code == 0, result.stderr
-    assert "warning: 1 series, too short for it: short" in result.stderr
+    assert "warning: too short for a backtest: 1 series: short" in result.stderr
 
 
 def test_a_folder_that_is_no_model(tmp_path: Path) -> None:

@@ -237,8 +237,8 @@ def test_one_model_of_several_series_of_different_length(
     listener = Listener()
     info = train(settings, several, out, progress=listener).info
     assert listener.warnings == [
-        "1 series: too short to be tested on, all their rows are trained on: c",
-        "1 series: too short for a window, left out: d",
+        "too short to be tested on, all their rows are trained on: 1 series: c",
+        "too short for a window, left out: 1 series: d",
     ]
     assert info.test is not None
     assert info.test.windows == 2 * 47 + 23
