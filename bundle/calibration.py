@@ -157,7 +157,7 @@ def read(folder: Path, manifest: Manifest) -> Calibration | None:
         raise BundleError(f"{path}: cannot be read: {error}") from error
     if levels.dtype != np.float64 or levels.ndim != 1 or len(levels) < 2:
         raise BundleError(f"{path}: levels: expected at least 2 in float64")
-    expected = (len(levels), report.steps, len(manifest.channels))
+    expected = (len(levels), report.steps, len(manifest.targets))
     if offsets.dtype != np.float32 or offsets.shape != expected:
         raise BundleError(
             f"{path}: offsets: expected {expected} in float32, got {offsets.shape} in "

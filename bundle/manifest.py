@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from foretell.bundle import format_1
 from foretell.bundle.attention import AttentionStage, Label, Part, Positive
@@ -26,6 +28,13 @@ class Scaler(Part):
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
+
+    def of(self, columns: Sequence[int] | None) -> Self:
+        """That of some of the channels, by their places; of all if None."""
+        if columns is None:
+            return self
+        picked = ([values[column] for column in columns] for values in (self.mean, self.std))
+        return type(self)(**dict(zip(("mean", "std"), map(tuple, picked), strict=True)))
 
 
 class Accuracy(Part):
@@ -165,6 +174,8 @@ class Manifest(Part):
         rewrites: Modules that were exported in a faster form, by the name of their class.
         plain: Other modules with weights, exported as they are.
         channels: Names of the channels, in the order of the last axis of `history`.
+        targets: Names of the channels it forecasts, in the order of the last axis of `forecast`,
+            which is theirs among `channels`; all of them where a manifest does not say.
         context: Steps of history the model reads.
         horizon: Steps it forecasts in one pass.
         frequency: Spacing of the steps, a pandas alias.
@@ -197,6 +208,7 @@ class Manifest(Part):
     rewrites: tuple[str, ...] = ()
     plain: tuple[str, ...] = ()
     channels: Annotated[tuple[str, ...], Field(min_length=1)]
+    targets: tuple[str, ...] = ()
     context: Positive
     horizon: Positive
     frequency: str
@@ -218,7 +230,9 @@ class Manifest(Part):
     @classmethod
     def _of_format_1(cls, fields: object) -> object:
         if isinstance(fields, dict) and fields.get("format") == 1:
-            return format_1.upgrade(fields)
+            fields = format_1.upgrade(fields)
+        if isinstance(fields, dict) and "targets" not in fields and "channels" in fields:
+            return fields | {"targets": fields["channels"]}
         return fields
 
     @field_validator("name")
@@ -236,6 +250,14 @@ class Manifest(Part):
     def _frequency(cls, frequency: str) -> str:
         return str(Frequency.parse(frequency))
 
+    @field_validator("targets")
+    @classmethod
+    def _targets(cls, targets: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        known = tuple(name for name in info.data.get("channels", ()) if name in targets)
+        if not known or targets != known:
+            raise ValueError("expected channels, in their order")
+        return targets
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         channels = len(self.channels)
@@ -243,8 +265,8 @@ class Manifest(Part):
             raise ValueError("channels: names are not unique")
         if len(self.scaler.mean) != channels or len(self.scaler.std) != channels:
             raise ValueError(f"scaler: expected {channels} means and standard deviations")
-        if unknown := self.bounds.keys() - set(self.channels):
-            raise ValueError(f"bounds: no channel {min(unknown)!r}")
+        if unknown := self.bounds.keys() - set(self.targets):
+            raise ValueError(f"bounds: no channel {min(unknown)!r} is forecast")
         if any("/" in name or "\\" in name for name in self.files):
             raise ValueError("files: a name has a slash")
         stages = [stage.name for stage in self.attention]
@@ -261,6 +283,18 @@ class Manifest(Part):
             if CALIBRATION not in self.files:
                 raise ValueError(f"calibration: files has no {CALIBRATION}")
         return self
+
+    @cached_property
+    def columns(self) -> list[int] | None:
+        """The places of the targets among the channels; None where they are all of them."""
+        if self.targets == self.channels:
+            return None
+        return [self.channels.index(name) for name in self.targets]
+
+    @property
+    def target_scaler(self) -> Scaler:
+        """The standardisation of what is forecast."""
+        return self.scaler.of(self.columns)
 
     @property
     def step(self) -> Frequency:

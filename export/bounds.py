@@ -59,7 +59,7 @@ def check_limits(
         free: Runs it without its bounds.
         limits: What no forecast goes beyond.
         windows: In batches.
-        scale: `[channels]`, standard deviation of each channel in training.
+        scale: `[targets]`, standard deviation of each in training.
         tolerance: The largest error.
 
     Returns:

@@ -50,9 +50,9 @@ class Errors:
 
     Attributes:
         first_step: Its first step ahead, from 0.
-        scaled: `[windows, horizon, channels]` float32, actual less forecast, in units of `scale`.
-        scale: `[windows, 1, channels]`, that of each window's history, in the user's units.
-        forecast: `[windows, horizon, channels]`, in the user's units; None without bounds.
+        scaled: `[windows, horizon, targets]` float32, actual less forecast, in units of `scale`.
+        scale: `[windows, 1, targets]`, that of each window's history, in the user's units.
+        forecast: `[windows, horizon, targets]`, in the user's units; None without bounds.
     """
 
     first_step: int
@@ -85,7 +85,7 @@ def calibrate(
         panel: Its data.
         split: What each row of that was for, if that is known.
         roll: Most passes over the horizon to calibrate; fewer where the validation split is too
-            short for them.
+            short for them, and one for a model that does not forecast all that it reads.
         batch: Windows of a run, at most.
         refits: Errors of refits of the model (`foretell.models.training.refits`), which are taken
             where the validation split has too few windows.
@@ -96,8 +96,9 @@ def calibrate(
     """
     if split is None:
         raise UncalibratedError("its checkpoint does not name the data it was trained on")
+    roll = roll if info.config.targets is None else 1
     passes = _most_passes(info, split.validation, roll)
-    floor = FLOOR * typical_share(panel, split.train, info.scaler)
+    floor = FLOOR * typical_share(panel, split.train, info.scaler, info.config.targets)
     context, horizon = info.config.context, info.config.horizon
     targets = [max(0, span.end - span.start - context) for span in split.validation]
     method: CalibrationMethod = "scaled_split_conformal"
@@ -158,10 +159,10 @@ def _errors(
 ) -> Iterator[Errors]:
     """Errors of evenly spaced windows, pass by pass."""
     horizon = info.config.horizon
-    least = floor * np.array(info.scaler.std)
+    least = floor * np.array(info.target_scaler.std)
     chosen = np.linspace(0, len(windows) - 1, min(most, len(windows))).round().astype(np.int64)
-    scaled = np.empty((len(chosen), windows.horizon, info.config.channels), np.float32)
-    scales = np.empty((len(chosen), 1, info.config.channels))
+    scaled = np.empty((len(chosen), windows.horizon, len(info.targets)), np.float32)
+    scales = np.empty((len(chosen), 1, len(info.targets)))
     forecasts = np.empty_like(scaled) if info.bounds else None
     for start in range(0, len(chosen), size):
         rows = slice(start, start + size)
@@ -170,7 +171,7 @@ def _errors(
         error = batch.target.numpy().astype(np.float64) - forecast
         if forecasts is not None:
             forecasts[rows] = forecast
-        scales[rows] = scale(batch.history.numpy(), least)
+        scales[rows] = scale(batch.history[..., windows.targets].numpy(), least)
         with np.errstate(over="ignore"):
             scaled[rows] = error / scales[rows]
     for first_step in range(0, windows.horizon, horizon):
@@ -184,27 +185,29 @@ def roll_forward(graph: Graph, batch: Batch, horizon: int) -> NDArray[np.float32
 
     Args:
         graph: Forecasts `horizon` steps.
-        batch: Windows; their future is a whole number of horizons.
+        batch: Windows; their future is a whole number of horizons, and one if the model does not
+            forecast all that it reads.
         horizon: The model's.
 
     Returns:
-        `[batch, future, channels]` in the user's units.
+        `[batch, future, targets]` in the user's units.
     """
-    known = batch.history.numpy()
+    known, forecasts = batch.history.numpy(), list[NDArray[np.float32]]()
     context = known.shape[1]
     calendar = None
     if batch.history_calendar is not None and batch.future_calendar is not None:
         calendar = torch.cat([batch.history_calendar, batch.future_calendar], dim=1).numpy()
     for first in range(0, batch.target.shape[1], horizon):
         last = first + context
+        if forecasts:
+            known = np.concatenate([known, forecasts[-1]], axis=1)
         seen = known[:, first:last]
         if calendar is None:
-            forecast = graph.forecast(seen)
+            forecasts.append(graph.forecast(seen))
         else:
             times = calendar[:, first : last + horizon]
-            forecast = graph.forecast(seen, times[:, :context], times[:, context:])
-        known = np.concatenate([known, forecast], axis=1)
-    return known[:, context:]
+            forecasts.append(graph.forecast(seen, times[:, :context], times[:, context:]))
+    return np.concatenate(forecasts, axis=1)
 
 
 def _most_passes(info: CheckpointInfo, spans: Spans, most: int) -> int:
@@ -231,7 +234,7 @@ def _measure(
     passes = _most_passes(info, test, len(counts))
     if not passes:
         return
-    std, within = np.array(info.scaler.std), limits(info.bounds, info.channels)
+    std, within = np.array(info.target_scaler.std), limits(info.bounds, info.targets)
     measured = errors(graph, info, panel, test, passes, floor, batch)
     for part, count in zip(measured, counts, strict=False):
         steps = slice(part.first_step, part.first_step + info.config.horizon)

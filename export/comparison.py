@@ -47,7 +47,7 @@ class Reference:
 
     @property
     def forecast(self) -> NDArray[np.float64]:
-        """`[batch, horizon, channels]` in the user's units."""
+        """`[batch, horizon, targets]` in the user's units."""
         return self.outputs["forecast"].astype(np.float64)
 
     def without_maps(self, stages: Sequence[AttentionStage]) -> Reference:
@@ -96,7 +96,7 @@ class Natural:
 
     Attributes:
         checks: Of forecasts, attention and choices.
-        forecast: `[batch, horizon, channels]` float64, what they must give.
+        forecast: `[batch, horizon, targets]` float64, what they must give.
         conditioning: `[batch]`, the headroom of every window; -1 of those that were not compared.
         largest_error: Of the forecasts that were compared.
         margin_error: Largest of the windows that were compared; None without choices.
@@ -114,7 +114,7 @@ class Comparison:
 
     Args:
         stages: Of the model.
-        scaler: Its standardisation.
+        scaler: The standardisation of what it forecasts.
         precision: Of the graphs.
         graph: Runs that of the forecast.
         explain_graph: Runs that of the forecast and its attention.

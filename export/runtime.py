@@ -67,5 +67,5 @@ class Graph:
         return dict(zip(self.outputs, self._session.run(None, feeds), strict=True))
 
     def forecast(self, *inputs: Floats | None) -> Floats:
-        """The forecast `[batch, horizon, channels]` alone."""
+        """The forecast `[batch, horizon, targets]` alone."""
         return self.run(inputs)["forecast"].astype(np.float32, copy=False)

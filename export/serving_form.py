@@ -52,10 +52,8 @@ class ServingForm(nn.Module):
 
         context, horizon = model.config.context, model.config.horizon
         self.history_mean, self.history_std = rows(scaler.mean, context), rows(scaler.std, context)
-        self.forecast_mean, self.forecast_std = (
-            rows(scaler.mean, horizon),
-            rows(scaler.std, horizon),
-        )
+        known = scaler.of(model.config.targets)
+        self.forecast_mean, self.forecast_std = rows(known.mean, horizon), rows(known.std, horizon)
         self.low = None if limits is None else rows(limits.low, horizon)
         self.high = None if limits is None else rows(limits.high, horizon)
 
@@ -83,7 +81,7 @@ class ServingForm(nn.Module):
         history_calendar: Tensor | None = None,
         future_calendar: Tensor | None = None,
     ) -> tuple[Tensor, ...]:
-        """Forecast `[batch, horizon, channels]` from `[batch, context, channels]`.
+        """Forecast `[batch, horizon, targets]` from `[batch, context, channels]`.
 
         Returns:
             One tensor for each of `output_names`.

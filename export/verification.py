@@ -31,7 +31,7 @@ class Verified:
     Attributes:
         verification: The checks, passed or not.
         windows: The natural windows, the best-conditioned ones first.
-        forecast: `[batch, horizon, channels]` float64, theirs in the same order, within the bounds.
+        forecast: `[batch, horizon, targets]` float64, theirs in the same order, within the bounds.
         largest_error: Of the forecasts of natural windows that were compared.
         margin_bound: The `margin` below which rounding may decide what the attention chooses, such
             as lags; None where it chooses nothing.
@@ -74,7 +74,8 @@ def verify(
     }
     graph, explain_graph = graphs.values()
     size = min(LARGEST, windows_that_fit(model, explained=True))
-    comparison = Comparison(model.stages, scaler, precision, graph, explain_graph, size)
+    known = scaler.of(model.config.targets)
+    comparison = Comparison(model.stages, known, precision, graph, explain_graph, size)
     exact, rounded = (PlainModel(model, scaler, kind) for kind in (torch.float64, torch.float32))
 
     def far(kind: WindowSet) -> Iterator[Case]:
@@ -104,7 +105,7 @@ def verify(
                 free,
                 limits,
                 (batch for each in (windows, *kinds) for batch in each.batches(size)),
-                np.array(scaler.std),
+                np.array(known.std),
                 comparison.rules.forecast,
             )
             for name, free in graphs.items()

@@ -154,7 +154,7 @@ def _verify(
         windows = natural(windows_of(info, panel), _VERIFIED_WINDOWS, seed)
     few = windows.take(slice(_ADVERSARIAL_WINDOWS))
     kinds = adversarial(few, info.scaler, seed)
-    within = limits(info.bounds, info.channels)
+    within = limits(info.bounds, info.targets)
     return verify(model, info.scaler, folder, windows, kinds, precision, within)
 
 
@@ -170,7 +170,7 @@ def _write(
     seed: int,
 ) -> None:
     info, model = checkpoint
-    scaler, within = info.scaler, limits(info.bounds, info.channels)
+    scaler, within = info.scaler, limits(info.bounds, info.targets)
     form = inference_form(model)
     rewrites, plain = composition(model, form)
     reduce_precision(form, precision)
@@ -215,6 +215,7 @@ def _write(
         rewrites=rewrites,
         plain=plain,
         channels=info.channels,
+        targets=info.targets,
         context=info.config.context,
         horizon=info.config.horizon,
         frequency=info.frequency,
@@ -239,14 +240,22 @@ def _write(
 def _with_bounds(checkpoint: Checkpoint, bounds: Bounds, panel: Panel | None) -> Checkpoint:
     """The checkpoint with other bounds, and the accuracy that it has with them."""
     info, model = checkpoint
-    check_bounds(bounds, info.channels, panel)
+    check_bounds(bounds, info.targets, panel)
     info = CheckpointInfo.model_validate(dict(info) | {"bounds": bounds})
     if panel is not None and info.test is not None and info.data is not None:
         scaler, config = info.scaler, info.config
         split = info.data.splits.cut(panel, config.context, config.horizon)
         test = against_baselines(
-            bounded(model, bounds, info.channels, scaler),
-            Windows(panel, split.test, config.context, config.horizon, scaler, config.calendar),
+            bounded(model, bounds, info.targets, info.target_scaler),
+            Windows(
+                panel,
+                split.test,
+                config.context,
+                config.horizon,
+                scaler,
+                config.calendar,
+                config.targets,
+            ),
             panel.frequency,
             windows_that_fit(model),
         )
@@ -300,7 +309,7 @@ def _test_result(
     def predict(*inputs: torch.Tensor | None) -> NDArray[np.float32]:
         return graph.forecast(*(None if part is None else part.numpy() for part in inputs))
 
-    std = torch.tensor(info.scaler.std, dtype=torch.float64)
+    std = torch.tensor(info.target_scaler.std, dtype=torch.float64)
     accuracy = evaluate(predict, windows_of(info, panel), batch, std)
     for kind in ("mse", "mae"):
         found, wanted = getattr(accuracy, kind), getattr(info.test.model, kind)

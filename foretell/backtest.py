@@ -35,7 +35,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Scores:
-    """Mean errors `[horizon, channels]`, in standard deviations of the model's training rows."""
+    """Mean errors `[horizon, targets]`, in standard deviations of the model's training rows."""
 
     mse: Floats
     mae: Floats
@@ -47,7 +47,7 @@ class Scores:
 
 @dataclass(frozen=True)
 class Held:
-    """What intervals held, and their mean width, `[horizon, channels]`; the width as errors are."""
+    """What intervals held, and their mean width, `[horizon, targets]`; the width as errors are."""
 
     share: Floats
     width: Floats
@@ -59,7 +59,7 @@ class Backtest:
 
     Attributes:
         name: Of the model.
-        channels: Names of the channels.
+        channels: Names of the channels that are forecast.
         unit: `[channels]`, the standard deviations that errors are in.
         origins: How many forecasts were made.
         first: The first time that was forecast.
@@ -112,6 +112,7 @@ def settings_for(subject: Subject, share: float) -> TrainingConfig:
     known = 1 - share
     return TrainingConfig(
         arch=_LINEAR,
+        target=subject.targets,
         context=subject.context,
         horizon=subject.horizon,
         splits=(known * (1 - _VALIDATION), known * _VALIDATION, share),
@@ -154,6 +155,7 @@ def backtest(subject: Subject, panel: Panel, *, share: float, stride: int) -> Ba
         subject.horizon,
         identity,
         subject.calendar,
+        prepared.config.targets,
     )
     names, naive = baseline_names(panel.frequency), baselines(windows, panel.frequency)
     forecasters: dict[str, Predictor] = {
@@ -170,7 +172,7 @@ def backtest(subject: Subject, panel: Panel, *, share: float, stride: int) -> Ba
     ]
     return Backtest(
         name=subject.name,
-        channels=subject.channels,
+        channels=subject.targets,
         unit=np.array(subject.scaler.std),
         origins=len(chosen),
         first=min(pair[0] for pair in times),
@@ -196,13 +198,14 @@ def _run(
 ) -> tuple[dict[str, Scores], dict[float, Held]]:
     """Errors of all forecasters at some windows, and what the model's intervals held."""
     unit = np.array(subject.scaler.std)
-    shape = (subject.horizon, len(subject.channels))
+    shape = (subject.horizon, len(subject.targets))
     sums = {name: np.zeros((2, *shape)) for name in forecasters}
     inside = {level: np.zeros((2, *shape)) for level in subject.levels()}
     with torch.inference_mode():
         for rows in torch.split(chosen, subject.batch):
             batch = windows.batch(rows)
             target = batch.target.numpy().astype(np.float64)
+            known = batch.history[..., windows.targets].numpy()
             for name, predict in forecasters.items():
                 forecast = np.asarray(
                     predict(batch.history, batch.history_calendar, batch.future_calendar),
@@ -212,7 +215,7 @@ def _run(
                 sums[name] += np.square(error).sum(axis=0), np.abs(error).sum(axis=0)
                 if name == MODEL:
                     for level, found in inside.items():
-                        low, high = _interval(subject, batch.history.numpy(), forecast, level)
+                        low, high = _interval(subject, known, forecast, level)
                         within = (low <= target) & (target <= high)
                         found += within.sum(axis=0), ((high - low) / unit).sum(axis=0)
     count = len(chosen)

@@ -38,6 +38,7 @@ class _Served(BaseModel):
 
 class _Content(BaseModel):
     timestamps: list[str]
+    channels: tuple[str, ...] | None = None
     mean_forecast: list[float] | list[list[float]]
     quantiles: dict[float, list[float] | list[list[float]]] | None = None
 
@@ -64,14 +65,16 @@ class Forecast:
         model: Name and version of the model.
         history: The rows that were sent.
         timestamps: `[horizon]` datetime64[us], wall-clock time.
-        values: `[horizon, channels]` in the user's units.
+        targets: Names of the channels that are forecast, in the history's order.
+        values: `[horizon, targets]` in the user's units.
         quantiles: By level, each like `values`.
-        actual: `[steps, channels]`, what followed the history, where rows were held back.
+        actual: `[steps, targets]`, what followed the history, where rows were held back.
     """
 
     model: str
     history: Table
     timestamps: Timestamps
+    targets: tuple[str, ...]
     values: NDArray[np.float64]
     quantiles: Mapping[float, NDArray[np.float64]] = field(default_factory=dict)
     actual: NDArray[np.float64] | None = None
@@ -143,13 +146,16 @@ def request_forecast(
     def read(series: list[float] | list[list[float]]) -> NDArray[np.float64]:
         return np.array(series, dtype=np.float64).reshape(len(steps), -1)
 
+    targets = content.channels or table.channels
+    columns = [table.channels.index(name) for name in targets]
     return Forecast(
         f"{answer.model}@{answer.model_version}",
         history,
         steps,
+        targets,
         read(content.mean_forecast),
         {level: read(each) for level, each in (content.quantiles or {}).items()},
-        table.values[end : end + len(steps)] if hold_back else None,
+        table.values[end : end + len(steps), columns] if hold_back else None,
     )
 
 

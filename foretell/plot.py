@@ -27,7 +27,7 @@ def draw(forecast: Forecast, path: Path) -> None:
     """
     history = forecast.history
     shown = slice(-_SHOWN * len(forecast.timestamps), None)
-    channels = history.channels
+    channels = forecast.targets
     bands = _bands(forecast.quantiles)
     columns = 1 if len(channels) < 4 else 2
     rows = -(-len(channels) // columns)
@@ -37,10 +37,9 @@ def draw(forecast: Forecast, path: Path) -> None:
         times = np.concatenate([history.timestamps[-1:], forecast.timestamps])
         for i, name in enumerate(channels):
             panel = axes[i // columns, i % columns]
-            last = history.values[-1:, i]
-            panel.plot(
-                history.timestamps[shown], history.values[shown, i], color=_HISTORY, linewidth=1
-            )
+            known = history.values[:, history.channels.index(name)]
+            last = known[-1:]
+            panel.plot(history.timestamps[shown], known[shown], color=_HISTORY, linewidth=1)
             for low, high in bands:
                 panel.fill_between(
                     forecast.timestamps,

@@ -87,7 +87,7 @@ def _contexts(given: Settings, panel: Panel) -> Values:
         context = int(given["horizon"]) * count
         settings = settings_of({**given, "context": context})
         try:
-            forecaster_config(settings, len(panel.channels), panel.frequency)
+            forecaster_config(settings, panel.channels, panel.frequency)
             settings.cuts.cut(panel, context, settings.horizon)
             found.append(context)
         except DataError as error:

@@ -35,11 +35,12 @@ class Subject:
     Attributes:
         name: For the reader.
         channels: Names of its channels.
+        targets: Those of them that it forecasts.
         frequency: Spacing of its steps.
         context: Steps it reads.
         horizon: Steps it forecasts.
         calendar: Calendar features it reads, or None.
-        scaler: Of its training rows.
+        scaler: Of its training rows, for the targets.
         predict: The model.
         batch: Windows a call, at most.
         calibration: Offsets of its quantiles and the floor of their scale, if it has any.
@@ -50,6 +51,7 @@ class Subject:
 
     name: str
     channels: tuple[str, ...]
+    targets: tuple[str, ...]
     frequency: Frequency
     context: int
     horizon: int
@@ -104,31 +106,33 @@ def _of_bundle(folder: Path) -> Subject:
     return Subject(
         name=f"{said.name}@{said.version}",
         channels=said.channels,
+        targets=said.targets,
         frequency=said.step,
         context=said.context,
         horizon=said.horizon,
         calendar=said.calendar,
-        scaler=said.scaler,
+        scaler=said.target_scaler,
         predict=lambda *inputs: graph.forecast(
             *(None if part is None else part.numpy() for part in inputs)
         ),
         calibration=(offsets, report.floor) if offsets is not None and report is not None else None,
-        limits=limits(said.bounds, said.channels),
+        limits=limits(said.bounds, said.targets),
         windows=0 if report is None else report.windows[0],
     )
 
 
 def _of_checkpoint(folder: Path) -> Subject:
     info, model = checkpoint.load(folder)
-    within = limits(info.bounds, info.channels)
+    within = limits(info.bounds, info.targets)
     return Subject(
         name=folder.resolve().name,
         channels=info.channels,
+        targets=info.targets,
         frequency=Frequency.parse(info.frequency),
         context=info.config.context,
         horizon=info.config.horizon,
         calendar=info.config.calendar,
-        scaler=info.scaler,
+        scaler=info.target_scaler,
         predict=predictor(model, info.scaler, within),
         batch=windows_that_fit(model),
         data=info.data,

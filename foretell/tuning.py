@@ -110,7 +110,7 @@ class Search:
         if "learning_rate" not in known and "learning_rate" in self.space:
             config = forecaster_config(
                 settings_of({**self.given, **first_of(self.space), **known}),
-                len(self.panel.channels),
+                self.panel.channels,
                 self.panel.frequency,
             )
             known["learning_rate"] = config.learning_rate

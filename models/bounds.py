@@ -19,11 +19,11 @@ from foretell.models.evaluation import Predictor
 def check_bounds(
     bounds: Mapping[str, Bound], channels: Sequence[str], panel: Panel | None = None
 ) -> None:
-    """Refuse bounds of channels that there are not, and data that lie beyond them.
+    """Refuse bounds of channels that are not forecast, and data that lie beyond them.
 
     Args:
         bounds: By the names of channels.
-        channels: The model's.
+        channels: Those that the model forecasts.
         panel: What it is trained or verified on, if that is known; it has these channels.
 
     Raises:
@@ -33,10 +33,10 @@ def check_bounds(
         if name not in channels:
             near = nearest(name, channels)
             meant = f"did you mean {near!r}?" if near else f"there are {', '.join(channels)}"
-            raise DataError(f"bounds: no channel {name!r}; {meant}")
+            raise DataError(f"bounds: no channel {name!r} is forecast; {meant}")
         if panel is None:
             continue
-        column = channels.index(name)
+        column = panel.channels.index(name)
         values = np.concatenate([table.values[:, column] for table in panel.tables])
         for limit, side in ((bound.low, "below"), (bound.high, "above")):
             if limit is None:
@@ -69,8 +69,8 @@ def bounded(
     Args:
         predict: Forecasts.
         bounds: Of channels, by name; without any, `predict` is returned as it is.
-        channels: The model's, in order.
-        scaler: Its standardisation.
+        channels: Those that it forecasts, in order.
+        scaler: Their standardisation.
     """
     known = limits(bounds, channels)
     if known is None:

@@ -121,9 +121,21 @@ class CheckpointInfo(BaseModel):
             raise ValueError(f"scaler: expected {expected} means and standard deviations")
         if min(self.scaler.std) <= 0:
             raise ValueError("scaler: a standard deviation is not positive")
-        if unknown := self.bounds.keys() - set(self.channels):
-            raise ValueError(f"bounds: no channel {min(unknown)!r}")
+        if unknown := self.bounds.keys() - set(self.targets):
+            raise ValueError(f"bounds: no channel {min(unknown)!r} is forecast")
         return self
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Names of the channels that are forecast, in the model's order."""
+        if self.config.targets is None:
+            return self.channels
+        return tuple(self.channels[place] for place in self.config.targets)
+
+    @property
+    def target_scaler(self) -> Scaler:
+        """The standardisation of what is forecast."""
+        return self.scaler.of(self.config.targets)
 
 
 class Checkpoint(NamedTuple):

@@ -21,7 +21,7 @@ class Predictor(Protocol):
     def __call__(
         self, history: Tensor, history_calendar: Tensor | None, future_calendar: Tensor | None, /
     ) -> Tensor | NDArray[Any]:
-        """Forecasts `[batch, horizon, channels]` from what a `Batch` holds, in its units."""
+        """Forecasts `[batch, horizon, targets]` from what a `Batch` holds, in its units."""
         ...
 
 
@@ -34,7 +34,7 @@ def evaluate(
         predict: What to measure.
         windows: On the device that `predict` reads from.
         batch_size: Windows a call (`foretell.models.batches`).
-        unit: `[channels]`, what an error of 1 is; for windows in the user's units the standard
+        unit: `[targets]`, what an error of 1 is; for windows in the user's units the standard
             deviations, so that the result is in standardised units.
     """
     device = windows.values.device
@@ -61,9 +61,14 @@ def baselines(windows: Windows, frequency: Frequency) -> dict[str, Predictor]:
         frequency: Its season is the seasonal baseline's, where the context holds one.
     """
     horizon, season = windows.horizon, season_of(frequency, windows.context)
-    found: dict[str, Predictor] = {"last_value": lambda history, *_: last_value(history, horizon)}
+    at = windows.targets
+    found: dict[str, Predictor] = {
+        "last_value": lambda history, *_: last_value(history[..., at], horizon)
+    }
     if season is not None:
-        found["seasonal_naive"] = lambda history, *_: seasonal_naive(history, horizon, season)
+        found["seasonal_naive"] = lambda history, *_: seasonal_naive(
+            history[..., at], horizon, season
+        )
     return found
 
 

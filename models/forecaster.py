@@ -65,7 +65,8 @@ class ForecasterConfig(BaseModel):
 
     Attributes:
         architecture: The family; each family's config narrows it.
-        channels: Series forecast together.
+        channels: Series read together.
+        targets: Places of those of them that are forecast; None where all are.
         context: Steps of history read.
         horizon: Steps forecast in one pass.
         calendar: Calendar features read, or None.
@@ -78,6 +79,7 @@ class ForecasterConfig(BaseModel):
 
     architecture: str
     channels: int = Field(ge=1)
+    targets: tuple[int, ...] | None = Field(default=None, min_length=1)
     context: int = Field(ge=1)
     horizon: int = Field(ge=1)
     calendar: Calendar | None = None
@@ -96,6 +98,13 @@ class ForecasterConfig(BaseModel):
             return fields
         others = {name: value for name, value in fields.items() if name != "instance_norm"}
         return {"window_norm": fields["instance_norm"]} | others
+
+    @model_validator(mode="after")
+    def _check_targets(self) -> Self:
+        places = set(self.targets or ())
+        if self.targets and self.targets != tuple(sorted(places & {*range(self.channels)})):
+            raise ValueError(f"targets: expected places among {self.channels} channels, in order")
+        return self
 
     @model_validator(mode="after")
     def _check_window_norm(self) -> Self:
@@ -148,7 +157,8 @@ class Forecaster(nn.Module, ABC):
     """A model from standardised history to standardised forecast.
 
     Windows are normalised around the network, if the config says so: what `run` and `learn` read
-    and return is normalised, what goes in and out of all else is not.
+    and return is normalised, what goes in and out of all else is not. They forecast all channels;
+    of these the targets are what comes out of all else.
 
     Args:
         config: What it is made of.
@@ -166,6 +176,9 @@ class Forecaster(nn.Module, ABC):
         super().__init__()
         self.config = config
         self.window_norm = config.build_window_norm()
+        places = None if config.targets is None else torch.tensor(config.targets)
+        self.register_buffer("_targets", places, persistent=False)
+        self._targets: Tensor | None
 
     @abstractmethod
     def run(self, inputs: Inputs, *, explain: bool) -> Explained:
@@ -192,7 +205,7 @@ class Forecaster(nn.Module, ABC):
         """Forecast, and return what each stage of `stages` attended to; arguments as in `Inputs`.
 
         Returns:
-            The forecast `[batch, horizon, channels]`, standardised, and the evidence by stage.
+            The forecast `[batch, horizon, targets]`, standardised, and the evidence by stage.
         """
         return self._forecast(Inputs(history, history_calendar, future_calendar), explain=True)
 
@@ -218,13 +231,18 @@ class Forecaster(nn.Module, ABC):
     def forecast_to_learn(
         self, inputs: Inputs, target: Tensor, progress: float
     ) -> tuple[Tensor, Tensor]:
-        """What a trainer calls: `learn` between the normalisation and its reverse."""
+        """What a trainer calls: `learn` between the normalisation and its reverse.
+
+        Returns:
+            The forecast `[batch, horizon, targets]`, and what is added to its loss.
+        """
         if self.window_norm is None:
-            return self.learn(inputs, target, progress)
+            forecast, penalty = self.learn(inputs, target, progress)
+            return self._of_targets(forecast), penalty
         history, statistics = self.window_norm(inputs.history)
         target = self.window_norm.normalise(target, statistics)
         forecast, penalty = self.learn(inputs._replace(history=history), target, progress)
-        return self.window_norm.reverse(forecast, statistics), penalty
+        return self._of_targets(self.window_norm.reverse(forecast, statistics)), penalty
 
     @override
     def forward(
@@ -233,16 +251,21 @@ class Forecaster(nn.Module, ABC):
         history_calendar: Tensor | None = None,
         future_calendar: Tensor | None = None,
     ) -> Tensor:
-        """Forecast `[batch, horizon, channels]`; arguments as in `Inputs`."""
+        """Forecast `[batch, horizon, targets]`; arguments as in `Inputs`."""
         inputs = Inputs(history, history_calendar, future_calendar)
         return self._forecast(inputs, explain=False).forecast
 
     def _forecast(self, inputs: Inputs, *, explain: bool) -> Explained:
         if self.window_norm is None:
-            return self.run(inputs, explain=explain)
+            found = self.run(inputs, explain=explain)
+            return found._replace(forecast=self._of_targets(found.forecast))
         history, statistics = self.window_norm(inputs.history)
         found = self.run(inputs._replace(history=history), explain=explain)
-        return found._replace(forecast=self.window_norm.reverse(found.forecast, statistics))
+        forecast = self.window_norm.reverse(found.forecast, statistics)
+        return found._replace(forecast=self._of_targets(forecast))
+
+    def _of_targets(self, forecast: Tensor) -> Tensor:
+        return forecast if self._targets is None else forecast.index_select(-1, self._targets)
 
 
 ARCHITECTURES: Registry[ForecasterConfig] = Registry(

@@ -181,7 +181,7 @@ def _by_the_rules(subject: Subject, sessions: _Sessions, worker: int) -> list[Ch
     described = subject.manifest
     comparison = Comparison(
         described.attention,
-        described.scaler,
+        described.target_scaler,
         described.precision,
         _Runner(sessions.replays, worker),
         _Runner(sessions.explain, worker),
@@ -195,7 +195,7 @@ def _by_the_rules(subject: Subject, sessions: _Sessions, worker: int) -> list[Ch
 
 def _difference(subject: Subject, one: Floats, other: Floats) -> float:
     """The largest, relative."""
-    return float(relative_error(one, other, np.array(subject.manifest.scaler.std)).max())
+    return float(relative_error(one, other, np.array(subject.manifest.target_scaler.std)).max())
 
 
 def windows_for(subject: Subject, count: int) -> WindowSet:

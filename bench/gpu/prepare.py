@@ -57,7 +57,7 @@ def _cases(checkpoint: Checkpoint, data: Path | None) -> dict[str, Case]:
         raise SystemExit("a checkpoint without data has no natural windows")
     table = info.data.read(info.channels, Frequency.parse(info.frequency), data)
     windows = natural(windows_of(info, table), _WINDOWS, seed=1)
-    within = limits(info.bounds, info.channels)
+    within = limits(info.bounds, info.targets)
     exact, rounded = (
         PlainModel(model, info.scaler, kind, within) for kind in (torch.float64, torch.float32)
     )

@@ -80,7 +80,7 @@ def command(
         raise SystemExit(2) from None
     table = Table(title=f"{forecast.model} on {file.name}")
     table.add_column("timestamp")
-    channels, times = forecast.history.channels, forecast.timestamps.astype("M8[s]")
+    channels, times = forecast.targets, forecast.timestamps.astype("M8[s]")
     if forecast.quantiles:
         # A row for each channel: columns of all levels of all channels are too many.
         table.add_column("channel")

@@ -21,7 +21,7 @@ from foretell.models.training.config import TrainingConfig
 
 _ATTENTION = "attention"
 # What the training or the data says of every model.
-_KNOWN = ("architecture", "channels", "context", "horizon", "calendar")
+_KNOWN = ("architecture", "channels", "targets", "context", "horizon", "calendar")
 
 
 class Arguments(Reading, TrainingConfig):

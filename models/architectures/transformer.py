@@ -82,6 +82,11 @@ class TransformerConfig(EncoderDecoderConfig):
                 f"decoding_chunk: {len(self.chunks)} chunks of {self.decoding_chunk} steps are "
                 f"more than {_MOST_CHUNKS}, which a graph can have"
             )
+        if chunked and self.targets is not None:
+            raise ValueError(
+                "decoding: autoregressive decoding reads what it forecasts, which has to be all "
+                "channels, not some targets"
+            )
         if not chunked and self.feeding != "teacher":
             raise ValueError("feeding: only autoregressive decoding reads forecasts in training")
         if self.guidance:

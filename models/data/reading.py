@@ -49,7 +49,7 @@ class Reading(BaseModel):
     )
     channels: tuple[str, ...] | None = Field(
         default=None,
-        description="Columns to forecast, separated by commas; all of numbers if not given.",
+        description="Columns to read, separated by commas; all of numbers if not given.",
     )
     frequency: str | None = Field(
         default=None, description="Spacing of the rows, such as h or 15min; found if not given."

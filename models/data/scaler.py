@@ -31,24 +31,29 @@ def fit(panel: Panel, train: Iterable[Span]) -> Scaler:
     return Scaler(mean=tuple(values.mean(axis=0).tolist()), std=tuple(std.tolist()))
 
 
-def typical_share(panel: Panel, train: Iterable[Span], scaler: Scaler) -> float:
+def typical_share(
+    panel: Panel, train: Iterable[Span], scaler: Scaler, targets: Sequence[int] | None = None
+) -> float:
     """How much the median series varies by itself, in standard deviations of all training rows.
 
-    1 for a single series. Of several channels the smallest counts; constant series do not.
+    1 for a single series. Of several targets the smallest counts; constant series do not.
 
     Args:
         panel: The data.
         train: Its training rows.
         scaler: Of all of them.
+        targets: Places of the channels that count; all of them if None.
     """
     if len(panel.series) == 1:
         return 1.0
+    at = slice(None) if targets is None else [*targets]
     rows: dict[str, list[NDArray[np.float64]]] = {}
     for table, start, end in train:
         rows.setdefault(panel.tables[table].series, []).append(
-            panel.tables[table].values[start:end]
+            panel.tables[table].values[start:end, at]
         )
-    own = [np.concatenate(parts).std(axis=0) / np.array(scaler.std) for parts in rows.values()]
+    std = np.array(scaler.std)[at]
+    own = [np.concatenate(parts).std(axis=0) / std for parts in rows.values()]
     typical = [np.median(shares[shares > 0]) for shares in np.transpose(own) if (shares > 0).any()]
     return float(min(typical, default=1.0))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -25,13 +25,15 @@ class Batch(NamedTuple):
         history: `[batch, context, channels]`, standardised.
         history_calendar: `[batch, context, features]`, or None without a calendar.
         future_calendar: `[batch, horizon, features]`, likewise.
-        target: `[batch, horizon, channels]`, standardised.
+        target: `[batch, horizon, targets]`, standardised: what is to be forecast.
+        future: `[batch, horizon, channels]`, standardised: all that followed.
     """
 
     history: Tensor
     history_calendar: Tensor | None
     future_calendar: Tensor | None
     target: Tensor
+    future: Tensor
 
 
 class Windows(Dataset[Batch]):
@@ -49,6 +51,7 @@ class Windows(Dataset[Batch]):
         horizon: int,
         scaler: Scaler,
         calendar: Calendar | None = None,
+        targets: Sequence[int] | None = None,
     ) -> None:
         """Standardise the rows and encode their timestamps.
 
@@ -59,6 +62,7 @@ class Windows(Dataset[Batch]):
             horizon: Steps of target.
             scaler: Of the training rows.
             calendar: Calendar features to give, or None.
+            targets: Places of the channels that are to be forecast; all of them if None.
 
         Raises:
             DataError: no span holds a window.
@@ -68,6 +72,7 @@ class Windows(Dataset[Batch]):
             raise DataError(f"no window of context {context} and horizon {horizon}")
         self.context = context
         self.horizon = horizon
+        self.targets = slice(None) if targets is None else [*targets]
         counts = [0, *(span.windows(context, horizon) for span in spans)]
         ends = np.cumsum([span.end - span.start for span in spans])
         values = np.empty((ends[-1], len(panel.channels)), np.float32)
@@ -117,10 +122,11 @@ class Windows(Dataset[Batch]):
         return indices + spans * self._fewer
 
     def _cut(self, rows: Tensor) -> Batch:
-        history, target = self._split(self.values[rows])
+        history, future = self._split(self.values[rows])
+        target = future[..., self.targets]
         if self.calendar is None:
-            return Batch(history, None, None, target)
-        return Batch(history, *self._split(self.calendar[rows]), target)
+            return Batch(history, None, None, target, future)
+        return Batch(history, *self._split(self.calendar[rows]), target, future)
 
     def _split(self, steps: Tensor) -> tuple[Tensor, Tensor]:
         return steps[..., : self.context, :], steps[..., self.context :, :]

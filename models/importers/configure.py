@@ -25,7 +25,13 @@ def relevant(architecture: Architecture, arguments: Arguments) -> Arguments:
     """The arguments that the model and its data depend on."""
     values = values_of(arguments)
     names = [name for name in architecture.fields if architecture.reads(name, values)]
+    names += ["features"] if forecasts_last(values) else []
     return {name: arguments[name] for name in [*names, "split", "target"] if name in arguments}
+
+
+def forecasts_last(values: Values) -> bool:
+    """Whether it reads several channels, and what the published code takes is the last of them."""
+    return values.get("features") == "MS" and values.get("enc_in") != 1
 
 
 def required(architecture: Architecture, layout: Layout, arguments: Arguments) -> list[str]:
@@ -51,6 +57,8 @@ def configure(architecture: Architecture, arguments: Arguments) -> ForecasterCon
     if unknown:
         raise ImporterError(f"no key of the file tells {', '.join(unknown)}; keys are missing")
     given = {field: values[name] for name, field in fields.items() if name in values}
+    if forecasts_last(values):
+        given["targets"] = (values["enc_in"] - 1,)
     try:
         return ARCHITECTURES[architecture.name].model_validate(
             given | architecture.configure(values)

@@ -185,16 +185,23 @@ def _describe(
             f"{config.channels} channels"
         )
     names = (request.channels or ()) if panel is None else panel.channels
-    check_bounds(request.bounds, names, panel)
+    targets = names if config.targets is None else [names[place] for place in config.targets]
+    check_bounds(request.bounds, targets, panel)
     if panel is not None:
         splits = split_rows(str(arguments["split"].value))
         split = splits.cut(panel, config.context, config.horizon)
         source = DataSource.of(panel, splits)
         scaler = scaler or fit(panel, split.train)
         windows = Windows(
-            panel, split.test, config.context, config.horizon, scaler, config.calendar
+            panel,
+            split.test,
+            config.context,
+            config.horizon,
+            scaler,
+            config.calendar,
+            config.targets,
         )
-        within = bounded(model, request.bounds, panel.channels, scaler)
+        within = bounded(model, request.bounds, targets, scaler.of(config.targets))
         test = against_baselines(within, windows, panel.frequency, windows_that_fit(model))
     return CheckpointInfo.model_validate(
         {

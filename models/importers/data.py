@@ -15,6 +15,7 @@ from foretell.models.data.reading import Reading, read
 from foretell.models.data.splits import Splits
 from foretell.models.importers.arguments import Arguments
 from foretell.models.importers.code_base import CodeBase
+from foretell.models.importers.configure import forecasts_last, values_of
 from foretell.models.importers.errors import ImporterError
 
 
@@ -50,7 +51,7 @@ def needs_target(panel: Panel, arguments: Arguments, code: CodeBase, *, chosen: 
         return True
     moved = code.target_last and (split is None or not str(split.value).startswith("ett_"))
     # Without a size of their number among its weights, no channel differs from another.
-    return moved and expected is not None
+    return moved and (expected is not None or forecasts_last(values_of(arguments)))
 
 
 def arrange(panel: Panel, arguments: Arguments, code: CodeBase, *, chosen: bool) -> Panel:
@@ -64,8 +65,8 @@ def arrange(panel: Panel, arguments: Arguments, code: CodeBase, *, chosen: bool)
         target = str(arguments["target"].value)
         if target not in names:
             raise ImporterError(f"--target {target}: no such channel; there are {', '.join(names)}")
-        expected = int(arguments["enc_in"].value)
-        names = [target] if expected == 1 else [*(n for n in names if n != target), target]
+        single = "enc_in" in arguments and arguments["enc_in"].value == 1
+        names = [target] if single else [*(n for n in names if n != target), target]
     place = panel.source.path if panel.source else "data"
     if "enc_in" in arguments and arguments["enc_in"].value != len(names):
         raise ImporterError(

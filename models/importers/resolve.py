@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from foretell.models.importers.arguments import COMMON, SPLITS, Argument, Arguments
-from foretell.models.importers.code_base import Architecture, CodeBase
-from foretell.models.importers.configure import values_of
+from foretell.models.importers.code_base import CodeBase
+from foretell.models.importers.configure import forecasts_last, values_of
 from foretell.models.importers.errors import ImporterError
 from foretell.models.importers.infer import Inferred, Recognised
 from foretell.models.importers.registry import OPTIONS
@@ -49,8 +49,8 @@ def resolve(
         defaults: Take what nobody says from the code base's defaults.
 
     Raises:
-        ImporterError: two of them contradict each other, or the model is no forecaster of all its
-            channels.
+        ImporterError: two of them contradict each other, or the model forecasts neither all its
+            channels nor the last one.
     """
     code, architecture, _ = recognised
     run = _choose_run(script, [flags, inferred.arguments, setting])
@@ -70,7 +70,7 @@ def resolve(
         matters = (architecture.fields.keys() | COMMON.keys()) - run.unread.keys()
         left = {name: code.defaults[name] for name in code.defaults.keys() & matters}
         arguments = _with(left, f"default of {code.title}") | arguments
-    _check_task(arguments, architecture)
+    _check_task(arguments, recognised)
     data = arguments.get("data")
     if data is not None and data.value in SPLITS:
         arguments.setdefault("split", Argument(SPLITS[data.value], data.provenance))
@@ -150,19 +150,23 @@ def _choose_run(script: Sequence[Run], others: Sequence[Arguments]) -> Run:
     return Run(common, differing | unread, all(run.complete for run in runs))
 
 
-def _check_task(arguments: Arguments, architecture: Architecture) -> None:
+def _check_task(arguments: Arguments, recognised: Recognised) -> None:
+    """Refuse what forecasts neither all channels nor the last of them, and tell the two apart."""
+    code, architecture, _ = recognised
     model = arguments.get("model")
     if model is not None and model.value.lower() != architecture.name:
         raise ImporterError(
             f"{model.provenance} is of a {model.value}, --arch is {architecture.name}"
         )
     channels, forecast = arguments.get("enc_in"), arguments.get("c_out")
-    features = arguments.get("features")
-    several = channels is None or channels.value != 1
-    if (features is not None and features.value == "MS" and several) or (
-        channels and forecast and channels.value != forecast.value
-    ):
-        raise ImporterError(
-            "it forecasts one target from several channels (features MS); only models that "
-            "forecast all of their channels are read"
-        )
+    if channels and forecast and channels.value != forecast.value:
+        features = arguments.get("features")
+        if forecast.value != 1 or (features and features.value != "MS"):
+            raise ImporterError(
+                f"it has {channels.value} channels and {forecast.value} of the forecast, features "
+                f"{features.value if features else 'unknown'}; models are read that forecast all "
+                "of their channels, or the last one (features MS)"
+            )
+        arguments["features"] = Argument("MS", forecast.provenance)
+    if forecasts_last(values_of(arguments)) and not code.target_last:
+        raise ImporterError(f"features MS: {code.title} has no models of one target")

@@ -84,6 +84,7 @@ _TABLES: Mapping[str, Feature] = {
 }
 _LINEAR_CALENDAR = ".temporal_embedding.embed.weight"
 _POSITIONS = "position_embedding.pe"
+_OUTPUT = re.compile(r"decoder\.(layers\.\d+\.)?projection\.(weight|bias)")
 _UNITS = {"s": "s", "t": "min", "h": "h", "d": "D", "b": "B", "w": "W", "m": "M"}
 
 
@@ -285,6 +286,20 @@ def _cut_positions(state: State, values: Values) -> State:
     return {name: tensor for name, tensor in state.items() if name != key}
 
 
+def _spread_output(state: State, values: Values) -> State:
+    """One row of outputs becomes as many as there are channels; the published code adds it to each.
+
+    The trends of Autoformer start as the channels', and broadcast so.
+    """
+    if values.get("c_out") != 1 or values["enc_in"] == 1:
+        return state
+    spread = dict(state)
+    for key in state:
+        if _OUTPUT.fullmatch(key):
+            spread[key] = state[key].repeat(values["enc_in"], *[1] * (state[key].ndim - 1))
+    return spread
+
+
 def _configure_lags(values: Values) -> dict[str, Any]:
     own = {"factor": values["factor"], "lags": values["lags"]}
     return {"attention": {"mechanism": "autocorrelation", **own}}
@@ -299,6 +314,7 @@ _AUTOFORMER = Architecture(
     infer=_infer_calendar,
     derive=_check_frequency,
     configure=_configure_lags,
+    prepare=_spread_output,
 )
 _TRANSFORMER = Architecture(
     "transformer",
@@ -306,6 +322,7 @@ _TRANSFORMER = Architecture(
     _SERIES | {"calendar": "calendar"},
     infer=_infer_transformer,
     derive=_check_frequency,
+    prepare=_spread_output,
 )
 _PATCHTST = Architecture(
     "patchtst",

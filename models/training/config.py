@@ -41,6 +41,11 @@ class TrainingConfig(BaseModel):
     context: Positive = Field(description="Steps of history the model reads.")
     horizon: Positive = Field(description="Steps it forecasts.")
     model: dict[str, Any] = {}
+    target: tuple[str, ...] | None = Field(
+        default=None,
+        description="Channels to forecast, separated by commas: the others are read alone; all if "
+        "not given.",
+    )
 
     calendar: Literal["auto", "all", "none"] | tuple[Feature, ...] = Field(
         default="auto",
@@ -123,6 +128,11 @@ class TrainingConfig(BaseModel):
         if name not in ARCHITECTURES:
             raise ValueError(f"expected one of {', '.join(ARCHITECTURES)}")
         return name
+
+    @field_validator("target", mode="before")
+    @classmethod
+    def _split_names(cls, names: object) -> object:
+        return names.split(",") if isinstance(names, str) else names
 
     @field_validator("huber_delta", "quantile")
     @classmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
@@ -10,6 +11,7 @@ from pydantic import ValidationError
 from foretell.bundle.calendar import Calendar
 from foretell.bundle.frequency import Frequency
 from foretell.bundle.manifest import Scaler
+from foretell.bundle.nearness import nearest
 from foretell.models.data.coverage import covered, learnable
 from foretell.models.data.panel import Panel
 from foretell.models.data.scaler import fit
@@ -42,23 +44,42 @@ def prepare(settings: TrainingConfig, panel: Panel) -> Prepared:
     splits = settings.cuts
     split = splits.cut(panel, settings.context, settings.horizon)
     time = covered(panel, split.train)
-    config = forecaster_config(settings, len(panel.channels), panel.frequency, time)
+    config = forecaster_config(settings, panel.channels, panel.frequency, time)
     scaler = fit(panel, split.train)
     train, validation, test = (
-        Windows(panel, spans, config.context, config.horizon, scaler, config.calendar)
+        Windows(
+            panel, spans, config.context, config.horizon, scaler, config.calendar, config.targets
+        )
         for spans in split[:3]
     )
     return Prepared(config, splits, split, scaler, train, validation, test)
 
 
+def targets_of(settings: TrainingConfig, channels: Sequence[str]) -> tuple[str, ...]:
+    """Names of the channels that are forecast, in the order of all.
+
+    Raises:
+        TrainingError: the settings name one that there is not.
+    """
+    for name in settings.target or ():
+        if name not in channels:
+            near = nearest(name, channels)
+            meant = f"did you mean {near!r}?" if near else f"there are {', '.join(channels)}"
+            raise TrainingError(f"target: no channel {name!r}; {meant}")
+    return tuple(name for name in channels if settings.target is None or name in settings.target)
+
+
 def forecaster_config(
-    settings: TrainingConfig, channels: int, frequency: Frequency, time: timedelta = timedelta.max
+    settings: TrainingConfig,
+    channels: Sequence[str],
+    frequency: Frequency,
+    time: timedelta = timedelta.max,
 ) -> ForecasterConfig:
     """The configuration of the architecture that the settings name.
 
     Args:
         settings: Hyper-parameters.
-        channels: Channels of the data.
+        channels: Names of the channels of the data.
         frequency: Decides the calendar features, for architectures that read any.
         time: Which the training rows cover.
 
@@ -70,8 +91,10 @@ def forecaster_config(
     for name in settings.model:
         if name not in family.model_fields:
             raise TrainingError(f"{name}: {settings.arch} has no such setting")
+    targets = targets_of(settings, channels)
     data = {
-        "channels": channels,
+        "channels": len(channels),
+        "targets": tuple(map(channels.index, targets)) if len(targets) < len(channels) else None,
         "context": settings.context,
         "horizon": settings.horizon,
         "calendar": _calendar(settings, family.calendar_for(frequency, settings.model), time),

@@ -50,7 +50,7 @@ def refit_errors(
         device: Where to train.
 
     Returns:
-        `[windows, horizon, channels]`, actual less forecast.
+        `[windows, horizon, targets]`, actual less forecast.
 
     Raises:
         DataError: no refit has rows to learn from and others to forecast.
@@ -60,8 +60,8 @@ def refit_errors(
     for span in (*prepared.split.train, *prepared.split.validation):
         ends[span.table] = max(ends.get(span.table, 0), span.end)
     config = prepared.config
-    share = typical_share(panel, prepared.split.train, prepared.scaler)
-    floor = FLOOR * share * np.array(prepared.scaler.std)
+    share = typical_share(panel, prepared.split.train, prepared.scaler, config.targets)
+    floor = FLOOR * share * np.array(prepared.scaler.of(config.targets).std)
     found = []
     for known, following in pairwise(_ENDS):
         learnt: list[Span] = []
@@ -78,19 +78,29 @@ def refit_errors(
             continue
         scaler = fit(panel, learnt)
         train, test = (
-            Windows(panel, spans, config.context, config.horizon, scaler, config.calendar)
+            Windows(
+                panel,
+                spans,
+                config.context,
+                config.horizon,
+                scaler,
+                config.calendar,
+                config.targets,
+            )
             for spans in (learnt, coming)
         )
         seed_everything(settings.seed, 0)
         trainer = Trainer(config.build(), train, test, settings, device)
         for _ in range(epochs):
             trainer.run_epoch(Progress())
-        mean, std = np.array(scaler.mean), np.array(scaler.std)
+        of_targets = scaler.of(config.targets)
+        mean, std = np.array(of_targets.mean), np.array(of_targets.std)
         with torch.inference_mode():
             for batch in test.batches(windows_that_fit(trainer.judged)):
                 forecast = trainer.judged(*batch[:3])
                 error = (batch.target - forecast).cpu().numpy().astype(np.float64) * std
-                history = batch.history.cpu().numpy().astype(np.float64) * std + mean
+                history = batch.history[..., test.targets].cpu().numpy().astype(np.float64)
+                history = history * std + mean
                 found.append((error / scale(history, floor)).astype(np.float32))
     if not found:
         raise DataError("no refit has rows to learn from and others to forecast")

@@ -29,7 +29,7 @@ from foretell.models.evaluation import against_baselines, baselines, evaluate
 from foretell.models.training.config import TrainingConfig
 from foretell.models.training.errors import TrainingError
 from foretell.models.training.logs import CsvLog, Together
-from foretell.models.training.preparation import Prepared, prepare
+from foretell.models.training.preparation import Prepared, prepare, targets_of
 from foretell.models.training.progress import Progress
 from foretell.models.training.refits import REFITS, refit_errors
 from foretell.models.training.resume import PartialRun
@@ -72,7 +72,8 @@ def train(
     out = out.resolve()
     progress = progress or Progress()
     check_free(out, overwrite=overwrite)
-    check_bounds(settings.bounds, panel.channels, panel)
+    targets = targets_of(settings, panel.channels)
+    check_bounds(settings.bounds, targets, panel)
     device = choose_device(settings)
     prepared = prepare(settings, panel)
     _tell_of_short(prepared.split, progress)
@@ -116,7 +117,12 @@ def train(
     # The graph will be held to this accuracy, in which TF32 shows.
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
         test = against_baselines(
-            bounded(model, settings.bounds, panel.channels, prepared.scaler),
+            bounded(
+                model,
+                settings.bounds,
+                targets,
+                prepared.scaler.of(prepared.config.targets),
+            ),
             prepared.test.to(device),
             panel.frequency,
             windows_that_fit(model),

@@ -196,7 +196,7 @@ class Trainer:
         kind = getattr(torch, self.precision)
         with torch.autocast(self.device.type, dtype=kind, enabled=reduced):
             forecast, penalty = self.model.forecast_to_learn(
-                Inputs(*batch[:3]), batch.target, done / self.steps
+                Inputs(*batch[:3]), batch.future, done / self.steps
             )
         loss = self.loss(forecast.float(), batch.target)
         self.optimizer.zero_grad()

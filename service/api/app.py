@@ -24,6 +24,7 @@ from foretell.bundle.verdict import verdict
 from foretell.service.api.body import BodyBudget, Offload
 from foretell.service.api.forecast.routes import timeseries_router
 from foretell.service.api.forecast.schemas import ErrorResponse, ModelCard, ModelReport
+from foretell.service.api.forecast.task import most_steps
 from foretell.service.api.inference.infer import infer_router
 from foretell.service.api.inference.models import control_router, server_router
 from foretell.service.api.inference.models import models_router as inference_models_router
@@ -337,10 +338,11 @@ def _card(model: Model, versions: list[str], settings: Settings) -> ModelReport:
         versions=versions,
         architecture=manifest.architecture,
         channels=manifest.channels,
+        targets=manifest.targets,
         bounds=manifest.bounds,
         context=manifest.context,
         horizon=manifest.horizon,
-        max_horizon=manifest.horizon * settings.max_horizon_multiple,
+        max_horizon=most_steps(manifest, settings),
         frequency=manifest.frequency,
         needs_timestamps=manifest.calendar is not None,
         quantiles=manifest.calibration is not None,

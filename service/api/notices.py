@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import copy_context
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from foretell.bundle.manifest import Manifest
+from foretell.bundle.manifest import Manifest, Scaler
 from foretell.service.validation import Ignored
 
 Notice = dict[str, str | None]
@@ -43,7 +43,7 @@ def outside(
     Args:
         manifest: The model's.
         history: `[windows, context, channels]` in the user's units, finite.
-        forecast: `[windows, steps, channels]`, what the model made of it; a window that is not
+        forecast: `[windows, steps, targets]`, what the model made of it; a window that is not
             finite is no matter of warnings.
         place: Where a window's history stands in the request.
 
@@ -54,13 +54,23 @@ def outside(
     before, after, low, high = _known(scaler.mean, scaler.std, history.shape[1], steps)
     means = np.empty((2, *history.shape[::2]), np.float32)
     np.dot(before, history, out=means[0])
-    _QUIET.copy().run(np.dot, after, forecast, means[1])
+    if (at := manifest.columns) is None:
+        _QUIET.copy().run(np.dot, after, forecast, means[1])
+    else:
+        means[1] = means[0]
+        means[1][:, at] = _QUIET.copy().run(np.dot, after, forecast)
     # What is not finite has a mean that is not, and becomes another.
     if np.fmin(np.fmax(means, low), high).tobytes() == means.tobytes():
         return None
     return [
-        *_describe("outside_training_range", history, manifest, place),
-        *_describe("forecast_outside_training_range", forecast, manifest, place),
+        *_describe("outside_training_range", history, manifest.channels, scaler, place),
+        *_describe(
+            "forecast_outside_training_range",
+            forecast,
+            manifest.targets,
+            manifest.target_scaler,
+            place,
+        ),
     ]
 
 
@@ -94,10 +104,13 @@ def _spread(mean: tuple[float, ...], std: tuple[float, ...]) -> NDArray[np.float
 
 
 def _describe(
-    kind: str, values: Floats, manifest: Manifest, place: Callable[[int], str]
+    kind: str,
+    values: Floats,
+    names: Sequence[str],
+    scaler: Scaler,
+    place: Callable[[int], str],
 ) -> Iterator[Notice]:
-    mean = np.array(manifest.scaler.mean)
-    std = _spread(manifest.scaler.mean, manifest.scaler.std)
+    mean, std = np.array(scaler.mean), _spread(scaler.mean, scaler.std)
     what, limit = ("its forecast", _FORECAST) if kind[0] == "f" else ("this history", _HISTORY)
     # Sums of float32 are not exact.
     rows = np.flatnonzero(np.isfinite(values).all(axis=(1, 2)))
@@ -107,7 +120,7 @@ def _describe(
     for at in far[:_MOST]:
         most = int(distances[at].argmax())
         text = (
-            f"{manifest.channels[most]!r} is {means[at, most]:.4g} on average over {what}, "
+            f"{names[most]!r} is {means[at, most]:.4g} on average over {what}, "
             f"{distances[at, most]:.3g} standard deviations from the mean of its training "
             f"({mean[most]:.4g}, standard deviation {std[most]:.3g}): is its unit another one, or "
             "is it another channel?"

@@ -32,8 +32,9 @@ class Intervals:
         self._manifest = manifest
         self.calibration = calibration
         floor = 0.0 if manifest.calibration is None else manifest.calibration.floor
-        self._limits = limits(manifest.bounds, manifest.channels)
-        self._floor = np.array(manifest.scaler.std) * floor
+        self._limits = limits(manifest.bounds, manifest.targets)
+        self._floor = np.array(manifest.target_scaler.std) * floor
+        self._at = slice(None) if manifest.columns is None else manifest.columns
 
     @property
     def steps(self) -> int:
@@ -88,11 +89,11 @@ class Intervals:
         Args:
             history: `[windows, context, channels]` in the user's units, what the model read in its
                 first pass, also where later ones read its own forecasts.
-            forecast: `[windows, horizon, channels]`, what the model made of it.
+            forecast: `[windows, horizon, targets]`, what the model made of it.
             levels: Of the quantiles, in any order.
 
         Returns:
-            `[levels, windows, horizon, channels]`, never decreasing with the level, within the
+            `[levels, windows, horizon, targets]`, never decreasing with the level, within the
             bounds of their channels; not finite where a value is too large for float32.
         """
         assert self.calibration is not None  # noqa: S101 - what `check` makes sure of
@@ -104,14 +105,15 @@ class Intervals:
 
         Args:
             history: `[windows, context, channels]`.
-            forecast: `[windows, horizon, channels]`.
-            future: Likewise, what followed; NaN where it is missing.
+            forecast: `[windows, horizon, targets]`.
+            future: `[windows, horizon, channels]`, what followed; NaN where it is missing.
 
         Returns:
-            `[windows, horizon, channels]`; NaN where they are not known, or not finite.
+            `[windows, horizon, targets]`; NaN where they are not known, or not finite.
         """
         with np.errstate(all="ignore"):
-            found = (future.astype(np.float64) - forecast) / scale(history, self._floor)
+            error = future[..., self._at].astype(np.float64) - forecast
+            found = error / scale(history[..., self._at], self._floor)
         return np.where(np.isfinite(found), found, np.nan)
 
     def corrected(
@@ -137,9 +139,9 @@ class Intervals:
         return self._around(history, forecast, np.stack(offsets, axis=1))
 
     def _around(self, history: Floats, forecast: Floats, offsets: NDArray[np.float64]) -> Floats:
-        """Quantiles at offsets `[levels, windows or 1, horizon, channels]`."""
+        """Quantiles at offsets `[levels, windows or 1, horizon, targets]`."""
         with np.errstate(over="ignore"):
-            found = forecast + scale(history, self._floor) * offsets
+            found = forecast + scale(history[..., self._at], self._floor) * offsets
             if self._limits is not None:
                 found = self._limits.apply(found)
             return found.astype(np.float32)

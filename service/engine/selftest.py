@@ -64,13 +64,16 @@ class SelfTest:
         max_batch: Most windows of a run.
 
     Raises:
-        BundleError: its probes cannot be read.
+        BundleError: its probes cannot be read, or forecast something else.
     """
 
     def __init__(self, folder: Path, manifest: Manifest, max_batch: int) -> None:
         self._manifest = manifest
         self._max_batch = max_batch
         self._probes = _read_probes(folder / layout.PROBES)
+        found, wanted = self._probes[FORECAST].shape[1:], (manifest.horizon, len(manifest.targets))
+        if found != wanted:
+            raise BundleError(f"{folder / layout.PROBES}: forecasts {found}, not {wanted}")
 
     def check_interface(self, session: Session, graph: str) -> None:
         """Compare the inputs and outputs of a graph with the manifest.
@@ -152,7 +155,7 @@ class SelfTest:
             raise BundleError(
                 f"{session.graph}: forecasts probes as {forecast.shape}, not {expected.shape}"
             )
-        scale = np.array(self._manifest.scaler.std)
+        scale = np.array(self._manifest.target_scaler.std)
         error_size = relative_error(forecast, expected, scale).max()
         if not error_size <= self._manifest.probe_tolerance:
             raise BundleError(

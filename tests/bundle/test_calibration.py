@@ -26,7 +26,7 @@ LEVELS = st.floats(0.001, 0.999)
 def manifest_of(steps: int, channels: int) -> Manifest:
     report = CalibrationReport(floor=0.1, steps=steps, windows=(9,), disjoint=(1,), coverage=())
     names = tuple(f"channel {i}" for i in range(channels))
-    return Manifest.model_construct(channels=names, calibration=report)
+    return Manifest.model_construct(channels=names, targets=names, calibration=report)
 
 
 @pytest.mark.parametrize("windows", range(1, 25))

@@ -152,6 +152,18 @@ def test_a_bundle_without_calibration(tmp_path: Path) -> None:
     assert read(write(tmp_path, changed("calibration", ...))).calibration is None
 
 
+def test_targets(tmp_path: Path) -> None:
+    write(tmp_path, changed("targets", ["wind"]))
+    found = read(tmp_path)
+    assert (found.targets, found.columns) == (("wind",), [1])
+    assert (found.target_scaler.mean, found.target_scaler.std) == ((-2.5,), (3.0,))
+    write(tmp_path, FIELDS)
+    found = read(tmp_path)
+    assert (found.targets, found.columns) == (("load", "wind"), None)
+    assert found.target_scaler is found.scaler
+    assert read(write(tmp_path, found.model_dump_json())) == found
+
+
 @pytest.mark.parametrize("written", ["H", "hour", "60min"])
 def test_the_frequency_is_kept_as_a_pandas_alias(tmp_path: Path, written: str) -> None:
     manifest = read(write(tmp_path, changed("frequency", written)))
@@ -224,6 +236,10 @@ def test_errors_name_the_field(tmp_path: Path, place: str, value: object) -> Non
         ("channels", ["load", "load"], "channels: names are not unique"),
         ("scaler.mean", [1.0], "scaler: expected 2 means"),
         ("bounds", {"sun": {"low": 0.0}}, "bounds: no channel 'sun'"),
+        ("targets", [], "targets: expected channels, in their order"),
+        ("targets", ["wind", "load"], "targets: expected channels, in their order"),
+        ("targets", ["load", "load"], "targets: expected channels, in their order"),
+        ("targets", ["sun"], "targets: expected channels, in their order"),
         ("scaler.std", [1.0, 1.0, 1.0], "scaler: expected 2 means"),
         ("calibration.steps", 11, "calibration: expected the steps of 2 passes"),
         ("calibration.disjoint", [16], "calibration: expected the steps of 2 passes"),

@@ -123,7 +123,7 @@ def test_a_horizon_longer_than_the_context():
         def forecast(self, history):
             return history[:, -1:] + np.arange(1, 6, dtype=np.float32)[:, None]
 
-    batch = Batch(torch.zeros(2, 3, 1), None, None, torch.zeros(2, 15, 1))
+    batch = Batch(torch.zeros(2, 3, 1), None, None, *[torch.zeros(2, 15, 1)] * 2)
     found = roll_forward(Count(), batch, 5)
     np.testing.assert_array_equal(found[1, :, 0], np.arange(1, 16))
 

@@ -329,7 +329,7 @@ def test_bounds_are_kept_and_told(checkpoints, bundles, data, tmp_path):
 def test_bounds_that_the_data_do_not_keep_write_nothing(checkpoints, tmp_path):
     for bounds, message in (
         ({"wind": Bound(low=0)}, r"energy\.csv: channel 'wind': \d+ of 700 rows are below"),
-        ({"winds": Bound(low=0)}, "bounds: no channel 'winds'; did you mean 'wind'"),
+        ({"winds": Bound(low=0)}, "bounds: no channel 'winds' is forecast; did you mean 'wind'"),
     ):
         with pytest.raises(DataError, match=message):
             write.export_checkpoint(checkpoints["patchtst"], tmp_path, bounds=bounds)

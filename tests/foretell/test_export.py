@@ -81,7 +81,7 @@ def test_bounds(checkpoint: Path, tmp_path: Path):
     for bounds, message in (
         ("0:", "Invalid value for '--bounds': expected CHANNEL=LOW:HIGH"),
         ("channel 0=2:1", "'--bounds': channel 0: the low bound 2 is not below the high one 1"),
-        ("chanel 0=2:", "bounds: no channel 'chanel 0'; did you mean 'channel 0'?"),
+        ("chanel 0=2:", "bounds: no channel 'chanel 0' is forecast; did you mean 'channel 0'?"),
     ):
         result = run(checkpoint, f"--to={tmp_path}", f"--bounds={bounds}")
         assert result.exit_code == 2

@@ -40,6 +40,16 @@ def test_prints_quantiles_and_draws_what_followed(server: FakeServer, data: Path
     assert picture.exists()
 
 
+def test_prints_the_targets(server: FakeServer, data: Path):
+    _, answer = server.answers["/forecast"]
+    (content,) = answer["outputs"][0]["content"]
+    content |= {"mean_forecast": [[50.0], [60.0]], "channels": ["load"]}
+    result = run(server, str(data), "--model=weather", "--hold-back=1")
+    assert result.exit_code == 0, result.stderr
+    assert "wind" not in result.stdout
+    assert "│ 2024-01-01T07:00:00 │   60 │" in result.stdout
+
+
 @pytest.mark.parametrize(
     ("option", "message"),
     [

@@ -175,7 +175,7 @@ def test_neither_out_nor_repository(tmp_path: Path) -> None:
         (["--seq_len", "many"], "seq_len 'many' (--seq_len): expected a number"),
         (["--d_model", "16"], "d_model is 16 by --d_model, 8 by the file"),
         (["--version", "3x"], "version '3x': expected a whole number"),
-        (["--bounds", "lod=0:"], "bounds: no channel 'lod'; did you mean 'load'?"),
+        (["--bounds", "lod=0:"], "bounds: no channel 'lod' is forecast; did you mean 'load'?"),
     ],
 )
 def test_bad_options(tmp_path: Path, options: list[str], message: str) -> None:

@@ -18,7 +18,7 @@ def forecast(channels: int) -> Forecast:
     names = tuple(f"channel {i}" for i in range(channels))
     values = np.random.default_rng(0).normal(size=(30, channels))
     history = Table(hourly.steps_from(start, 24), values[:24], names, hourly)
-    return Forecast("weather@1", history, hourly.steps_from(start, 6, first=24), values[24:])
+    return Forecast("weather@1", history, hourly.steps_from(start, 6, first=24), names, values[24:])
 
 
 @pytest.mark.parametrize("channels", [1, 3, 4, 7])
@@ -35,6 +35,20 @@ def test_svg_names_model_and_channels(tmp_path: Path):
     text = (tmp_path / "out.svg").read_text()
     assert "weather@1: 6 steps ahead<" in text
     assert all(f">channel {i}<" in text for i in range(5))
+
+
+def test_svg_shows_the_targets_after_their_own_histories(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    drawn = []
+    monkeypatch.setattr("matplotlib.axes.Axes.plot", lambda _, *given, **__: drawn.append(given[1]))
+    whole = forecast(3)
+    some = replace(whole, targets=whole.targets[1:], values=whole.values[:, 1:])
+    draw(some, tmp_path / "out.svg")
+    assert len(drawn) == 4
+    for column, (history, following) in enumerate(zip(drawn[::2], drawn[1::2], strict=True), 1):
+        np.testing.assert_array_equal(history, whole.history.values[:, column])
+        np.testing.assert_array_equal(following[1:], whole.values[:, column])
 
 
 def test_svg_has_a_band_for_each_pair_of_levels_and_what_followed(tmp_path: Path):

@@ -25,7 +25,9 @@ def test_each_is_a_recipe_for_a_model(one: Preset) -> None:
     given = one.settings | {"data": "-", "out": "-"}
     settings = Arguments.model_validate(arguments_of(given)).settings()
     minutes = "ettm" in one.name
-    config = forecaster_config(settings, 7, Frequency.parse("15min" if minutes else "h"))
+    config = forecaster_config(
+        settings, tuple("abcdefg"), Frequency.parse("15min" if minutes else "h")
+    )
     assert settings.splits == ("ett-minute" if minutes else "ett-hourly")
     assert one.name.endswith(f"-{config.horizon}")
     assert settings.loss == "mse"

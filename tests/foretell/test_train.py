@@ -132,7 +132,7 @@ def test_flags_win_over_the_file(data: Path, out: Path, tmp_path: Path) -> None:
         ({"channels": "load,loud"}, "no channel 'loud'"),
         ({"bounds": "load"}, "--bounds: expected CHANNEL=LOW:HIGH, .*got 'load'"),
         ({"bounds": "load=1:0"}, "--bounds: the low bound 1 is not below"),
-        ({"bounds": "laod=0:"}, "bounds: no channel 'laod'; did you mean 'load'"),
+        ({"bounds": "laod=0:"}, "bounds: no channel 'laod' is forecast; did you mean 'load'"),
         ({"bounds": "count=:200"}, r"data\.csv: channel 'count': 39 of 240 rows are above"),
         ({"timestamp_column": "when"}, "no column 'when'"),
         ({"time_zone": "Mars"}, "--time-zone: expected a time zone of the IANA database"),

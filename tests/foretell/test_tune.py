@@ -93,7 +93,7 @@ def test_the_first_training_is_by_the_defaults_and_what_follows_is_not(
         search = search_of(data, tmp_path / "a", learning_rate=Range(1e-4, 1e-2, log=True))
         search.run(5, 1, lambda _: None)
     first, *others = [trial.params["learning_rate"] for trial in search.ended]
-    usual = forecaster_config(settings_of(GIVEN), 1, Frequency.parse("h")).learning_rate
+    usual = forecaster_config(settings_of(GIVEN), ("value",), Frequency.parse("h")).learning_rate
     assert first == usual
     assert len({first, *others}) == 3
 
@@ -153,7 +153,7 @@ def test_no_time_for_an_epoch(data: Path, tmp_path: Path) -> None:
         (["--search=loss=mse,[mae"], {}, "--search loss=mse,[mae: not YAML: "),
         (["--search=loss=mse,rmse"], {}, "--loss: Input should be 'mse', "),
         (["--search=moving_average=5"], {"context": None}, "moving_average: patchtst has no such"),
-        ([], {"bounds": "lod=0:"}, "bounds: no channel 'lod'; did you mean 'load'?"),
+        ([], {"bounds": "lod=0:"}, "bounds: no channel 'lod' is forecast; did you mean 'load'?"),
         ([], {"learning_rate": 2}, "--learning-rate: "),
         ([], {"arch": None}, "--arch is missing"),
         ([], {"horizon": None}, "--horizon is missing"),

@@ -42,8 +42,14 @@ def bounds(**texts: str) -> dict[str, Bound]:
             bounds(humidity="0:100"),
             "1 of 4 rows are above its bound 100, the first at 2024-01-01T0",
         ),
-        (bounds(irradience="0:"), "bounds: no channel 'irradience'; did you mean 'irradiance'?"),
-        (bounds(wind="0:"), "bounds: no channel 'wind'; there are irradiance, humidity"),
+        (
+            bounds(irradience="0:"),
+            "bounds: no channel 'irradience' is forecast; did you mean 'irradiance'?",
+        ),
+        (
+            bounds(wind="0:"),
+            "bounds: no channel 'wind' is forecast; there are irradiance, humidity",
+        ),
     ],
 )
 def test_refuses_what_does_not_fit_the_data(given: dict[str, Bound], message: str) -> None:

@@ -29,6 +29,7 @@ class Spec:
     """A model that repeats its last row, times 1, 2, 3, … by channel.
 
     Attributes:
+        targets: The channels it forecasts; all if none are named.
         burn: Matrix products it wastes on each window, to be slow.
         fails: Whether the graph fails on a last value of 1 or more.
         margin_bound: If set, the graphs have a margin: the first value of a one-channel history.
@@ -40,6 +41,7 @@ class Spec:
     name: str = "repeat"
     version: str = "1"
     channels: tuple[str, ...] = ("load",)
+    targets: tuple[str, ...] = ()
     context: int = 8
     horizon: int = 4
     frequency: str = "h"
@@ -58,16 +60,20 @@ class Spec:
         return Calendar.for_frequency(Frequency.parse(self.frequency), "scaled")
 
     @property
+    def columns(self) -> list[int]:
+        return [self.channels.index(name) for name in self.targets or self.channels]
+
+    @property
     def scale(self) -> Floats:
         return np.arange(1, len(self.channels) + 1, dtype=np.float32)
 
     def forecast(self, history: Floats, future_calendar: Floats | None = None) -> Floats:
-        """What the graph computes: `[batch, horizon, channels]`."""
+        """What the graph computes: `[batch, horizon, targets]`."""
         last = history[:, -1:] * self.scale
         repeated = np.repeat(last, self.horizon, axis=1)
         if future_calendar is not None:
             repeated = repeated + future_calendar.sum(axis=2, keepdims=True)
-        return repeated.astype(np.float32)
+        return repeated.astype(np.float32)[..., self.columns]
 
 
 def softmax_stage(
@@ -150,6 +156,7 @@ def rewrite_manifest(folder: Path, spec: Spec) -> None:
         config={},
         parameters=len(spec.channels),
         channels=spec.channels,
+        targets=spec.targets or spec.channels,
         context=spec.context,
         horizon=spec.horizon,
         frequency=spec.frequency,
@@ -183,7 +190,7 @@ def _write_probes(folder: Path, spec: Spec) -> None:
 def _write_calibration(folder: Path, spec: Spec) -> None:
     levels = calibration.stored_levels([99])
     step = np.arange(1, spec.calibrated * spec.horizon + 1)[:, None]
-    offsets = (levels[:, None, None] - 0.5) * step * np.ones(len(spec.channels))
+    offsets = (levels[:, None, None] - 0.5) * step * np.ones(len(spec.columns))
     calibration.write(folder, calibration.Calibration(levels, offsets.astype(np.float32)))
 
 
@@ -234,6 +241,9 @@ def _graph(spec: Spec, stages: tuple[AttentionStage, ...]) -> onnx.ModelProto:
         build.add("Cast", ["last"], "row", to=TensorProto.INT64)
         build.add("Gather", [build.constant("table", np.zeros(1, np.float32)), "row"], "found")
         repeated = build.add("Add", [repeated, "found"], "guarded")
+    if spec.targets:
+        build.constant("targets", np.array(spec.columns))
+        repeated = build.add("Gather", [repeated, "targets"], "chosen", axis=2)
     build.add("Identity", [repeated], "forecast")
     build.output("forecast", 3)
     if spec.margin_bound is not None:

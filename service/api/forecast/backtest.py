@@ -38,7 +38,7 @@ _ROUNDING = 1e-9
 def plan(options: BacktestOptions, inputs: int, model: Model, settings: Settings) -> Plan:
     """Read the options of a request; see `task.plan`."""
     manifest = model.manifest
-    horizon = check_horizon(options.horizon, model, settings.max_horizon_multiple)
+    horizon = check_horizon(options.horizon, model, settings)
     levels = options.quantiles
     quantiles = check_quantiles(levels, horizon, model) if levels else ()
     passes = -(-horizon // manifest.horizon)
@@ -128,8 +128,9 @@ class Backtest:
         if job.plan.quantiles:
             quantiles = job.model.intervals.quantiles(history, forecast, job.plan.quantiles)
         results = _results(history, forecast, future, quantiles, job)
-        names = manifest.channels
-        order = range(len(names)) if series.columns is None else series.columns
+        names, order = manifest.targets, series.columns
+        if order is None or manifest.columns is not None:
+            order = [*range(len(names))]
         first, last = self._named(series, origins)
         return {
             "name": series.name,
@@ -157,16 +158,18 @@ def _results(
 
     Args:
         history: `[origins, context, channels]`.
-        forecast: `[origins, horizon, channels]`.
-        future: Likewise, what followed; NaN where it is missing.
-        quantiles: `[levels, origins, horizon, channels]`, if any are asked for.
+        forecast: `[origins, horizon, targets]`.
+        future: `[origins, horizon, channels]`, what followed; NaN where it is missing.
+        quantiles: `[levels, origins, horizon, targets]`, if any are asked for.
         job: What was done.
     """
     manifest, steps = job.model.manifest, np.arange(job.plan.horizon)
     season = season_of(manifest.step, manifest.context)
+    if manifest.columns is not None:
+        history, future = history[..., manifest.columns], future[..., manifest.columns]
     found: list[dict[str, Any]] = []
     # One after the other: all at once would take several times the memory of the forecasts.
-    for channel, name in enumerate(manifest.channels):
+    for channel, name in enumerate(manifest.targets):
         known, actual = history[..., channel], future[..., channel].astype(np.float64)
         error = forecast[..., channel] - actual
         own = _errors(error)

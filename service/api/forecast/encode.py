@@ -134,6 +134,7 @@ def _forecast(
     used = [] if job.model.manifest.margin_bound is None else [MARGIN]
     if job.plan.attention is not None:
         used.extend(job.plan.attention.outputs)
+    order = series.columns if job.model.manifest.columns is None else None
     own = {FORECAST: outputs[FORECAST][series.row, : job.plan.horizon]}
     for name in used:
         own[name] = outputs[name][series.row]
@@ -151,7 +152,7 @@ def _forecast(
     answer: dict[str, Any] = {
         "type": f"{'univariate' if series.univariate else 'multivariate'}_time_series",
         "name": series.name,
-        "mean_forecast": _shaped(own[FORECAST], series),
+        "mean_forecast": _shaped(own[FORECAST], series, order),
         "frequency": frequency.kserve,
         "start_timestamp": "",
     }
@@ -163,16 +164,16 @@ def _forecast(
         times = write_labels(series.timeline, job.plan.horizon)
         answer["start_timestamp"] = orjson.Fragment(times[1 : times.index(b'"', 2) + 1])
         answer["timestamps"] = orjson.Fragment(times)
-    return answer | _notes(job, series, own)
+    return answer | _notes(job, series, own, order)
 
 
-def _notes(job: Job, series: Series, own: Arrays) -> dict[str, Any]:
+def _notes(job: Job, series: Series, own: Arrays, order: list[int] | None) -> dict[str, Any]:
     """What only some answers have."""
     manifest = job.model.manifest
     notes: dict[str, Any] = {}
     if job.plan.quantiles:
         notes["quantiles"] = {
-            str(level): _shaped(values, series)
+            str(level): _shaped(values, series, order)
             for level, values in zip(job.plan.quantiles, own[_QUANTILES], strict=True)
         }
     if job.past is not None:
@@ -184,7 +185,9 @@ def _notes(job: Job, series: Series, own: Arrays) -> dict[str, Any]:
         notes["filled"] = series.filled
     if manifest.margin_bound is not None:
         notes["ill_conditioned"] = bool(own[MARGIN] < manifest.margin_bound)
-    if series.columns is not None:
+    if manifest.columns is not None:
+        notes["channels"] = manifest.targets
+    elif series.columns is not None:
         notes["channels"] = [manifest.channels[column] for column in series.columns]
     if job.plan.attention is not None:
         notes["attention"] = describe(
@@ -193,15 +196,15 @@ def _notes(job: Job, series: Series, own: Arrays) -> dict[str, Any]:
     return notes
 
 
-def _shaped(values: Floats, series: Series) -> Floats:
-    """Values `[steps, channels]` in the shape and order of the input's columns."""
+def _shaped(values: Floats, series: Series, order: list[int] | None) -> Floats:
+    """Values `[steps, targets]` in the shape of the input, and in an order of columns."""
     if series.univariate:
         return np.ascontiguousarray(values[:, 0])
-    return np.ascontiguousarray(values if series.columns is None else values[:, series.columns])
+    return np.ascontiguousarray(values if order is None else values[:, order])
 
 
 def quantiles_of(job: Job, outputs: Arrays) -> Floats:
-    """Quantiles `[levels, windows, horizon, channels]`.
+    """Quantiles `[levels, windows, horizon, targets]`.
 
     Args:
         job: The request, which asks for some.

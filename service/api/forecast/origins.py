@@ -66,7 +66,7 @@ def room(
     features = 0 if manifest.calendar is None else len(manifest.calendar.features)
     steps = manifest.context + passes * manifest.horizon
     size = _BYTES * (steps * (channels + features))
-    values = horizon * channels * (1 + quantiles)
+    values = horizon * len(manifest.targets) * (1 + quantiles)
     waiting = min(settings.max_queue, settings.max_queue_bytes // size) // inputs
     others = min(settings.max_origins, settings.max_answer_values // values) // inputs
     return max(0, min(waiting - beside, others))

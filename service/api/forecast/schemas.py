@@ -541,6 +541,7 @@ class ModelCard(BaseModel):
     versions: list[str]
     architecture: str
     channels: tuple[str, ...]
+    targets: tuple[str, ...] = Field(description="The channels it forecasts, of those it reads.")
     bounds: Bounds = Field(description="Limits of channels that no forecast goes beyond.")
     context: int
     horizon: int

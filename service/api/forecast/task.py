@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from foretell.bundle.gaps import Missing
+from foretell.bundle.manifest import Manifest
 from foretell.bundle.recalibration import LEAST_ORIGINS, MOST_ORIGINS, stride_of
 from foretell.service.api.forecast.attention import Selection, select
 from foretell.service.api.forecast.origins import LIMITS, Rolling, room
@@ -65,10 +66,10 @@ def plan(options: ForecastOptions, inputs: int, model: Model, settings: Settings
         NotSupportedError: the model cannot do it.
     """
     own = model.manifest.horizon
-    horizon = check_horizon(options.horizon, model, settings.max_horizon_multiple)
+    horizon = check_horizon(options.horizon, model, settings)
     levels = options.quantiles
     quantiles = check_quantiles(levels, horizon, model) if levels else ()
-    values = inputs * horizon * len(model.manifest.channels) * (1 + len(quantiles))
+    values = inputs * horizon * len(model.manifest.targets) * (1 + len(quantiles))
     if values > settings.max_answer_values:
         raise InvalidInputError(
             f"the answer would hold {values} values and may hold {settings.max_answer_values} "
@@ -84,16 +85,28 @@ def plan(options: ForecastOptions, inputs: int, model: Model, settings: Settings
     return Plan(horizon, passes, options.missing, quantiles, attention, rolling)
 
 
-def check_horizon(horizon: int | None, model: Model, multiple: int) -> int:
+def most_steps(manifest: Manifest, settings: Settings) -> int:
+    """Most steps that a model forecasts: further passes read what it forecast in earlier ones."""
+    passes = settings.max_horizon_multiple if manifest.columns is None else 1
+    return passes * manifest.horizon
+
+
+def check_horizon(horizon: int | None, model: Model, settings: Settings) -> int:
     """How many steps to forecast.
 
     Raises:
-        NotSupportedError: they are more than so many passes forecast.
+        NotSupportedError: they are more than the model's passes forecast.
     """
-    own = model.manifest.horizon
+    own, multiple = model.manifest.horizon, settings.max_horizon_multiple
     if horizon is None:
         return own
-    if horizon > multiple * own:
+    if horizon > most_steps(model.manifest, settings):
+        if model.manifest.columns is not None:
+            raise NotSupportedError(
+                f"expected at most {own} steps: {model.name} does not forecast all channels that "
+                f"it reads, so that it cannot go on from its forecasts; got {shown(horizon)}",
+                param="options.horizon",
+            )
         raise NotSupportedError(
             f"expected at most {multiple * own} steps, {multiple} times (max_horizon_multiple) the "
             f"{own} that {model.name} forecasts at once, got {shown(horizon)}",

@@ -27,7 +27,7 @@ from foretell.service.validation import validate
 
 
 def encode(request: Request, outputs: Arrays) -> bytes:
-    """Write the answer: `unique_id`, `ds` if it came, the channels, and `<channel>_q<level>`.
+    """Write the answer: `unique_id`, `ds` if it came, the targets, and `<target>_q<level>`.
 
     Args:
         request: The request.
@@ -51,7 +51,7 @@ def encode(request: Request, outputs: Arrays) -> bytes:
         columns[TIME] = _times([series for _, series in good], job.plan.horizon, request.times)
     names = ["", *(f"_q{level}" for level in job.plan.quantiles)]
     for suffix, layer in zip(names, layers, strict=True):
-        for channel, name in enumerate(job.model.manifest.channels):
+        for channel, name in enumerate(job.model.manifest.targets):
             columns[name + suffix] = pa.array(layer[rows, :, channel].ravel())
     table = pa.table(columns)
     notes = _notes(request, good, failures, outputs)

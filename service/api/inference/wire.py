@@ -235,7 +235,7 @@ def input_shapes(manifest: Manifest) -> dict[str, tuple[int, ...]]:
 
 def forecast_outputs(manifest: Manifest) -> dict[str, TensorMetadata]:
     """The outputs that every run has, by name."""
-    outputs = [_tensor(FORECAST, "FP32", manifest.horizon, len(manifest.channels))]
+    outputs = [_tensor(FORECAST, "FP32", manifest.horizon, len(manifest.targets))]
     if manifest.margin_bound is not None:
         outputs.append(_tensor(MARGIN, "FP32"))
     return {output.name: output for output in outputs}

@@ -64,4 +64,5 @@ def test_the_typical_share_is_that_of_the_median_series() -> None:
     assert typical_share(Panel(tables), spans, scaler) == pytest.approx(0.25)
     wide = Scaler(mean=(0.0, 0.0), std=(300.0, 300.0))
     assert typical_share(Panel(tables), spans, wide) == pytest.approx(0.01)
+    assert typical_share(Panel(tables), spans, scaler, (0,)) == pytest.approx(0.5)
     assert typical_share(Panel(tables[:1]), spans[:1], scaler) == 1.0

@@ -72,6 +72,16 @@ def test_no_window_lies_across_two_spans() -> None:
         np.testing.assert_array_equal(batch.future_calendar[index], times)
 
 
+def test_targets_of_all_that_followed(panel: Panel) -> None:
+    whole = Windows(panel, span(0, 40), 6, 3, SCALER)
+    some = Windows(panel, span(0, 40), 6, 3, SCALER, targets=(1,))
+    (every,), (batch,) = whole.batches(100), some.batches(100)
+    np.testing.assert_array_equal(batch.history, every.history)
+    np.testing.assert_array_equal(batch.future, every.target)
+    np.testing.assert_array_equal(batch.target, every.target[..., 1:])
+    assert every.future.shape[-1] == 2
+
+
 def test_memory_is_that_of_the_rows() -> None:
     panel = Panel(tuple(table(30, name) for name in "xyz"))
     windows = Windows(panel, [Span(place, 0, 30) for place in range(3)], 6, 3, SCALER)

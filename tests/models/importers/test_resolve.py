@@ -126,13 +126,27 @@ def test_split_of_the_kind_of_data(data: str, split: str | None) -> None:
     ("setting", "message"),
     [
         ({"model": "PatchTST"}, "setting is of a PatchTST, --arch is autoformer"),
-        ({"features": "MS"}, "forecasts one target from several channels"),
+        ({"c_out": 2}, "c_out is 2 by setting, 3 by the file"),
         ({"freq": "t"}, "freq t by setting has 5 calendar features, the file has 4"),
     ],
 )
 def test_refuses(setting: dict[str, Value], message: str) -> None:
     with pytest.raises(ImporterError, match=message):
         solve(setting=given("setting", **setting))
+
+
+def test_a_model_of_the_target_of_several_channels() -> None:
+    """The published scripts have as many outputs as channels, or one."""
+    found = solve(setting=given("setting", features="MS"))
+    assert found["features"] == Argument("MS", "setting")
+    runs = (run("a.sh", enc_in=3, c_out=1, complete=False),)
+    assert solve("patchtst", runs=runs)["features"] == Argument("MS", "a.sh")
+    # M is the default of the code, of a script that is known whole.
+    for wrong in (run("a.sh", enc_in=3, c_out=2), run("a.sh", enc_in=3, c_out=1)):
+        with pytest.raises(ImporterError, match=r"it has 3 channels and [12] of the forecast"):
+            solve("patchtst", runs=(wrong,))
+    with pytest.raises(ImporterError, match="features MS: TFB has no models of one target"):
+        solve(source="tfb", setting=given("setting", features="MS"))
 
 
 def test_a_frequency_of_several_hours_is_no_contradiction() -> None:

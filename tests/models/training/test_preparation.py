@@ -11,6 +11,7 @@ from foretell.models.training.errors import TrainingError
 from foretell.models.training.preparation import forecaster_config, prepare
 
 HOUR = Frequency.parse("h")
+CHANNELS = ("wind", "load", "sun")
 
 
 def of(arch: str, **values: object) -> TrainingConfig:
@@ -30,7 +31,7 @@ def test_windows_are_standardised_by_the_training_rows(
 
 
 def test_patchtst_reads_no_calendar() -> None:
-    config = forecaster_config(of("patchtst", patch=8), 3, HOUR)
+    config = forecaster_config(of("patchtst", patch=8), CHANNELS, HOUR)
     assert config.calendar is None
     assert (config.channels, config.context, config.horizon) == (3, 48, 12)
 
@@ -40,7 +41,7 @@ def test_patchtst_reads_no_calendar() -> None:
 )
 def test_the_embedding_decides_the_calendar(embedding: str | None, encoding: str) -> None:
     config = forecaster_config(
-        of("transformer", **{"embedding": embedding} if embedding else {}), 3, HOUR
+        of("transformer", **{"embedding": embedding} if embedding else {}), CHANNELS, HOUR
     )
     assert isinstance(config, TransformerConfig)
     assert config.calendar is not None
@@ -49,7 +50,7 @@ def test_the_embedding_decides_the_calendar(embedding: str | None, encoding: str
 
 
 def test_yearly_data_has_no_calendar() -> None:
-    config = forecaster_config(of("autoformer", label=12), 3, Frequency.parse("YS"))
+    config = forecaster_config(of("autoformer", label=12), CHANNELS, Frequency.parse("YS"))
     assert config.calendar is None
 
 
@@ -67,7 +68,7 @@ def test_yearly_data_has_no_calendar() -> None:
 )
 def test_a_wrong_hyper_parameter_is_named(settings: TrainingConfig, message: str) -> None:
     with pytest.raises(TrainingError, match=message):
-        forecaster_config(settings, 3, HOUR)
+        forecaster_config(settings, CHANNELS, HOUR)
 
 
 @pytest.mark.parametrize(
@@ -84,20 +85,20 @@ def test_the_calendar_is_chosen(calendar: str, days: int, features: tuple[str, .
     settings = TrainingConfig.model_validate(
         {"arch": "transformer", "context": 48, "horizon": 12, "calendar": calendar}
     )
-    config = forecaster_config(settings, 3, HOUR, timedelta(days=days))
+    config = forecaster_config(settings, CHANNELS, HOUR, timedelta(days=days))
     assert (config.calendar and config.calendar.features) == features
 
 
 def test_a_calendar_for_what_reads_none() -> None:
     settings = of("patchtst").model_copy(update={"calendar": ("hour",)})
     with pytest.raises(TrainingError, match=r"^calendar: patchtst reads none"):
-        forecaster_config(settings, 3, HOUR)
+        forecaster_config(settings, CHANNELS, HOUR)
 
 
 def test_a_feature_without_a_table() -> None:
     settings = of("transformer", embedding="learned").model_copy(update={"calendar": ("week",)})
     with pytest.raises(TrainingError, match="calendar: embedding learned has no table of week"):
-        forecaster_config(settings, 3, HOUR)
+        forecaster_config(settings, CHANNELS, HOUR)
 
 
 def test_few_days_teach_the_hour_alone(panel: Panel) -> None:

@@ -27,6 +27,7 @@ CALIBRATION = Calibration(LEVELS, order_statistics(ERRORS, LEVELS))
 MANIFEST = Manifest.model_construct(
     name="weather",
     channels=("load", "irradiance"),
+    targets=("load", "irradiance"),
     horizon=HORIZON,
     scaler=Scaler(mean=(0.0, 0.0), std=(1.0, 20.0)),
     calibration=CalibrationReport(

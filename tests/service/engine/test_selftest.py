@@ -69,6 +69,8 @@ def test_other_forecasts_are_refused(tmp_path: Path) -> None:
         test.replay(Repeats(factor=np.nan))
     with pytest.raises(BundleError, match=r"forecasts probes as \(3, 3, 1\), not \(3, 4, 1\)"):
         test.replay(Repeats(steps=3))
+    with pytest.raises(BundleError, match=r"probes\.npz: forecasts \(4, 1\), not \(5, 1\)"):
+        self_test(tmp_path / "longer", spec=Spec(changes={"horizon": 5}))
 
 
 @pytest.mark.parametrize(
