@@ -46,7 +46,7 @@ def test_published_scripts_that_leave_the_frequency_at_its_default_read_no_minut
     def features(name: str) -> tuple[str, ...]:
         given = preset(name).settings | {"data": "-", "out": "-"}
         settings = Arguments.model_validate(arguments_of(given)).settings()
-        config = forecaster_config(settings, 7, Frequency.parse("15min"))
+        config = forecaster_config(settings, tuple("abcdefg"), Frequency.parse("15min"))
         assert config.calendar is not None
         return config.calendar.features
 
