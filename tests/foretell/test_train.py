@@ -218,7 +218,7 @@ def test_every_setting_has_a_flag_with_help(monkeypatch: pytest.MonkeyPatch) -> 
     assert "[default: autocorrelation or softmax]" in words
     assert "[default: 0.7,0.1,0.2]" in words
     for config in ARCHITECTURES.values():
-        own = config.model_fields.keys() - {"architecture", "channels", "calendar"}
+        own = config.model_fields.keys() - {"architecture", "channels", "targets", "calendar"}
         assert all(f"--{name.replace('_', '-')} " in text for name in own)
 
 

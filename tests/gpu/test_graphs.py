@@ -47,7 +47,9 @@ def test_a_graph_is_captured_and_its_optimised_form_is_right(
 
 def test_every_architecture_and_operator_is_looked_at(look: Callable[[Size], Finding]) -> None:
     assert {type(size.config) for size in SAMPLE} == set(ARCHITECTURES.values())
-    assert set().union(*(look(size).operators for size in SAMPLE)) == set(CUDA_KERNELS)
+    found = set().union(*(look(size).operators for size in SAMPLE))
+    # What keeps forecasts below a bound is no part of a model: test_sessions runs it.
+    assert found == set(CUDA_KERNELS) - {"Min"}
 
 
 @pytest.mark.parametrize("precision", ["float16", "bfloat16"])
