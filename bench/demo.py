@@ -61,8 +61,7 @@ def measure(demo: Path) -> dict[str, tuple[Floats, Floats]]:
         graph = Graph(demo / "repository" / name / version / layout.FORECAST_GRAPH)
 
         def predict(batch: Batch, graph: Graph = graph) -> Tensor:
-            parts = (None if part is None else part.numpy() for part in batch[:3])
-            return torch.from_numpy(graph.forecast(*parts))
+            return torch.from_numpy(graph.predict(*batch[:3]))
 
         found[name] = by_step(predict, windows, std)
     horizon = windows.horizon

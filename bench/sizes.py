@@ -33,7 +33,7 @@ _PATCHES: dict[str, Any] = {
     "encoder_layers": 3,
 }
 
-SCALER = Scaler(mean=(0.0,) * _CHANNELS, std=(1.0,) * _CHANNELS)
+SCALER = Scaler.identity(_CHANNELS)
 
 
 @dataclass(frozen=True)

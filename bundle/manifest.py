@@ -29,6 +29,11 @@ class Scaler(Part):
     mean: tuple[float, ...]
     std: tuple[float, ...]
 
+    @classmethod
+    def identity(cls, channels: int) -> Self:
+        """That of values which stay as they are."""
+        return cls(mean=(0.0,) * channels, std=(1.0,) * channels)
+
     def of(self, columns: Sequence[int] | None) -> Self:
         """That of some of the channels, by their places; of all if None."""
         if columns is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
 # Of names that are alike; one wrong letter in four leaves so much.
@@ -25,6 +25,12 @@ def nearest(name: str, known: Iterable[str], alike: float = _ALIKE) -> str | Non
     cut = [each for each in known_as if len(given) > 2 and each.startswith(given)]
     near = get_close_matches(given, known_as, 1, alike) + cut
     return known_as[near[0]] if near else None
+
+
+def suggestion(name: str, known: Sequence[str]) -> str:
+    """What to say of a name that is not known: which was meant, or which there are."""
+    near = nearest(name, known)
+    return f"did you mean {near!r}?" if near else f"there are {', '.join(known)}"
 
 
 def plain(name: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
@@ -14,6 +15,9 @@ from onnx.external_data_helper import load_external_data_for_model
 from foretell.bundle.manifest import Precision
 from foretell.export.bounds import without_bounds
 from foretell.export.twin import float32_twin, half_precision
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Floats = NDArray[np.float32]
 
@@ -69,3 +73,7 @@ class Graph:
     def forecast(self, *inputs: Floats | None) -> Floats:
         """The forecast `[batch, horizon, targets]` alone."""
         return self.run(inputs)["forecast"].astype(np.float32, copy=False)
+
+    def predict(self, *inputs: Tensor | None) -> Floats:
+        """The forecast from torch's tensors; see `foretell.models.evaluation.Predictor`."""
+        return self.forecast(*(None if part is None else part.numpy() for part in inputs))

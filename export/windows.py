@@ -45,7 +45,7 @@ def windows_in(info: CheckpointInfo, panel: Panel, spans: Spans, horizon: int) -
     """
     config = info.config
     # Standardising is the graph's business.
-    identity = Scaler(mean=(0.0,) * config.channels, std=(1.0,) * config.channels)
+    identity = Scaler.identity(config.channels)
     return Windows(panel, spans, config.context, horizon, identity, config.calendar, config.targets)
 
 

@@ -38,12 +38,12 @@ from foretell.export.verification import Verified, verify
 from foretell.export.weights import share_weights
 from foretell.export.windows import natural, split_of, synthetic, windows_of
 from foretell.models.batches import windows_that_fit
-from foretell.models.bounds import bounded, check_bounds
+from foretell.models.bounds import check_bounds, measure_within
 from foretell.models.checkpoint import Checkpoint, CheckpointInfo, load, load_refits
 from foretell.models.data import reading
 from foretell.models.data.panel import Panel
 from foretell.models.data.windows import Windows
-from foretell.models.evaluation import against_baselines, evaluate
+from foretell.models.evaluation import evaluate
 from foretell.models.forecaster import ARCHITECTURES
 
 _GRAPHS: dict[GraphKind, str] = {
@@ -243,22 +243,9 @@ def _with_bounds(checkpoint: Checkpoint, bounds: Bounds, panel: Panel | None) ->
     check_bounds(bounds, info.targets, panel)
     info = CheckpointInfo.model_validate(dict(info) | {"bounds": bounds})
     if panel is not None and info.test is not None and info.data is not None:
-        scaler, config = info.scaler, info.config
-        split = info.data.splits.cut(panel, config.context, config.horizon)
-        test = against_baselines(
-            bounded(model, bounds, info.targets, info.target_scaler),
-            Windows(
-                panel,
-                split.test,
-                config.context,
-                config.horizon,
-                scaler,
-                config.calendar,
-                config.targets,
-            ),
-            panel.frequency,
-            windows_that_fit(model),
-        )
+        split = info.data.splits.cut(panel, info.config.context, info.config.horizon)
+        windows = Windows.of(info.config, panel, split.test, info.scaler)
+        test = measure_within(model, bounds, info.targets, info.scaler, windows, panel.frequency)
         info = info.model_copy(update={"test": test})
     return Checkpoint(info, model)
 
@@ -306,11 +293,8 @@ def _test_result(
     if info.test is None or info.data is None:
         return info.test
 
-    def predict(*inputs: torch.Tensor | None) -> NDArray[np.float32]:
-        return graph.forecast(*(None if part is None else part.numpy() for part in inputs))
-
     std = torch.tensor(info.target_scaler.std, dtype=torch.float64)
-    accuracy = evaluate(predict, windows_of(info, panel), batch, std)
+    accuracy = evaluate(graph.predict, windows_of(info, panel), batch, std)
     for kind in ("mse", "mae"):
         found, wanted = getattr(accuracy, kind), getattr(info.test.model, kind)
         # A comparison that NaN fails.

@@ -147,7 +147,7 @@ def backtest(subject: Subject, panel: Panel, *, share: float, stride: int) -> Ba
     """
     settings = settings_for(subject, share)
     prepared = prepare(settings, panel)
-    identity = Scaler(mean=(0.0,) * len(panel.channels), std=(1.0,) * len(panel.channels))
+    identity = Scaler.identity(len(panel.channels))
     windows = Windows(
         panel,
         prepared.split.test,

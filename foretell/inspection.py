@@ -14,7 +14,7 @@ from foretell.bundle.frequency import Frequency
 from foretell.models.data.errors import DataError
 from foretell.models.data.panel import Panel
 from foretell.models.data.seasons import Season, find_seasons
-from foretell.models.data.splits import Splits
+from foretell.models.data.splits import Splits, count_windows
 from foretell.report import show
 
 _LISTED = 20
@@ -114,7 +114,7 @@ def _print_start(
         click.echo(f"windows    not enough: {error}")
         return
     counts = [
-        f"{sum(span.windows(context, horizon) for span in spans):,} {purpose}"
+        f"{count_windows(spans, context, horizon):,} {purpose}"
         for spans, purpose in (
             (split.train, "to learn from"),
             (split.validation, "to choose by"),

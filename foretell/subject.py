@@ -112,9 +112,7 @@ def _of_bundle(folder: Path) -> Subject:
         horizon=said.horizon,
         calendar=said.calendar,
         scaler=said.target_scaler,
-        predict=lambda *inputs: graph.forecast(
-            *(None if part is None else part.numpy() for part in inputs)
-        ),
+        predict=graph.predict,
         calibration=(offsets, report.floor) if offsets is not None and report is not None else None,
         limits=limits(said.bounds, said.targets),
         windows=0 if report is None else report.windows[0],

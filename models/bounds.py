@@ -9,11 +9,15 @@ import torch
 from torch import Tensor
 
 from foretell.bundle.bounds import Bound, limits
-from foretell.bundle.manifest import Scaler
-from foretell.bundle.nearness import nearest
+from foretell.bundle.frequency import Frequency
+from foretell.bundle.manifest import Scaler, TestResult
+from foretell.bundle.nearness import suggestion
+from foretell.models.batches import windows_that_fit
 from foretell.models.data.errors import DataError
 from foretell.models.data.panel import Panel
-from foretell.models.evaluation import Predictor
+from foretell.models.data.windows import Windows
+from foretell.models.evaluation import Predictor, against_baselines
+from foretell.models.forecaster import Forecaster
 
 
 def check_bounds(
@@ -31,9 +35,9 @@ def check_bounds(
     """
     for name, bound in bounds.items():
         if name not in channels:
-            near = nearest(name, channels)
-            meant = f"did you mean {near!r}?" if near else f"there are {', '.join(channels)}"
-            raise DataError(f"bounds: no channel {name!r} is forecast; {meant}")
+            raise DataError(
+                f"bounds: no channel {name!r} is forecast; {suggestion(name, channels)}"
+            )
         if panel is None:
             continue
         column = panel.channels.index(name)
@@ -85,3 +89,25 @@ def bounded(
         return forecast.clamp(low.to(forecast), high.to(forecast))
 
     return within
+
+
+def measure_within(
+    model: Forecaster,
+    bounds: Mapping[str, Bound],
+    targets: Sequence[str],
+    scaler: Scaler,
+    windows: Windows,
+    frequency: Frequency,
+) -> TestResult:
+    """Errors of a model within its bounds, next to the baselines.
+
+    Args:
+        model: It.
+        bounds: Of channels, by name.
+        targets: Names of the channels that it forecasts.
+        scaler: Of all channels that it reads.
+        windows: Those of the test split, on its device.
+        frequency: Of their steps.
+    """
+    within = bounded(model, bounds, targets, scaler.of(model.config.targets))
+    return against_baselines(within, windows, frequency, windows_that_fit(model))

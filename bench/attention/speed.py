@@ -46,7 +46,7 @@ def write_graph(fields: dict[str, Any], path: Path) -> None:
     """The forecast's graph of an untrained model of `CHANNELS` channels, by its config's fields."""
     torch.manual_seed(0)
     form = inference_form(ARCHITECTURES.read(fields).build().eval())
-    scaler = Scaler(mean=(0.0,) * CHANNELS, std=(1.0,) * CHANNELS)
+    scaler = Scaler.identity(CHANNELS)
     onnx.save(trace(ServingForm(form, scaler, "forecast")), path)
 
 

@@ -152,7 +152,7 @@ def _compare(machine: Machine, found: Finding, folder: Path, graphs: Sequence[Pa
 
 def _scaler(size: Size) -> Scaler:
     channels = size.config.channels
-    return Scaler(mean=(0.0,) * channels, std=(1.0,) * channels)
+    return Scaler.identity(channels)
 
 
 def _windows(size: Size) -> WindowSet:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from foretell.commands.grouped import GroupedCommand
+from foretell.commands.train import flags_given, refusal
 
 if TYPE_CHECKING:
     from foretell.backtest import Backtest
@@ -69,12 +70,12 @@ def command(
     The baselines repeat the last value and the last season; DLinear is trained on the rows before
     the first origin.
     """
-    given = {name: value for name, value in flags.items() if value is not None}
+    given = flags_given(flags)
     for path in (output, picture):
         if path is not None and not path.parent.is_dir():
-            raise _refusal(f"{path}: there is no folder {path.parent}")
+            raise refusal(f"{path}: there is no folder {path.parent}")
     if picture is not None and picture.suffix not in _KINDS:
-        raise _refusal(f"{picture}: expected a name that ends with {', '.join(_KINDS)}")
+        raise refusal(f"{picture}: expected a name that ends with {', '.join(_KINDS)}")
 
     from foretell.backtest import backtest, saw
     from foretell.bundle.errors import BundleError
@@ -99,7 +100,7 @@ def command(
             )
         found = backtest(subject, panel, share=share, stride=stride)
     except (BundleError, CheckpointError, DataError, TrainingError, ValueError) as error:
-        raise _refusal(str(error)) from None
+        raise refusal(str(error)) from None
     if found.short:
         click.echo(f"warning: too short for a backtest: {listed(found.short)}", err=True)
     _print(found)
@@ -146,8 +147,3 @@ def _print(found: Backtest) -> None:
         )
     show(table)
     click.echo(f"{found.name}: {found.verdict}")
-
-
-def _refusal(message: str) -> SystemExit:
-    click.echo(f"foretell backtest: {message}", err=True)
-    return SystemExit(2)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -16,6 +16,9 @@ from foretell.models.data.errors import DataError
 from foretell.models.data.panel import Panel
 from foretell.models.data.scaler import standardise
 from foretell.models.data.splits import Span
+
+if TYPE_CHECKING:
+    from foretell.models.forecaster import ForecasterConfig
 
 
 class Batch(NamedTuple):
@@ -90,6 +93,15 @@ class Windows(Dataset[Batch]):
         self._firsts = torch.from_numpy(np.cumsum(counts)[:-1])
         self._fewer = context + horizon - 1
         self._steps = torch.arange(context + horizon)
+
+    @classmethod
+    def of(
+        cls, config: ForecasterConfig, panel: Panel, spans: Iterable[Span], scaler: Scaler
+    ) -> Self:
+        """Those that a model of a config reads and forecasts; arguments and errors as above."""
+        return cls(
+            panel, spans, config.context, config.horizon, scaler, config.calendar, config.targets
+        )
 
     def to(self, device: torch.device) -> Windows:
         """Move the rows to a device; windows are then cut out there."""

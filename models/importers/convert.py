@@ -11,14 +11,12 @@ from foretell.bundle.bounds import Bound
 from foretell.bundle.errors import FrequencyError
 from foretell.bundle.frequency import Frequency
 from foretell.bundle.manifest import Scaler
-from foretell.models.batches import windows_that_fit
-from foretell.models.bounds import bounded, check_bounds
+from foretell.models.bounds import check_bounds, measure_within
 from foretell.models.checkpoint import CheckpointInfo
 from foretell.models.data.panel import Panel
 from foretell.models.data.scaler import fit
 from foretell.models.data.source import DataSource
 from foretell.models.data.windows import Windows
-from foretell.models.evaluation import against_baselines
 from foretell.models.forecaster import Forecaster
 from foretell.models.importers.arguments import Argument, Arguments
 from foretell.models.importers.code_base import CodeBase
@@ -192,17 +190,8 @@ def _describe(
         split = splits.cut(panel, config.context, config.horizon)
         source = DataSource.of(panel, splits)
         scaler = scaler or fit(panel, split.train)
-        windows = Windows(
-            panel,
-            split.test,
-            config.context,
-            config.horizon,
-            scaler,
-            config.calendar,
-            config.targets,
-        )
-        within = bounded(model, request.bounds, targets, scaler.of(config.targets))
-        test = against_baselines(within, windows, panel.frequency, windows_that_fit(model))
+        windows = Windows.of(config, panel, split.test, scaler)
+        test = measure_within(model, request.bounds, targets, scaler, windows, panel.frequency)
     return CheckpointInfo.model_validate(
         {
             "config": config,

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from foretell.bundle.calendar import Calendar
 from foretell.bundle.frequency import Frequency
 from foretell.bundle.manifest import Scaler
-from foretell.bundle.nearness import nearest
+from foretell.bundle.nearness import suggestion
 from foretell.models.data.coverage import covered, learnable
 from foretell.models.data.panel import Panel
 from foretell.models.data.scaler import fit
@@ -46,12 +46,7 @@ def prepare(settings: TrainingConfig, panel: Panel) -> Prepared:
     time = covered(panel, split.train)
     config = forecaster_config(settings, panel.channels, panel.frequency, time)
     scaler = fit(panel, split.train)
-    train, validation, test = (
-        Windows(
-            panel, spans, config.context, config.horizon, scaler, config.calendar, config.targets
-        )
-        for spans in split[:3]
-    )
+    train, validation, test = (Windows.of(config, panel, spans, scaler) for spans in split[:3])
     return Prepared(config, splits, split, scaler, train, validation, test)
 
 
@@ -63,9 +58,7 @@ def targets_of(settings: TrainingConfig, channels: Sequence[str]) -> tuple[str, 
     """
     for name in settings.target or ():
         if name not in channels:
-            near = nearest(name, channels)
-            meant = f"did you mean {near!r}?" if near else f"there are {', '.join(channels)}"
-            raise TrainingError(f"target: no channel {name!r}; {meant}")
+            raise TrainingError(f"target: no channel {name!r}; {suggestion(name, channels)}")
     return tuple(name for name in channels if settings.target is None or name in settings.target)
 
 

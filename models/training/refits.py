@@ -77,18 +77,7 @@ def refit_errors(
         if not all(count_windows(spans, *sizes) for spans in (learnt, coming)):
             continue
         scaler = fit(panel, learnt)
-        train, test = (
-            Windows(
-                panel,
-                spans,
-                config.context,
-                config.horizon,
-                scaler,
-                config.calendar,
-                config.targets,
-            )
-            for spans in (learnt, coming)
-        )
+        train, test = (Windows.of(config, panel, spans, scaler) for spans in (learnt, coming))
         seed_everything(settings.seed, 0)
         trainer = Trainer(config.build(), train, test, settings, device)
         for _ in range(epochs):

@@ -12,7 +12,7 @@ from foretell.bundle.calibration import LEAST_WINDOWS
 from foretell.bundle.manifest import TestResult
 from foretell.bundle.verdict import baseline_names
 from foretell.models.batches import windows_that_fit
-from foretell.models.bounds import bounded, check_bounds
+from foretell.models.bounds import check_bounds, measure_within
 from foretell.models.checkpoint import (
     Checkpoint,
     CheckpointInfo,
@@ -25,7 +25,7 @@ from foretell.models.data.panel import Panel
 from foretell.models.data.scaler import offset_warning
 from foretell.models.data.source import DataSource
 from foretell.models.data.splits import Split, listed
-from foretell.models.evaluation import against_baselines, baselines, evaluate
+from foretell.models.evaluation import baselines, evaluate
 from foretell.models.training.config import TrainingConfig
 from foretell.models.training.errors import TrainingError
 from foretell.models.training.logs import CsvLog, Together
@@ -116,16 +116,9 @@ def train(
 
     # The graph will be held to this accuracy, in which TF32 shows.
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
-        test = against_baselines(
-            bounded(
-                model,
-                settings.bounds,
-                targets,
-                prepared.scaler.of(prepared.config.targets),
-            ),
-            prepared.test.to(device),
-            panel.frequency,
-            windows_that_fit(model),
+        windows = prepared.test.to(device)
+        test = measure_within(
+            model, settings.bounds, targets, prepared.scaler, windows, panel.frequency
         )
     refits = _refit_errors(settings, panel, prepared, trainer, progress)
     info = _info(settings, panel, source, prepared, trainer, test)
