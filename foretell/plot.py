@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 
-from foretell.client import Forecast
+from foretell.forecast_file import Forecast
 
 _HISTORY = "#5b6470"
 _FORECAST = "#d1495b"

@@ -60,7 +60,7 @@ def command(
     """Post the tail of FILE, print the forecast and draw it."""
     from rich.table import Table
 
-    from foretell.client import ClientError, request_forecast
+    from foretell.forecast_file import ClientError, request_forecast
     from foretell.models.data.errors import DataError
     from foretell.report import show
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from foretell.bundle.frequency import Frequency
-from foretell.client import Forecast
+from foretell.forecast_file import Forecast
 from foretell.models.data.table import Table
 from foretell.plot import draw
 

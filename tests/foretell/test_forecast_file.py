@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from foretell.client import ClientError, Forecast, request_forecast
+from foretell.forecast_file import ClientError, Forecast, request_forecast
 from foretell.models.data.errors import DataError
 from tests.foretell.conftest import SERVED, answer
 from tests.foretell.server import FakeServer

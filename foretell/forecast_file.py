@@ -1,4 +1,4 @@
-"""A client of `/forecast`: the tail of a CSV in, the forecast out."""
+"""What `foretell forecast` does: the tail of a CSV to `POST /forecast`, the forecast back."""
 
 from __future__ import annotations
 
