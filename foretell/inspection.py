@@ -15,7 +15,7 @@ from foretell.models.data.errors import DataError
 from foretell.models.data.panel import Panel
 from foretell.models.data.seasons import Season, find_seasons
 from foretell.models.data.splits import Splits, count_windows
-from foretell.report import show
+from foretell.terminal import show
 
 _LISTED = 20
 _LENGTHS = {"week": 604800, "day": 86400, "hour": 3600, "minute": 60, "second": 1}

@@ -119,7 +119,7 @@ def _print(found: Backtest) -> None:
     from rich.table import Table
 
     from foretell.bundle.manifest import Accuracy
-    from foretell.report import errors, show
+    from foretell.terminal import errors, show
 
     first, last = (time.astype("M8[s]") for time in (found.first, found.last))
     table = Table(

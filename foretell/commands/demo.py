@@ -35,7 +35,7 @@ def command(folder: Path) -> None:
     from foretell.models.data.errors import DataError
     from foretell.models.training.errors import TrainingError
     from foretell.models.training.progress import ConsoleProgress
-    from foretell.report import print_test
+    from foretell.terminal import print_test
 
     results = {}
     try:

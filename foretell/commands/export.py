@@ -72,7 +72,7 @@ def command(
     from foretell.models.checkpoint import CheckpointError
     from foretell.models.data.errors import DataError
     from foretell.models.data.scaler import offset_warning
-    from foretell.report import (
+    from foretell.terminal import (
         print_calibration,
         print_composition,
         print_test,

@@ -62,7 +62,7 @@ def command(
 
     from foretell.forecast_file import ClientError, request_forecast
     from foretell.models.data.errors import DataError
-    from foretell.report import show
+    from foretell.terminal import show
 
     try:
         forecast = request_forecast(

@@ -93,7 +93,7 @@ def command(
     from foretell.models.importers.convert import Request, import_checkpoint
     from foretell.models.importers.data import read_scaler
     from foretell.models.importers.errors import ImporterError
-    from foretell.report import print_test
+    from foretell.terminal import print_test
 
     if out is None and (repository is None or name is None):
         raise click.UsageError("give --out CHECKPOINT, or --to REPOSITORY with --name NAME")
@@ -140,7 +140,7 @@ def command(
 def _export(checkpoint: Path, repository: Path, name: str, version: str | None) -> None:
     from foretell.bundle.manifest import read
     from foretell.export.write import export_checkpoint
-    from foretell.report import print_calibration, print_test, print_verification
+    from foretell.terminal import print_calibration, print_test, print_verification
 
     bundle = export_checkpoint(checkpoint, repository, name=name, version=version)
     manifest = read(bundle)
@@ -155,7 +155,7 @@ def _print_provenance(imported: Imported, *, scaler_given: bool) -> None:
     from rich.table import Table
 
     from foretell.bundle.calendar import Calendar
-    from foretell.report import show
+    from foretell.terminal import show
 
     info = imported.info
     table = Table("argument", "value", "provenance")

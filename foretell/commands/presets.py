@@ -15,7 +15,7 @@ def command(name: str | None) -> None:
     import yaml
 
     from foretell.presets import PresetError, preset, presets
-    from foretell.report import print_presets
+    from foretell.terminal import print_presets
 
     if name is None:
         print_presets(presets().values())

@@ -72,7 +72,7 @@ def command(
     from foretell.models.training.logs import TensorBoardLog, Together
     from foretell.models.training.progress import ConsoleProgress, Progress
     from foretell.models.training.train import train
-    from foretell.report import print_test
+    from foretell.terminal import print_test
 
     try:
         check_free(arguments.out, overwrite=overwrite)

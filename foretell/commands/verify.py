@@ -32,8 +32,8 @@ def command(bundle: Path, checkpoint: Path | None, data: Path | None, report: bo
     from foretell.bundle.errors import BundleError
     from foretell.bundle.manifest import read
     from foretell.bundle.placement import misplacement
-    from foretell.report import print_calibration, print_composition, print_verification
     from foretell.service.errors import StartError
+    from foretell.terminal import print_calibration, print_composition, print_verification
 
     if data is not None and checkpoint is None:
         raise click.UsageError("--data needs --checkpoint")
@@ -83,7 +83,7 @@ def _against_checkpoint(bundle: Path, checkpoint: Path, data: Path | None) -> bo
     from foretell.export.write import verify_bundle
     from foretell.models.checkpoint import CheckpointError
     from foretell.models.data.errors import DataError
-    from foretell.report import print_verification
+    from foretell.terminal import print_verification
 
     try:
         verification = verify_bundle(bundle, checkpoint, data)

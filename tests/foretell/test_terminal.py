@@ -11,7 +11,7 @@ from foretell.bundle.manifest import (
     Verification,
 )
 from foretell.bundle.verdict import verdict
-from foretell.report import (
+from foretell.terminal import (
     print_calibration,
     print_composition,
     print_test,
