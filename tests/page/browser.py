@@ -1,0 +1,123 @@
+"""Debian's chromium, and what goes wrong in it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal, NamedTuple
+from urllib.parse import urlsplit
+
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
+
+CHROMIUM = shutil.which("chromium")
+_PATIENCE = 60_000
+_FAILED = "Failed to load resource: the server responded with a status of "
+
+
+class Look(NamedTuple):
+    """What a page is looked at with."""
+
+    width: int = 1280
+    scheme: Literal["light", "dark"] = "light"
+
+    @property
+    def phone(self) -> bool:
+        return self.width < 600
+
+
+class Watch:
+    """What a page should not have done: errors and warnings of its console, violations of its
+    policy among them, exceptions that nobody caught, and requests to other hosts.
+
+    Attributes:
+        problems: So far, in words.
+    """
+
+    def __init__(self) -> None:
+        self.problems: list[str] = []
+        self._allowed: set[int] = set()
+
+    def allow(self, *statuses: int) -> None:
+        """Of answers that the test provokes: the browser notes each as an error."""
+        self._allowed |= set(statuses)
+
+    def follow(self, page: Page) -> None:
+        page.on("console", self._console)
+        page.on("pageerror", lambda error: self.problems.append(f"uncaught: {error}"))
+        page.on("request", self._request)
+
+    def _console(self, message: ConsoleMessage) -> None:
+        if message.type not in ("error", "warning"):
+            return
+        status = message.text.removeprefix(_FAILED)[:3]
+        if status == message.text[:3] or int(status) not in self._allowed:
+            self.problems.append(f"{message.type}: {message.text} ({message.location['url']})")
+
+    def _request(self, request: Request) -> None:
+        parts = urlsplit(request.url)
+        if parts.scheme not in ("data", "blob") and parts.hostname != "127.0.0.1":
+            self.problems.append(f"asked another host: {request.url}")
+
+
+class Module:
+    """A module of the page, for tests of what it exports.
+
+    Args:
+        page: One that is open at the server's root, whose import map counts.
+        name: Of the file, such as `views/why.js`.
+    """
+
+    def __init__(self, page: Page, name: str) -> None:
+        self._page = page
+        self._name = name
+
+    def call(self, function: str, *arguments: Any) -> Any:
+        """What a function returns, as far as JSON can hold it."""
+        return self.evaluate(f"(module, given) => module.{function}(...given)", arguments)
+
+    def evaluate(self, code: str, argument: Any = None) -> Any:
+        """What a function in JavaScript makes of the module and an argument."""
+        load = "await import(new URL(name, document.baseURI))"
+        return self._page.evaluate(
+            f"async ([name, given]) => ({code})({load}, given)", [f"page/{self._name}", argument]
+        )
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """A browser without a window, which finds no host but this one."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM,
+            args=[
+                "--no-sandbox",
+                "--disable-dev-shm-usage",
+                "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+            ],
+        )
+        yield browser
+        browser.close()
+
+
+@contextmanager
+def opened(browser: Browser, look: Look, **settings: Any) -> Iterator[tuple[Page, Watch]]:
+    """A page with nothing in it yet, in a context of its own.
+
+    Args:
+        browser: Where.
+        look: Its size and colours.
+        settings: More of the context's.
+    """
+    context = browser.new_context(
+        viewport={"width": look.width, "height": 844 if look.phone else 900},
+        color_scheme=look.scheme,
+        is_mobile=look.phone,
+        has_touch=look.phone,
+        **settings,
+    )
+    context.set_default_timeout(_PATIENCE)
+    page, watch = context.new_page(), Watch()
+    watch.follow(page)
+    yield page, watch
+    context.close()

@@ -1,0 +1,73 @@
+"""A browser, servers and pages.
+
+The browser lasts as long as this package's tests: its driver runs an event loop in their thread,
+where tests of other packages start loops of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+from tests.page.browser import CHROMIUM, Look, Module, Watch, chromium, opened
+from tests.page.models import write_models
+from tests.service.process import Server
+
+
+@pytest.fixture(scope="package")
+def browser() -> Iterator[Browser]:
+    if CHROMIUM is None:
+        pytest.skip("no chromium here (Debian: chromium)")
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="package")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One that is open to everybody, with the models of `models.py`."""
+    folder = tmp_path_factory.mktemp("server")
+    with Server(write_models(folder / "repository"), folder / "log", threads=1) as server:
+        yield server
+
+
+@pytest.fixture
+def look() -> Look:
+    """Of `page`; tests that want others are parametrised with them."""
+    return Look()
+
+
+@pytest.fixture
+def _opened(browser: Browser, look: Look) -> Iterator[tuple[Page, Watch]]:
+    with opened(browser, look, permissions=["clipboard-read", "clipboard-write"]) as (page, watch):
+        yield page, watch
+    assert not watch.problems
+
+
+@pytest.fixture
+def page(_opened: tuple[Page, Watch]) -> Page:
+    """An empty one, whose test fails if it does what it should not; see `Watch`."""
+    return _opened[0]
+
+
+@pytest.fixture
+def watch(_opened: tuple[Page, Watch]) -> Watch:
+    """What `page` should not have done."""
+    return _opened[1]
+
+
+@pytest.fixture(scope="package")
+def _root(browser: Browser, server: Server) -> Iterator[tuple[Page, Watch]]:
+    with opened(browser, Look()) as (page, watch):
+        page.goto(server.url)
+        yield page, watch
+
+
+@pytest.fixture
+def module(_root: tuple[Page, Watch]) -> Iterator[Callable[[str], Module]]:
+    """Takes a module of the page by its file's name, such as `csv.js`."""
+    page, watch = _root
+    watch.problems.clear()
+    yield lambda name: Module(page, name)
+    assert not watch.problems
