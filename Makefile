@@ -18,7 +18,8 @@ PUBLISHED := aft-pytorch linear-attention-transformer linformer local-attention 
 	mixture-of-experts product_key_memory
 
 .PHONY: serve test lint types audit demo help bench bench-accuracy bench-attention bench-bulk bench-demo bench-door bench-precision \
-	bench-server bench-endurance bench-wide gpu-check gpu-graphs gpu-overhead gpu-subjects clean
+	bench-server bench-endurance bench-wide gpu-check gpu-graphs gpu-overhead gpu-subjects \
+	page-assets clean
 .DELETE_ON_ERROR:
 
 ## from nothing to a server with three demo models, on PORT
@@ -132,6 +133,10 @@ $(TEST): $(SERVE)
 # Published implementations of attention, which ours give the same numbers as.
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-deps $(PUBLISHED)
 	touch $@
+
+## fetch the libraries of the page from npm, as service/page/vendor/assets.json names them
+page-assets: $(TEST)
+	$(BIN)/python -m bench.page_assets
 
 ## forget the environment, the demo and what was installed to compare
 clean:

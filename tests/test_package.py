@@ -90,6 +90,7 @@ def environment(folder: Path) -> dict[str, str]:
 def modules() -> set[str]:
     """Files that a package has to hold."""
     linked = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
+    linked += [path for path in (ROOT / "service" / "page").rglob("*") if path.is_file()]
     # Links among its folders are not followed here.
     own = (path for kind in ("py", "yaml") for path in (ROOT / "foretell").rglob(f"*.{kind}"))
     return {
@@ -111,7 +112,7 @@ def test_a_wheel_made_of_the_source_archive_would_hold_as_much(tmp_path: Path) -
     (archive,) = tmp_path.glob("*.tar.gz")
     with tarfile.open(archive) as file:
         names = {name.partition("/")[2] for name in file.getnames()}
-    assert {name for name in names if name.endswith((".py", ".yaml"))} == modules()
+    assert {name for name in names if name.startswith("foretell/")} == modules()
 
 
 @pytest.mark.parametrize("name", FOLDERS)

@@ -29,6 +29,7 @@ from foretell.service.api.inference.infer import infer_router
 from foretell.service.api.inference.models import control_router, server_router
 from foretell.service.api.inference.models import models_router as inference_models_router
 from foretell.service.api.openapi import describe_requests
+from foretell.service.api.page import Pages, page_router
 from foretell.service.engine.directory import Model, brief
 from foretell.service.engine.local import Engine, Status
 from foretell.service.errors import (
@@ -89,6 +90,7 @@ def create_app(settings: Settings, engine: Engine, *, tracer: Tracer | None = No
             await asyncio.to_thread(tracer.close)
 
     refuse = _refusing(engine)
+    pages = Pages()
     app = FastAPI(
         title="foretell",
         version=metadata.version("foretell"),
@@ -107,7 +109,7 @@ def create_app(settings: Settings, engine: Engine, *, tracer: Tracer | None = No
     app.add_middleware(Compressed, minimum_size=_COMPRESSED_BYTES, compresslevel=1)
     app.add_middleware(Direct, routes=forecasts.routes + inferences.routes, refuse=refuse)
     if keys.required:
-        app.add_middleware(Guarded, keys=keys, refuse=refuse)
+        app.add_middleware(Guarded, keys=keys, refuse=refuse, also_open=pages.paths)
     app.add_middleware(Observed, metrics=engine.metrics, tracer=tracer)
     if settings.cors_origins:
         # Around all others: browsers show no answer without its headers, and ask without a key.
@@ -121,6 +123,7 @@ def create_app(settings: Settings, engine: Engine, *, tracer: Tracer | None = No
         )
     app.add_exception_handler(ServiceError, refuse)
     routers = [
+        page_router(pages),
         forecasts,
         models_router(engine, settings),
         inferences,
@@ -252,21 +255,6 @@ _REFERENCE = {
 def models_router(engine: Engine, settings: Settings) -> APIRouter:
     """The routes for clients that ask what there is."""
     router = APIRouter(tags=["models"])
-
-    @router.get("/")
-    async def index() -> dict[str, object]:
-        """Where to go from here."""
-        return {
-            "service": "foretell",
-            "links": {
-                "forecast": "/forecast",
-                "backtest": "/backtest",
-                "inference": "/v2",
-                "models": "/models",
-                "documentation": "/docs",
-                "openapi": "/openapi.json",
-            },
-        }
 
     @router.get("/models")
     @router.head("/models", include_in_schema=False)

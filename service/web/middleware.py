@@ -40,7 +40,10 @@ _REQUEST_ID = re.compile(r"[!-~]{1,128}")
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}.*")
 # Routes of the framework's, which does not name them in the scope.
 _PAGES = {"/docs", "/openapi.json"}
-_QUIET = {"/healthz", "/readyz", "/metrics", "/v2/health/live", "/v2/health/ready"}
+_QUIET = {
+    *("/healthz", "/readyz", "/metrics", "/v2/health/live", "/v2/health/ready"),
+    "/page/{path:path}",
+}
 
 
 def new_identifier() -> str:
@@ -253,16 +256,20 @@ class Guarded:
         app: What it guards, all but a few paths that are open to everybody.
         keys: The right ones.
         refuse: Makes an error an answer.
+        also_open: Further paths that are.
     """
 
-    def __init__(self, app: ASGIApp, keys: Keys, refuse: Refuse) -> None:
+    def __init__(
+        self, app: ASGIApp, keys: Keys, refuse: Refuse, also_open: frozenset[str] = frozenset()
+    ) -> None:
         self._app = app
         self._keys = keys
         self._refuse = refuse
+        self._open = OPEN | also_open
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request."""
-        if scope["type"] == "http" and scope["path"] not in OPEN:
+        if scope["type"] == "http" and scope["path"] not in self._open:
             try:
                 self._keys.require(Headers(scope=scope))
             except ServiceError as error:
