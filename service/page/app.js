@@ -1,4 +1,91 @@
-/** The page's entry: what is under `#app`. */
-import { html, render } from 'htm/preact';
+/** The page's frame: navigation, key, theme, and the view that the address names. */
 
-render(html`<main><h1>foretell</h1></main>`, document.getElementById('app'));
+import { render } from "preact";
+import { useEffect, useRef } from "preact/hooks";
+import { signal } from "@preact/signals";
+import { html } from "htm/preact";
+import { KeyDialog } from "./key.js";
+import { key, problem, readModels, theme } from "./store.js";
+import Compare from "./views/compare.js";
+import Forecast from "./views/forecast.js";
+import Operate from "./views/operate.js";
+import Use from "./views/use.js";
+import Why from "./views/why.js";
+
+const VIEWS = {
+  forecast: ["Forecast", Forecast],
+  why: ["Why", Why],
+  compare: ["Compare", Compare],
+  use: ["Use it", Use],
+  operate: ["Operate", Operate],
+};
+
+const named = () => (location.hash.slice(2) in VIEWS ? location.hash.slice(2) : "forecast");
+const route = signal(named());
+const keyOpen = signal(false);
+addEventListener("hashchange", () => {
+  // The skip link's anchor is no view.
+  if (location.hash.startsWith("#/")) route.value = named();
+});
+
+function Header() {
+  const dark =
+    theme.value === "dark" || (!theme.value && matchMedia("(prefers-color-scheme: dark)").matches);
+  return html`
+    <a class="brand" href="#/forecast"><span class="mark" aria-hidden="true"></span>foretell</a>
+    <nav aria-label="Views">
+      ${Object.entries(VIEWS).map(
+        ([name, [title]]) =>
+          html`<a href=${`#/${name}`} aria-current=${name === route.value ? "page" : undefined}
+            >${title}</a
+          >`,
+      )}
+    </nav>
+    <div class="tools">
+      <a href="docs">API</a>
+      <button class="quiet" onClick=${() => (keyOpen.value = true)}>
+        ${key.value ? "Key is set" : "Key"}
+      </button>
+      <button
+        class="quiet"
+        aria-pressed=${dark}
+        onClick=${() => (theme.value = dark ? "light" : "dark")}
+      >
+        Dark
+      </button>
+    </div>
+  `;
+}
+
+/** An error that belongs to no field. */
+function Trouble() {
+  const error = problem.value;
+  // What names a place is said there.
+  if (!error || (error.param && route.value === "forecast")) return null;
+  return html`<p class="trouble" role="alert">
+    ${error.status === 401 ? "This server wants an API key. " : ""}${error.message}
+    ${error.param ? html` <code>${error.param}</code>` : ""}
+    <button class="quiet" onClick=${() => (problem.value = null)}>Dismiss</button>
+  </p>`;
+}
+
+function Main() {
+  const heading = useRef(null);
+  const first = useRef(true);
+  const [title, View] = VIEWS[route.value];
+  useEffect(() => {
+    document.title = `${title} – foretell`;
+    if (!first.current) heading.current.focus();
+    first.current = false;
+  }, [title]);
+  return html`
+    <h1 class="view" tabindex="-1" ref=${heading}>${title}</h1>
+    <${Trouble} />
+    <${View} key=${route.value} />
+  `;
+}
+
+render(html`<${Header} />`, document.querySelector("header"));
+render(html`<${Main} />`, document.querySelector("main"));
+render(html`<${KeyDialog} open=${keyOpen} />`, document.querySelector("#dialogs"));
+readModels();

@@ -1,0 +1,103 @@
+/** From the text of a CSV to a table: columns, times, numbers. Nothing here knows a model. */
+
+import Papa from "papaparse";
+import { readTime } from "./time.js";
+import { frequencyOf, irregular } from "./regular.js";
+
+const MISSING = new Set(["", "na", "n/a", "nan", "null", "none", "-", "–", "#n/a"]);
+const LOOKED_AT = 200;
+
+/**
+ * @typedef {object} Table
+ * @property {string} name
+ * @property {string[]} header
+ * @property {string[][]} rows cells as they are written, all as long as the header
+ * @property {boolean} comma whether numbers have a decimal comma
+ * @property {number} timeColumn -1 where no column holds times
+ * @property {"dmy" | "mdy"} order of times that begin with day or month
+ */
+
+/**
+ * Reads a CSV, whatever separates its cells.
+ * @param {string} text
+ * @param {string} name of the file
+ * @returns {Table}
+ * @throws {Error} where it is no table; the message is for people
+ */
+export function readCsv(text, name) {
+  const { data } = Papa.parse(text.replace(/^\ufeff/, ""), { skipEmptyLines: "greedy" });
+  if (data.length < 2) throw new Error("A CSV has a line of names and at least one row of values.");
+  const width = Math.max(...data.slice(0, LOOKED_AT).map((row) => row.length));
+  const long = data.findIndex((row) => row.length > width);
+  if (long >= 0) throw new Error(`Line ${long + 1} has ${data[long].length} cells, not ${width}.`);
+  const cells = data.map((row) => Array.from({ length: width }, (_, i) => (row[i] ?? "").trim()));
+  const named = cells[0].some((cell) => cell && number(cell) === undefined && !readTime(cell));
+  const header = Array.from(
+    { length: width },
+    (_, i) => (named && cells[0][i]) || (i ? `column ${i + 1}` : named ? "" : "column 1"),
+  );
+  const rows = named ? cells.slice(1) : cells;
+  return { name, header, rows, ...formOf(header, rows) };
+}
+
+function formOf(header, rows) {
+  const sample = rows.slice(0, LOOKED_AT);
+  const timeColumn = header.findIndex((title, column) => timed(title, sample, column));
+  const texts = sample.flatMap((row) => row.filter((_, column) => column !== timeColumn));
+  const commas = texts.filter((text) => /^[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+$/.test(text)).length;
+  // 1,234 is a thousand and more where others have a decimal point.
+  const points = texts.filter((text) => /^[+-]?[\d,]+\.(\d{1,2}|\d{4,})$/.test(text)).length;
+  return { comma: commas > points, timeColumn, order: orderOf(rows, timeColumn) };
+}
+
+function timed(title, sample, column) {
+  const texts = sample.map((row) => row[column]).filter(Boolean);
+  if (!texts.length) return false;
+  const read = texts.filter((text) => readTime(text) || readTime(text, "mdy")).length;
+  return read >= 0.9 * texts.length;
+}
+
+/** Which of day and month comes first: what all times allow, and what is regular. */
+function orderOf(rows, column) {
+  if (column < 0) return "dmy";
+  const score = (order) => {
+    const seconds = rows.map((row) => readTime(row[column], order)?.wall ?? NaN);
+    const read = seconds.filter((second) => !Number.isNaN(second));
+    const odd = irregular(read, frequencyOf(read)).length;
+    return seconds.length - read.length + odd;
+  };
+  return score("mdy") < score("dmy") ? "mdy" : "dmy";
+}
+
+/**
+ * Reads a number.
+ * @param {string} text
+ * @param {boolean} [comma] whether it has a decimal comma
+ * @returns {number | null | undefined} null where it is missing, undefined where it is no number
+ */
+export function number(text, comma = false) {
+  if (MISSING.has(text.toLowerCase())) return null;
+  let plain = text.replace(/^([+-]?)[\u00a0 ]*/, "$1");
+  if (comma) plain = plain.replace(/\.(?=\d{3})/g, "").replace(",", ".");
+  else if (/^[+-]?\d{1,3}(,\d{3})+(\.\d*)?$/.test(plain)) plain = plain.replaceAll(",", "");
+  if (!/^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i.test(plain)) return undefined;
+  const value = Number(plain);
+  return Number.isFinite(value) ? value : undefined;
+}
+
+/**
+ * Which column holds which channel, by name; case, spaces and punctuation do not count.
+ * @param {string[]} header
+ * @param {string[]} channels
+ * @returns {Record<string, number>} -1 where there is none
+ */
+export function matched(header, channels) {
+  const plain = (name) => name.toLowerCase().replace(/[^\p{L}\p{N}]/gu, "");
+  const found = {};
+  for (const channel of channels) {
+    const exact = header.indexOf(channel);
+    found[channel] =
+      exact >= 0 ? exact : header.findIndex((title) => plain(title) && plain(title) === plain(channel));
+  }
+  return found;
+}

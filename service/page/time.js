@@ -1,0 +1,149 @@
+/** Times as a clock shows them: reading, frequency, gaps. No time zone is ever assumed. */
+
+const DAY = 86_400;
+const ISO =
+  /^(\d{4})[-/.](\d{1,2})(?:[-/.](\d{1,2}))?(?:[T ](\d{1,2}):(\d{2})(?::(\d{2})(?:[.,](\d{1,6}))?)?)?\s*(Z|[+-]\d{2}:?\d{2})?$/;
+const OTHER =
+  /^(\d{1,2})[-/.](\d{1,2})[-/.](\d{4})(?:[T ,]+(\d{1,2}):(\d{2})(?::(\d{2}))?)?$/;
+
+/**
+ * @typedef {object} Time
+ * @property {number} wall what the clock shows, in seconds as if it were UTC
+ * @property {number | null} offset minutes from UTC, where it is written
+ */
+
+/**
+ * Reads a time.
+ * @param {string} text ISO 8601, also with a space or slashes; or day and month before the year
+ * @param {"dmy" | "mdy"} [order] of times that begin with day or month
+ * @returns {Time | null} null where it is none
+ */
+export function readTime(text, order = "dmy") {
+  const iso = ISO.exec(text);
+  if (iso) return made(iso[1], iso[2], iso[3] ?? "1", iso.slice(4, 7), iso[7], iso[8]);
+  const other = OTHER.exec(text);
+  if (!other) return null;
+  const [day, month] = order === "dmy" ? [other[1], other[2]] : [other[2], other[1]];
+  return made(other[3], month, day, other.slice(4, 7));
+}
+
+function made(year, month, day, [hour = "0", minute = "0", second = "0"], fraction, zone) {
+  const parts = [year, month - 1, day, hour, minute, second].map(Number);
+  const at = new Date(Date.UTC(...parts));
+  const same =
+    at.getUTCMonth() === parts[1] &&
+    at.getUTCDate() === parts[2] &&
+    at.getUTCHours() === parts[3] &&
+    parts[4] < 60 &&
+    parts[5] < 60;
+  if (!same) return null;
+  const wall = at.getTime() / 1000 + (fraction ? Number(`0.${fraction}`) : 0);
+  return { wall, offset: zone ? offsetOf(zone) : null };
+}
+
+function offsetOf(zone) {
+  if (zone === "Z") return 0;
+  const minutes = Number(zone.slice(1, 3)) * 60 + Number(zone.slice(-2));
+  return zone[0] === "-" ? -minutes : minutes;
+}
+
+/**
+ * ISO 8601 of a time, with its offset if it has one.
+ * @param {number} wall seconds
+ * @param {number | null} [offset] minutes
+ * @returns {string}
+ */
+export function isoOf(wall, offset = null) {
+  const text = new Date(Math.round(wall * 1e6) / 1e3).toISOString();
+  const clock = wall % 1 ? text.slice(0, 23) : text.slice(0, 19);
+  if (offset === null) return clock;
+  if (offset === 0) return `${clock}Z`;
+  const two = (value) => String(Math.floor(value)).padStart(2, "0");
+  const size = Math.abs(offset);
+  return `${clock}${offset < 0 ? "-" : "+"}${two(size / 60)}:${two(size % 60)}`;
+}
+
+/**
+ * Seconds on the axis of a chart: times with offsets are shown by the clock of the first one.
+ * @param {string[]} timestamps ISO 8601
+ * @param {number | null} [offset] minutes of that clock; the first one's if absent
+ * @returns {number[]}
+ */
+export function secondsOf(timestamps, offset) {
+  const times = timestamps.map((text) => readTime(text));
+  const clock = offset ?? times[0]?.offset ?? null;
+  return times.map((time) =>
+    time.offset === null || clock === null ? time.wall : time.wall + (clock - time.offset) * 60,
+  );
+}
+
+/**
+ * A time for people: as much of it as tells steps of the frequency apart.
+ * @param {number} seconds as on the axis
+ * @param {string | null} [frequency]
+ * @returns {string} such as Mon 2024-03-04 13:00
+ */
+export function timeWords(seconds, frequency = null) {
+  const at = new Date(seconds * 1000);
+  const text = at.toISOString();
+  if (/^\d*(M|Q)/.test(frequency ?? "")) return text.slice(0, 7);
+  if (/^\d*Y/.test(frequency ?? "")) return text.slice(0, 4);
+  const day = at.toLocaleDateString("en", { weekday: "short", timeZone: "UTC" });
+  const clock = /^\d*(D|B|W)/.test(frequency ?? "") ? "" : ` ${text.slice(11, at.getUTCSeconds() ? 19 : 16)}`;
+  return `${day} ${text.slice(0, 10)}${clock}`;
+}
+
+/**
+ * @typedef {object} Step a frequency that one can count with
+ * @property {"seconds" | "business" | "months"} unit
+ * @property {number} count
+ */
+
+/**
+ * @param {string} frequency a pandas alias
+ * @returns {Step | null}
+ */
+export function stepOf(frequency) {
+  const [, count, unit] = /^(\d*)(s|min|h|D|B|W|M|Q|Y)/.exec(frequency) ?? [];
+  if (!unit) return null;
+  const many = Number(count || 1);
+  if (unit === "B") return { unit: "business", count: many };
+  const months = { M: 1, Q: 3, Y: 12 }[unit];
+  if (months) return { unit: "months", count: many * months };
+  return { unit: "seconds", count: many * { s: 1, min: 60, h: 3600, D: DAY, W: 7 * DAY }[unit] };
+}
+
+/**
+ * Whether two frequencies are the same spacing, whatever they call it.
+ * @param {string} one
+ * @param {string} other
+ */
+export function sameStep(one, other) {
+  const [first, second] = [stepOf(one), stepOf(other)];
+  return first?.unit === second?.unit && first?.count === second?.count;
+}
+
+/**
+ * The time that is some steps later.
+ * @param {number} start seconds
+ * @param {Step} step
+ * @param {number} steps
+ * @param {number} [day] of the month, where a shorter month moved `start` before it
+ * @returns {number}
+ */
+export function later(start, step, steps, day) {
+  if (step.unit === "seconds") return start + step.count * steps;
+  if (step.unit === "business") {
+    let at = start;
+    for (let left = step.count * steps; left > 0; ) {
+      at += DAY;
+      if (![0, 6].includes(new Date(at * 1000).getUTCDay())) left -= 1;
+    }
+    return at;
+  }
+  const at = new Date(start * 1000);
+  const month = at.getUTCMonth() + step.count * steps;
+  const last = new Date(Date.UTC(at.getUTCFullYear(), month + 1, 0)).getUTCDate();
+  const moved = Date.UTC(at.getUTCFullYear(), month, Math.min(day ?? at.getUTCDate(), last));
+  return moved / 1000 + (start % DAY);
+}

@@ -1,0 +1,65 @@
+/** Numbers and frequencies in words. */
+
+const UNITS = {
+  s: ["second", "every second"],
+  min: ["minute", "every minute"],
+  h: ["hour", "hourly"],
+  D: ["day", "daily"],
+  B: ["business day", "every business day"],
+  W: ["week", "weekly"],
+  M: ["month", "monthly"],
+  Q: ["quarter", "quarterly"],
+  Y: ["year", "yearly"],
+};
+
+/**
+ * Digits enough to tell values apart that differ by a thousandth of their range.
+ * @param {number | null | undefined} value
+ * @param {number} [range] of the values it stands among; its own size if absent
+ * @returns {string}
+ */
+export function digits(value, range = 0) {
+  if (value === null || value === undefined || !Number.isFinite(value)) return "–";
+  const scale = Math.abs(range) || Math.abs(value) || 1;
+  if (scale >= 1e15 || scale < 1e-12) return value.toPrecision(4);
+  const decimals = Math.min(12, Math.max(0, 2 - Math.floor(Math.log10(scale))));
+  const text = value.toFixed(decimals);
+  return Number(text) === 0 ? text.replace("-", "") : text;
+}
+
+/**
+ * @param {number | null | undefined} share
+ * @returns {string} such as 94.5%
+ */
+export const percent = (share) =>
+  share === null || share === undefined ? "–" : `${Number((share * 100).toFixed(1))}%`;
+
+/**
+ * @param {number} count
+ * @param {string} noun in the singular
+ * @returns {string} such as "1 row", "1,200 rows"
+ */
+export const counted = (count, noun) =>
+  `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : noun.endsWith("s") ? "es" : "s"}`;
+
+/**
+ * @param {string} frequency a pandas alias such as h, 15min, W-SUN, MS
+ * @returns {string} such as hourly, every 15 minutes
+ */
+export function frequencyWords(frequency) {
+  const [, count, unit] = /^(\d*)(s|min|h|D|B|W|M|Q|Y)/.exec(frequency) ?? [];
+  if (!unit) return frequency;
+  const [one, each] = UNITS[unit];
+  return Number(count || 1) === 1 ? each : `every ${count} ${one}s`;
+}
+
+/**
+ * So many steps as a stretch of time.
+ * @param {number} steps
+ * @param {string | null} frequency
+ * @returns {string} such as "24 hours", "24 steps" where the frequency is not known
+ */
+export function stretch(steps, frequency) {
+  const [, count, unit] = /^(\d*)(s|min|h|D|B|W|M|Q|Y)/.exec(frequency ?? "") ?? [];
+  return counted(steps * Number(count || 1), unit ? UNITS[unit][0] : "step");
+}
