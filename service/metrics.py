@@ -321,43 +321,24 @@ class Metrics:
         """A version was not loaded."""
         self.counts.add(LOADS, name, version, "refused")
 
-    def render(
-        self,
-        models: Iterable[tuple[str, str, str, str]],
-        waiting: Mapping[tuple[str, str], int],
-        *,
-        ready: bool,
-    ) -> bytes:
+    def render(self, gauges: Iterable[Metric] = ()) -> bytes:
         """All metrics in Prometheus' text format.
 
         Args:
-            models: Name, version, provider and architecture of what is served.
-            waiting: Windows in the queues, by name and version.
-            ready: Whether the server can answer.
+            gauges: What the engine says of itself.
         """
         registry = CollectorRegistry()
         build = GaugeMetricFamily(
             "foretell_build_info", "1; the labels say what serves.", labels=[*self.build]
         )
         build.add_metric([*self.build.values()], 1)
-        info = GaugeMetricFamily(
-            "foretell_model_info",
-            "1 while a model is served; the labels describe it.",
-            labels=(*_MODEL, "provider", "architecture"),
-        )
-        for model in models:
-            info.add_metric(model, 1)
-        depth = GaugeMetricFamily("foretell_queue_depth", "Windows waiting.", labels=_MODEL)
-        for key, windows in waiting.items():
-            depth.add_metric(key, windows)
-        can = GaugeMetricFamily("foretell_ready", "1 while the server can answer.", value=ready)
         busy = GaugeMetricFamily(
             "foretell_requests_in_flight",
             "Requests being answered.",
             value=self.in_flight + sum([*self.elsewhere.values()]),
         )
         own = [*self.processes.collect(), *self.counts.collect()]
-        registry.register(_Collected([*own, build, busy, info, depth, can]))
+        registry.register(_Collected([*own, build, busy, *gauges]))
         return generate_latest(registry)
 
 

@@ -23,6 +23,7 @@ from foretell.service.engine.queues import (
     Observer,
     Share,
     Slice,
+    Usage,
     Work,
     assemble,
     own_error,
@@ -255,6 +256,11 @@ class Queue(Share[GraphQueue]):
         self._graphs: dict[str, GraphQueue] = {}
         # No work that waits has an earlier deadline.
         self._earliest = math.inf
+
+    @property
+    def usage(self) -> Usage:
+        """What it holds at about this moment, and may hold."""
+        return Usage(self.waiting, self._limits.windows, self._bytes, self._limits.bytes)
 
     def submit(self, graph: str, feeds: Arrays, *, deadline: float, admitted: bool = False) -> Work:
         """Queue windows.

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from foretell.bundle.manifest import Manifest
 from foretell.service.arrays import Arrays
 from foretell.service.engine.intervals import Intervals
+from foretell.service.engine.queues import Usage
 from foretell.service.errors import (
     EngineLostError,
     InvalidInputError,
@@ -107,8 +108,8 @@ class Loaded(Model, Protocol):
     """A model in the process that runs it."""
 
     @property
-    def waiting(self) -> int:
-        """Windows in its queue."""
+    def usage(self) -> Usage:
+        """What its queue holds."""
 
     def close(self, timeout: float) -> None:
         """Refuse new work and finish what was accepted, within `timeout` seconds; drop the rest."""

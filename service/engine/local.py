@@ -10,6 +10,7 @@ from typing import Any, ParamSpec, Protocol, Self, TypeVar
 from pydantic import BaseModel
 
 from foretell.service.engine.directory import Directory, Entry
+from foretell.service.engine.gauges import gauges
 from foretell.service.engine.repository import Repository
 from foretell.service.errors import NotReadyError
 from foretell.service.metrics import Metrics
@@ -148,13 +149,8 @@ class LocalEngine:
     async def render(self) -> bytes:
         """See `Engine.render`."""
         repository = self.repository
-        models = [
-            (model.name, model.version, model.provider, model.manifest.architecture)
-            for model in repository.directory.models
-        ]
-        return await asyncio.to_thread(
-            self.metrics.render, models, repository.waiting, ready=repository.ready
-        )
+        now = gauges(repository.models, repository.workers, ready=repository.ready)
+        return await asyncio.to_thread(self.metrics.render, now)
 
     def drain(self) -> None:
         """See `Engine.drain`."""

@@ -19,7 +19,7 @@ from foretell.service.arrays import Arrays
 from foretell.service.engine.batcher import Batcher
 from foretell.service.engine.catalogue import without_folder
 from foretell.service.engine.intervals import Intervals
-from foretell.service.engine.queues import Observer, Work
+from foretell.service.engine.queues import Observer, Usage, Work
 from foretell.service.engine.runtime import Runtime
 from foretell.service.engine.selftest import Health, Seconds, SelfTest, fastest_batch
 from foretell.service.errors import ModelFailedError, NotReadyError
@@ -149,9 +149,9 @@ class Model:
         return self._provider
 
     @property
-    def waiting(self) -> int:
-        """Windows in its queue."""
-        return self._queue.waiting
+    def usage(self) -> Usage:
+        """What its queue holds."""
+        return self._queue.usage
 
     @property
     def failure(self) -> str | None:

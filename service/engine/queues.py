@@ -10,7 +10,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
 from operator import attrgetter
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -21,6 +21,22 @@ _logger = logging.getLogger(__name__)
 
 # What the batches before count for, next to the latest, in the measured pace.
 _DECAY = 0.9
+
+
+class Usage(NamedTuple):
+    """What a queue holds.
+
+    Attributes:
+        windows: Those that wait.
+        most_windows: Most that may.
+        bytes: What the work holds that waits or is run.
+        most_bytes: Most that it may.
+    """
+
+    windows: int
+    most_windows: int
+    bytes: int
+    most_bytes: int
 
 
 class Work:

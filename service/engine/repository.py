@@ -136,10 +136,15 @@ class Repository:
         return 0.0 if self._batcher is None else self._batcher.busy_seconds
 
     @property
-    def waiting(self) -> dict[tuple[str, str], int]:
-        """Windows in the queues, by name and version."""
+    def workers(self) -> int:
+        """How many run batches at a time."""
+        return 0 if self._batcher is None else self._batcher.workers - len(self.lost)
+
+    @property
+    def models(self) -> list[Loaded]:
+        """Every loaded version of every model."""
         with self._replacing:
-            return {key: opened.model.waiting for key, opened in self._opened.items()}
+            return [opened.model for opened in self._opened.values()]
 
     @property
     def ready(self) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from foretell.service.engine.gauges import gauges
 from foretell.service.metrics import Metrics
 from tests.deploy.files import COMPOSE, DEPLOY
 
@@ -42,7 +43,7 @@ def test_every_alert_is_tried() -> None:
 
 
 def test_alerts_are_about_metrics_that_there_are() -> None:
-    text = Metrics().render([], {}, ready=True).decode()
+    text = Metrics().render(gauges([], 1, ready=True)).decode()
     known = set(re.findall(r"^# TYPE (\S+)", text, re.MULTILINE))
     used = {name.removesuffix("_bucket") for name in re.findall(r"\bforetell_\w+", ALERTS)}
     assert used <= known, used - known

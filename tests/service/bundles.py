@@ -18,7 +18,7 @@ from foretell.bundle.attention import AttentionStage, Axis, Choice, Output, stag
 from foretell.bundle.calendar import Calendar
 from foretell.bundle.checksums import sha256
 from foretell.bundle.frequency import Frequency
-from foretell.bundle.manifest import CalibrationReport, Manifest, Scaler, Verification
+from foretell.bundle.manifest import CalibrationReport, Coverage, Manifest, Scaler, Verification
 
 _OPSET = 20
 Floats = NDArray[np.float32]
@@ -146,7 +146,17 @@ def rewrite_manifest(folder: Path, spec: Spec) -> None:
             steps=spec.calibrated * spec.horizon,
             windows=(99,) * spec.calibrated,
             disjoint=(9,) * spec.calibrated,
-            coverage=(),
+            coverage=tuple(
+                Coverage(
+                    level=0.8,
+                    first_step=1 + part * spec.horizon,
+                    last_step=(1 + part) * spec.horizon,
+                    windows=20,
+                    coverage=0.75,
+                    width=1.5,
+                )
+                for part in range(spec.calibrated)
+            ),
         )
     manifest = Manifest(
         name=spec.name,

@@ -71,7 +71,7 @@ def test_closing_stops_a_run_that_takes_too_long(
 ) -> None:
     model = open_model(write_bundle(tmp_path, Spec(burn=300)))
     running = model.submit({"history": np.zeros((1, 8, 1), np.float32)}, deadline=later())
-    while model.waiting:
+    while model.usage.windows:
         time.sleep(0.001)
     model.close(0)
     with pytest.raises(ModelFailedError):

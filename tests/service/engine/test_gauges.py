@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from foretell.service.engine.batcher import Batcher
+from foretell.service.engine.gauges import gauges
+from foretell.service.engine.model import Model
+from tests.service.bundles import Spec, write_bundle
+
+KEY = (("model", "m"), ("version", "1"))
+
+
+def samples(*models: Model, ready: bool = True) -> dict[tuple[str, tuple[object, ...]], float]:
+    return {
+        (sample.name.removeprefix("foretell_"), tuple(sample.labels.items())): sample.value
+        for family in gauges(models, 3, ready=ready)
+        for sample in family.samples
+    }
+
+
+def test_an_engine_without_models() -> None:
+    assert samples(ready=False) == {("ready", ()): 0, ("runners", ()): 3}
+
+
+def test_a_model(open_model: Callable[[Path], Model], batcher: Batcher, tmp_path: Path) -> None:
+    model = open_model(write_bundle(tmp_path, Spec(name="m", calibrated=2)))
+    gate = threading.Event()
+
+    def busy(_: int) -> None:
+        assert gate.wait(30)
+
+    batcher.on_workers(busy)
+    window = np.zeros((3, 8, 1), np.float32)
+    model.submit({"history": window}, deadline=time.monotonic() + 30)
+    described = (*KEY, ("provider", "CPUExecutionProvider"), ("architecture", "patchtst"))
+    assert samples(model) == {
+        ("ready", ()): 1,
+        ("runners", ()): 3,
+        ("model_info", described): 1,
+        ("queue_depth", KEY): 3,
+        ("queue_limit", KEY): 64,
+        ("queue_bytes", KEY): window.nbytes,
+        ("queue_limit_bytes", KEY): 1 << 20,
+        ("batch_limit", KEY): 8,
+        ("interval_coverage_ratio", (*KEY, ("level", "0.8"), ("steps", "1-4"))): 0.75,
+        ("interval_coverage_ratio", (*KEY, ("level", "0.8"), ("steps", "5-8"))): 0.75,
+    }
+    gate.set()
