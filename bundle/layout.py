@@ -13,6 +13,7 @@ EXPLAIN_GRAPH = "explain.onnx"
 WEIGHTS = "weights.bin"
 PROBES = "probes.npz"
 CALIBRATION = "calibration.npz"
+EXAMPLE = "example.npz"
 # What every bundle has, beside the manifest.
 FILES = (FORECAST_GRAPH, EXPLAIN_GRAPH, WEIGHTS, PROBES)
 

@@ -11,7 +11,7 @@ import onnx
 import torch
 from numpy.typing import NDArray
 
-from foretell.bundle import calibration, layout
+from foretell.bundle import calibration, example, layout
 from foretell.bundle.bounds import Bounds, limits
 from foretell.bundle.checksums import sha256
 from foretell.bundle.frequency import Frequency
@@ -27,6 +27,7 @@ from foretell.bundle.verdict import is_worth_nothing, verdict
 from foretell.export.adversarial import adversarial
 from foretell.export.calibration import ROLL, calibrate
 from foretell.export.errors import ExportError, UncalibratedError
+from foretell.export.example import example_of
 from foretell.export.graphs import OPSET, trace
 from foretell.export.operators import devices_of
 from foretell.export.precision import reduce_precision
@@ -196,6 +197,7 @@ def _write(
     if panel is not None:
         graph, batch = Graph(folder / layout.FORECAST_GRAPH), windows_that_fit(model)
         test = _test_result(info, panel, graph, RULES[precision].accuracy, batch)
+        example.write(folder, example_of(graph, info, panel, batch))
         try:
             split = split_of(info, panel)
             offsets, report = calibrate(graph, info, panel, split, roll, batch, refits)

@@ -154,6 +154,13 @@ class UnknownVersionError(ServiceError):
     status = 404
 
 
+class NoExampleError(ServiceError):
+    """The model is served, and its bundle carries no window to try it with."""
+
+    type = "no_example"
+    status = 404
+
+
 class QueueFullError(ServiceError):
     """Too much work is waiting for the model."""
 

@@ -88,6 +88,7 @@ class Windows(Dataset[Batch]):
         if calendar is not None:
             times = [panel.tables[table].timestamps[start:end] for table, start, end in spans]
             self.calendar = torch.from_numpy(calendar.encode(np.concatenate(times)))
+        self._spans = spans
         self._count = sum(counts)
         # The first window of each span. Each span has so many fewer windows than rows.
         self._firsts = torch.from_numpy(np.cumsum(counts)[:-1])
@@ -127,6 +128,13 @@ class Windows(Dataset[Batch]):
         """All windows in order, `size` at a time; the last batch may be smaller."""
         for start in range(0, len(self), size):
             yield self.batch(torch.arange(start, min(start + size, len(self))))
+
+    def span(self, index: int) -> Span:
+        """Where the rows of a window lie in the panel."""
+        place = int(torch.searchsorted(self._firsts, index, right=True)) - 1
+        table, start, _ = self._spans[place]
+        first = start + index - int(self._firsts[place])
+        return Span(table, first, first + self.context + self.horizon)
 
     def _first_row(self, indices: Tensor) -> Tensor:
         indices = indices.to(self._steps.device)

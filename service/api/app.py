@@ -19,18 +19,15 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from foretell.bundle.layout import NAME, VERSION
-from foretell.bundle.verdict import verdict
 from foretell.service.api.body import BodyBudget, Offload
 from foretell.service.api.forecast.routes import timeseries_router
-from foretell.service.api.forecast.schemas import ErrorResponse, ModelCard, ModelReport
-from foretell.service.api.forecast.task import most_steps
 from foretell.service.api.inference.infer import infer_router
 from foretell.service.api.inference.models import control_router, server_router
 from foretell.service.api.inference.models import models_router as inference_models_router
+from foretell.service.api.models import models_router
 from foretell.service.api.openapi import describe_requests
 from foretell.service.api.page import Pages, page_router
-from foretell.service.engine.directory import Model, brief
+from foretell.service.engine.directory import brief
 from foretell.service.engine.local import Engine, Status
 from foretell.service.errors import (
     ModelFailedError,
@@ -243,42 +240,6 @@ def _elsewhere(path: str, routes: Iterable[APIRoute]) -> str:
     return "; ".join([*nearest, f"see {', '.join(places)}"])
 
 
-_REFERENCE = {
-    "name": "model",
-    "in": "path",
-    "required": True,
-    "description": "A name, or name@version.",
-    "schema": {"type": "string", "pattern": f"^{NAME.pattern}(@{VERSION.pattern})?$"},
-}
-
-
-def models_router(engine: Engine, settings: Settings) -> APIRouter:
-    """The routes for clients that ask what there is."""
-    router = APIRouter(tags=["models"])
-
-    @router.get("/models")
-    @router.head("/models", include_in_schema=False)
-    async def models() -> list[ModelCard]:
-        """Every served model: what a client needs to build a request."""
-        directory = engine.directory
-        return [
-            _card(model, directory.versions(model.name), settings) for model in directory.defaults
-        ]
-
-    @router.get(
-        "/models/{model}",
-        responses={status: {"model": ErrorResponse} for status in (404, 503)},
-        openapi_extra={"parameters": [_REFERENCE]},
-    )
-    async def one(request: Request) -> ModelReport:
-        """A model, with what was measured of it in the test split and when it was verified."""
-        directory = engine.directory
-        model = directory.find(request.path_params["model"])
-        return _card(model, directory.versions(model.name), settings)
-
-    return router
-
-
 def probes_router(engine: Engine, keys: Keys) -> APIRouter:
     """The routes for what watches the server.
 
@@ -316,30 +277,3 @@ def probes_router(engine: Engine, keys: Keys) -> APIRouter:
         )
 
     return router
-
-
-def _card(model: Model, versions: list[str], settings: Settings) -> ModelReport:
-    manifest = model.manifest
-    return ModelReport(
-        name=model.name,
-        version=model.version,
-        versions=versions,
-        architecture=manifest.architecture,
-        channels=manifest.channels,
-        targets=manifest.targets,
-        bounds=manifest.bounds,
-        context=manifest.context,
-        horizon=manifest.horizon,
-        max_horizon=most_steps(manifest, settings),
-        frequency=manifest.frequency,
-        needs_timestamps=manifest.calendar is not None,
-        quantiles=manifest.calibration is not None,
-        verdict=None if manifest.test is None else verdict(manifest.test, manifest.step),
-        attention=[stage.name for stage in manifest.attention],
-        provider=model.provider,
-        parameters=manifest.parameters,
-        test=manifest.test,
-        calibration=manifest.calibration,
-        calibration_missing=manifest.calibration_missing,
-        verification=manifest.verification,
-    )

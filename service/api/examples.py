@@ -9,6 +9,8 @@ import math
 from itertools import chain
 from typing import Any
 
+import numpy as np
+
 from foretell.service import errors
 
 Example = dict[str, Any]
@@ -16,6 +18,10 @@ Example = dict[str, Any]
 _HOURS = 168
 _START = "1990-12-25T01:00:00"
 _NAME = "greensboro"
+_CHANNELS = (
+    *("global_irradiance", "direct_irradiance", "temperature", "relative_humidity"),
+    *("pressure", "wind_speed", "cloud_cover"),
+)
 
 # What the parameters of paths, and the options of tables, may be.
 PARAMETERS: Example = {
@@ -187,6 +193,25 @@ def refusal(path: str, status: int) -> Example:
         if error.status == status:
             return errors.error_body(path, errors.error_object(error))
     raise LookupError(f"{path}: {status}")
+
+
+def window() -> Example:
+    """A window of a model, with what followed."""
+    hours = np.datetime64(_START) + np.arange(_HOURS) * np.timedelta64(1, "h")
+    series = {
+        "name": _NAME,
+        "series": _rows(_HOURS),
+        "channels": list(_CHANNELS),
+        "frequency": "h",
+        "timestamps": hours.astype(str).tolist(),
+    }
+    return {
+        "model": "patchtst@1",
+        "request": {"model": "patchtst@1", "inputs": [series]},
+        "actual": _rows(_HOURS + 24)[_HOURS:],
+        "channels": list(_CHANNELS),
+        "targets": list(_CHANNELS),
+    }
 
 
 def _last(path: str) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Protocol
 
+from foretell.bundle.example import Example
 from foretell.bundle.manifest import Manifest
 from foretell.service.arrays import Arrays
 from foretell.service.engine.intervals import Intervals
@@ -101,6 +102,13 @@ class Model(Protocol):
 
         Raises:
             ServiceError: it is not accepted; what is pending fails for the same reasons.
+        """
+
+    async def example(self) -> Example | None:
+        """The window that its bundle carries, if it does.
+
+        Raises:
+            ServiceError: it cannot be had just now.
         """
 
 

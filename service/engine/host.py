@@ -178,6 +178,7 @@ class Host:
         engine = self._engine
         try:
             answer: object = None
+            arrays: Arrays = {}
             match method:
                 case "index":
                     answer = [astuple(entry) for entry in await engine.index()]
@@ -192,13 +193,25 @@ class Host:
                     answer = (await engine.statistics(versions)).model_dump()
                 case "render":
                     answer = (await engine.render()).decode()
+                case "example":
+                    answer, arrays = await self._example(given[0])
         except ServiceError as error:
             door.send(_error(number, error))
         except Exception:
             _logger.exception("a call of a door failed for a reason nobody foresaw")
             door.send(_error(number, ServiceError("the server failed; its log says why")))
         else:
-            door.send(frame(Kind.ANSWER, number, *pack_document(answer, {})))
+            door.send(frame(Kind.ANSWER, number, *pack_document(answer, arrays)))
+
+    async def _example(self, handle: int) -> tuple[object, Arrays]:
+        model = self._models.get(handle)
+        if model is None:
+            raise NotReadyError("the model was unloaded")
+        found = await model.example()
+        if found is None:
+            return None, {}
+        about = {"timestamps": found.timestamps.tolist(), "series": found.series}
+        return about, {"history": found.history, "actual": found.actual}
 
     async def _all_know(self) -> None:
         """Wait until every door knows what is served now; a slow one is not waited for long."""

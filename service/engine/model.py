@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 import time
@@ -11,8 +12,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from foretell.bundle import calibration, checksums, layout, manifest
+from foretell.bundle import calibration, checksums, example, layout, manifest
 from foretell.bundle.errors import BundleError
+from foretell.bundle.example import Example
 from foretell.bundle.manifest import Manifest
 from foretell.bundle.placement import misplacement
 from foretell.service.arrays import Arrays
@@ -98,6 +100,8 @@ class Model:
         self._runtime = runtime
         self._batcher = batcher
         self.intervals = Intervals(self.manifest, calibration.read(folder, self.manifest))
+        # Few ask for it: it is read again when somebody does.
+        example.read(folder, self.manifest)
         self.max_batch = capacity.max_batch or runtime.largest_batch
         self._test = SelfTest(folder, self.manifest, self.max_batch)
         self._changing = threading.Lock()
@@ -177,6 +181,13 @@ class Model:
             raise ModelFailedError("the model has failed; /readyz says why")
         graph = layout.EXPLAIN_GRAPH if attention else layout.FORECAST_GRAPH
         return self._queue.submit(graph, feeds, deadline=deadline, admitted=admitted)
+
+    async def example(self) -> Example | None:
+        """See `directory.Model.example`."""
+        try:
+            return await asyncio.to_thread(example.read, self._folder, self.manifest)
+        except BundleError as error:
+            raise NotReadyError("the model's bundle was changed since it was loaded") from error
 
     def close(self, timeout: float) -> None:
         """Refuse new work and finish what was accepted, within `timeout` seconds; drop the rest."""

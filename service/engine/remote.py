@@ -10,7 +10,10 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from foretell.bundle.calibration import Calibration
+from foretell.bundle.example import Example
 from foretell.bundle.manifest import Manifest
 from foretell.service.arrays import Arrays
 from foretell.service.engine.directory import LOADING, Directory, Entry, Slot, State, unready
@@ -159,6 +162,16 @@ class RemoteModel:
         head = RUN.pack(deadline, self._handle, admitted, len(names))
         return self._engine.run(self._link, [head, names, *pack(feeds)])
 
+    async def example(self) -> Example | None:
+        """See `Model.example`."""
+        # A handle means nothing to the next engine.
+        if self._link.lost.done():
+            raise EngineLostError(LOADING)
+        told, arrays = await self._engine.call("example", self._handle)
+        if told is None:
+            return None
+        return Example(timestamps=np.array(told["timestamps"]), series=told["series"], **arrays)
+
 
 class RemoteEngine:
     """The engine in another process; see `local.Engine`.
@@ -203,27 +216,27 @@ class RemoteEngine:
 
     async def index(self) -> list[Entry]:
         """See `Engine.index`."""
-        found = await self._call("index")
+        found, _ = await self.call("index")
         return [Entry(name, version, State(state), why) for name, version, state, why in found]
 
     async def load(self, name: str, version: str | None) -> None:
         """See `Engine.load`."""
-        await self._call("load", name, version)
+        await self.call("load", name, version)
 
     async def unload(self, name: str, version: str | None) -> None:
         """See `Engine.unload`."""
-        await self._call("unload", name, version)
+        await self.call("unload", name, version)
 
     async def statistics(self, versions: Iterable[tuple[str, str]]) -> StatisticsReport:
         """See `Engine.statistics`."""
         self._tell_counts()
-        return StatisticsReport.model_validate(await self._call("statistics", [*versions]))
+        return StatisticsReport.model_validate((await self.call("statistics", [*versions]))[0])
 
     async def render(self) -> bytes:
         """See `Engine.render`."""
         self._tell_counts()
-        text: str = await self._call("render")
-        return text.encode()
+        text, _ = await self.call("render")
+        return str(text).encode()
 
     def drain(self) -> None:
         """See `Engine.drain`."""
@@ -256,7 +269,12 @@ class RemoteEngine:
         link.send(told)
         return run
 
-    async def _call(self, method: str, *given: object) -> Any:  # noqa: ANN401 - any JSON
+    async def call(self, method: str, *given: object) -> tuple[Any, Arrays]:
+        """Have the engine do something: what JSON can say of the answer, and its arrays.
+
+        Raises:
+            ServiceError: it cannot, or there is nobody to do it.
+        """
         changes = method in ("load", "unload")
         if changes and self._draining:
             raise NotReadyError("the server is stopping")
@@ -268,7 +286,7 @@ class RemoteEngine:
             self._changes.add(number)
         link.send(frame(Kind.CALL, number, *pack_document([method, given], {})))
         try:
-            return unpack_document(await answer)[0]
+            return unpack_document(await answer)
         finally:
             del self._calls[number]
             self._changes.discard(number)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 from onnx.external_data_helper import set_external_data
 
-from foretell.bundle import calibration, layout
+from foretell.bundle import calibration, example, layout, timestamps
 from foretell.bundle.attention import AttentionStage, Axis, Choice, Output, stage
 from foretell.bundle.calendar import Calendar
 from foretell.bundle.checksums import sha256
@@ -35,6 +35,8 @@ class Spec:
         margin_bound: If set, the graphs have a margin: the first value of a one-channel history.
         calibrated: Passes over the horizon with quantiles, from 99 windows each: the forecast plus
             (level - 0.5) * step, counted from 1, in units of the history's standard deviation.
+        example: Rows of history of the window that it carries, if it does: of each channel its
+            number from 1, times the row's.
         changes: Fields of the manifest to write differently.
     """
 
@@ -51,6 +53,7 @@ class Spec:
     fails: bool = False
     margin_bound: float | None = None
     calibrated: int = 0
+    example: int = 0
     changes: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -131,6 +134,8 @@ def write_bundle(repository: Path, spec: Spec) -> Path:
     _write_probes(folder, spec)
     if spec.calibrated:
         _write_calibration(folder, spec)
+    if spec.example:
+        _write_example(folder, spec)
     rewrite_manifest(folder, spec)
     return folder
 
@@ -158,6 +163,8 @@ def rewrite_manifest(folder: Path, spec: Spec) -> None:
                 for part in range(spec.calibrated)
             ),
         )
+    if spec.example:
+        files.append(layout.EXAMPLE)
     manifest = Manifest(
         name=spec.name,
         version=spec.version,
@@ -195,6 +202,14 @@ def _write_probes(folder: Path, spec: Spec) -> None:
             arrays[name] = rng.normal(size=(3, steps, features)).astype(np.float32)
     forecast = spec.forecast(history, arrays.get("future_calendar"))
     np.savez(folder / layout.PROBES, forecast=forecast, **arrays)
+
+
+def _write_example(folder: Path, spec: Spec) -> None:
+    times = Frequency.parse(spec.frequency).steps_from(np.datetime64("2024-01-01"), spec.example)
+    rows = np.arange(1.0, spec.example + spec.horizon + 1)[:, None] * spec.scale.astype(float)
+    history, actual = rows[: spec.example], rows[spec.example :, spec.columns]
+    texts = np.array(timestamps.render(times, None))
+    example.write(folder, example.Example(history, texts, actual, series="a house"))
 
 
 def _write_calibration(folder: Path, spec: Spec) -> None:

@@ -554,6 +554,7 @@ class ModelCard(BaseModel):
         "test split, in both errors; null where that was not measured."
     )
     attention: list[str]
+    example: bool = Field(description="Whether `GET /models/{model}/example` has one.")
     provider: str
 
 
@@ -567,3 +568,15 @@ class ModelReport(ModelCard):
         description="Why it has no quantiles, where it has none and its bundle says why."
     )
     verification: Verification
+
+
+class ModelExample(BaseModel):
+    """A real window of the data that a model was tested on, and what followed."""
+
+    model: str = Field(description="`name@version`.")
+    request: ForecastRequest = Field(description="What to POST to `/forecast`.")
+    actual: list[list[float]] = Field(
+        description="`[step][target]`: what followed, as far as the model's horizon."
+    )
+    channels: list[str] = Field(description="Those of the history.")
+    targets: list[str] = Field(description="Those of them that are forecast.")

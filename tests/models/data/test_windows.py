@@ -64,6 +64,7 @@ def test_no_window_lies_across_two_spans() -> None:
     (batch,) = windows.batches(100)
     assert batch.future_calendar is not None
     for index, (place, first) in enumerate(expected):
+        assert windows.span(index) == Span(place, first, first + 9)
         one = panel.tables[place]
         scaled = ((one.values - [1, 2]) / [2, 4]).astype(np.float32)
         np.testing.assert_array_equal(batch.history[index], scaled[first : first + 6])

@@ -442,6 +442,35 @@ def test_a_call_that_fails_for_any_reason_is_answered(
     assert "Stale file handle" in caplog.text
 
 
+def test_a_door_gets_the_window_that_a_bundle_carries(models: Path, tmp_path: Path) -> None:
+    write_bundle(models, Spec("window", channels=("load", "wind"), targets=("wind",), example=9))
+
+    async def run() -> None:
+        halves = Halves(models, tmp_path / "engine")
+        async with contextlib.AsyncExitStack() as stack:
+            async with halves.engine() as engine:
+                door = await stack.enter_async_context(halves.door())
+                model = door.directory.find("window")
+                own = engine.directory.find("window")
+                found, expected = await model.example(), await own.example()
+                assert found is not None
+                assert expected is not None
+                for name in ("history", "timestamps", "actual"):
+                    one, other = getattr(found, name), getattr(expected, name)
+                    assert one.dtype == other.dtype
+                    np.testing.assert_array_equal(one, other)
+                assert found.series == expected.series == "a house"
+                assert await door.directory.find("repeat").example() is None
+                halves.host._models.clear()
+                with pytest.raises(NotReadyError, match="unloaded"):
+                    await model.example()
+            await until(lambda: bool(door.directory.gone))
+            with pytest.raises(EngineLostError):
+                await model.example()
+
+    uvloop.run(run())
+
+
 def test_an_engine_that_ends_answers_what_it_runs(models: Path, tmp_path: Path) -> None:
     write_bundle(models, Spec(name="slow", burn=400))
 

@@ -1,0 +1,128 @@
+"""What is served: cards of models, what was measured of them, and windows to try them with."""
+
+from __future__ import annotations
+
+import orjson
+from fastapi import APIRouter, Request, Response
+
+from foretell.bundle.example import Example
+from foretell.bundle.layout import EXAMPLE, NAME, VERSION
+from foretell.bundle.verdict import verdict
+from foretell.service.api import examples
+from foretell.service.api.forecast.routes import JSON
+from foretell.service.api.forecast.schemas import (
+    ErrorResponse,
+    ModelCard,
+    ModelExample,
+    ModelReport,
+)
+from foretell.service.api.forecast.task import most_steps
+from foretell.service.engine.directory import Model
+from foretell.service.engine.local import Engine
+from foretell.service.errors import NoExampleError
+from foretell.service.settings import Settings
+
+_REFERENCE = {
+    "name": "model",
+    "in": "path",
+    "required": True,
+    "description": "A name, or name@version.",
+    "schema": {"type": "string", "pattern": f"^{NAME.pattern}(@{VERSION.pattern})?$"},
+}
+
+
+def models_router(engine: Engine, settings: Settings) -> APIRouter:
+    """The routes for clients that ask what there is."""
+    router = APIRouter(tags=["models"])
+
+    @router.get("/models")
+    @router.head("/models", include_in_schema=False)
+    async def models() -> list[ModelCard]:
+        """Every served model: what a client needs to build a request."""
+        directory = engine.directory
+        return [
+            _card(model, directory.versions(model.name), settings) for model in directory.defaults
+        ]
+
+    @router.get(
+        "/models/{model}",
+        responses={status: {"model": ErrorResponse} for status in (404, 503)},
+        openapi_extra={"parameters": [_REFERENCE]},
+    )
+    async def one(request: Request) -> ModelReport:
+        """A model, with what was measured of it in the test split and when it was verified."""
+        directory = engine.directory
+        model = directory.find(request.path_params["model"])
+        return _card(model, directory.versions(model.name), settings)
+
+    @router.get(
+        "/models/{model}/example",
+        response_class=Response,
+        responses={
+            200: {"model": ModelExample, "content": {JSON: {"example": examples.window()}}},
+            **{status: {"model": ErrorResponse} for status in (404, 503)},
+        },
+        openapi_extra={"parameters": [_REFERENCE]},
+    )
+    async def example(request: Request) -> Response:
+        """A real window to try a model with: of those it was tested on the one of median error.
+
+        A bundle that was exported without data has none.
+        """
+        model = engine.directory.find(request.path_params["model"])
+        found = await model.example()
+        if found is None:
+            raise NoExampleError(
+                f"{model.name}@{model.version} carries no example: it was exported without data, "
+                "or by a release that wrote none; export it again with its data"
+            )
+        answer = orjson.dumps(_example(model, found), option=orjson.OPT_SERIALIZE_NUMPY)
+        return Response(answer, media_type=JSON)
+
+    return router
+
+
+def _card(model: Model, versions: list[str], settings: Settings) -> ModelReport:
+    manifest = model.manifest
+    return ModelReport(
+        name=model.name,
+        version=model.version,
+        versions=versions,
+        architecture=manifest.architecture,
+        channels=manifest.channels,
+        targets=manifest.targets,
+        bounds=manifest.bounds,
+        context=manifest.context,
+        horizon=manifest.horizon,
+        max_horizon=most_steps(manifest, settings),
+        frequency=manifest.frequency,
+        needs_timestamps=manifest.calendar is not None,
+        quantiles=manifest.calibration is not None,
+        verdict=None if manifest.test is None else verdict(manifest.test, manifest.step),
+        attention=[stage.name for stage in manifest.attention],
+        example=EXAMPLE in manifest.files,
+        provider=model.provider,
+        parameters=manifest.parameters,
+        test=manifest.test,
+        calibration=manifest.calibration,
+        calibration_missing=manifest.calibration_missing,
+        verification=manifest.verification,
+    )
+
+
+def _example(model: Model, example: Example) -> dict[str, object]:
+    manifest, reference = model.manifest, f"{model.name}@{model.version}"
+    series = {
+        "name": example.series or "example",
+        "series": example.history,
+        "channels": manifest.channels,
+        "frequency": manifest.frequency,
+        "timestamps": example.timestamps.tolist(),
+    }
+    return {
+        "model": reference,
+        "request": {"model": reference, "inputs": [series]},
+        "actual": example.actual,
+        "channels": manifest.channels,
+        "targets": manifest.targets,
+    }

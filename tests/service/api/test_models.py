@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from foretell.bundle import layout
+from foretell.service.api.forecast.schemas import ModelExample
+from tests.service.bundles import Spec, write_bundle
+from tests.service.client import Client
+
+SPECS = (
+    Spec("one", example=9),
+    Spec("some", channels=("load", "wind"), targets=("wind",), with_calendar=True, example=20),
+    Spec("monthly", frequency="MS", horizon=12, with_calendar=True, example=8),
+    Spec("bare"),
+)
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    for spec in SPECS:
+        write_bundle(tmp_path, spec)
+    return tmp_path
+
+
+@pytest.fixture
+def served(repository: Path) -> Iterator[Client]:
+    with Client(repository) as client:
+        yield client
+
+
+@pytest.mark.parametrize("spec", SPECS[:3], ids=lambda spec: spec.name)
+def test_an_example_is_a_request_and_what_followed(served: Client, spec: Spec) -> None:
+    answer = served.get(f"/models/{spec.name}/example")
+    assert answer.headers["content-type"] == "application/json"
+    found: dict[str, Any] = answer.json()
+    ModelExample.model_validate(found)
+    [series] = found["request"]["inputs"]
+    assert len(series["timestamps"]) == len(series["series"]) == spec.example
+    assert series["series"][-1] == [spec.example * scale for scale in spec.scale]
+    assert (series["name"], series["frequency"]) == ("a house", spec.frequency)
+    assert found["model"] == f"{spec.name}@1"
+    assert found["channels"] == series["channels"] == list(spec.channels)
+    assert found["targets"] == list(spec.targets or spec.channels)
+    first = [(spec.example + 1) * spec.scale[column] for column in spec.columns]
+    assert found["actual"][0] == first
+    forecast = served.first(found["request"])
+    assert len(forecast["timestamps"]) == len(found["actual"]) == spec.horizon
+    assert len(found["actual"][0]) == len(spec.columns)
+
+
+def test_cards_say_who_has_one(served: Client) -> None:
+    cards = {card["name"]: card["example"] for card in served.get("/models").json()}
+    assert cards == {"one": True, "some": True, "monthly": True, "bare": False}
+    assert served.get("/models/one@1").json()["example"]
+
+
+def test_a_bundle_without_one_says_how_to_get_one(served: Client) -> None:
+    answer = served.get("/models/bare/example")
+    error = answer.json()["error"]
+    assert (answer.status_code, error["type"]) == (404, "no_example")
+    assert error["message"].startswith("bare@1 carries no example")
+    assert served.get("/models/nope/example").json()["error"]["type"] == "unknown_model"
+
+
+def test_a_bundle_with_a_damaged_one_is_refused(repository: Path) -> None:
+    (repository / "one" / "1" / layout.EXAMPLE).write_bytes(b"")
+    with Client(repository) as client:
+        assert "example.npz: sha256 differs" in client.get("/readyz").json()["models"]["one@1"]
+
+
+def test_one_that_was_changed_meanwhile_is_not_shown(served: Client, repository: Path) -> None:
+    (repository / "one" / "1" / layout.EXAMPLE).write_bytes(b"")
+    answer = served.get("/models/one/example")
+    assert (answer.status_code, answer.json()["error"]["type"]) == (503, "not_ready")
+
+
+def test_it_needs_a_key_where_there_are_keys(repository: Path) -> None:
+    with Client(repository, api_keys="one") as client:
+        assert client.get("/models/one/example").status_code == 401
