@@ -41,8 +41,8 @@ def test_the_specification_finds_what_is_wrong() -> None:
 @pytest.mark.parametrize(
     ("profile", "started"),
     [
-        ("cpu", {"foretell-cpu", "prometheus"}),
-        ("gpu", {"foretell", "prometheus"}),
+        ("cpu", {"foretell-cpu", "prometheus", "grafana"}),
+        ("gpu", {"foretell", "prometheus", "grafana"}),
         # Who names none is told so, and nothing starts that needs a GPU.
         (None, set()),
     ],
@@ -59,6 +59,7 @@ def test_every_service_is_limited(name: str) -> None:
     assert {"max-size", "max-file"} == set(service["logging"]["options"])
     assert service["read_only"] is True
     assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
     assert service["restart"] == "unless-stopped"
 
 

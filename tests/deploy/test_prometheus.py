@@ -13,6 +13,7 @@ import yaml
 from foretell.service.engine.gauges import gauges
 from foretell.service.metrics import Metrics
 from tests.deploy.files import COMPOSE, DEPLOY
+from tests.service.process import ROOT
 
 HERE = Path(__file__).parent
 ALERTS = (DEPLOY / "alerts.yml").read_text()
@@ -37,9 +38,11 @@ def test_when_each_alert_fires() -> None:
     promtool("test", "rules", HERE / "alerts_test.yml")
 
 
-def test_every_alert_is_tried() -> None:
+def test_every_alert_is_tried_and_described() -> None:
+    alerts = set(re.findall(r"alert: (\w+)", ALERTS))
     tried = re.findall(r"alertname: (\w+)", (HERE / "alerts_test.yml").read_text())
-    assert set(tried) == set(re.findall(r"alert: (\w+)", ALERTS))
+    manual = (ROOT / "docs" / "operations.md").read_text()
+    assert set(tried) == alerts == set(re.findall(r"^\| `(Foretell\w+)` \|", manual, re.MULTILINE))
 
 
 def test_alerts_are_about_metrics_that_there_are() -> None:

@@ -1,0 +1,103 @@
+"""A Prometheus on a server that runs here, with the files of `deploy/` but for shorter times."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+import yaml
+
+_DEPLOY = Path(__file__).parent.parent / "deploy"
+_PATIENCE_SECONDS = 30
+
+
+class Prometheus:
+    """Debian's `prometheus`, on a free port of this host.
+
+    Args:
+        server: Of the service, such as `http://127.0.0.1:8000`.
+        folder: Takes its files.
+        interval: Between scrapes, and between evaluations of the rules.
+        pending: How long an alert's condition has to hold.
+
+    Attributes:
+        url: Its own.
+    """
+
+    def __init__(self, server: str, folder: Path, *, interval: str, pending: str) -> None:
+        configuration = yaml.safe_load((_DEPLOY / "prometheus.yml").read_text())
+        configuration["global"] = {
+            f"{name}": interval
+            for name in ("scrape_interval", "scrape_timeout", "evaluation_interval")
+        }
+        [job] = configuration["scrape_configs"]
+        job["static_configs"] = [{"targets": [server.removeprefix("http://")]}]
+        for name in configuration["rule_files"]:
+            rules = yaml.safe_load((_DEPLOY / name).read_text())
+            for rule in (rule for group in rules["groups"] for rule in group["rules"]):
+                rule["for"] = pending
+            (folder / name).write_text(yaml.safe_dump(rules))
+        (folder / "prometheus.yml").write_text(yaml.safe_dump(configuration))
+        log = folder / "prometheus.log"
+        with log.open("wb") as file:
+            self._process = subprocess.Popen(
+                [
+                    "prometheus",
+                    f"--config.file={folder / 'prometheus.yml'}",
+                    f"--storage.tsdb.path={folder / 'data'}",
+                    "--web.listen-address=127.0.0.1:0",
+                ],
+                stdout=file,
+                stderr=subprocess.STDOUT,
+            )
+        self.url = self._wait_for_address(log)
+        self._client = httpx.Client(base_url=f"{self.url}/api/v1")
+
+    def _wait_for_address(self, log: Path) -> str:
+        end = time.monotonic() + _PATIENCE_SECONDS
+        while self._process.poll() is None and time.monotonic() < end:
+            if found := re.search(r'"Listening on" address=(\S+)', log.read_text()):
+                return f"http://{found[1]}"
+            time.sleep(0.02)
+        self._process.kill()
+        self._process.wait()
+        raise AssertionError(f"no Prometheus:\n{log.read_text()}")
+
+    def ask(self, path: str, **parameters: str | float) -> Any:  # noqa: ANN401 - JSON
+        """What its API answers, at `path` under `/api/v1/`.
+
+        Raises:
+            ValueError: it finds fault with the question.
+        """
+        answer = self._client.get(path, params=parameters).json()
+        if answer["status"] != "success":
+            raise ValueError(f"{parameters}: {answer['error']}")
+        return answer["data"]
+
+    def values(self, expression: str) -> list[float]:
+        """What a query has now, by series."""
+        found = self.ask("query", query=expression)["result"]
+        return [float(series["value"][1]) for series in found]
+
+    def alerts(self) -> dict[str, str]:
+        """State of the alerts that are pending or firing, by name."""
+        found = self.ask("alerts")["alerts"]
+        return {alert["labels"]["alertname"]: alert["state"] for alert in found}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._client.close()
+        self._process.terminate()
+        self._process.wait(_PATIENCE_SECONDS)
