@@ -1,1 +1,18 @@
 """From a trained forecasting transformer to a verified ONNX service."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from foretell.client import AsyncClient, Client
+
+__all__ = ["AsyncClient", "Client"]
+
+
+def __getattr__(name: str) -> object:
+    # Not before it is asked for: a server needs none of what the client imports.
+    if name in __all__:
+        return getattr(import_module("foretell.client"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,246 @@
+"""Clients of a foretell server, with and without asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self, TypeVar, Unpack
+
+import httpx
+
+from foretell.client import cards
+from foretell.client.answers import Answer
+from foretell.client.cards import ModelCard, ModelReport
+from foretell.client.exchange import Outcome, Pause, Steps, address, headers, limits
+from foretell.client.forecasting import Calibration, ForecastOptions, Missing, forecast, sole_frame
+
+Frame = TypeVar("Frame")
+Result = TypeVar("Result")
+
+TIMEOUT = 30.0
+RETRY_FOR = 60.0
+
+
+class Client:
+    """Asks a server; for use from several threads at a time.
+
+    A request that the server is too busy for is sent again when it says so, and so is one whose
+    connection fails: forecasts change nothing, so that asking twice does no harm.
+
+    Args:
+        url: The server's address, such as `localhost:8000` or `https://host/prefix`.
+        key: API key; that of the variable `FORETELL_KEY` by default.
+        timeout: Seconds that the server may take for an answer.
+        retry_for: Seconds from the first try of a request within which others may follow; 0 for
+            one try alone.
+
+    Raises:
+        InvalidInputError: one of them can be none.
+
+    Example:
+        >>> with Client("localhost:8000") as client:
+        ...     forecast = client.forecast(frame, model="patchtst", quantiles=[0.1, 0.9])
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        key: str | None = None,
+        timeout: float = TIMEOUT,
+        retry_for: float = RETRY_FOR,
+    ) -> None:
+        self._retry_for = retry_for
+        self._http = httpx.Client(
+            base_url=address(url), headers=headers(key, timeout), timeout=limits(timeout)
+        )
+
+    def forecast(
+        self,
+        frame: Frame,
+        *,
+        model: str | None = None,
+        horizon: int | None = None,
+        quantiles: Sequence[float] | None = None,
+        missing: Missing | None = None,
+        calibration: Calibration | None = None,
+        id_column: str | None = None,
+        time_column: str | None = None,
+    ) -> Frame:
+        """Forecast every series of a frame.
+
+        Args:
+            frame: Of pandas, polars or pyarrow, or another table that Arrow reads; rows in order
+                of time. Of one series, or of many in long form: a row for each series and time.
+                A column for each channel of the model, by its name.
+            model: A name, or name@version; may be absent when one model is served.
+            horizon: Steps; the model's by default.
+            quantiles: Their levels, such as `[0.1, 0.9]`: columns `<channel>_q<level>`.
+            missing: What becomes of missing values: an `error`, or they are filled by
+                `interpolate` or `ffill`.
+            calibration: What quantiles come from: errors `stored` with the model, or corrected by
+                those on the rows of the `history`.
+            id_column: Names the series; `unique_id` if there is such a column.
+            time_column: Holds the times; a pandas index of times, `ds`, or the only column of
+                times.
+
+        Returns:
+            A row for each series and step in the same kind of frame, with the same names, types
+            and index; its columns are the model's targets, and their quantiles. The server's
+            warnings become Python's.
+
+        Raises:
+            PartialForecastError: some of the series have no forecast; it holds those of the others.
+            InvalidInputError: the frame does not fit the model.
+            ForetellError: of another kind; see `foretell.client.errors`.
+
+        Example:
+            >>> history = pd.read_csv("load.csv", index_col="date", parse_dates=True)
+            >>> client.forecast(history, horizon=24)
+        """
+        answer = self.forecast_with_notes(
+            frame,
+            model=model,
+            horizon=horizon,
+            quantiles=quantiles,
+            missing=missing,
+            calibration=calibration,
+            id_column=id_column,
+            time_column=time_column,
+        )
+        return sole_frame(answer, stacklevel=2)
+
+    def forecast_with_notes(
+        self, frame: Frame, **options: Unpack[ForecastOptions]
+    ) -> Answer[Frame]:
+        """Forecast as `forecast` does, and return what there is to say besides.
+
+        Series without a forecast are in `answer.notes.errors`, and warnings in
+        `answer.notes.warnings`; neither is raised.
+        """
+        return self._run(forecast(frame, self._retry_for, **options))
+
+    def models(self) -> list[ModelCard]:
+        """The models that are served, and what each needs."""
+        return self._run(cards.models(self._retry_for))
+
+    def model(self, name: str) -> ModelReport:
+        """A model, by name or name@version, and what was measured of it.
+
+        Raises:
+            NotFoundError: it is not served.
+        """
+        return self._run(cards.model(name, self._retry_for))
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _run(self, steps: Steps[Result]) -> Result:
+        outcome: Outcome = None
+        while True:
+            try:
+                step = steps.send(outcome)
+            except StopIteration as end:
+                result: Result = end.value
+                return result
+            outcome = None
+            if isinstance(step, Pause):
+                time.sleep(step.seconds)
+            else:
+                try:
+                    outcome = self._http.request(**vars(step))
+                except httpx.TransportError as error:
+                    outcome = error
+
+
+class AsyncClient:
+    """Asks a server from coroutines; what `Client` does, with the same arguments and answers.
+
+    Args:
+        url: As `Client` has it, like the others.
+        key: Likewise.
+        timeout: Likewise.
+        retry_for: Likewise.
+
+    Example:
+        >>> async with AsyncClient("localhost:8000") as client:
+        ...     forecasts = await asyncio.gather(*map(client.forecast, frames))
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        key: str | None = None,
+        timeout: float = TIMEOUT,
+        retry_for: float = RETRY_FOR,
+    ) -> None:
+        self._retry_for = retry_for
+        self._http = httpx.AsyncClient(
+            base_url=address(url), headers=headers(key, timeout), timeout=limits(timeout)
+        )
+
+    async def forecast(self, frame: Frame, **options: Unpack[ForecastOptions]) -> Frame:
+        """Forecast every series of a frame, as `Client.forecast` does."""
+        answer = await self.forecast_with_notes(frame, **options)
+        return sole_frame(answer, stacklevel=2)
+
+    async def forecast_with_notes(
+        self, frame: Frame, **options: Unpack[ForecastOptions]
+    ) -> Answer[Frame]:
+        """Forecast, and return what there is to say besides."""
+        return await self._run(forecast(frame, self._retry_for, **options))
+
+    async def models(self) -> list[ModelCard]:
+        """The models that are served, and what each needs."""
+        return await self._run(cards.models(self._retry_for))
+
+    async def model(self, name: str) -> ModelReport:
+        """A model, by name or name@version, and what was measured of it."""
+        return await self._run(cards.model(name, self._retry_for))
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def _run(self, steps: Steps[Result]) -> Result:
+        outcome: Outcome = None
+        while True:
+            try:
+                step = steps.send(outcome)
+            except StopIteration as end:
+                result: Result = end.value
+                return result
+            outcome = None
+            if isinstance(step, Pause):
+                await asyncio.sleep(step.seconds)
+            else:
+                try:
+                    outcome = await self._http.request(**vars(step))
+                except httpx.TransportError as error:
+                    outcome = error

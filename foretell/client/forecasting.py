@@ -1,0 +1,120 @@
+"""Forecasts of a frame."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Literal, TypedDict, TypeVar
+
+import httpx
+import pyarrow as pa
+from pyarrow import ipc
+from pydantic import ValidationError
+
+from foretell.client.answers import (
+    Answer,
+    ForetellWarning,
+    Notes,
+    PartialForecastError,
+)
+from foretell.client.errors import ServerError
+from foretell.client.exchange import Steps
+from foretell.client.frames import Given, read
+from foretell.client.pieces import Limits, Piece, parts, told_apart
+from foretell.client.sending import parameters, send
+
+Frame = TypeVar("Frame")
+Missing = Literal["error", "interpolate", "ffill"]
+Calibration = Literal["stored", "history"]
+
+_NOTES = b"foretell"
+# Steps of a model that is not told how many, at most, where an answer's size is estimated.
+_STEPS = 720
+
+
+class ForecastOptions(TypedDict, total=False):
+    """The options of `Client.forecast`."""
+
+    model: str | None
+    horizon: int | None
+    quantiles: Sequence[float] | None
+    missing: Missing | None
+    calibration: Calibration | None
+    id_column: str | None
+    time_column: str | None
+
+
+def forecast(
+    frame: Frame,
+    retry_for: float,
+    *,
+    model: str | None = None,
+    horizon: int | None = None,
+    quantiles: Sequence[float] | None = None,
+    missing: Missing | None = None,
+    calibration: Calibration | None = None,
+    id_column: str | None = None,
+    time_column: str | None = None,
+) -> Steps[Answer[Frame]]:
+    """Forecast every series of a frame; see `Client.forecast`."""
+    given = read(frame, id_column, time_column)
+    layers = 1 + len(quantiles or ())
+    values = given.table.num_columns * (horizon or _STEPS) * layers
+    options = parameters(
+        model=model,
+        horizon=horizon,
+        quantiles=quantiles,
+        missing=missing,
+        calibration=calibration,
+    )
+    pieces = parts(told_apart(given.table), Limits(), values)
+    answers = yield from send("forecast", given, pieces, options, retry_for, partial(_read, given))
+    tables, notes = zip(*answers, strict=True)
+    return Answer(given.back(pa.concat_tables(tables)), _together(notes))
+
+
+def sole_frame(answer: Answer[Frame], stacklevel: int) -> Frame:
+    """The frame of an answer for a caller who sees nothing else of it.
+
+    Args:
+        answer: Any.
+        stacklevel: Of the caller, as `warnings.warn` counts.
+
+    Raises:
+        PartialForecastError: a series has no forecast.
+    """
+    for notice in answer.notes.warnings:
+        text = f"{notice.place}: {notice.message}" if notice.place else notice.message
+        warnings.warn(text, ForetellWarning, stacklevel=stacklevel + 1)
+    if answer.notes.errors:
+        raise PartialForecastError(answer)
+    return answer.frame
+
+
+def _read(
+    given: Given[Any], response: httpx.Response, piece: Piece
+) -> tuple[str, tuple[pa.Table, Notes]]:
+    try:
+        table = ipc.open_stream(response.content).read_all()
+        notes = Notes.model_validate_json((table.schema.metadata or {})[_NOTES])
+    except (pa.ArrowException, KeyError, ValidationError) as error:
+        raise ServerError(
+            f"{response.url}: not an answer of foretell: {str(error)[:200]}",
+            status=response.status_code,
+        ) from None
+    for told in (*notes.errors, *notes.warnings):
+        if told.place is not None:
+            told.place = given.named(piece.placed(told.place))
+    return f"{notes.model}@{notes.model_version}", (table, notes)
+
+
+def _together(parts: Sequence[Notes]) -> Notes:
+    """Of all parts of a table; what several say alike is said once."""
+    first, *others = parts
+    for one in others:
+        first.errors += one.errors
+        first.warnings += [told for told in one.warnings if told not in first.warnings]
+        first.filled |= one.filled
+        first.ill_conditioned += one.ill_conditioned
+    return first

@@ -1,0 +1,85 @@
+"""Frames of pandas: indices and types that Arrow does not know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+
+from foretell.client.frames import TIME, Restore, as_given, channel_of
+
+
+def to_table(frame: pd.DataFrame, wanted: Iterable[str]) -> tuple[pa.Table, Restore]:
+    """All columns, and the levels of the index that are times or are called as wanted.
+
+    Raises:
+        pyarrow.ArrowException, TypeError, ValueError: a column is none that Arrow knows.
+    """
+    flat, index = _without_index(frame, set(wanted))
+    dtypes = {str(name): dtype for name, dtype in flat.dtypes.items()}
+    for name, dtype in flat.dtypes.items():
+        if isinstance(dtype, pd.PeriodDtype):
+            flat = flat.assign(**{str(name): flat[name].dt.to_timestamp()})
+    table = pa.Table.from_pandas(flat, preserve_index=False).replace_schema_metadata(None)
+    return table, _PandasFrame(dtypes, table.schema, index)
+
+
+@dataclass(frozen=True)
+class _Index:
+    """Levels that became columns.
+
+    Attributes:
+        columns: Names of those.
+        names: Names that the levels had.
+        freq: Of the only one, if it had any.
+    """
+
+    columns: list[str]
+    names: list[Any]
+    freq: Any
+
+
+def _without_index(frame: pd.DataFrame, wanted: set[str]) -> tuple[pd.DataFrame, _Index | None]:
+    levels = []
+    for at, name in enumerate(frame.index.names):
+        values = frame.index.get_level_values(at)
+        if name in wanted or isinstance(values, pd.DatetimeIndex | pd.PeriodIndex):
+            levels.append((TIME if name is None else str(name), name, values))
+    if not levels:
+        return frame, None
+    flat = frame.reset_index(drop=True)
+    for at, (column, _, values) in enumerate(levels):
+        flat.insert(at, column, values)
+    freq = getattr(frame.index, "freq", None)
+    return flat, _Index([level[0] for level in levels], [level[1] for level in levels], freq)
+
+
+@dataclass(frozen=True)
+class _PandasFrame:
+    """Makes frames of pandas like one that was given."""
+
+    dtypes: dict[str, Any]
+    schema: pa.Schema
+    index: _Index | None
+
+    def __call__(self, answer: pa.Table) -> pd.DataFrame:
+        frame: pd.DataFrame = as_given(answer, self.schema).to_pandas()
+        for name in frame.columns:
+            channel = channel_of(name, self.dtypes)
+            if channel is None:
+                continue
+            dtype = self.dtypes[channel]
+            if isinstance(dtype, pd.PeriodDtype):
+                frame[name] = frame[name].dt.to_period(dtype.freq)
+            elif not pd.api.types.is_float_dtype(frame[name]) or pd.api.types.is_float_dtype(dtype):
+                frame[name] = frame[name].astype(dtype)
+        if self.index is None:
+            return frame
+        frame = frame.set_index(self.index.columns)
+        frame.index.names = self.index.names
+        if isinstance(frame.index, pd.DatetimeIndex) and self.index.freq is not None:
+            frame.index = pd.DatetimeIndex(frame.index, freq=self.index.freq)
+        return frame

@@ -1,0 +1,87 @@
+"""Tables to the server, in as many requests as it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeGuard, TypeVar
+
+import httpx
+import pyarrow as pa
+from pyarrow import ipc
+
+from foretell.client.errors import ForetellError
+from foretell.client.exchange import Ask, Steps, call
+from foretell.client.frames import TIME, Given
+from foretell.client.pieces import Piece
+
+MEDIA_TYPE = "application/vnd.apache.arrow.stream"
+
+Read = TypeVar("Read")
+
+_TOO_LARGE = 413
+
+
+def send(
+    path: str,
+    given: Given[Any],
+    waiting: list[Piece],
+    options: Mapping[str, str],
+    retry_for: float,
+    read: Callable[[httpx.Response, Piece], tuple[str, Read]],
+) -> Steps[list[Read]]:
+    """Send a table, and read the answers.
+
+    Args:
+        path: What answers it.
+        given: The caller's frame.
+        waiting: Parts of its table.
+        options: Parameters of the URL.
+        retry_for: As `call` has it.
+        read: Reads an answer: which version of a model it is of, which the later parts are then
+            sent to, and what it says.
+
+    Raises:
+        ForetellError: one of the parts has no answer; its place is one in the caller's frame.
+    """
+    found = []
+    while waiting:
+        piece, *waiting = waiting
+        ask = Ask("POST", path, options, _written(piece.table), {"Content-Type": MEDIA_TYPE})
+        try:
+            response = yield from call(ask, retry_for)
+        except ForetellError as error:
+            halves = piece.halves() if error.status == _TOO_LARGE else []
+            if not halves:
+                if error.place is not None:
+                    error.place = given.named(piece.placed(error.place))
+                if given.time_column is not None:
+                    # In the calls that convert it.
+                    error.message = error.message.replace(f"'{TIME}'", f"'{given.time_column}'")
+                raise
+            waiting = [*halves, *waiting]
+            continue
+        model, said = read(response, piece)
+        options = {**options, "model": model}
+        found.append(said)
+    return found
+
+
+def _written(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    written: bytes = sink.getvalue().to_pybytes()
+    return written
+
+
+def parameters(**options: object) -> dict[str, str]:
+    """Options that are set, as parameters of the URL."""
+    return {
+        name: ",".join(map(str, value)) if _is_list(value) else str(value)
+        for name, value in options.items()
+        if value is not None
+    }
+
+
+def _is_list(value: object) -> TypeGuard[Iterable[object]]:
+    return isinstance(value, Iterable) and not isinstance(value, str)
