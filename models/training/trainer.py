@@ -118,9 +118,13 @@ class Trainer:
             warm_up=settings.warm_up,
         )
         self.average: AveragedModel | None = None
+        self._constants: list[tuple[Tensor, Tensor]] = []
         if settings.average is not None:
             running = get_ema_multi_avg_fn(settings.average)  # type: ignore[no-untyped-call]
             self.average = AveragedModel(self.model, multi_avg_fn=running, use_buffers=True)
+            trained = model.state_dict().keys()
+            pairs = zip(self.average.module.named_buffers(), model.buffers(), strict=True)
+            self._constants = [(mean, own) for (name, mean), own in pairs if name not in trained]
         # Only float16 has so little range that gradients have to be scaled into it.
         self.grad_scaler = torch.amp.GradScaler(device.type, enabled=self.precision == "float16")
         self.epoch = 0
@@ -209,6 +213,9 @@ class Trainer:
         self.scheduler.step()
         if self.average is not None:
             self.average.update_parameters(self.model)
+            # A mean would round the places of channels or keys, and has no infinity of a mask.
+            for mean, constant in self._constants:
+                mean.copy_(constant)
         with torch.no_grad():
             return self.judge(forecast.float(), batch.target)
 

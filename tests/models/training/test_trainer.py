@@ -1,4 +1,5 @@
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -156,6 +157,32 @@ def test_the_mean_of_the_weights_is_judged_and_kept(settings: TrainingConfig, pa
     assert int(wrong.sum()) == 1
     judged = evaluate(trainer.model, trainer.validation, 100).mse
     assert report.validation_loss == pytest.approx(judged, rel=1e-5)
+
+
+def test_a_mean_of_weights_forecasts_the_same_channel(
+    settings: TrainingConfig, panel: Panel
+) -> None:
+    (table,) = panel.tables
+    wide = replace(table, channels=tuple("abcdefgh"), values=table.values.repeat(4, axis=1))
+    given = {"average": 0.9, "target": ("h",), "batch_size": 8}
+    trainer = trainer_of(settings.model_copy(update=given), Panel((wide,)))
+    report = trainer.run_epoch(Progress())
+    assert dict(trainer.judged.named_buffers())["_targets"].tolist() == [7]
+    trainer.restore_best()
+    judged = evaluate(trainer.model, trainer.validation, 100).mse
+    assert report.validation_loss == pytest.approx(judged, rel=1e-5)
+
+
+def test_a_mean_of_weights_reads_the_same_keys(settings: TrainingConfig, panel: Panel) -> None:
+    model = {**settings.model, "attention": {"mechanism": "local", "window": 2}}
+    given = {"average": 0.9, "model": model, "batch_size": 8}
+    trainer = trainer_of(settings.model_copy(update=given), panel)
+    trainer.run_epoch(Progress())
+    kept = trainer.model.state_dict()
+    for (name, mean), own in zip(
+        trainer.judged.named_buffers(), trainer.model.buffers(), strict=True
+    ):
+        assert name in kept or torch.equal(mean, own), name
 
 
 def test_the_rate_suits_the_width(settings: TrainingConfig, panel: Panel) -> None:
