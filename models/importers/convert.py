@@ -184,6 +184,7 @@ def _describe(
         )
     names = (request.channels or ()) if panel is None else panel.channels
     targets = names if config.targets is None else [names[place] for place in config.targets]
+    _check_target(request, targets)
     check_bounds(request.bounds, targets, panel)
     if panel is not None:
         splits = split_rows(str(arguments["split"].value))
@@ -203,3 +204,13 @@ def _describe(
             "test": test,
         }
     )
+
+
+def _check_target(request: Request, targets: Sequence[str]) -> None:
+    """Refuse a target by its name that is not what a model of one target forecasts."""
+    name = request.arguments.get("target", targets[0])
+    if len(targets) == 1 and name != targets[0]:
+        raise ImporterError(
+            f"--target {name}: the model forecasts its last channel, which is {targets[0]}; "
+            "--channels puts another one there"
+        )

@@ -80,6 +80,19 @@ def test_channels_by_name_and_a_split_that_moves_nothing(tmp_path: Path) -> None
     assert import_checkpoint(without(ett, "target")).info.targets == ("OT",)
 
 
+@pytest.mark.parametrize(
+    ("rows", "channels", "given"),
+    [(400, ("wind", "OT", "load"), {}), (14400, None, {"split": "ett_hour"})],
+)
+def test_a_target_that_is_not_the_last_channel(
+    tmp_path: Path, rows: int, channels: tuple[str, ...] | None, given: dict[str, str]
+) -> None:
+    """There the published code does not move it, and forecasts another channel."""
+    one = replace(asked(tmp_path, "patchtst", **given), channels=channels)
+    published.write_csv(tmp_path, rows)
+    assert "--target wind: the model forecasts its last channel, which is" in refused(one)
+
+
 def test_the_target_alone_is_a_model_of_one_channel(tmp_path: Path) -> None:
     form = published.layout("tslib", "transformer")
     one = asked(tmp_path, "transformer", features="S")
