@@ -1,4 +1,4 @@
-"""Which of the names that are known was probably meant by one that is not."""
+"""What to say of names: which of those that are known was probably meant, and which there are."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from difflib import get_close_matches
 _ALIKE = 0.75
 # Of a name that is compared.
 _LONGEST = 60
+# Of those that a message lists.
+_LISTED = 20
 
 
 def nearest(name: str, known: Iterable[str], alike: float = _ALIKE) -> str | None:
@@ -30,7 +32,13 @@ def nearest(name: str, known: Iterable[str], alike: float = _ALIKE) -> str | Non
 def suggestion(name: str, known: Sequence[str]) -> str:
     """What to say of a name that is not known: which was meant, or which there are."""
     near = nearest(name, known)
-    return f"did you mean {near!r}?" if near else f"there are {', '.join(known)}"
+    return f"did you mean {near!r}?" if near else f"there are {listed(known)}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names in a message, the first of them where they are many."""
+    more = f" and {len(names) - _LISTED:,} more" if len(names) > _LISTED else ""
+    return ", ".join(name or "''" for name in names[:_LISTED]) + more
 
 
 def plain(name: str) -> str:

@@ -159,7 +159,7 @@ def check_free(folder: Path, *, overwrite: bool = False) -> None:
     if not folder.exists():
         return
     if not overwrite:
-        raise CheckpointError(f"{folder}: exists already")
+        raise CheckpointError(f"{folder}: exists already; --overwrite replaces it")
     files = {WEIGHTS, CONFIG, LOG, REFITS}
     if not folder.is_dir() or {entry.name for entry in folder.iterdir()} - files:
         raise CheckpointError(f"{folder}: holds more than a checkpoint and is not overwritten")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Self
 
-from foretell.bundle.nearness import nearest
+from foretell.bundle.nearness import listed, nearest
 
 _INFERENCE = "/v2"
-# Of what is listed in a message, and of a name in it.
-_LISTED, _SHOWN = 10, 64
+# Of a name in a message.
+_SHOWN = 64
 # Of names of models that are alike: a hint that is wrong costs nothing, the error is one anyway.
 _ALIKE = 0.6
 
@@ -140,11 +140,10 @@ class UnknownModelError(ServiceError):
             where: They are.
         """
         names = sorted(known)
-        more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-        some = ", ".join(names[:_LISTED]) or "none"
+        some = listed(names) or "none"
         meant = nearest(name, names, _ALIKE)
         hint = f"; did you mean {meant!r}?" if meant else ""
-        return cls(f"no model {name[:_SHOWN]!r}; {where}: {some}{more}{hint}", param="model")
+        return cls(f"no model {name[:_SHOWN]!r}; {where}: {some}{hint}", param="model")
 
 
 class UnknownVersionError(ServiceError):

@@ -79,11 +79,11 @@ def command(
 
     from foretell.backtest import backtest, saw
     from foretell.bundle.errors import BundleError
+    from foretell.bundle.nearness import listed
     from foretell.commands.data_options import reading_of
     from foretell.models.checkpoint import CheckpointError
     from foretell.models.data.errors import DataError
     from foretell.models.data.reading import read
-    from foretell.models.data.splits import listed
     from foretell.models.training.errors import TrainingError
     from foretell.subject import load_subject
 
@@ -102,7 +102,8 @@ def command(
     except (BundleError, CheckpointError, DataError, TrainingError, ValueError) as error:
         raise refusal(str(error)) from None
     if found.short:
-        click.echo(f"warning: too short for a backtest: {listed(found.short)}", err=True)
+        short = f"{len(found.short):,} series: {listed(found.short)}"
+        click.echo(f"warning: too short for a backtest: {short}", err=True)
     _print(found)
     if output is not None:
         found.table().to_csv(output, index=False)

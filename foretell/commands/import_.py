@@ -59,6 +59,7 @@ def _arguments(command: Callable[..., None]) -> Callable[..., None]:
 )
 @click.option("--name", help="The served name; that of --out by default.")
 @click.option("--version", help="A whole number; the one after the newest by default.")
+@click.option("--overwrite", is_flag=True, help="Replace the checkpoint that --out has.")
 @_arguments
 def command(
     file: Path,
@@ -77,6 +78,7 @@ def command(
     repository: Path | None,
     name: str | None,
     version: str | None,
+    overwrite: bool,
     **arguments: str | None,
 ) -> None:
     """Adopt FILE, a state_dict of published code, as a checkpoint of our own.
@@ -89,6 +91,7 @@ def command(
     from foretell.export.errors import ExportError
     from foretell.models.checkpoint import CheckpointError, check_free, save
     from foretell.models.data.errors import DataError
+    from foretell.models.data.reading import split_names
     from foretell.models.data.scaler import offset_warning
     from foretell.models.importers.convert import Request, import_checkpoint
     from foretell.models.importers.data import read_scaler
@@ -103,7 +106,7 @@ def command(
             check_name(served)
             check_version(version or "1")
         if out is not None:
-            check_free(out)
+            check_free(out, overwrite=overwrite)
         imported = import_checkpoint(
             Request(
                 file=file,
@@ -114,7 +117,7 @@ def command(
                 script=script,
                 arguments={key: value for key, value in arguments.items() if value is not None},
                 scaler=read_scaler(mean, std),
-                channels=tuple(channels.split(",")) if channels else None,
+                channels=tuple(split_names(channels)) if channels else None,
                 frequency=frequency,
                 bounds=bounds or {},
                 defaults=source_defaults,
@@ -125,7 +128,7 @@ def command(
             click.echo(f"warning: {said}", err=True)
         with tempfile.TemporaryDirectory() as scratch:
             checkpoint = out or Path(scratch) / served
-            save(checkpoint, imported.model, imported.info)
+            save(checkpoint, imported.model, imported.info, overwrite=overwrite)
             if out is not None:
                 click.echo(f"checkpoint written to {out}")
             if repository is not None:

@@ -123,9 +123,10 @@ def _read_data(args: list[str]) -> Panel | None:
     """What the flags and the YAML file say is to be read; None if they name no file."""
     from foretell.commands import data_options
     from foretell.commands.grouped import Option
-    from foretell.models.data.reading import read
+    from foretell.models.data.reading import read, split_names
 
-    known = [click.Option(["--config", "file"], type=_CONFIG), Option("", "data")]
+    own = ("data", "target")
+    known = [click.Option(["--config", "file"], type=_CONFIG), *(Option("", each) for each in own)]
     command = click.Command(
         "data",
         params=[*known, *data_options.options()],
@@ -135,9 +136,10 @@ def _read_data(args: list[str]) -> Panel | None:
     file = flags.pop("file")
     given = {name: value for name, value in flags.items() if value is not None}
     given = (read_yaml(file) if file else {}) | given
-    path = data_options.path_of(given)
+    path, target = data_options.path_of(given), given.get("target")
+    needed = split_names(target) if isinstance(target, str) else ()
     try:
-        return None if path is None else read(path, data_options.reading_of(given))
+        return None if path is None else read(path, data_options.reading_of(given), needed)
     except ValueError as error:
         raise refusal(str(error)) from None
 

@@ -81,6 +81,7 @@ def command(
     from foretell.models.data.errors import DataError
     from foretell.models.data.reading import read
     from foretell.models.training.errors import TrainingError
+    from foretell.models.training.preparation import targets_of
     from foretell.search_space import SearchError, first_of, read_choices, space_of
     from foretell.tuning import Search
 
@@ -93,10 +94,10 @@ def command(
         for name, values in choices.items():
             for value in values:
                 validate(known | {name: value})
-        panel = read(arguments.data, reading_of(given))
+        panel = read(arguments.data, reading_of(given), arguments.target or ())
         for note in panel.notes:
             click.echo(f"note: {note}", err=True)
-        check_bounds(arguments.bounds, panel.channels, panel)
+        check_bounds(arguments.bounds, targets_of(arguments, panel.channels), panel)
         space = space_of(given, choices, panel)
         out.parent.mkdir(parents=True, exist_ok=True)
         if restart:
@@ -147,7 +148,7 @@ def _yaml(settings: dict[str, Any]) -> str:
     from foretell.models.data.reading import Reading
 
     # What names files and columns is text, even where it looks like a number.
-    names = {"data", *Reading.model_fields}
+    names = {"data", "target", *Reading.model_fields}
     plain = {
         name: value if name in names else _number_of(value) for name, value in settings.items()
     }

@@ -9,6 +9,7 @@ import re
 import warnings
 import zipfile
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Protocol
 import numpy as np
 import pandas as pd
 
+from foretell.bundle.nearness import suggestion
 from foretell.models.data.errors import DataError
 from foretell.models.data.numbers import MISSING, Mark, find_mark, is_text, read_numbers
 from foretell.models.data.problems import Problems
@@ -57,16 +59,19 @@ class Cells:
     notes: list[str] = field(default_factory=list)
 
 
-def read_file(path: Path, decimal: Mark | None, texts: frozenset[str]) -> Cells:
+def read_file(
+    path: Path, decimal: Mark | None, texts: frozenset[str], named: Sequence[str] = ()
+) -> Cells:
     """Read a file, whichever its format.
 
     Args:
         path: The file.
         decimal: Its decimal mark; found if not given.
         texts: Columns, in lower case, whose cells are names and no numbers.
+        named: Columns that it has to have; of a text this is known before its rows are read.
 
     Raises:
-        DataError: it is no table.
+        DataError: it is no table, or a text without one of these columns.
     """
     try:
         content = path.read_bytes()
@@ -79,7 +84,7 @@ def read_file(path: Path, decimal: Mark | None, texts: frozenset[str]) -> Cells:
     is_stream = path.suffix.lower() in _STREAMS
     if content.startswith((_PARQUET, _FEATHER)) or is_stream:
         return of_frame(_read_binary(path, content), str(path))
-    return _read_text(path, content, decimal, texts)
+    return _read_text(path, content, decimal, texts, named)
 
 
 def of_frame(given: pd.DataFrame | ArrowFrame, name: str = "the frame") -> Cells:
@@ -141,7 +146,13 @@ def _read_binary(path: Path, content: bytes) -> pd.DataFrame:
     return frame
 
 
-def _read_text(path: Path, content: bytes, decimal: Mark | None, texts: frozenset[str]) -> Cells:
+def _read_text(
+    path: Path,
+    content: bytes,
+    decimal: Mark | None,
+    texts: frozenset[str],
+    named: Sequence[str],
+) -> Cells:
     text, content = _decode(path, content)
     if _NO_TABLE.match(text):
         raise DataError(f"{path}: JSON or HTML and no table; save it as CSV or Parquet")
@@ -157,6 +168,10 @@ def _read_text(path: Path, content: bytes, decimal: Mark | None, texts: frozense
             f"{path}: {place}no names of columns but data; add a line with a name for each column, "
             "without a # before it"
         )
+    for name in named:
+        # A column without a name is called so later.
+        if name not in (*names, "unnamed"):
+            raise DataError(f"{path}: {place}no column {name!r}; {suggestion(name, names)}")
     names = [name or f" {i}" for i, name in enumerate(names)]
     above = any(not _BLANK.fullmatch(each) for each in islice(io.StringIO(text), header))
     # As large as the file.

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from foretell.bundle.nearness import listed
 from foretell.models.data.cells import Cells
 from foretell.models.data.errors import DataError
 from foretell.models.data.numbers import MISSING, Numbers, is_text, read_numbers
@@ -23,7 +24,6 @@ TIMES = (
 IDS = ("unique_id", "series_id", "item_id", "ts_id", "series", "symbol", "ticker", "id")
 # What an index is called, if anything.
 _INDEX = ("", "index", "id", "no", "no.", "nr", "row", "instant", "step")
-_LISTED = 20
 # Columns of which any two may tell series apart.
 _NAMES = 8
 
@@ -60,7 +60,7 @@ def find_roles(
     names = list(cells.frame.columns)
     for name in (*(times or ()), *(ids or ())):
         if name not in names:
-            raise DataError(f"no column {name!r}; there are {_listed(names)}")
+            raise DataError(f"no column {name!r}; there are {listed(names)}")
     if times is None:
         times = _find_times(cells.frame, ids or ())
     _drop_index(cells, {*times, *(ids or ()), *(channels or ())})
@@ -87,7 +87,7 @@ def _find_times(frame: pd.DataFrame, ids: tuple[str, ...]) -> tuple[str, ...]:
         return (named[0],)
     raise DataError(
         f"no timestamp column: none is called {', '.join(TIMES[:5])} and none holds dates; "
-        f"--timestamp-column names it; there are {_listed(list(frame.columns))}"
+        f"--timestamp-column names it; there are {listed(list(frame.columns))}"
     )
 
 
@@ -181,7 +181,7 @@ def choose_channels(
     names = others if wanted is None else list(wanted)
     for i, name in enumerate(names):
         if name not in others:
-            raise DataError(f"no channel {name!r}; there are {_listed(others)}")
+            raise DataError(f"no channel {name!r}; there are {listed(others)}")
         if name in names[:i]:
             raise DataError(f"channel {name!r} is chosen twice")
     chosen: dict[str, Numbers] = {}
@@ -192,14 +192,14 @@ def choose_channels(
             chosen[name] = found
         else:
             left_out.setdefault(found, []).append(name)
-    for kind, listed in left_out.items():
+    for kind, these in left_out.items():
         if wanted is None:
-            cells.notes.append(f"columns that {kind} are left out: {_listed(listed)}")
+            cells.notes.append(f"columns that {kind} are left out: {listed(these)}")
         else:
-            cells.problems.add(f"columns that {kind} are no channels: {_listed(listed)}")
+            cells.problems.add(f"columns that {kind} are no channels: {listed(these)}")
     if not chosen:
         told = "; ".join(
-            f"columns that {kind}: {_listed(these)}" for kind, these in left_out.items()
+            f"columns that {kind}: {listed(these)}" for kind, these in left_out.items()
         )
         raise DataError(f"no column of numbers; {told or 'there are no others'}")
     values = np.column_stack([numbers.values for numbers in chosen.values()])
@@ -230,11 +230,6 @@ def _read_column(cells: Cells, name: str, *, named: bool) -> Numbers | str:
             name,
         )
     return numbers
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return ", ".join(name or "''" for name in names[:_LISTED]) + more
 
 
 def read_ids(cells: Cells, ids: tuple[str, ...]) -> tuple[NDArray[np.int64], list[str]]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 from zoneinfo import ZoneInfo
 
 import numpy as np
 import pandas as pd
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
 from foretell.bundle.errors import TimestampError
 from foretell.bundle.frequency import Frequency
@@ -32,22 +34,33 @@ from foretell.models.data.timestamps import assemble, read_timestamps
 _REPEATED = 4
 
 
+def split_names(text: str) -> list[str]:
+    """Names that are separated by commas."""
+    return [name.strip() for name in text.split(",")]
+
+
+Names = Annotated[
+    tuple[str, ...],
+    BeforeValidator(lambda given: split_names(given) if isinstance(given, str) else given),
+]
+
+
 class Reading(BaseModel):
     """How a table is read; what is not given is found in it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    timestamp_column: tuple[str, ...] | None = Field(
+    timestamp_column: Names | None = Field(
         default=None,
         description="Column of the timestamps, or columns that are one together, such as "
         "year,quarter; found if not given.",
     )
-    id_column: tuple[str, ...] | None = Field(
+    id_column: Names | None = Field(
         default=None,
         description="Column with the name of the series that a row is of, or several; found by "
         "its usual names.",
     )
-    channels: tuple[str, ...] | None = Field(
+    channels: Names | None = Field(
         default=None,
         description="Columns to read, separated by commas; all of numbers if not given.",
     )
@@ -77,11 +90,6 @@ class Reading(BaseModel):
         description="Steps in a row that are filled in; longer holes split a series.",
     )
 
-    @field_validator("timestamp_column", "id_column", "channels", mode="before")
-    @classmethod
-    def _split(cls, names: object) -> object:
-        return [name.strip() for name in names.split(",")] if isinstance(names, str) else names
-
     @field_validator("frequency")
     @classmethod
     def _check_frequency(cls, frequency: str | None) -> str | None:
@@ -93,20 +101,23 @@ class Reading(BaseModel):
         return zone and find_zone(zone).key
 
 
-def read(path: Path, reading: Reading | None = None) -> Panel:
+def read(path: Path, reading: Reading | None = None, needed: Sequence[str] = ()) -> Panel:
     """Read a file: CSV (also gzipped, with tabs or semicolons), Parquet, Feather or Arrow.
 
     Args:
         path: The file.
         reading: How.
+        needed: Columns that it has to have besides those that `reading` names.
 
     Raises:
         DataError: it does not hold regular time series; the message names file, rows (of a text by
             line, the first is 1) and columns, and all that is wrong.
     """
     reading = reading or Reading()
-    texts = {name.lower() for name in (*IDS, *(reading.id_column or ()))}
-    cells = read_file(path, reading.decimal, frozenset(texts))
+    ids = reading.id_column or ()
+    texts = frozenset(name.lower() for name in (*IDS, *ids))
+    named = (*(reading.timestamp_column or ()), *ids, *(reading.channels or ()), *needed)
+    cells = read_file(path, reading.decimal, texts, named)
     return _panel(cells, reading, path)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, model_validator
@@ -11,7 +11,6 @@ from foretell.models.data.errors import DataError
 from foretell.models.data.panel import Panel
 
 _PARTS = ("train", "validation", "test")
-_LISTED = 5
 
 
 class Span(NamedTuple):
@@ -173,12 +172,6 @@ def spans_of(panel: Panel, tables: Iterable[int], first: int, last: int) -> Iter
         if start < end:
             yield Span(table, start, end)
         before += rows
-
-
-def listed(names: Sequence[str]) -> str:
-    """How many series these are, and the first of them."""
-    shown = ", ".join(names[:_LISTED]) + (", …" if len(names) > _LISTED else "")
-    return f"{len(names):,} series: {shown}"
 
 
 def count_windows(spans: Iterable[Span], context: int, horizon: int) -> int:

@@ -17,6 +17,7 @@ from pydantic import (
 from foretell.bundle.attention import Positive
 from foretell.bundle.bounds import Bounds
 from foretell.bundle.calendar import Feature
+from foretell.models.data.reading import Names, split_names
 from foretell.models.data.splits import Splits
 from foretell.models.forecaster import ARCHITECTURES
 from foretell.models.training.losses import LossName
@@ -41,7 +42,7 @@ class TrainingConfig(BaseModel):
     context: Positive = Field(description="Steps of history the model reads.")
     horizon: Positive = Field(description="Steps it forecasts.")
     model: dict[str, Any] = {}
-    target: tuple[str, ...] | None = Field(
+    target: Names | None = Field(
         default=None,
         description="Channels to forecast, separated by commas: the others are read alone; all if "
         "not given.",
@@ -129,11 +130,6 @@ class TrainingConfig(BaseModel):
             raise ValueError(f"expected one of {', '.join(ARCHITECTURES)}")
         return name
 
-    @field_validator("target", mode="before")
-    @classmethod
-    def _split_names(cls, names: object) -> object:
-        return names.split(",") if isinstance(names, str) else names
-
     @field_validator("huber_delta", "quantile")
     @classmethod
     def _check_loss(cls, value: float, info: ValidationInfo) -> float:
@@ -155,7 +151,7 @@ class TrainingConfig(BaseModel):
     @classmethod
     def _read_calendar(cls, calendar: object, validate: ValidatorFunctionWrapHandler) -> object:
         if isinstance(calendar, str) and calendar not in ("auto", "all", "none"):
-            calendar = calendar.split(",")
+            calendar = split_names(calendar)
         try:
             return validate(calendar)
         except ValidationError:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from foretell.bundle.calibration import LEAST_WINDOWS
 from foretell.bundle.manifest import TestResult
+from foretell.bundle.nearness import listed
 from foretell.bundle.verdict import baseline_names
 from foretell.models.batches import windows_that_fit
 from foretell.models.bounds import check_bounds, measure_within
@@ -24,7 +25,7 @@ from foretell.models.data.errors import DataError
 from foretell.models.data.panel import Panel
 from foretell.models.data.scaler import offset_warning
 from foretell.models.data.source import DataSource
-from foretell.models.data.splits import Split, listed
+from foretell.models.data.splits import Split
 from foretell.models.evaluation import baselines, evaluate
 from foretell.models.training.config import TrainingConfig
 from foretell.models.training.errors import TrainingError
@@ -192,4 +193,4 @@ def _tell_of_short(split: Split, progress: Progress) -> None:
         (split.left_out, "too short for a window, left out"),
     ):
         if names:
-            progress.warned(f"{fate}: {listed(names)}")
+            progress.warned(f"{fate}: {len(names):,} series: {listed(names)}")

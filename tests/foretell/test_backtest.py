@@ -132,7 +132,7 @@ def test_a_file_that_is_too_short_or_of_other_channels(file: Path, bundle: Path)
     rows = file.read_text().splitlines()
     for changed, message in (
         (rows[:12], "no window of context 8 and horizon 4"),
-        ([rows[0].replace("wind", "sun"), *rows[1:]], "no channel 'wind'"),
+        ([rows[0].replace("wind", "sun"), *rows[1:]], "no column 'wind'"),
     ):
         file.write_text("\n".join(changed) + "\n")
         result = run(file, f"--model={bundle}")

@@ -210,7 +210,10 @@ def test_existing_checkpoint_is_kept(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     result = run(tmp_path, file)
     assert result.exit_code == 2
-    assert "out: exists already" in result.stderr
+    assert "out: exists already; --overwrite replaces it" in result.stderr
+    again = run(tmp_path, file, "--overwrite", "--version", "7")
+    assert again.exit_code == 0, again.stderr
+    assert (tmp_path / "repository" / "out" / "7").is_dir()
 
 
 def test_every_argument_has_an_option() -> None:

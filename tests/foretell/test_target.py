@@ -58,7 +58,7 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     folder = tmp_path_factory.mktemp(request.param)
     data, out = write(folder, int(family.pop("rows"))), folder / "model"
     settings = {name: each for name, each in (GIVEN | family).items() if each is not None}
-    settings |= {"arch": request.param, "target": "wind,sun", "bounds": "wind=0:60"}
+    settings |= {"arch": request.param, "target": "wind, sun", "bounds": "wind=0:60"}
     run(train, *flags(data=data, out=out, **settings))
     run(export, out, f"--to={folder / 'repository'}", "--anyway")
     return folder
@@ -171,7 +171,8 @@ def test_backtest(made: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"target": "lod"}, "target: no channel 'lod'; did you mean 'load'?"),
+        ({"target": "lod"}, "data.csv: line 1: no column 'lod'; did you mean 'load'?"),
+        ({"target": "sun, load", "channels": "sun, wind"}, "target: no channel 'load'; there are"),
         ({"target": "wind", "bounds": "load=0:"}, "bounds: no channel 'load' is forecast"),
         (
             {"arch": "transformer", "target": "wind", "label": 12, "decoding": "autoregressive"},

@@ -129,7 +129,7 @@ def test_flags_win_over_the_file(data: Path, out: Path, tmp_path: Path) -> None:
         ({"splits": "0.5,0.5"}, "--splits: expected ett-hourly, ett-minute or three fractions"),
         ({"frequency": "often"}, "--frequency: expected a frequency"),
         ({"frequency": "D"}, r"data\.csv: lines 3, .*, column 'date'"),
-        ({"channels": "load,loud"}, "no channel 'loud'"),
+        ({"channels": "load,loud"}, r"data\.csv: line 1: no column 'loud'; did you mean 'load'"),
         ({"bounds": "load"}, "--bounds: expected CHANNEL=LOW:HIGH, .*got 'load'"),
         ({"bounds": "load=1:0"}, "--bounds: the low bound 1 is not below"),
         ({"bounds": "laod=0:"}, "bounds: no channel 'laod' is forecast; did you mean 'load'"),

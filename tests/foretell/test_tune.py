@@ -40,6 +40,7 @@ def data(tmp_path: Path) -> Path:
             "date": pd.date_range("2024-01-01", periods=len(hours), freq="h"),
             "load": np.sin(hours * np.pi / 12)
             + np.random.default_rng(0).normal(0, 0.1, len(hours)),
+            "7": np.cos(hours * np.pi / 12),
         }
     )
     path = tmp_path / "data.csv"
@@ -154,6 +155,8 @@ def test_no_time_for_an_epoch(data: Path, tmp_path: Path) -> None:
         (["--search=loss=mse,rmse"], {}, "--loss: Input should be 'mse', "),
         (["--search=moving_average=5"], {"context": None}, "moving_average: patchtst has no such"),
         ([], {"bounds": "lod=0:"}, "bounds: no channel 'lod' is forecast; did you mean 'load'?"),
+        ([], {"target": "lod"}, "no column 'lod'; did you mean 'load'?"),
+        ([], {"target": "load", "bounds": "7=0:"}, "bounds: no channel '7' is forecast"),
         ([], {"learning_rate": 2}, "--learning-rate: "),
         ([], {"arch": None}, "--arch is missing"),
         ([], {"horizon": None}, "--horizon is missing"),
@@ -171,6 +174,15 @@ def test_bad_input_writes_nothing(
     assert result.stderr.startswith("foretell tune: ")
     assert message in result.stderr
     assert [entry.name for entry in tmp_path.iterdir()] == ["data.csv"]
+
+
+def test_a_target_whose_name_looks_like_a_number(data: Path, tmp_path: Path) -> None:
+    best = tmp_path / "best.yaml"
+    words = ("--minutes=5", "--trainings=1", "--search=batch_size=32", f"--out={best}")
+    given = {name: value for name, value in GIVEN.items() if name != "batch_size"} | {"epochs": "1"}
+    result = run(*words, data=data, target="7", **given)
+    assert result.exit_code == 0, result.stderr
+    assert yaml.safe_load(best.read_text())["target"] == "7"
 
 
 def test_another_search_is_not_gone_on_with(data: Path, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from foretell.bundle.errors import TimestampError
 from foretell.bundle.gaps import Missing
 from foretell.bundle.gaps import fill as fill_gaps
 from foretell.bundle.manifest import Manifest
+from foretell.bundle.nearness import listed
 from foretell.bundle.timestamps import check_years
 from foretell.service.api.forecast.clocks import find_zone
 from foretell.service.api.forecast.origins import Origins, Past
@@ -188,14 +189,14 @@ class Inputs:
         for index, name in enumerate(names):
             if name not in channels:
                 raise InvalidInputError(
-                    f"expected a channel of the model ({', '.join(channels)}), got {shown(name)}",
+                    f"expected a channel of the model ({listed(channels)}), got {shown(name)}",
                     param=f"{place}[{index}]",
                 )
             if name in names[:index]:
                 raise InvalidInputError(f"{name!r} is named twice", param=f"{place}[{index}]")
         if missing := [name for name in channels if name not in names]:
             raise InvalidInputError(
-                f"the model needs every channel; missing: {', '.join(missing)}", param=place
+                f"the model needs every channel; missing: {listed(missing)}", param=place
             )
         return [channels.index(name) for name in names]
 

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from foretell.bundle.errors import TimestampError
 from foretell.bundle.manifest import Manifest
+from foretell.bundle.nearness import listed
 from foretell.bundle.regularity import first_irregularity, origin
 from foretell.bundle.timestamps import Timestamps, check_years
 from foretell.service.api.forecast.inputs import Filled, Series, fill
@@ -40,8 +41,6 @@ NOTES = b"foretell"
 _METADATA = "schema.metadata"
 # What columns of times are called elsewhere, in lower case.
 _TIMES = {TIME, "date", "dates", "datetime", "time", "times", "timestamp", "timestamps"}
-# Columns that a warning names.
-_MOST = 20
 # Names of the metadata that are compared with those of options, however many there are.
 _MOST_COMPARED = 64
 
@@ -114,9 +113,8 @@ def _unread(table: pa.Table, channels: tuple[str, ...], task: Task) -> list[Noti
     others = [field for field in others if not field.name.startswith("__index_level_")]
     notices = []
     if others:
-        names = ", ".join(field.name[:60] for field in others[:_MOST])
-        more = f" and {len(others) - _MOST} more" if len(others) > _MOST else ""
-        notices.append(notice("ignored_field", f"columns that are not read: {names}{more}", None))
+        names = listed([field.name[:60] for field in others])
+        notices.append(notice("ignored_field", f"columns that are not read: {names}", None))
     metadata = table.schema.metadata or {}
     known = Names({_METADATA: {}, "the URL": task.query.model_fields})
     for name in islice(metadata, _MOST_COMPARED):

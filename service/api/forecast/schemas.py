@@ -363,7 +363,9 @@ class Forecast(BaseModel):
     start_timestamp: str = Field(description="The first forecast step; empty if unknown.")
     timestamps: list[str] | None = None
     channels: list[str] | None = Field(
-        default=None, description="Columns, if the input named them."
+        default=None,
+        description="Columns, if the input named them, or if the model does not forecast all "
+        "channels that it reads.",
     )
     quantiles: dict[str, list[float] | list[list[float]]] | None = Field(
         default=None, description="By level, such as `0.9`; each in the shape of `mean_forecast`."

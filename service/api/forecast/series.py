@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from foretell.bundle.nearness import listed
 from foretell.service.errors import InvalidInputError
 from foretell.service.validation import shown
 
@@ -46,8 +47,8 @@ def read_values(
         if numbers.shape[1] == width and _in_range(numbers, gaps=False):
             return numbers
     # What is wrong with an array is found as of any other list; whole numbers are told as floats.
-    listed: list[Any] = rows.tolist() if isinstance(rows, np.ndarray) else rows
-    return _read_list(listed, channels, place, gaps=gaps)
+    plain: list[Any] = rows.tolist() if isinstance(rows, np.ndarray) else rows
+    return _read_list(plain, channels, place, gaps=gaps)
 
 
 def _read_list(
@@ -59,7 +60,7 @@ def _read_list(
         flat = _flatten(rows, channels, place)
     elif width != 1:
         raise InvalidInputError(
-            f"expected a list of {width} values at every time ({_listed(channels)}), "
+            f"expected a list of {width} values at every time ({listed(channels)}), "
             f"got {shown(rows[0]) if rows else 'an empty list'}",
             param=f"{place}[0]" if rows else place,
         )
@@ -136,7 +137,7 @@ def _in_range(values: NDArray[np.float64], *, gaps: bool) -> bool:
 
 
 def _check_rows(rows: list[Any], channels: Sequence[str], place: str) -> None:
-    expected = f"expected a list of {len(channels)} values ({_listed(channels)})"
+    expected = f"expected a list of {len(channels)} values ({listed(channels)})"
     for index, row in enumerate(rows):
         if not isinstance(row, list) or len(row) != len(channels):
             raise InvalidInputError(f"{expected}, got {shown(row)}", param=f"{place}[{index}]")
@@ -165,8 +166,3 @@ def _check_value(value: object, place: str, *, gaps: bool) -> None:
         raise InvalidInputError(
             f"expected a finite number of at most 3.4e38 (float32), got {shown(value)}", param=place
         )
-
-
-def _listed(names: Sequence[str], most: int = 8) -> str:
-    more = f", … {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more

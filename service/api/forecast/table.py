@@ -19,7 +19,7 @@ from pyarrow import ipc
 
 from foretell.bundle.errors import TimestampError
 from foretell.bundle.frequency import Frequency
-from foretell.bundle.nearness import nearest
+from foretell.bundle.nearness import listed, nearest
 from foretell.bundle.timestamps import Timestamps
 from foretell.bundle.zones import offsets_at
 from foretell.service.api.compression import unreadable
@@ -308,7 +308,7 @@ def _values(table: pa.Table, name: str, channels: Sequence[str]) -> NDArray[np.f
 def _column(table: pa.Table, name: str, channels: Collection[str] = ()) -> pa.ChunkedArray:
     """The column of a name; none of the `channels` is told to be it under another name."""
     if table.column_names.count(name) != 1:
-        found = ", ".join(table.column_names[:20])
+        found = listed(table.column_names) or "none"
         # Those that are compared, however many there are.
         others = set(table.column_names[:1000]) - {name, *channels}
         meant = nearest(name, sorted(others))
@@ -316,7 +316,7 @@ def _column(table: pa.Table, name: str, channels: Collection[str] = ()) -> pa.Ch
         if name == ID and ID not in table.column_names:
             hint += f"; {_ADD_ID}"
         raise InvalidInputError(
-            f"expected one column of this name; the table has {found or 'none'}{hint}", param=name
+            f"expected one column of this name; the table has {found}{hint}", param=name
         )
     return table.column(name)
 

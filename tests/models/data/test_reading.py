@@ -274,12 +274,23 @@ def test_tells_no_more_problems_than_one_reads(tmp_path: Path) -> None:
     assert len(message.splitlines()) == 22
 
 
+def test_columns_that_are_not_there_are_told_before_the_rows(tmp_path: Path) -> None:
+    content = text(*PLAIN, "2020-01-11,1,2,3")
+    assert "line 12: 4 cells" in refusal(tmp_path, content)
+    told = refusal(tmp_path, content, channels="a,c")
+    assert told.endswith("data.csv: line 1: no column 'c'; there are date, a, b")
+    path = tmp_path / "data.csv"
+    with pytest.raises(DataError, match="no column 'load'; there are date, a, b"):
+        read(path, needed=("a", "load"))
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"timestamp_column": "when"}, "no column 'when'; there are date, a, b"),
         ({"id_column": "who"}, "no column 'who'; there are date, a, b"),
-        ({"channels": "c"}, "no channel 'c'; there are a, b"),
+        ({"channels": "c"}, "no column 'c'; there are date, a, b"),
+        ({"channels": "a, Dates"}, "no column 'Dates'; did you mean 'date'?"),
         ({"channels": "date"}, "no channel 'date'; there are a, b"),
         ({"channels": "a,a"}, "channel 'a' is chosen twice"),
         ({"channels": "a,sky"}, "columns that hold texts such as 'sun' are no channels: sky"),

@@ -14,6 +14,8 @@ def config(**values: object) -> TrainingConfig:
 def test_texts_are_read_as_a_command_line_gives_them() -> None:
     read = config(context="96", learning_rate="0.2", splits="0.6,0.2,0.2")
     assert (read.context, read.learning_rate, read.splits) == (96, 0.2, (0.6, 0.2, 0.2))
+    read = config(target="wind, sun", calendar="hour, day_of_week")
+    assert (read.target, read.calendar) == (("wind", "sun"), ("hour", "day_of_week"))
 
 
 def test_the_family_is_one() -> None:

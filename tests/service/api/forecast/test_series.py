@@ -52,7 +52,7 @@ def test_many_channels() -> None:
         ([[1, [2]]], TWO, "s[0][1]", "expected a number, got a list"),
         ([1, 2], TWO, "s[0]", "a list of 2 values at every time .load, wind., got 1"),
         ([], TWO, "s", "got an empty list"),
-        ([1], [f"c{n}" for n in range(20)], "s[0]", "c7, … 12 more"),
+        ([1], [f"c{n}" for n in range(32)], "s[0]", "c18, c19 and 12 more"),
     ],
 )
 def test_names_the_culprit(rows: list[Any], channels: list[str], place: str, message: str) -> None:
