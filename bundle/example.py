@@ -61,7 +61,9 @@ def read(folder: Path, manifest: Manifest) -> Example | None:
     path = folder / EXAMPLE
     try:
         with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
-            history, timestamps, actual = file["history"], file["timestamps"], file["actual"]
+            # As rows, whatever wrote them: JSON is written of nothing else.
+            history, actual = (np.ascontiguousarray(file[name]) for name in ("history", "actual"))
+            timestamps = file["timestamps"]
             series = str(file["series"])
     except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
         raise BundleError(f"{path}: cannot be read: {error}") from error

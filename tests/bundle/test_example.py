@@ -29,6 +29,14 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
         np.testing.assert_array_equal(getattr(found, name), value)
 
 
+def test_columns_that_were_written_as_such_are_read_as_rows(tmp_path: Path) -> None:
+    columns = {name: np.asfortranarray(FIELDS[name]) for name in ("history", "actual")}
+    example.write(tmp_path, Example(**(FIELDS | columns)))
+    found = example.read(tmp_path, MANIFEST)
+    assert found is not None
+    assert found.history.flags.c_contiguous
+
+
 def test_a_bundle_may_have_none(tmp_path: Path) -> None:
     assert example.read(tmp_path, MANIFEST.model_copy(update={"files": {}})) is None
 

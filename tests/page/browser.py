@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
-from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect, sync_playwright
 
 CHROMIUM = shutil.which("chromium")
 _PATIENCE = 60_000
@@ -87,6 +87,7 @@ class Module:
 @contextmanager
 def chromium() -> Iterator[Browser]:
     """A browser without a window, which finds no host but this one."""
+    expect.set_options(timeout=_PATIENCE)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=CHROMIUM,
@@ -112,6 +113,8 @@ def opened(browser: Browser, look: Look, **settings: Any) -> Iterator[tuple[Page
     context = browser.new_context(
         viewport={"width": look.width, "height": 844 if look.phone else 900},
         color_scheme=look.scheme,
+        # Else axe-core may see colours on their way.
+        reduced_motion="reduce",
         is_mobile=look.phone,
         has_touch=look.phone,
         **settings,

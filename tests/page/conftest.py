@@ -15,6 +15,9 @@ from tests.page.browser import CHROMIUM, Look, Module, Watch, chromium, opened
 from tests.page.models import write_models
 from tests.service.process import Server
 
+KEY = "a-key-of-the-test"
+ADMIN_KEY = "an-admin-key-of-the-test"
+
 
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
@@ -29,6 +32,20 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """One that is open to everybody, with the models of `models.py`."""
     folder = tmp_path_factory.mktemp("server")
     with Server(write_models(folder / "repository"), folder / "log", threads=1) as server:
+        yield server
+
+
+@pytest.fixture(scope="package")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One like it for `KEY` and, with models loaded and unloaded too, `ADMIN_KEY`."""
+    folder = tmp_path_factory.mktemp("guarded")
+    with Server(
+        write_models(folder / "repository"),
+        folder / "log",
+        threads=1,
+        api_keys=KEY,
+        admin_keys=ADMIN_KEY,
+    ) as server:
         yield server
 
 

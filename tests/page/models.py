@@ -1,15 +1,20 @@
-"""Models for the page: small, and named as those of the demo."""
+"""Models for the page: small, and named as those of the demo; their examples have days."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
+from foretell.bundle import example
 from tests.service.bundles import (
     Spec,
     channel_stage,
     cluster_stage,
     lag_stage,
     mapless_stage,
+    rewrite_manifest,
     softmax_stage,
     write_bundle,
 )
@@ -50,5 +55,18 @@ SPECS = (
 def write_models(repository: Path) -> Path:
     """Write all of them; returns the repository."""
     for spec in SPECS:
-        write_bundle(repository, spec)
+        ramp = replace(spec, example=CONTEXT)
+        folder = write_bundle(repository, ramp)
+        _write_days(folder, ramp)
+        rewrite_manifest(folder, ramp)
     return repository
+
+
+def _write_days(folder: Path, spec: Spec) -> None:
+    """Put cycles of 24 steps in the place of the example's rows."""
+    steps = np.arange(CONTEXT + spec.horizon)[:, None]
+    levels, phases = 10 * spec.scale, 3 * np.arange(len(spec.channels))
+    rows = np.round(levels + 3 * np.sin((steps - phases) * 2 * np.pi / 24), 1)
+    times = np.datetime64("2024-03-01T00:00:00") + steps[:CONTEXT, 0] * np.timedelta64(1, "h")
+    days = example.Example(rows[:CONTEXT], times.astype(str), rows[CONTEXT:, spec.columns])
+    example.write(folder, days)
