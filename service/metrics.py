@@ -156,6 +156,9 @@ CUT_OFF, STAGE_SECONDS = "foretell_connections_cut_off", "foretell_stage_seconds
 BATCH_WINDOWS, BATCH_FILL = "foretell_batch_windows", "foretell_batch_fill"
 DROPPED = "foretell_dropped"
 LOADS, LOAD_SECONDS = "foretell_model_loads", "foretell_model_load_seconds"
+BACKTESTED, HELD = "foretell_backtest_values", "foretell_backtest_values_held"
+# Callers name the levels of a backtest's intervals: more than these would be no bounded set.
+_LEVELS = frozenset((0.5, 0.8, 0.9, 0.95))
 # Of a version's requests, by outcome, and of their stages in batches; of its batches by windows.
 ANSWERED, RAN, WINDOWS, ASSEMBLED, BATCHED = "answered", "ran", "windows", "assembled", "batched"
 
@@ -179,6 +182,10 @@ _FAMILIES = {
     ),
     LOADS: Family("Attempts to load a model: loaded or refused.", (*_MODEL, "outcome")),
     LOAD_SECONDS: Family("Time to open a bundle and test it.", _MODEL, _LOAD_SECONDS),
+    BACKTESTED: Family(
+        "Values of backtests that intervals of a level were to hold.", (*_MODEL, "level")
+    ),
+    HELD: Family("Those of them that the intervals held.", (*_MODEL, "level")),
     ANSWERED: Family("", (*_MODEL, "outcome"), ()),
     RAN: Family("", _MODEL, ()),
     WINDOWS: Family("", _MODEL),
@@ -307,6 +314,12 @@ class Metrics:
         self.counts.observe(
             ((STAGE_SECONDS, "queue", name, version), waited), ((RAN, name, version), ran)
         )
+
+    def backtested(self, name: str, version: str, held: Mapping[float, tuple[int, int]]) -> None:
+        """Count what the intervals of a backtest held, and what there was, by their level."""
+        for level in _LEVELS & held.keys():
+            for family, amount in zip((HELD, BACKTESTED), held[level], strict=True):
+                self.counts.add(family, name, version, str(level), amount=amount)
 
     def observer(self, name: str, version: str) -> QueueMetrics:
         """What a model's queue reports to."""

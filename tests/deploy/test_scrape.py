@@ -51,10 +51,13 @@ def prometheus(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 def ask(server: Server) -> None:
-    """A forecast, an error, and a connection that is cut off."""
+    """A forecast, an error, a backtest, and a connection that is cut off."""
     for model, status in ((SPEC.name, 200), ("none", 404)):
         body = {"model": model, "inputs": [{"series": [1.0] * 8}]}
         assert httpx.post(f"{server.url}/forecast", json=body).status_code == status
+    entry = {"series": [float(row % 5) for row in range(20)], "start_timestamp": "2024-03-01"}
+    body = {"model": SPEC.name, "inputs": [entry], "options": {"quantiles": [0.1, 0.9]}}
+    assert httpx.post(f"{server.url}/backtest", json=body).status_code == 200
     host, port = server.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port))) as connection:
         connection.sendall(b"CONNECT elsewhere:443 HTTP/1.1\r\nHost: elsewhere\r\n\r\n")

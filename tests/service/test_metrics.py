@@ -81,6 +81,17 @@ def test_stages_of_requests_and_batches() -> None:
     assert value(metrics, "foretell_dropped_total", reason="cancelled", **LABELS) == 2
 
 
+def test_what_intervals_held() -> None:
+    metrics = Metrics()
+    for held in ((7, 10), (1, 2)):
+        metrics.backtested("m", "1", {0.8: held, 0.123: (5, 5)})
+    found = samples(metrics)
+    assert {key: value for key, value in found.items() if "backtest" in key[0]} == {
+        ("foretell_backtest_values_held_total", frozenset({**LABELS, "level": "0.8"}.items())): 8,
+        ("foretell_backtest_values_total", frozenset({**LABELS, "level": "0.8"}.items())): 12,
+    }
+
+
 def test_loads() -> None:
     metrics = Metrics()
     metrics.refused("m", "1")

@@ -63,6 +63,8 @@ class Backtest:
 
     Attributes:
         job: What to do.
+        held: Once the answer is written: of each level of intervals, how many values were in them,
+            and how many there were.
     """
 
     def __init__(self, job: Job, *, is_table: bool) -> None:
@@ -71,6 +73,7 @@ class Backtest:
         self._is_table = is_table
         self._past = job.past
         self.job = again(job, job.past)
+        self.held: dict[float, tuple[int, int]] = {}
 
     def encoding_work(self, _: Arrays) -> int:
         """How much there is to do to write the answer, as `Offload` has it."""
@@ -128,6 +131,7 @@ class Backtest:
         if job.plan.quantiles:
             quantiles = job.model.intervals.quantiles(history, forecast, job.plan.quantiles)
         results = _results(history, forecast, future, quantiles, job)
+        self._count(results, future)
         names, order = manifest.targets, series.columns
         if order is None or manifest.columns is not None:
             order = [*range(len(names))]
@@ -141,6 +145,16 @@ class Backtest:
             "last_origin": last,
             "channels": [{"name": names[at]} | results[at] for at in order],
         }
+
+    def _count(self, results: list[dict[str, Any]], future: Floats) -> None:
+        """Add what the intervals of each target held of what followed."""
+        columns = self.job.model.manifest.columns
+        known = np.isfinite(future if columns is None else future[..., columns]).sum(axis=(0, 1))
+        for result, values in zip(results, known.tolist(), strict=True):
+            for interval in result.get("intervals", ()) if values else ():
+                held, among = self.held.get(interval["level"], (0, 0))
+                held += round(interval["coverage"] * values)
+                self.held[interval["level"]] = held, among + values
 
     def _named(self, series: Series, origins: NDArray[np.int64]) -> list[str | int]:
         """The first and the last origin: its time, or the number of its row."""

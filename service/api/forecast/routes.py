@@ -161,6 +161,8 @@ def _endpoint(
         began = time.time_ns()
         work = found.encoding_work(outputs)
         answer = await offload.run(work, deadline, found.encode, outputs)
+        if isinstance(found, Backtest):
+            engine.metrics.backtested(model.name, model.version, found.held)
         headers: dict[str, str] = {}
         if len(answer) >= _COMPRESSED_BYTES:
             accepted = exchange.headers.get("accept-encoding", "")

@@ -12,6 +12,7 @@ import pytest
 from foretell.service.api.forecast.routes import ARROW
 from foretell.service.api.forecast.schemas import BacktestResponse
 from foretell.service.api.forecast.table import write_table
+from foretell.service.metrics import BACKTESTED, HELD
 from tests.service.bundles import Spec, write_bundle
 from tests.service.client import Client
 
@@ -122,6 +123,32 @@ def test_quantiles_and_intervals(client: Client) -> None:
     assert interval["width"] == pytest.approx(width.mean(), rel=1e-5)
     assert interval["steps"]["coverage"] == pytest.approx(inside.mean(axis=(0, 2)))
     assert interval["steps"]["width"] == pytest.approx(width.mean(axis=(0, 2)), rel=1e-5)
+
+
+def test_what_intervals_held_is_counted(client: Client) -> None:
+    def counted(name: str, level: str) -> float:
+        return client.metrics.counts.count(name, "calibrated", "1", level)
+
+    entries = [series("calibrated"), series("calibrated")]
+    # What is missing is no value that an interval could hold.
+    entries[1]["series"][33:36] = [None] * 3
+    options = {"horizon": 4, "stride": 4, "quantiles": [0.025, 0.1, 0.9, 0.975, 0.3, 0.7]}
+    body = {"model": "calibrated", "inputs": entries, "options": {**options, "missing": "ffill"}}
+    before = {level: counted(BACKTESTED, level) for level in ("0.8", "0.95", "0.4")}
+    held = counted(HELD, "0.8")
+    answer = [output["content"][0] for output in post(client, body).json()["outputs"]]
+    among = [4 * told["origins"] for told in answer]
+    among[1] -= 3
+    for level, was in before.items():
+        assert counted(BACKTESTED, level) - was == (sum(among) if level != "0.4" else 0)
+    shares = [
+        interval["coverage"]
+        for told in answer
+        for interval in told["channels"][0]["intervals"]
+        if interval["level"] == 0.8
+    ]
+    expected = sum(share * values for share, values in zip(shares, among, strict=True))
+    assert counted(HELD, "0.8") - held == pytest.approx(expected)
 
 
 def test_the_last_season(tmp_path: Path) -> None:
