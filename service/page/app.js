@@ -5,7 +5,8 @@ import { useEffect, useRef } from "preact/hooks";
 import { signal } from "@preact/signals";
 import { html } from "htm/preact";
 import { KeyDialog } from "./key.js";
-import { key, problem, readModels, theme } from "./store.js";
+import { key, problem, readModels } from "./store.js";
+import { dark, theme } from "./theme.js";
 import Compare from "./views/compare.js";
 import Forecast from "./views/forecast.js";
 import Operate from "./views/operate.js";
@@ -29,8 +30,6 @@ addEventListener("hashchange", () => {
 });
 
 function Header() {
-  const dark =
-    theme.value === "dark" || (!theme.value && matchMedia("(prefers-color-scheme: dark)").matches);
   return html`
     <a class="brand" href="#/forecast"><span class="mark" aria-hidden="true"></span>foretell</a>
     <nav aria-label="Views">
@@ -48,8 +47,8 @@ function Header() {
       </button>
       <button
         class="quiet"
-        aria-pressed=${dark}
-        onClick=${() => (theme.value = dark ? "light" : "dark")}
+        aria-pressed=${dark.value}
+        onClick=${() => (theme.value = dark.value ? "light" : "dark")}
       >
         Dark
       </button>

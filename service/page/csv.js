@@ -15,6 +15,9 @@ const LOOKED_AT = 200;
  * @property {boolean} comma whether numbers have a decimal comma
  * @property {number} timeColumn -1 where no column holds times
  * @property {"dmy" | "mdy"} order of times that begin with day or month
+ * @property {boolean} ambiguous whether they may as well be of the other order
+ * @property {(number | null)[][]} [actual] rows × targets that followed, of an example
+ * @property {boolean} [example] whether the model's bundle carries it
  */
 
 /**
@@ -47,26 +50,30 @@ function formOf(header, rows) {
   const commas = texts.filter((text) => /^[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+$/.test(text)).length;
   // 1,234 is a thousand and more where others have a decimal point.
   const points = texts.filter((text) => /^[+-]?[\d,]+\.(\d{1,2}|\d{4,})$/.test(text)).length;
-  return { comma: commas > points, timeColumn, order: orderOf(rows, timeColumn) };
+  return { comma: commas > points, timeColumn, ...orderOf(rows, timeColumn) };
 }
 
 function timed(title, sample, column) {
   const texts = sample.map((row) => row[column]).filter(Boolean);
   if (!texts.length) return false;
   const read = texts.filter((text) => readTime(text) || readTime(text, "mdy")).length;
-  return read >= 0.9 * texts.length;
+  return read >= 0.7 * texts.length;
 }
 
 /** Which of day and month comes first: what all times allow, and what is regular. */
 function orderOf(rows, column) {
-  if (column < 0) return "dmy";
-  const score = (order) => {
-    const seconds = rows.map((row) => readTime(row[column], order)?.wall ?? NaN);
-    const read = seconds.filter((second) => !Number.isNaN(second));
-    const odd = irregular(read, frequencyOf(read)).length;
-    return seconds.length - read.length + odd;
+  if (column < 0) return { order: "dmy", ambiguous: false };
+  const read = (order) => rows.map((row) => readTime(row[column], order)?.wall ?? NaN);
+  const odd = (seconds) => {
+    const known = seconds.filter((second) => !Number.isNaN(second));
+    return seconds.length - known.length + irregular(known, frequencyOf(known)).length;
   };
-  return score("mdy") < score("dmy") ? "mdy" : "dmy";
+  const [day, month] = [read("dmy"), read("mdy")];
+  if (day.every((second, row) => Object.is(second, month[row]))) {
+    return { order: "dmy", ambiguous: false };
+  }
+  const [byDay, byMonth] = [odd(day), odd(month)];
+  return { order: byMonth < byDay ? "mdy" : "dmy", ambiguous: byDay === byMonth };
 }
 
 /**

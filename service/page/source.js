@@ -43,7 +43,7 @@ export function sourceOf(table, card, chosen = {}) {
     timestamps: times && times.texts,
     values,
     frequency: times && times.frequency,
-    actual: null,
+    actual: table.actual ?? null,
     problems,
   };
 }
@@ -78,6 +78,9 @@ function timesOf(table) {
 function timeProblems(table, { read, seconds, frequency }, card) {
   const cell = (row) => table.rows[row][table.timeColumn];
   const problems = [];
+  if (table.ambiguous) {
+    problems.push({ kind: "order of days", message: `${cell(0)} may begin with the day or the month` });
+  }
   read.forEach((time, row) => {
     if (!time) {
       const message = cell(row) ? `“${cell(row)}” is no time` : "no time";

@@ -1,10 +1,11 @@
 /** What the page knows: signals, and the two actions that change them. Nothing else is global. */
 
-import { effect, signal } from "@preact/signals";
+import { signal } from "@preact/signals";
 import { ApiError, get, post } from "./api.js";
 import { requestOf } from "./request.js";
 
 export { key } from "./api.js";
+export { theme } from "./theme.js";
 
 /**
  * @typedef {object} Problem
@@ -23,8 +24,6 @@ export { key } from "./api.js";
  * @property {Problem[]} problems
  */
 
-/** "light", "dark", or "" for what the system says. */
-export const theme = signal(localStorage.getItem("foretell.theme") ?? "");
 /** The cards of `GET /models`. */
 export const models = signal([]);
 /** The card of `GET /models/{name}` that was chosen. */
@@ -46,14 +45,6 @@ export const asked = signal(null);
 export const busy = signal(false);
 /** The last error of the API: an `ApiError`, or null. */
 export const problem = signal(null);
-/** Steps of the history that a forecast step looked at: `[from, to, weight]`, from and to indexes. */
-export const focus = signal([]);
-
-effect(() => {
-  localStorage.setItem("foretell.theme", theme.value);
-  if (theme.value) document.documentElement.dataset.theme = theme.value;
-  else delete document.documentElement.dataset.theme;
-});
 
 /**
  * Changes some of the options.
@@ -100,7 +91,6 @@ export const choose = (reference) => attempt(() => load(reference));
 async function load(reference) {
   const card = await get(`/models/${encodeURIComponent(reference)}`);
   answer.value = asked.value = null;
-  focus.value = [];
   model.value = card;
   set({ horizon: card.horizon, channelsShown: null });
 }

@@ -1,17 +1,34 @@
-/** Colours of the style sheet, for canvases, which know no custom properties. */
+/** Light or dark, and the colours that canvases need, which know no custom properties. */
+
+import { computed, effect, signal } from "@preact/signals";
+
+/** "light", "dark", or "" for what the system says. */
+export const theme = signal(localStorage.getItem("foretell.theme") ?? "");
+
+const query = matchMedia("(prefers-color-scheme: dark)");
+const system = signal(query.matches);
+query.addEventListener("change", () => (system.value = query.matches));
+
+/** Whether colours are the dark ones now. */
+export const dark = computed(() => (theme.value ? theme.value === "dark" : system.value));
+
+effect(() => {
+  localStorage.setItem("foretell.theme", theme.value);
+  document.documentElement.dataset.theme = theme.value;
+});
 
 const probe = document.createElement("span");
 probe.hidden = true;
 
 /**
- * A custom property's colour as the theme has it now.
- * @param {string} name such as --accent
+ * A colour as the theme has it now.
+ * @param {string} name of a custom property such as --accent, or any other colour
  * @param {number} [alpha]
  * @returns {string} rgb(…) or rgba(…)
  */
 export function colour(name, alpha = 1) {
   if (!probe.isConnected) document.body.append(probe);
-  probe.style.color = `var(${name})`;
+  probe.style.color = name.startsWith("--") ? `var(${name})` : name;
   const resolved = getComputedStyle(probe).color;
   return alpha === 1 ? resolved : resolved.replace("rgb(", "rgba(").replace(")", `, ${alpha})`);
 }

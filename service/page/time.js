@@ -1,10 +1,12 @@
 /** Times as a clock shows them: reading, frequency, gaps. No time zone is ever assumed. */
 
 const DAY = 86_400;
-const ISO =
-  /^(\d{4})[-/.](\d{1,2})(?:[-/.](\d{1,2}))?(?:[T ](\d{1,2}):(\d{2})(?::(\d{2})(?:[.,](\d{1,6}))?)?)?\s*(Z|[+-]\d{2}:?\d{2})?$/;
-const OTHER =
-  /^(\d{1,2})[-/.](\d{1,2})[-/.](\d{4})(?:[T ,]+(\d{1,2}):(\d{2})(?::(\d{2}))?)?$/;
+const CLOCK = String.raw`(\d{1,2}):(\d{2})(?::(\d{2})(?:[.,](\d{1,6}))?)?`;
+// 1013.2 is a number, no month of a year.
+const ISO = new RegExp(
+  String.raw`^(\d{4})(?:([-/.])(\d{1,2})\2(\d{1,2})|[-/](\d{1,2}))(?:[T ]${CLOCK})?\s*(Z|[+-]\d{2}:?\d{2})?$`,
+);
+const OTHER = new RegExp(String.raw`^(\d{1,2})([-/.])(\d{1,2})\2(\d{4})(?:[T ,]+${CLOCK})?$`);
 
 /**
  * @typedef {object} Time
@@ -20,15 +22,20 @@ const OTHER =
  */
 export function readTime(text, order = "dmy") {
   const iso = ISO.exec(text);
-  if (iso) return made(iso[1], iso[2], iso[3] ?? "1", iso.slice(4, 7), iso[7], iso[8]);
+  if (iso) {
+    const [, year, , month, day, alone, hour, minute, second, fraction, zone] = iso;
+    return made([year, month ?? alone, day ?? "1", hour, minute, second], fraction, zone);
+  }
   const other = OTHER.exec(text);
   if (!other) return null;
-  const [day, month] = order === "dmy" ? [other[1], other[2]] : [other[2], other[1]];
-  return made(other[3], month, day, other.slice(4, 7));
+  const [, one, point, two, year, hour, minute, second, fraction] = other;
+  // With points the day is first everywhere.
+  const [day, month] = order === "dmy" || point === "." ? [one, two] : [two, one];
+  return made([year, month, day, hour, minute, second], fraction);
 }
 
-function made(year, month, day, [hour = "0", minute = "0", second = "0"], fraction, zone) {
-  const parts = [year, month - 1, day, hour, minute, second].map(Number);
+function made([year, month, ...rest], fraction, zone) {
+  const parts = [year, month - 1, ...rest].map((part) => Number(part ?? 0));
   const at = new Date(Date.UTC(...parts));
   const same =
     at.getUTCMonth() === parts[1] &&

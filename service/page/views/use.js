@@ -1,5 +1,111 @@
+/** The view that hands over: the request that is shown as programs, the answer as files. */
+
+import { useMemo, useState } from "preact/hooks";
 import { html } from "htm/preact";
+import { address, key } from "../api.js";
+import { csvOf, pictureOf, save } from "../downloads.js";
+import { panelsOf } from "../panels.js";
+import { Plots, pictures } from "../plots.js";
+import { samples } from "../samples.js";
+import { answer, asked } from "../store.js";
 
 export default function Use() {
-  return html`<p>To come.</p>`;
+  if (!answer.value || !asked.value) {
+    return html`<p>Nothing has been forecast yet. <a href="#/forecast">Forecast something</a> first.</p>`;
+  }
+  return html`<div class="stack">
+    <${Request} />
+    <${Files} />
+    <${Plots} />
+  </div>`;
+}
+
+/** The very request of what is shown, as programs. */
+function Request() {
+  const { request, card } = asked.value;
+  const [chosen, choose] = useState(0);
+  const [copied, setCopied] = useState("");
+  const made = useMemo(
+    () => samples(request, address("/").href.replace(/\/$/, ""), key.value !== "", card),
+    [request, key.value],
+  );
+  const { name, install, note, code } = made[chosen];
+  const copy = async (text) => {
+    setCopied("");
+    setCopied((await copyText(text)) ? "Copied." : "Could not copy: select the text instead.");
+  };
+  return html`<section class="panel" aria-labelledby="request-title">
+    <h2 id="request-title">The request</h2>
+    <div class="row spread">
+      <div class="row" role="group" aria-label="Program">
+        ${made.map(
+          (one, i) =>
+            html`<button
+              key=${one.name}
+              class="quiet"
+              aria-pressed=${i === chosen}
+              onClick=${() => {
+                choose(i);
+                setCopied("");
+              }}
+            >
+              ${one.name}
+            </button>`,
+        )}
+      </div>
+      <div class="row">
+        <span role="status">${copied}</span>
+        ${code && html`<button class="primary" onClick=${() => copy(code)}>Copy</button>`}
+      </div>
+    </div>
+    ${key.value && html`<p class="hint">Your key is read from the variable <code>FORETELL_KEY</code>.</p>`}
+    ${install &&
+    html`<p class="hint row"><code>${install}</code><button class="link" onClick=${() => copy(install)}>copy</button></p>`}
+    ${note && html`<p class="note">${note}</p>`}
+    ${code && html`<pre class="code" tabindex="0" role="region" aria-label=${name}>${code}</pre>`}
+  </section>`;
+}
+
+/** Copies a text; where the clipboard is closed, as on pages without TLS, by a selection. */
+async function copyText(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    const field = document.createElement("textarea");
+    field.value = text;
+    document.body.append(field);
+    field.select();
+    const done = document.execCommand("copy");
+    field.remove();
+    return done;
+  }
+}
+
+function Files() {
+  const { card, source } = asked.value;
+  const name = `${card.name}-${source.name}`.replace(/[^\p{L}\p{N}.-]+/gu, "-");
+  const text = (content, type) => new Blob([content], { type });
+  const csv = () =>
+    csvOf(answer.value, card.targets, panelsOf(answer.value, asked.value));
+  return html`<section class="panel" aria-labelledby="files-title">
+    <h2 id="files-title">The answer</h2>
+    <div class="row">
+      <button onClick=${() => save(`${name}.csv`, text(csv(), "text/csv"))}>CSV</button>
+      <button
+        onClick=${() => save(`${name}.json`, text(JSON.stringify(answer.value, null, 2), "application/json"))}
+      >
+        JSON
+      </button>
+      <button
+        onClick=${async () => {
+          const { charts, legend } = pictures();
+          save(`${name}.png`, await pictureOf(`${source.name}, by ${card.name}@${card.version}`, charts, legend));
+        }}
+      >
+        PNG
+      </button>
+      <span class="hint">The picture has the channels that are switched on, as they are zoomed.</span>
+    </div>
+  </section>`;
 }

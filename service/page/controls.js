@@ -1,0 +1,126 @@
+/** How to forecast: horizon, intervals, rows held back; and the button. */
+
+import { html } from "htm/preact";
+import { bandWords } from "./card.js";
+import { refusal, send } from "./data.js";
+import { placeOf, reachOf } from "./request.js";
+import { busy, model, options, problem, set, source } from "./store.js";
+import { stretch } from "./words.js";
+
+/** The bar above the charts. */
+export function Controls() {
+  const room = source.value.values.length - model.value.context;
+  return html`<section class="panel controls" aria-label="Forecast">
+    <${Horizon} />
+    <${Level} />
+    ${room > 0 && html`<${HoldBack} room=${room} />`}
+    <div class="send">
+      <button class="primary" onClick=${send} disabled=${refusal.value !== null || busy.value}>
+        Forecast
+      </button>
+      ${refusal.value && html`<p class="bad" role="status">Not yet: ${refusal.value}.</p>`}
+    </div>
+  </section>`;
+}
+
+/** What the API said of an option, if it did. */
+function said(field) {
+  const error = problem.value;
+  const place = error && placeOf(error.param, source.value, model.value, 0);
+  return place?.field === field
+    ? html`<p class="bad" role="alert" id=${`${field}-error`}>${error.message}</p>`
+    : null;
+}
+
+function Horizon() {
+  const { horizon, max_horizon: most, frequency } = model.value;
+  const steps = options.value.horizon ?? horizon;
+  const error = said("horizon");
+  return html`<div class="field">
+    <label>
+      <span class="row spread">Horizon <output>${stretch(steps, frequency)}</output></span>
+      <input
+        type="range"
+        min="1"
+        max=${most}
+        value=${steps}
+        list="rolled"
+        aria-valuetext=${stretch(steps, frequency)}
+        aria-describedby="horizon-hint"
+        onInput=${(event) => set({ horizon: Number(event.target.value) })}
+      />
+    </label>
+    <datalist id="rolled"><option value=${horizon}></option></datalist>
+    <p class="hint" id="horizon-hint">
+      ${most === horizon
+        ? `At most ${horizon} steps.`
+        : steps > horizon
+          ? `Steps from ${horizon + 1} on are forecast from forecasts.`
+          : `Up to ${horizon} at once, to ${most} by forecasts of forecasts.`}
+    </p>
+    ${error}
+  </div>`;
+}
+
+function Level() {
+  const card = model.value;
+  const { level } = options.value;
+  const horizon = options.value.horizon ?? card.horizon;
+  const none = !card.quantiles
+    ? `No intervals: ${card.calibration_missing ?? "this model was not calibrated"}.`
+    : reachOf(card) < horizon
+      ? `No intervals: they reach ${reachOf(card)} steps.`
+      : null;
+  const share = Math.round((level ?? 0.95) * 100);
+  return html`<div class="field">
+    <label>
+      <span class="row spread">
+        Interval <output>${none || level === null ? "none" : bandWords(level)}</output>
+      </span>
+      <input
+        type="range"
+        min="50"
+        max="99"
+        value=${share}
+        disabled=${none !== null || level === null}
+        aria-valuetext=${`${share}%`}
+        onInput=${(event) => set({ level: Number(event.target.value) / 100 })}
+      />
+    </label>
+    ${none
+      ? html`<p class="hint">${none}</p>`
+      : html`<label class="inline hint">
+          <input
+            type="checkbox"
+            checked=${level !== null}
+            onChange=${(event) => set({ level: event.target.checked ? 0.95 : null })}
+          />
+          Show intervals
+        </label>`}
+    ${said("quantiles")}
+  </div>`;
+}
+
+function HoldBack({ room }) {
+  const { holdBack, horizon } = options.value;
+  const change = (rows) => set({ holdBack: Math.max(0, Math.min(room, rows || 0)) });
+  return html`<div class="field">
+    <label>
+      Hold back the last rows
+      <input
+        type="number"
+        min="0"
+        max=${room}
+        value=${holdBack}
+        onChange=${(event) => change(event.target.valueAsNumber)}
+      />
+    </label>
+    <p class="hint">
+      To compare the forecast with them.
+      ${!holdBack &&
+      html` <button class="link" onClick=${() => change(horizon ?? model.value.horizon)}>
+        The last ${Math.min(room, horizon ?? model.value.horizon)}
+      </button>`}
+    </p>
+  </div>`;
+}

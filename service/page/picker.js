@@ -1,0 +1,95 @@
+/** Where the rows come from: the example, or a CSV that is dropped, picked or pasted. */
+
+import { html } from "htm/preact";
+import { chosen, openExample, openFile, openText, table, unread } from "./data.js";
+import { matched } from "./csv.js";
+import { model, source } from "./store.js";
+import { readTime, timeWords } from "./time.js";
+import { counted, frequencyWords } from "./words.js";
+
+/** The panel of the data. */
+export function Picker() {
+  const pick = (event) => {
+    const [file] = event.target.files;
+    if (file) openFile(file);
+    event.target.value = "";
+  };
+  const paste = (event) => {
+    event.preventDefault();
+    openText(new FormData(event.target).get("text"), "pasted");
+  };
+  return html`<section class="panel" aria-labelledby="data-title">
+    <h2 id="data-title">Data</h2>
+    ${unread.value && html`<p class="trouble" role="alert">${unread.value}</p>`}
+    ${table.value && source.value && html`<${Read} />`}
+    <div class="row">
+      <button onClick=${openExample} disabled=${!model.value}>Example</button>
+      <label class="button file">
+        Open a CSV
+        <input type="file" accept=".csv,.tsv,.txt,text/csv" class="quietly" onChange=${pick} />
+      </label>
+    </div>
+    <p class="hint">Or drop a file anywhere here.</p>
+    <details>
+      <summary>Paste rows</summary>
+      <form onSubmit=${paste} class="stack">
+        <label>
+          Rows with a line of names
+          <textarea name="text" class="code" rows="6" required spellcheck="false"></textarea>
+        </label>
+        <div><button type="submit">Read them</button></div>
+      </form>
+    </details>
+  </section>`;
+}
+
+/** What was read of a table: rows, times, frequency, and which column is which channel. */
+function Read() {
+  const { name, example } = table.value;
+  const { timestamps, frequency, values } = source.value;
+  return html`
+    <p><strong>${name}</strong>${example && html`<span class="muted"> – the model’s example</span>`}</p>
+    <p class="muted">
+      ${counted(values.length, "row")}${frequency && `, ${frequencyWords(frequency)}`}${timestamps
+        ? html`<br />${clock(timestamps[0], frequency)} to ${clock(timestamps.at(-1), frequency)}`
+        : ", without times"}
+    </p>
+    ${!example && html`<${Columns} />`}
+  `;
+}
+
+function clock(text, frequency) {
+  const time = readTime(text);
+  return time ? timeWords(time.wall, frequency) : text;
+}
+
+function Columns() {
+  const { header, timeColumn } = table.value;
+  const byName = matched(header, model.value.channels);
+  const place = (channel) => chosen.value[channel] ?? byName[channel];
+  const choose = (channel, column) => (chosen.value = { ...chosen.value, [channel]: Number(column) });
+  const odd = model.value.channels.filter((channel) => header[byName[channel]] !== channel);
+  const absent = odd.filter((channel) => place(channel) < 0);
+  if (!odd.length) return html`<p class="good">All ${counted(model.value.channels.length, "channel")} found by name.</p>`;
+  return html`
+    ${absent.length > 0 &&
+    html`<p class="bad">No column is named ${absent.join(", ")}: choose.</p>`}
+    ${odd.map(
+      (channel) =>
+        html`<label key=${channel}>
+          ${channel}
+          <select
+            value=${place(channel)}
+            aria-invalid=${place(channel) < 0}
+            onChange=${(event) => choose(channel, event.target.value)}
+          >
+            <option value="-1">– none –</option>
+            ${header.map(
+              (title, column) =>
+                column !== timeColumn && html`<option key=${column} value=${column}>${title}</option>`,
+            )}
+          </select>
+        </label>`,
+    )}
+  `;
+}

@@ -1,0 +1,260 @@
+/** The forecast: a panel a channel, with one cursor and one zoom for all, and their numbers. */
+
+import { useLayoutEffect, useMemo, useState } from "preact/hooks";
+import { html } from "htm/preact";
+import Chart, { linked, stepBy, zoomBy } from "./chart.js";
+import { drawn, errorOf, panelsOf } from "./panels.js";
+import { answer, asked, busy, options, set } from "./store.js";
+import { timeWords } from "./time.js";
+import { counted, digits, percent } from "./words.js";
+
+/** More than these are switched on by hand. */
+const AT_ONCE = 12;
+const group = linked();
+
+/**
+ * The charts that are shown, for a picture of them.
+ * @returns {{charts: {name: string, canvas: HTMLCanvasElement}[], legend: string}}
+ */
+export function pictures() {
+  const charts = [...group.charts].map(({ root, ctx }) => ({
+    name: root.closest("figure").querySelector("h3").textContent,
+    canvas: ctx.canvas,
+  }));
+  const { intervals, actual } = panelsOf(answer.value, asked.value).panels[0];
+  const parts = ["history", "forecast", ...intervals.map(({ share }) => `${percent(share)} interval`)];
+  return { charts, legend: [...parts, ...(actual ? ["actual (dotted)"] : [])].join(" · ") };
+}
+
+/** Of the last answer: warnings, channels to switch, charts and tables. */
+export function Plots() {
+  const made = answer.value;
+  const all = useMemo(() => panelsOf(made, asked.value), [made]);
+  const names = all.panels.map(({ channel }) => channel);
+  const shown = options.value.channelsShown ?? names.slice(0, AT_ONCE);
+  const panels = all.panels.filter(({ channel }) => shown.includes(channel));
+  group.home = all.home;
+
+  // After the frame in which the charts are drawn.
+  useLayoutEffect(() => {
+    requestAnimationFrame(() =>
+      setTimeout(() => {
+        if (performance.getEntriesByName("answer").length) performance.measure("drawn", "answer");
+        performance.clearMarks("answer");
+      }),
+    );
+  }, [made]);
+
+  const [forecast] = made.outputs[0].content;
+  const press = (event) => {
+    const action = KEYS[event.key];
+    if (!action || event.target.closest("table, summary, button, input")) return;
+    action();
+    event.preventDefault();
+  };
+  return html`<section class="panel" aria-labelledby="plots-title" aria-busy=${busy.value}>
+    <div class="row spread">
+      <h2 id="plots-title">What is to come</h2>
+      <${Tools} />
+    </div>
+    ${(made.warnings ?? []).map(({ message }) => html`<p class="note">${message}</p>`)}
+    ${forecast.ill_conditioned &&
+    html`<p class="note">
+      Rounding may decide what the model looks at in this history: another machine may forecast
+      otherwise.
+    </p>`}
+    ${names.length > 1 && html`<${Chips} names=${names} shown=${shown} />`}
+    <${Legend} all=${all} />
+    <div
+      class=${`plots ${panels.length === 1 ? "one" : ""}`}
+      role="group"
+      tabindex="0"
+      aria-label="Charts: left and right move the cursor, plus and minus zoom, 0 shows all as at first"
+      onKeyDown=${press}
+      onMouseLeave=${() => (group.at.value = null)}
+    >
+      ${panels.map(
+        (panel) =>
+          html`<${Plot} key=${panel.channel} all=${all} panel=${panel} one=${panels.length === 1} />`,
+      )}
+    </div>
+    <${Spoken} all=${all} panels=${panels} />
+  </section>`;
+}
+
+const reset = () => (group.zoom.value = null);
+const KEYS = {
+  ArrowLeft: () => stepBy(group, -1),
+  ArrowRight: () => stepBy(group, 1),
+  "+": () => zoomBy(group, 0.6),
+  "=": () => zoomBy(group, 0.6),
+  "-": () => zoomBy(group, 1 / 0.6),
+  0: reset,
+  Escape: () => (group.at.value = null),
+};
+
+function Tools() {
+  const buttons = [
+    ["Earlier", "‹", () => zoomBy(group, 1, -0.5)],
+    ["Later", "›", () => zoomBy(group, 1, 0.5)],
+    ["Zoom in", "+", () => zoomBy(group, 0.6)],
+    ["Zoom out", "−", () => zoomBy(group, 1 / 0.6)],
+  ];
+  return html`<div class="row toolbar" role="group" aria-label="What the charts show">
+    ${buttons.map(
+      ([name, sign, act]) =>
+        html`<button class="quiet" aria-label=${name} title=${name} onClick=${act}>${sign}</button>`,
+    )}
+    <button class="quiet" onClick=${reset}>Reset</button>
+  </div>`;
+}
+
+function Chips({ names, shown }) {
+  const toggle = (name) =>
+    set({
+      channelsShown: shown.includes(name)
+        ? shown.filter((one) => one !== name)
+        : names.filter((one) => one === name || shown.includes(one)),
+    });
+  return html`<div class="row chips" role="group" aria-label="Channels">
+    ${names.map(
+      (name) =>
+        html`<button
+          key=${name}
+          class="chip"
+          aria-pressed=${shown.includes(name)}
+          onClick=${() => toggle(name)}
+          onDblClick=${() => set({ channelsShown: [name] })}
+        >
+          ${name}
+        </button>`,
+    )}
+    <button class="quiet" onClick=${() => set({ channelsShown: names })}>All</button>
+  </div>`;
+}
+
+function Legend({ all: { panels } }) {
+  const [{ intervals, actual }] = panels;
+  return html`<ul class="legend" aria-label="Legend">
+    <li><span class="key line"></span>history</li>
+    <li><span class="key line accent"></span>forecast</li>
+    ${intervals.map(
+      ({ share }, i) =>
+        html`<li><span class=${`key band ${i ? "inner" : ""}`}></span>${percent(share)} interval</li>`,
+    )}
+    ${actual && html`<li><span class="key dots"></span>actual</li>`}
+  </ul>`;
+}
+
+function Plot({ all, panel, one }) {
+  const { series, bands } = useMemo(() => drawn(all, panel), [all, panel]);
+  const lines = useMemo(() => {
+    const start = { x: all.x[all.rows - 1], label: "" };
+    if (all.rolledFrom === null) return [start];
+    return [start, { x: all.x[all.rows + all.rolledFrom], label: "from forecasts" }];
+  }, [all]);
+  const error = errorOf(panel);
+  return html`<figure>
+    <figcaption class="row spread">
+      <h3>${panel.channel}</h3>
+      <${Readout} all=${all} panel=${panel} error=${error} />
+    </figcaption>
+    <${Chart}
+      x=${all.x}
+      time=${all.time}
+      series=${series}
+      bands=${bands}
+      lines=${lines}
+      height=${one ? 380 : 190}
+      label=${panel.channel}
+      summary=${panel.summary}
+      group=${group}
+    />
+    <${Numbers} all=${all} panel=${panel} />
+  </figure>`;
+}
+
+/** What a panel has at a place of the x axis, in words. */
+function valuesAt(all, panel, place) {
+  const step = place - all.rows;
+  const range = Math.max(...panel.forecast) - Math.min(...panel.forecast);
+  const text = (value) => digits(value, range);
+  if (step < 0) return text(panel.history[place]);
+  const [widest] = panel.intervals;
+  const held = widest ? ` [${text(widest.low[step])}, ${text(widest.high[step])}]` : "";
+  const actual = panel.actual?.[step];
+  const known = actual === null || actual === undefined ? "" : `, actual ${text(actual)}`;
+  return `forecast ${text(panel.forecast[step])}${held}${known}`;
+}
+
+const whenOf = (all, place) =>
+  all.time ? timeWords(all.x[place], all.frequency) : `step ${place - all.rows + 1}`;
+
+function Readout({ all, panel, error }) {
+  const place = group.at.value === null ? -1 : all.x.indexOf(group.at.value);
+  if (place >= 0) {
+    return html`<span class="readout">
+      ${whenOf(all, place)}: <strong>${valuesAt(all, panel, place)}</strong>
+    </span>`;
+  }
+  if (!error) return null;
+  const [widest] = error.held;
+  return html`<span class="readout muted">
+    mean absolute error ${digits(error.mae)}${widest &&
+    `; ${widest.held} of ${error.steps} within ${percent(widest.share)}`}
+  </span>`;
+}
+
+/** What keys moved the cursor to, for those who hear it. */
+function Spoken({ all, panels }) {
+  const place = group.at.value === null ? -1 : all.x.indexOf(group.at.value);
+  const said =
+    place < 0
+      ? ""
+      : `${whenOf(all, place)}: ${panels
+          .slice(0, 3)
+          .map((panel) => `${panel.channel} ${valuesAt(all, panel, place)}`)
+          .join("; ")}`;
+  return html`<p class="quietly" aria-live="polite">${said}</p>`;
+}
+
+function Numbers({ all, panel }) {
+  const [open, setOpen] = useState(false);
+  return html`<details onToggle=${(event) => setOpen(event.target.open)}>
+    <summary>Numbers<span class="quietly"> of ${panel.channel}</span></summary>
+    ${open &&
+    html`<div class="scroll" tabindex="0" role="region" aria-label=${`Numbers of ${panel.channel}`}>
+      <${Table} all=${all} panel=${panel} />
+    </div>`}
+  </details>`;
+}
+
+function Table({ all, panel }) {
+  const range = Math.max(...panel.forecast) - Math.min(...panel.forecast);
+  const ends = panel.intervals.flatMap(({ share, low, high }) => [
+    [`${percent(share)} from`, low],
+    [`${percent(share)} to`, high],
+  ]);
+  const columns = [["forecast", panel.forecast], ...ends];
+  if (panel.actual) columns.push(["actual", panel.actual]);
+  return html`<table>
+    <caption>
+      ${panel.channel}, ${counted(panel.forecast.length, "step")} ahead
+    </caption>
+    <thead>
+      <tr>
+        <th scope="col">time</th>
+        ${columns.map(([name]) => html`<th scope="col">${name}</th>`)}
+      </tr>
+    </thead>
+    <tbody>
+      ${panel.forecast.map(
+        (_, step) =>
+          html`<tr>
+            <th scope="row">${whenOf(all, all.rows + step)}</th>
+            ${columns.map(([, values]) => html`<td>${digits(values[step], range)}</td>`)}
+          </tr>`,
+      )}
+    </tbody>
+  </table>`;
+}

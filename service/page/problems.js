@@ -1,0 +1,91 @@
+/** What is wrong with the rows, and what can be done about it. */
+
+import { html } from "htm/preact";
+import { orderBy, repair } from "./data.js";
+import { windowOf, placeOf } from "./request.js";
+import { reveal } from "./rows.js";
+import { model, options, problem, set, source } from "./store.js";
+import { counted } from "./words.js";
+
+const LISTED = 5;
+const KINDS = {
+  order: ["row out of order", "Sort by time"],
+  duplicate: ["time that is there twice", "Keep the last of each"],
+  gap: ["gap", "Insert the missing rows, without values"],
+  number: ["cell that is no number", "Treat as missing"],
+  missing: ["missing value", null],
+  time: ["time that cannot be read", null],
+  between: ["time between two steps", null],
+};
+/** Those of all rows at once. */
+const WHOLE = { frequency: "Other frequency", "order of days": "Day or month first" };
+
+/** The list of problems by kind; nothing where there are none. */
+export function Problems() {
+  const { problems } = source.value;
+  const error = problem.value;
+  const { first } = windowOf(source.value, model.value, options.value);
+  const place = error && placeOf(error.param, source.value, model.value, first);
+  const refused = place?.field === "cell";
+  const kinds = Object.keys({ ...WHOLE, ...KINDS }).filter((kind) => problems.some((one) => one.kind === kind));
+  const elsewhere = error?.param && !place;
+  if (!kinds.length && !refused && !elsewhere) return null;
+  return html`<section class="panel problems" aria-labelledby="problems-title">
+    <h2 id="problems-title">To look at before it is forecast</h2>
+    ${(refused || elsewhere) &&
+    html`<p class="trouble" role="alert">
+      ${error.message}${" "}
+      ${refused
+        ? html`<button onClick=${() => reveal(place.row, place.channel)}>Row ${place.row + 1}</button>`
+        : html`<code>${error.param}</code>`}
+    </p>`}
+    <ul>
+      ${kinds.map((kind) => html`<${Kind} key=${kind} kind=${kind} first=${first} />`)}
+    </ul>
+  </section>`;
+}
+
+function Kind({ kind, first }) {
+  const found = source.value.problems.filter((one) => one.kind === kind);
+  const [noun, remedy] = KINDS[kind] ?? [];
+  const read = found.filter(({ row }) => row === undefined || row >= first).length;
+  // Those that the model reads are what matters: the latest.
+  const listed = found.slice(-LISTED);
+  return html`<li>
+    <div class="row spread">
+      <strong>${WHOLE[kind] ?? counted(found.length, noun)}</strong>
+      ${kind === "order of days" &&
+      html`<div class="row">
+        <button onClick=${() => orderBy("dmy")}>Day first</button>
+        <button onClick=${() => orderBy("mdy")}>Month first</button>
+      </div>`}
+      ${remedy && html`<button onClick=${() => repair(kind)}>${remedy}</button>`}
+      ${kind === "missing" && html`<${Missing} />`}
+    </div>
+    <p class="hint">
+      ${listed.map(({ row, channel, message }, i) => [
+        i > 0 && ", ",
+        row === undefined
+          ? message
+          : html`<button class="link" onClick=${() => reveal(row, channel)}>${message}</button>`,
+      ])}
+      ${found.length > LISTED && ` and ${(found.length - LISTED).toLocaleString("en")} before`}
+      ${read < found.length && `; the model reads ${read.toLocaleString("en")} of them`}
+    </p>
+  </li>`;
+}
+
+/** What becomes of missing values. */
+function Missing() {
+  return html`<label class="inline">
+    Fill with
+    <select
+      value=${options.value.missing}
+      onChange=${(event) => set({ missing: event.target.value })}
+    >
+      <option value="error">– choose –</option>
+      <option value="interpolate">a line between the values around</option>
+      <option value="ffill">the value before</option>
+    </select>
+  </label>`;
+}

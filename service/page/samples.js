@@ -1,0 +1,160 @@
+/** A request as programs that send it: curl, and clients of Python. Pure text. */
+
+const LINE = 100;
+
+/**
+ * @typedef {object} Sample
+ * @property {string} name
+ * @property {string} [install] the line that installs what it needs
+ * @property {string} [note] what it leaves out, or why there is no code
+ * @property {string} [code]
+ */
+
+/**
+ * Programs that send a request.
+ * @param {object} request of `POST /forecast`
+ * @param {string} server address, without a slash at its end
+ * @param {boolean} keyed whether the server wants a key: it is read from FORETELL_KEY
+ * @param {object} card of the model
+ * @returns {Sample[]}
+ */
+export function samples(request, server, keyed, card) {
+  return [
+    { name: "curl", code: curl(request, server, keyed) },
+    { name: "Python, httpx", install: "pip install httpx", code: httpx(request, server, keyed) },
+    {
+      name: "Python, pandas",
+      install: "pip install foretell pandas",
+      code: pandas(request, server, keyed, card),
+    },
+    {
+      name: "Python, tritonclient",
+      install: "pip install numpy 'tritonclient[http]'",
+      ...triton(request, server, keyed, card),
+    },
+  ];
+}
+
+/** JSON with a line for each row, so that it can be read. */
+function rowByRow(value, indent = 0, unit = "  ") {
+  const pad = unit.repeat(indent + 1);
+  const end = `\n${unit.repeat(indent)}`;
+  if (Array.isArray(value)) {
+    if (value.some((one) => Array.isArray(one) || (one && typeof one === "object"))) {
+      return `[\n${value.map((one) => pad + rowByRow(one, indent + 1, unit)).join(",\n")}${end}]`;
+    }
+    const cells = value.map((one) => JSON.stringify(one));
+    const line = `[${cells.join(", ")}]`;
+    if (line.length <= LINE) return line;
+    const lines = [];
+    for (let i = 0; i < cells.length; i += 6) lines.push(pad + cells.slice(i, i + 6).join(", "));
+    return `[\n${lines.join(",\n")}${end}]`;
+  }
+  if (value && typeof value === "object") {
+    const members = Object.entries(value).map(
+      ([name, one]) => `${pad}${JSON.stringify(name)}: ${rowByRow(one, indent + 1, unit)}`,
+    );
+    return `{\n${members.join(",\n")}${end}}`;
+  }
+  return JSON.stringify(value);
+}
+
+/** The same in Python. Texts hold no words of JSON's: only values that stand alone are replaced. */
+const python = (value, indent) =>
+  rowByRow(value, indent, "    ").replace(/("(?:[^"\\]|\\.)*")|\b(null|true|false)\b/g, (all, text, word) =>
+    text ? all : { null: "None", true: "True", false: "False" }[word],
+  );
+
+/** A text within single quotes of a shell. */
+const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
+
+function curl(request, server, keyed) {
+  return [
+    `curl -s ${quoted(`${server}/forecast`)} \\`,
+    "  -H 'Content-Type: application/json' \\",
+    ...(keyed ? ['  -H "Authorization: Bearer $FORETELL_KEY" \\'] : []),
+    `  -d ${quoted(rowByRow(request))}`,
+  ].join("\n");
+}
+
+function httpx(request, server, keyed) {
+  return `${keyed ? "import os\n\n" : ""}import httpx
+
+request = ${python(request, 0)}
+answer = httpx.post(
+    "${server}/forecast",
+    json=request,${keyed ? `\n    headers={"Authorization": f"Bearer {os.environ['FORETELL_KEY']}"},` : ""}
+    timeout=30,
+)
+answer.raise_for_status()
+[output] = answer.json()["outputs"]
+print(output["content"][0]["mean_forecast"])
+`;
+}
+
+const rowsOf = (input, card) =>
+  card.channels.length === 1 ? input.series.map((value) => [value]) : input.series;
+
+function pandas(request, server, keyed, card) {
+  const [input] = request.inputs;
+  const { horizon, quantiles, missing } = request.options;
+  const times = input.timestamps
+    ? `frame.insert(0, "time", pd.to_datetime(${python(input.timestamps, 0)}))\n`
+    : "";
+  const given = [
+    `model=${JSON.stringify(request.model)}`,
+    `horizon=${horizon}`,
+    ...(quantiles ? [`quantiles=${python(quantiles, 0)}`] : []),
+    ...(missing ? [`missing=${JSON.stringify(missing)}`] : []),
+  ];
+  return `${keyed ? "import os\n\n" : ""}import pandas as pd
+
+from foretell import Client
+
+frame = pd.DataFrame(
+    ${python(rowsOf(input, card), 1)},
+    columns=${python(card.channels, 1)},
+)
+${times}with Client("${server}"${keyed ? ', key=os.environ["FORETELL_KEY"]' : ""}) as client:
+    forecast = client.forecast(
+        frame,
+        ${given.join(",\n        ")},
+    )
+print(forecast)
+`;
+}
+
+function triton(request, server, keyed, card) {
+  if (card.needs_timestamps) {
+    return { note: "This model reads the calendar, and this protocol knows no times: use another." };
+  }
+  const window = rowsOf(request.inputs[0], card).slice(-card.context);
+  if (window.flat().includes(null)) {
+    return { note: "This protocol fills no missing values: use another." };
+  }
+  const [name, version] = request.model.split("@");
+  const key = keyed
+    ? `\n    headers={"Authorization": f"Bearer {os.environ['FORETELL_KEY']}"},`
+    : "";
+  const code = `${keyed ? "import os\n\n" : ""}import numpy as np
+import tritonclient.http as triton
+
+window = np.array(
+    [${python(window, 1)}],
+    dtype=np.float32,
+)
+history = triton.InferInput("history", list(window.shape), "FP32")
+history.set_data_from_numpy(window)
+client = triton.InferenceServerClient("${server.replace(/^https?:\/\//, "")}"${server.startsWith("https") ? ", ssl=True" : ""})
+answer = client.infer(
+    "${name}",
+    [history],
+    model_version="${version}",${key}
+)
+print(answer.as_numpy("forecast")[0])  # steps × ${card.targets.length === 1 ? "the target" : "targets"}
+`;
+  const plain = request.options.horizon === card.horizon && !request.options.quantiles;
+  return plain
+    ? { code }
+    : { code, note: `This protocol is one run of the model: ${card.horizon} steps, without intervals.` };
+}

@@ -1,0 +1,233 @@
+"""From the text of a CSV to a request: its rows, times, problems and repairs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.page.browser import Module
+
+Modules = Callable[[str], Module]
+
+CARD: dict[str, Any] = {
+    "name": "sea",
+    "version": "2",
+    "channels": ["wind speed", "level"],
+    "targets": ["level"],
+    "context": 4,
+    "horizon": 2,
+    "max_horizon": 8,
+    "frequency": "h",
+    "needs_timestamps": False,
+    "quantiles": True,
+    "calibration": {"steps": 4},
+}
+OPTIONS = {"horizon": 2, "level": 0.95, "missing": "error", "holdBack": 0}
+READ = """async (module, [text, card, chosen]) => {
+  const { readCsv } = await import(new URL("page/csv.js", document.baseURI));
+  return module.sourceOf(readCsv(text, "sea"), card, chosen);
+}"""
+HOURS = [f"2024-03-01T{hour:02}:00:00" for hour in range(24)]
+
+
+def csv(rows: list[str], header: str = "time,Level,wind_speed") -> str:
+    return "\n".join([header, *rows]) + "\n"
+
+
+def source(module: Modules, text: str, chosen: dict[str, int] | None = None) -> Any:
+    return module("source.js").evaluate(READ, [text, CARD, chosen or {}])
+
+
+def kinds(read: dict[str, Any]) -> list[str]:
+    return [problem["kind"] for problem in read["problems"]]
+
+
+def test_a_table_is_read_by_its_names(module: Modules) -> None:
+    read = source(module, csv([f"{time},{i},{10 * i}" for i, time in enumerate(HOURS[:5])]))
+    assert read["channels"] == ["wind speed", "level"]
+    assert read["values"] == [[10 * i, i] for i in range(5)]
+    assert read["timestamps"] == HOURS[:5]
+    assert (read["frequency"], read["problems"]) == ("h", [])
+
+
+def test_a_channel_of_another_name_is_chosen(module: Modules) -> None:
+    text = csv([f"{time},1,{i}" for i, time in enumerate(HOURS[:4])], "time,level,breeze")
+    assert source(module, text)["channels"] == ["level", "breeze"]
+    chosen = source(module, text, {"wind speed": 2})
+    assert (chosen["channels"], chosen["values"][3]) == (["wind speed", "level"], [3, 1])
+
+
+@pytest.mark.parametrize(
+    ("text", "comma", "value"),
+    [
+        ("-1.5", False, -1.5),
+        ("12,800.0", False, 12800),
+        ("1.280,5", True, 1280.5),
+        ("6e-2", False, 0.06),
+        ("NA", False, None),
+        ("", False, None),
+    ],
+)
+def test_numbers_are_read(module: Modules, text: str, comma: bool, value: float | None) -> None:
+    assert module("csv.js").call("number", text, comma) == value
+
+
+@pytest.mark.parametrize("text", ["n/x", "1,5", "Infinity", "0x10", "1 2"])
+def test_what_is_no_number_is_none(module: Modules, text: str) -> None:
+    known = module("csv.js").evaluate("(csv, text) => csv.number(text) === undefined", text)
+    assert known is True
+
+
+def test_semicolons_and_decimal_commas(module: Modules) -> None:
+    rows = [f"{day:02}.01.2024;{day},5;1" for day in range(1, 6)]
+    read = source(module, csv(rows, "Datum;level;wind speed"))
+    assert read["values"][4] == [1, 5.5]
+    assert read["timestamps"][4] == "2024-01-05T00:00:00"
+    assert (read["frequency"], kinds(read)) == ("D", ["frequency"])
+
+
+def test_day_and_month_are_told_apart_by_what_is_regular(module: Modules) -> None:
+    rows = [f"01/{day:02}/2024,1,1" for day in range(1, 14)]
+    assert source(module, csv(rows))["timestamps"][11] == "2024-01-12T00:00:00"
+
+
+def test_day_and_month_are_asked_for_where_both_are_regular(module: Modules) -> None:
+    read = source(module, csv([f"01/02/2024 {hour:02}:00,1,1" for hour in range(4)]))
+    assert kinds(read) == ["order of days"]
+    assert "day or the month" in module("request.js").call("refusalOf", read, CARD, OPTIONS)
+
+
+def test_numbers_are_no_times(module: Modules) -> None:
+    rows = [f"1013.{i},{i},1" for i in range(4)]
+    read = source(module, csv(rows, "pressure,level,wind speed"))
+    assert (read["timestamps"], read["channels"][-1]) == (None, "pressure")
+
+
+def test_every_problem_is_named_with_its_place(module: Modules) -> None:
+    times = [HOURS[0], HOURS[1], HOURS[4], HOURS[3], HOURS[3], "soon", HOURS[6]]
+    cells = ["1", "", "x", "1", "1", "1", "1"]
+    read = source(module, csv([f"{t},{c},1" for t, c in zip(times, cells, strict=True)]))
+    found = {(one["kind"], one.get("row"), one.get("channel")) for one in read["problems"]}
+    assert found == {
+        ("missing", 1, 1),
+        ("number", 2, 1),
+        ("gap", 2, -1),
+        ("order", 3, -1),
+        ("duplicate", 4, -1),
+        ("time", 5, -1),
+        ("gap", 6, -1),
+    }
+
+
+def test_repairs_leave_rows_that_can_be_sent(module: Modules) -> None:
+    times = [HOURS[0], HOURS[1], HOURS[5], HOURS[4], HOURS[4], HOURS[6]]
+    text = csv([f"{time},{i or 'x'},1" for i, time in enumerate(times)])
+    code = """async (module, [text, card]) => {
+      const { readCsv } = await import(new URL("page/csv.js", document.baseURI));
+      let table = readCsv(text, "sea");
+      const read = () => module.sourceOf(table, card);
+      table = module.emptied(table, read().problems, read().columns);
+      table = module.sorted(table);
+      table = module.single(table, read().problems);
+      table = module.closed(table, read().problems, read().frequency);
+      return read();
+    }"""
+    read = module("source.js").evaluate(code, [text, CARD])
+    assert read["timestamps"] == HOURS[:7]
+    assert [level for _, level in read["values"]] == [None, 1, None, None, 4, 2, 5]
+    assert set(kinds(read)) == {"missing"}
+    request = module("request.js")
+    assert "row 4" in request.call("refusalOf", read, CARD, OPTIONS)
+    filled = OPTIONS | {"missing": "interpolate"}
+    assert request.call("refusalOf", read, CARD, filled) is None
+    body = request.call("requestOf", read, CARD, filled)
+    # As many rows before those that are read as it takes to fill the first of them.
+    assert body["inputs"][0]["timestamps"] == HOURS[1:7]
+    assert body["options"]["missing"] == "interpolate"
+
+
+@pytest.mark.parametrize(
+    ("times", "frequency"),
+    [
+        (["2024-01-31", "2024-02-29", "2024-03-31", "2024-04-30"], "ME"),
+        (["2024-01-01", "2024-02-01", "2024-03-01"], "MS"),
+        (["2024-01", "2024-04", "2024-07"], "QS"),
+        (["2024-01-15", "2024-02-15", "2024-03-15"], "M"),
+        (["2020-01-01", "2021-01-01", "2022-01-01"], "YS"),
+        (["2024-03-07", "2024-03-08", "2024-03-11", "2024-03-12", "2024-03-13"], "B"),
+        (["2024-03-03", "2024-03-10", "2024-03-17"], "W"),
+        (["2024-03-01 00:00", "2024-03-01 00:15", "2024-03-01 00:30"], "15min"),
+        # An hour that the clock springs over is none that is missing.
+        (["2024-03-31T01:00+01:00", "2024-03-31T03:00+02:00", "2024-03-31T04:00+02:00"], "h"),
+    ],
+)
+def test_frequencies_are_found(module: Modules, times: list[str], frequency: str) -> None:
+    read = source(module, csv([f"{time},1,1" for time in times]))
+    assert read["frequency"] == frequency
+    assert not {"gap", "order", "between", "duplicate"} & set(kinds(read))
+
+
+def test_a_request_has_what_the_model_reads(module: Modules) -> None:
+    read = source(module, csv([f"{time},{i},{10 * i}" for i, time in enumerate(HOURS)]))
+    request = module("request.js")
+    held = OPTIONS | {"holdBack": 3}
+    assert request.call("requestOf", read, CARD, held) == {
+        "model": "sea@2",
+        "inputs": [
+            {
+                "name": "sea",
+                "channels": CARD["channels"],
+                "series": [[10 * i, i] for i in range(17, 21)],
+                "timestamps": HOURS[17:21],
+            }
+        ],
+        "options": {"horizon": 2, "quantiles": [0.025, 0.1, 0.9, 0.975]},
+    }
+    assert request.call("actualOf", read, CARD, held) == [[21], [22], [23]]
+    beyond = request.call("requestOf", read, CARD, OPTIONS | {"horizon": 5})
+    assert beyond["options"] == {"horizon": 5}
+    everything = request.call("requestOf", read, CARD, OPTIONS, {"all": True})
+    assert len(everything["inputs"][0]["series"]) == len(HOURS)
+
+
+def test_what_cannot_be_sent_says_why(module: Modules) -> None:
+    def refusal(text: str, **options: Any) -> Any:
+        read = source(module, text)
+        return module("request.js").call("refusalOf", read, CARD, OPTIONS | options)
+
+    rows = [f"{time},{i},1" for i, time in enumerate(HOURS[:6])]
+    assert refusal(csv(rows)) is None
+    assert refusal(csv(rows), holdBack=3) == ("3 rows, without the 3 held back: this model reads 4")
+    assert refusal(csv(rows, "time,level,breeze")) == "no column for wind speed"
+    # What the model does not read keeps nothing back.
+    assert refusal(csv([f"{HOURS[0]},x,1", *rows[1:]])) is None
+    assert "“x” is no number" in refusal(csv([*rows[:5], f"{HOURS[5]},x,1"]))
+
+
+@pytest.mark.parametrize(
+    ("param", "place"),
+    [
+        ("inputs[0].series[2][0]", {"field": "cell", "row": 12, "channel": 1}),
+        ("inputs[0].timestamps[1]", {"field": "cell", "row": 11, "channel": -1}),
+        ("options.horizon", {"field": "horizon"}),
+        ("model", None),
+    ],
+)
+def test_errors_of_the_api_find_their_place(module: Modules, param: str, place: object) -> None:
+    read = {"channels": ["level", "wind speed"]}
+    assert module("request.js").call("placeOf", param, read, CARD, 10) == place
+
+
+def test_numbers_in_words(module: Modules) -> None:
+    words = module("words.js")
+    assert [words.call("digits", value, 30) for value in (12.3456, -0.001, None)] == [
+        "12.3",
+        "0.0",
+        "\N{EN DASH}",
+    ]
+    assert words.call("digits", 12860.1, 3) == "12860.10"
+    assert words.call("frequencyWords", "15min") == "every 15 minutes"
+    assert words.call("stretch", 24, "h") == "24 hours"
+    assert words.call("percent", 0.9453) == "94.5%"

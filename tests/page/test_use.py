@@ -1,0 +1,98 @@
+"""What the page hands over: programs that send a request, answers as files."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from tests.page.browser import Module
+from tests.page.test_csv import Modules
+from tests.service.process import Server
+
+NAMES = ["curl", "Python, httpx", "Python, pandas", "Python, tritonclient"]
+ROWS = [[20 + i % 5, i % 3] for i in range(48)]
+
+
+def request(model: str, **options: Any) -> dict[str, Any]:
+    times = [f"2024-03-{1 + i // 24:02}T{i % 24:02}:00:00" for i in range(48)]
+    history = {
+        "name": "it's",
+        "channels": ["temperature", "wind_speed"],
+        "series": ROWS,
+        "timestamps": times,
+    }
+    return {"model": f"{model}@1", "inputs": [history], "options": {"horizon": 12} | options}
+
+
+def samples(module: Modules, server: Server, body: Any, *, keyed: bool = False, **card: Any) -> Any:
+    known = {
+        "channels": ["temperature", "wind_speed"],
+        "targets": ["temperature", "wind_speed"],
+        "context": 48,
+        "horizon": 12,
+        "needs_timestamps": False,
+    }
+    made = module("samples.js").call("samples", body, server.url, keyed, known | card)
+    assert [one["name"] for one in made] == NAMES
+    return {one["name"]: one for one in made}
+
+
+def run(code: str, program: str) -> str:
+    command = ["bash", "-c", code] if program == "curl" else [sys.executable, "-c", code]
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env=os.environ | {"FORETELL_KEY": "secret"},
+    )
+    assert not done.returncode, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("program", NAMES)
+def test_programs_run_as_they_are(module: Modules, server: Server, program: str) -> None:
+    made = samples(module, server, request("patchtst"), keyed=True)
+    said = run(made[program]["code"], program)
+    assert "secret" not in made[program]["code"]
+    assert said.count("\n") >= 12 or "mean_forecast" in said or said.startswith("[[")
+
+
+def test_missing_values_are_those_of_the_language(module: Modules, server: Server) -> None:
+    body = request("patchtst", missing="ffill", quantiles=[0.1, 0.9])
+    body["inputs"][0]["series"] = [*ROWS[:-1], [None, 1]]
+    body["inputs"][0]["name"] = "null and 'true'"
+    made = samples(module, server, body)
+    assert "forecast" in run(made["curl"]["code"], "curl")
+    assert run(made["Python, httpx"]["code"], "python").startswith("[[")
+    assert "code" not in made["Python, tritonclient"]
+    assert "no missing values" in made["Python, tritonclient"]["note"]
+
+
+def test_what_a_protocol_cannot_say_is_said(module: Modules, server: Server) -> None:
+    calendar = samples(module, server, request("autoformer"), needs_timestamps=True)
+    assert "calendar" in calendar["Python, tritonclient"]["note"]
+    longer = samples(module, server, request("patchtst", horizon=20))["Python, tritonclient"]
+    assert "12 steps" in longer["note"]
+    assert "code" in longer
+
+
+def test_the_answer_as_csv(module: Modules) -> None:
+    forecast = {
+        "mean_forecast": [[1.5, 2], [3, 4]],
+        "quantiles": {"0.1": [[1, 1], [1, 1]], "0.9": [[5, 5], [5, 5]]},
+        "timestamps": ["2024-03-01T00:00:00", "2024-03-01T01:00:00"],
+    }
+    answer = {"outputs": [{"content": [forecast]}]}
+    code = "(module, [answer, targets]) => module.csvOf(answer, targets, {})"
+    table: Module = module("downloads.js")
+    assert table.evaluate(code, [answer, ["a", 'b, "c"']]).splitlines() == [
+        'time,a,a_q0.1,a_q0.9,"b, ""c""","b, ""c""_q0.1","b, ""c""_q0.9"',
+        "2024-03-01T00:00:00,1.5,1,5,2,1,5",
+        "2024-03-01T01:00:00,3,1,5,4,1,5",
+    ]
