@@ -21,6 +21,7 @@ _COMMANDS = (
     "promote",
     "serve",
     "forecast",
+    "explain",
     "demo",
 )
 

@@ -16,9 +16,9 @@ from foretell.models.data.panel import Panel
 from foretell.models.data.seasons import Season, find_seasons
 from foretell.models.data.splits import Splits, count_windows
 from foretell.terminal import show
+from foretell.words import period
 
 _LISTED = 20
-_LENGTHS = {"week": 604800, "day": 86400, "hour": 3600, "minute": 60, "second": 1}
 
 
 def print_panel(
@@ -81,18 +81,9 @@ def _print_channels(panel: Panel) -> None:
 
 
 def _described(season: Season, frequency: Frequency) -> str:
-    """A season in steps and, where steps are equal stretches of time, in time."""
-    text = f"{season.steps} steps"
-    start = np.datetime64("2001-01-01", "us")
-    step = frequency.steps_from(start, 2)
-    seconds = int((step[1] - step[0]).astype("m8[s]").astype(np.int64)) * season.steps
-    if frequency.sub_daily or str(frequency) == "D":
-        name, length = next(
-            (name, one) for name, one in _LENGTHS.items() if seconds % one == 0 and seconds >= one
-        )
-        count = seconds // length
-        text += f" ({count} {name}{'s' if count > 1 else ''})"
-    return f"{text}, correlation {season.correlation:.2f}"
+    """A season in steps and in time."""
+    length = period(season.steps, frequency)
+    return f"{season.steps} steps ({length}), correlation {season.correlation:.2f}"
 
 
 def _print_start(

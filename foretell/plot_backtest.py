@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
 from foretell.backtest import MODEL, Backtest
+from foretell.plot import FORECAST, style
 
 # More panels than these are no picture: then it shows all channels together.
 _MOST = 12
-_COLOURS = {MODEL: "#d1495b"}
+_COLOURS = {MODEL: FORECAST}
 _OTHERS = ("#9aa3ad", "#5b6470", "#2e86ab")
 
 
@@ -25,7 +25,7 @@ def draw(found: Backtest, path: Path) -> None:
     rows = -(-len(panels) // columns)
     others = iter(_OTHERS)
     colours = {name: _COLOURS.get(name) or next(others) for name in found.scores}
-    with mpl.rc_context({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False}):
+    with style():
         figure = Figure(figsize=(max(4.2 * columns, 7.5), 2.1 * rows + 1.6), layout="constrained")
         axes = figure.subplots(rows, columns, sharex=True, squeeze=False)
         for place, name in enumerate(panels):

@@ -22,12 +22,27 @@ from foretell.bundle.verdict import verdict
 if TYPE_CHECKING:
     from foretell.presets import Preset
 
-_FILE_WIDTH = 200
+_FILE_WIDTH, _UNBOUNDED = 200, 1_000_000
 
 
 def show(table: Table) -> None:
     """Print a table; a file or pipe has no width that cells would have to be cut to."""
-    Console(width=None if sys.stdout.isatty() else _FILE_WIDTH).print(table)
+    _console().print(table)
+
+
+def width() -> int:
+    """Characters of a line."""
+    return _console().width
+
+
+def width_of(table: Table) -> int:
+    """Characters that a table would have, if nothing of it were cut."""
+    console = _console()
+    return console.measure(table, options=console.options.update(width=_UNBOUNDED)).maximum
+
+
+def _console() -> Console:
+    return Console(width=None if sys.stdout.isatty() else _FILE_WIDTH)
 
 
 def print_composition(manifest: Manifest) -> None:

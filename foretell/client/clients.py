@@ -9,14 +9,24 @@ from types import TracebackType
 from typing import Self, TypeVar, Unpack
 
 import httpx
+from pydantic import TypeAdapter
 
 from foretell.client import cards
 from foretell.client.answers import Answer
 from foretell.client.cards import ModelCard, ModelReport
-from foretell.client.exchange import Outcome, Pause, Steps, address, headers, limits
+from foretell.client.exchange import (
+    Outcome,
+    Pause,
+    Steps,
+    address,
+    headers,
+    limits,
+    post_json,
+)
 from foretell.client.forecasting import Calibration, ForecastOptions, Missing, forecast, sole_frame
 
 Frame = TypeVar("Frame")
+Read = TypeVar("Read")
 Result = TypeVar("Result")
 
 TIMEOUT = 30.0
@@ -134,6 +144,19 @@ class Client:
         """
         return self._run(cards.model(name, self._retry_for))
 
+    def request(self, path: str, body: object, wanted: TypeAdapter[Read]) -> Read:
+        """Post a body in JSON that the caller has made, and read what is wanted of the answer.
+
+        Args:
+            path: Of the service, such as `forecast`.
+            body: What is sent.
+            wanted: What is read.
+
+        Raises:
+            ForetellError: there is no answer, or not the one that is wanted.
+        """
+        return self._run(post_json(path, body, wanted, self._retry_for))
+
     def close(self) -> None:
         """Close the connections."""
         self._http.close()
@@ -212,6 +235,10 @@ class AsyncClient:
     async def model(self, name: str) -> ModelReport:
         """A model, by name or name@version, and what was measured of it."""
         return await self._run(cards.model(name, self._retry_for))
+
+    async def request(self, path: str, body: object, wanted: TypeAdapter[Read]) -> Read:
+        """Post a body in JSON, as `Client.request` does."""
+        return await self._run(post_json(path, body, wanted, self._retry_for))
 
     async def aclose(self) -> None:
         """Close the connections."""

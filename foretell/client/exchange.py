@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import re
@@ -113,6 +114,17 @@ def call(ask: Ask, retry_for: float) -> Steps[httpx.Response]:
         if time.monotonic() + wait > end:
             raise error
         yield Pause(wait)
+
+
+def post_json(path: str, body: object, wanted: TypeAdapter[Read], retry_for: float) -> Steps[Read]:
+    """Post a body in JSON and read the answer.
+
+    Raises:
+        ForetellError: there is none, or not the one that is wanted.
+    """
+    content, headers = json.dumps(body).encode(), {"Content-Type": "application/json"}
+    response = yield from call(Ask("POST", path, {}, content, headers), retry_for)
+    return read_json(response, wanted)
 
 
 def _broken(error: httpx.TransportError) -> ForetellError:

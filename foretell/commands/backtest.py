@@ -7,22 +7,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from foretell.commands.grouped import GroupedCommand
+from foretell.commands.asking import FileCommand, check_picture
 from foretell.commands.train import flags_given, refusal
 
 if TYPE_CHECKING:
     from foretell.backtest import Backtest
 
 _LISTED = 30
-_KINDS = (".png", ".svg", ".pdf")
-_OF_THE_MODEL = ("channels", "frequency")
 
 
-class _Backtest(GroupedCommand):
-    module = "foretell.commands.data_options"
-
-
-@click.command("backtest", cls=_Backtest, without=_OF_THE_MODEL)
+@click.command("backtest", cls=FileCommand)
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option(
     "--model",
@@ -71,11 +65,9 @@ def command(
     the first origin.
     """
     given = flags_given(flags)
-    for path in (output, picture):
-        if path is not None and not path.parent.is_dir():
-            raise refusal(f"{path}: there is no folder {path.parent}")
-    if picture is not None and picture.suffix not in _KINDS:
-        raise refusal(f"{picture}: expected a name that ends with {', '.join(_KINDS)}")
+    check_picture(picture)
+    if output is not None and not output.parent.is_dir():
+        raise refusal(f"{output}: there is no folder {output.parent}")
 
     from foretell.backtest import backtest, saw
     from foretell.bundle.errors import BundleError

@@ -22,13 +22,20 @@ class Problems:
         name: Of the file.
         word: What a row is called: `line` or `row`.
         first: What the first row is called.
+
+    Attributes:
+        found: What was added.
     """
 
     def __init__(self, name: str, word: str, first: int) -> None:
         self._name = name
         self._word = word
         self._first = first
-        self._found: list[str] = []
+        self.found: list[str] = []
+
+    def of_the_same_file(self) -> Problems:
+        """A list of its own, without any."""
+        return Problems(self._name, self._word, self._first)
 
     def add(self, message: str, rows: Rows = (), column: str | None = None) -> None:
         """Add one.
@@ -46,7 +53,7 @@ class Problems:
             place.append(f"{self._word}{plural} {_joined(named, more)}")
         if column is not None:
             place.append(f"column {column!r}")
-        self._found.append(": ".join([", ".join(place), message] if place else [message]))
+        self.found.append(": ".join([", ".join(place), message] if place else [message]))
 
     def check(self) -> None:
         """Stop where there are any.
@@ -54,13 +61,13 @@ class Problems:
         Raises:
             DataError: names them.
         """
-        if len(self._found) == 1:
-            raise DataError(f"{self._name}: {self._found[0]}")
-        if self._found:
-            listed = [f"\n  {one}" for one in self._found[:_MOST]]
-            if (more := len(self._found) - _MOST) > 0:
+        if len(self.found) == 1:
+            raise DataError(f"{self._name}: {self.found[0]}")
+        if self.found:
+            listed = [f"\n  {one}" for one in self.found[:_MOST]]
+            if (more := len(self.found) - _MOST) > 0:
                 listed.append(f"\n  and {more} more")
-            raise DataError(f"{self._name}: {len(self._found)} problems:{''.join(listed)}")
+            raise DataError(f"{self._name}: {len(self.found)} problems:{''.join(listed)}")
 
 
 def _joined(named: list[str], more: int) -> str:

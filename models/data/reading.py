@@ -28,6 +28,7 @@ from foretell.models.data.errors import DataError
 from foretell.models.data.numbers import Mark
 from foretell.models.data.panel import Panel, Source
 from foretell.models.data.series import Assembly, Rows
+from foretell.models.data.tail import cut
 from foretell.models.data.timestamps import assemble, read_timestamps
 
 # Rows of which one in so many has the time of another are those of several series.
@@ -101,13 +102,21 @@ class Reading(BaseModel):
         return zone and find_zone(zone).key
 
 
-def read(path: Path, reading: Reading | None = None, needed: Sequence[str] = ()) -> Panel:
+def read(
+    path: Path,
+    reading: Reading | None = None,
+    needed: Sequence[str] = (),
+    *,
+    last: int | None = None,
+) -> Panel:
     """Read a file: CSV (also gzipped, with tabs or semicolons), Parquet, Feather or Arrow.
 
     Args:
         path: The file.
         reading: How.
         needed: Columns that it has to have besides those that `reading` names.
+        last: How many times at the end of each series are read; all if not given. What is wrong
+            with rows before them is a note.
 
     Raises:
         DataError: it does not hold regular time series; the message names file, rows (of a text by
@@ -118,7 +127,7 @@ def read(path: Path, reading: Reading | None = None, needed: Sequence[str] = ())
     texts = frozenset(name.lower() for name in (*IDS, *ids))
     named = (*(reading.timestamp_column or ()), *ids, *(reading.channels or ()), *needed)
     cells = read_file(path, reading.decimal, texts, named)
-    return _panel(cells, reading, path)
+    return _panel(cells, reading, path, last)
 
 
 def read_frame(frame: pd.DataFrame | ArrowFrame, reading: Reading | None = None) -> Panel:
@@ -134,10 +143,10 @@ def read_frame(frame: pd.DataFrame | ArrowFrame, reading: Reading | None = None)
     return _panel(of_frame(frame), reading or Reading(), None)
 
 
-def _panel(cells: Cells, reading: Reading, path: Path | None) -> Panel:
+def _panel(cells: Cells, reading: Reading, path: Path | None, last: int | None = None) -> Panel:
     try:
         roles = find_roles(cells, reading.timestamp_column, reading.id_column, reading.channels)
-        rows = _understand(cells, roles, reading)
+        rows = _understand(cells, roles, reading, last)
         frequency = Frequency.parse(reading.frequency) if reading.frequency else None
         zone = _zone(reading.time_zone or rows.moments.zone)
         assembly = Assembly(reading.missing, reading.longest_gap, cells.problems, cells.notes)
@@ -161,7 +170,7 @@ def _panel(cells: Cells, reading: Reading, path: Path | None) -> Panel:
     return Panel(tuple(tables), source, tuple(cells.notes))
 
 
-def _understand(cells: Cells, roles: Roles, reading: Reading) -> Rows:
+def _understand(cells: Cells, roles: Roles, reading: Reading, last: int | None) -> Rows:
     frame = cells.frame
     if not len(frame):
         raise DataError("no rows of data below the names")
@@ -173,6 +182,9 @@ def _understand(cells: Cells, roles: Roles, reading: Reading) -> Rows:
             moments = assemble(frame[list(roles.times)], reading.date_format)
     except DataError as error:
         raise DataError(f"column {time_column!r}: {error}") from None
+    if last is not None:
+        moments = cut(cells, moments, roles, reading.channels, last)
+        frame = cells.frame
     labels = frame.index.to_numpy(np.int64)
     for problem, wrong in moments.wrong:
         cells.problems.add(problem, labels[wrong], time_column)

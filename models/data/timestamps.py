@@ -72,6 +72,17 @@ class Moments:
     zone: str | None = None
     wrong: list[tuple[str, NDArray[np.intp]]] = field(default_factory=list)
 
+    def of_rows(self, kept: NDArray[np.bool_]) -> Moments:
+        """Those of some of the rows."""
+        places = np.cumsum(kept) - 1
+        wrong = [(text, places[rows[kept[rows]]]) for text, rows in self.wrong]
+        return Moments(
+            self.walls[kept],
+            None if self.offsets is None else self.offsets[kept],
+            self.zone,
+            [(text, rows) for text, rows in wrong if len(rows)],
+        )
+
 
 def looks_like_timestamp(cell: str) -> bool:
     """Whether a cell can be read as a timestamp and is not just a number."""

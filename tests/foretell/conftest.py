@@ -15,7 +15,9 @@ SERVED = {
     "versions": ["2", "3"],
     "channels": ["wind", "load"],
     "context": CONTEXT,
+    "horizon": HORIZON,
     "frequency": "h",
+    "version": "3",
 }
 
 
@@ -25,7 +27,7 @@ def answer(**changes: Any) -> dict[str, Any]:
         "mean_forecast": [[5.5, 50.0], [6.5, 60.0]],
         "timestamps": ["2024-01-01T06:00:00+01:00", "2024-01-01T07:00:00+01:00"],
     }
-    outputs = [{"content": [content]}]
+    outputs = [{"content": [content], "error": None}]
     return {"model": "weather", "model_version": "3", "outputs": outputs} | changes
 
 

@@ -15,12 +15,14 @@ class FakeServer:
     """Answers on a free port of the loopback, while it is entered.
 
     Args:
-        answers: Status and body by path; a `bytes` body is sent as it is, any other as JSON.
+        answers: Status and body by path; a `bytes` body is sent as it is, any other as JSON, and
+            one that is called with the request's gives the body.
     """
 
     def __init__(self, answers: Answers) -> None:
         self.answers = answers
         self.requests: list[tuple[str, Any]] = []
+        self.keys: list[str | None] = []
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._thread = Thread(target=self._server.serve_forever, args=(0.01,))
         self.url = f"http://127.0.0.1:{self._server.server_port}"
@@ -37,7 +39,9 @@ class FakeServer:
 
             def _answer(self, body: object) -> None:
                 fake.requests.append((f"{self.command} {self.path}", body))
+                fake.keys.append(self.headers["authorization"])
                 status, said = fake.answers[self.path]
+                said = said(body) if callable(said) else said
                 content = said if isinstance(said, bytes) else json.dumps(said).encode()
                 self.send_response(status)
                 self.send_header("content-length", str(len(content)))

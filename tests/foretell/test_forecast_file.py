@@ -1,17 +1,42 @@
-import socket
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from foretell.forecast_file import ClientError, Forecast, request_forecast
+from foretell.client import Client
+from foretell.client.errors import ForetellError
+from foretell.forecast_file import (
+    Answers,
+    Forecast,
+    choose_model,
+    read_histories,
+    request_forecasts,
+)
 from foretell.models.data.errors import DataError
+from foretell.models.data.reading import Reading
 from tests.foretell.conftest import SERVED, answer
 from tests.foretell.server import FakeServer
 
 
-def ask(server: FakeServer, path: Path, model: str | None = None, horizon: int | None = None):
-    return request_forecast(server.url + "/", path, model=model, horizon=horizon, timeout=10)
+def ask_all(
+    server: FakeServer,
+    path: Path,
+    model: str | None = None,
+    series: tuple[str, ...] = (),
+    hold_back: int = 0,
+    reading: Reading | None = None,
+    **options: Any,
+) -> Answers:
+    with Client(server.url + "/", timeout=10) as client:
+        card = choose_model(client.models(), model)
+        histories, _ = read_histories(path, card, reading or Reading(), series, hold_back)
+        return request_forecasts(client, model or card.name, card, histories, options, path.stem)
+
+
+def ask(server: FakeServer, path: Path, *given: Any, **options: Any) -> Forecast:
+    (forecast,) = ask_all(server, path, *given, **options).forecasts
+    return forecast
 
 
 def test_posts_the_tail_of_the_file(server: FakeServer, data: Path):
@@ -87,7 +112,7 @@ def test_a_file_shorter_than_the_context_is_posted_whole(server: FakeServer, dat
 )
 def test_which_model(server: FakeServer, data: Path, served: list, model: str, message: str):
     server.answers["/models"] = (200, served)
-    with pytest.raises(ClientError, match=message):
+    with pytest.raises(ValueError, match=message):
         ask(server, data, model)
 
 
@@ -102,47 +127,18 @@ def test_one_of_several_models(server: FakeServer, data: Path):
     assert server.requests[1][1]["model"] == "weather"
 
 
-@pytest.mark.parametrize(
-    ("status", "body", "message"),
-    [
-        (
-            422,
-            {"error": {"code": "422", "message": "too short", "param": "inputs[0].series"}},
-            r"^422: inputs\[0\]\.series: too short$",
-        ),
-        (503, {"error": {"message": "draining", "param": None}}, "^503: draining$"),
-        (500, {"error": "no such model"}, "^500: no such model$"),
-        (404, {"detail": "Not Found"}, "^404: .*Not Found"),
-        (502, ["bad gateway"], "^502: .*bad gateway"),
-        (502, b"<html>", r"/forecast: 502, not JSON$"),
-        (200, b"", r"/forecast: 200, not JSON$"),
-    ],
-)
-def test_an_error_of_the_server(
-    server: FakeServer, data: Path, status: int, body: object, message: str
-):
-    server.answers["/forecast"] = (status, body)
-    with pytest.raises(ClientError, match=message):
+def test_an_error_of_the_server(server: FakeServer, data: Path):
+    said = {"code": "422", "message": "too short", "param": "inputs[0].series"}
+    server.answers["/forecast"] = (422, {"error": said})
+    with pytest.raises(ForetellError, match=r"inputs\[0\]\.series: too short"):
         ask(server, data)
 
 
-@pytest.mark.parametrize("path", ["/models", "/forecast"])
 @pytest.mark.parametrize("body", [{}, [], [{}], {"outputs": []}, 7])
-def test_an_answer_of_another_service(server: FakeServer, data: Path, path: str, body: object):
-    server.answers[path] = (200, body)
-    message = (
-        "choose one" if (path, body) == ("/models", []) else f"{path}: no answer of foretell: "
-    )
-    with pytest.raises(ClientError, match=message):
+def test_an_answer_of_another_service(server: FakeServer, data: Path, body: object):
+    server.answers["/forecast"] = (200, body)
+    with pytest.raises(ForetellError, match="not an answer of foretell: "):
         ask(server, data)
-
-
-def test_no_server(data: Path):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{free.getsockname()[1]}"
-        with pytest.raises(ClientError, match=url):
-            request_forecast(url, data, model=None, horizon=None, timeout=10)
 
 
 def test_a_column_is_missing(server: FakeServer, data: Path):
@@ -153,7 +149,7 @@ def test_a_column_is_missing(server: FakeServer, data: Path):
 
 def test_another_frequency(server: FakeServer, data: Path):
     server.answers["/models"] = (200, [SERVED | {"frequency": "15min"}])
-    with pytest.raises(DataError, match="lines 3, 4"):
+    with pytest.raises(DataError, match="lines 5, 6 and 7"):
         ask(server, data)
 
 
@@ -165,12 +161,59 @@ def test_one_series_of_several(server: FakeServer, tmp_path: Path):
     server.answers["/models"] = (200, [SERVED | {"channels": ["load"]}])
     content = {"mean_forecast": [1.0], "timestamps": ["2024-01-01T04:00:00"]}
     server.answers["/forecast"] = (200, answer(outputs=[{"content": [content]}]))
-    request_forecast(
-        server.url, path, model=None, horizon=None, timeout=10, quantiles=(), series="west"
-    )
+    ask(server, path, series=("west",))
     (entry,) = server.requests[1][1]["inputs"]
     assert (entry["name"], entry["series"]) == ("west", [1, 1, 1, 1])
-    with pytest.raises(DataError, match=r"2 series; choose one with --series, such as east"):
-        ask(server, path)
     with pytest.raises(DataError, match=r"no series weast; did you mean (west|east)\?"):
-        request_forecast(server.url, path, model=None, horizon=None, timeout=10, series="weast")
+        ask(server, path, series=("weast",))
+
+
+def test_all_series_of_a_file(server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = tmp_path / "shops.csv"
+    hours = [f"2024-01-01T0{hour}:00" for hour in range(4)]
+    rows = [f"{name},{hour},{at}" for at, name in enumerate("abc") for hour in hours]
+    path.write_text("\n".join(["unique_id,ds,load", *rows]) + "\n")
+    server.answers["/models"] = (200, [SERVED | {"channels": ["load"]}])
+    good = {"mean_forecast": [1.0], "timestamps": ["2024-01-01T04:00:00"]}
+    refused = {"content": [], "error": {"message": "constant"}}
+
+    def answered(body: dict[str, Any]) -> dict[str, Any]:
+        names = [entry["name"] for entry in body["inputs"]]
+        outputs = [refused if name == "a" else {"content": [good], "error": None} for name in names]
+        return answer(outputs=outputs, warnings=[{"message": f"filled in {', '.join(names)}"}])
+
+    server.answers["/forecast"] = (200, answered)
+    # Of two requests, the second one has one series left.
+    monkeypatch.setattr("foretell.forecast_file._MOST_SERIES", 2)
+    answers = ask_all(server, path)
+    assert [one.series for one in answers.forecasts] == ["b", "c"]
+    assert answers.failures == {"a": "constant"}
+    assert answers.warnings == ["filled in a, b", "filled in c"]
+    assert [one.series for one in ask_all(server, path, series=("c", "b")).forecasts] == ["c", "b"]
+
+
+def test_a_wrong_cell_that_is_not_read_does_not_matter(server: FakeServer, data: Path):
+    whole = data.read_text()
+    data.write_text(whole.replace("10,x,1.5", "wrong,x,1.5"))
+    assert ask(server, data).history.values.tolist() == [[2.5, 20], [3.5, 30], [4.5, 40], [5.5, 50]]
+    with pytest.raises(DataError, match="line 3, column 'load': 'wrong'"):
+        ask(server, data, hold_back=1)
+
+
+def test_missing_rows_are_filled_from_those_before(server: FakeServer, data: Path):
+    lines = data.read_text().splitlines()
+    data.write_text("\n".join(lines[:3] + lines[4:]) + "\n")
+    with pytest.raises(DataError, match="rows are missing before it"):
+        ask(server, data)
+    forecast = ask(server, data, reading=Reading(missing="ffill"))
+    assert forecast.history.values[:, 0].tolist() == [1.5, 3.5, 4.5, 5.5]
+
+
+def test_what_the_answer_says_besides(server: FakeServer, data: Path):
+    _, said = server.answers["/forecast"]
+    (content,) = said["outputs"][0]["content"]
+    content |= {"rolled_from": 1, "ill_conditioned": True, "quantiles": {"0.9": [[6, 51], [7, 61]]}}
+    forecast = ask(server, data, hold_back=1)
+    assert (forecast.rolled_from, forecast.ill_conditioned) == (1, True)
+    assert forecast.quantiles[0.9].tolist() == [[6, 51], [7, 61]]
+    assert forecast.actual.tolist() == [[5.5, 50]]

@@ -21,6 +21,7 @@ COMMANDS = (
     "promote",
     "serve",
     "forecast",
+    "explain",
     "demo",
 )
 
@@ -55,9 +56,9 @@ def test_help_imports_no_torch():
 
 
 def test_an_unknown_command():
-    result = CliRunner().invoke(cli, ["explain"])
+    result = CliRunner().invoke(cli, ["predict"])
     assert result.exit_code == 2
-    assert "No such command 'explain'" in result.stderr
+    assert "No such command 'predict'" in result.stderr
 
 
 def test_version():

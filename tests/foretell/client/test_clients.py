@@ -12,6 +12,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from pydantic import TypeAdapter
 
 from foretell import AsyncClient, Client
 from foretell.client import (
@@ -20,6 +21,7 @@ from foretell.client import (
     InvalidInputError,
     NotFoundError,
     PartialForecastError,
+    ServerError,
     UnauthorizedError,
 )
 from tests.service.process import Server
@@ -181,3 +183,13 @@ def test_nobody_there(unused_port: int) -> None:
     url = f"localhost:{unused_port}"
     with Client(url, retry_for=0) as client, pytest.raises(ConnectionFailedError, match=url):
         client.models()
+
+
+def test_a_request_of_ones_own(client: Client) -> None:
+    body = {"model": "load", "inputs": [{"series": [*range(8)]}], "options": {"horizon": 1}}
+    answer = client.request("forecast", body, TypeAdapter(dict[str, Any]))
+    assert answer["outputs"][0]["content"][0]["mean_forecast"] == [7]
+    with pytest.raises(ServerError, match="not an answer of foretell: "):
+        client.request("forecast", body, TypeAdapter(list[int]))
+    with pytest.raises(InvalidInputError, match="horizon"):
+        client.request("forecast", {**body, "options": {"horizon": 99}}, TypeAdapter(Any))

@@ -1,0 +1,145 @@
+"""What commands share that send the end of a file to a server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from foretell.commands.grouped import GroupedCommand
+from foretell.commands.train import flags_given, refusal
+
+if TYPE_CHECKING:
+    from foretell.forecast_file import Answers
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_OPTIONS = (
+    click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path)),
+    click.option(
+        "--model", help="Served name, or name@version; needed when the server has more than one."
+    ),
+    click.option("--url", default="http://127.0.0.1:8000", show_default=True, help="The server."),
+    click.option(
+        "--key",
+        envvar="FORETELL_KEY",
+        show_envvar=True,
+        help="Of a server that has keys; in the variable nobody else sees it.",
+    ),
+    click.option(
+        "--timeout",
+        type=click.FloatRange(min=0, min_open=True),
+        default=30.0,
+        show_default=True,
+        help="Seconds to wait.",
+    ),
+    click.option(
+        "--hold-back",
+        type=click.IntRange(min=0),
+        default=0,
+        help="Rows at the end that are not sent, to see what followed.",
+    ),
+)
+
+
+class FileCommand(GroupedCommand):
+    """A command that reads a file as trainings do, for a model that is there."""
+
+    module = "foretell.commands.data_options"
+
+    def __init__(self, **described: Any) -> None:  # noqa: ANN401
+        # These the model says.
+        super().__init__(without=("channels", "frequency"), **described)
+
+
+def server_options(function: Function) -> Function:
+    """Give a command the file and the options of the server."""
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What `server_options` say; see there."""
+
+    file: Path
+    model: str | None
+    url: str
+    key: str | None
+    timeout: float
+    hold_back: int
+
+
+def ask(
+    asked: Asked,
+    flags: Mapping[str, str | None],
+    options: Mapping[str, Any],
+    series: Sequence[str] | None,
+    *,
+    one: bool = False,
+) -> Answers:
+    """Read the file, send it and tell on stderr what there is to tell; ends the command on errors.
+
+    Args:
+        asked: The file and the server.
+        flags: How the file is read.
+        options: Of the request.
+        series: Names of those to send; all if there are none.
+        one: Whether it must be one.
+    """
+    from foretell.client import Client
+    from foretell.client.errors import ForetellError
+    from foretell.commands.data_options import reading_of
+    from foretell.forecast_file import choose_model, read_histories, request_forecasts
+
+    try:
+        how = reading_of(flags_given(flags))
+        with Client(
+            asked.url, key=asked.key, timeout=asked.timeout, retry_for=asked.timeout
+        ) as client:
+            card = choose_model(client.models(), asked.model)
+            histories, notes = read_histories(asked.file, card, how, series or (), asked.hold_back)
+            if one and len(histories) > 1:
+                raise ValueError(
+                    f"{asked.file}: {len(histories):,} series; choose one with --series, such as "
+                    f"{histories[0].name}"
+                )
+            for note in notes:
+                click.echo(f"note: {note}", err=True)
+            answers = request_forecasts(
+                client, asked.model or card.name, card, histories, options, asked.file.stem
+            )
+    except (ForetellError, ValueError) as error:
+        raise refusal(str(error)) from None
+    _tell(answers)
+    if not answers.forecasts:
+        raise refusal("no series has a forecast")
+    return answers
+
+
+def _tell(answers: Answers) -> None:
+    for warning in dict.fromkeys(answers.warnings):
+        click.echo(f"warning: {warning}", err=True)
+    for name, message in answers.failures.items():
+        click.echo(f"warning: series {name} has no forecast: {message}", err=True)
+    unsure = [one.series for one in answers.forecasts if one.ill_conditioned]
+    if unsure:
+        names = f" (series {', '.join(unsure)})" if unsure[0] else ""
+        click.echo(
+            f"warning: rounding may have decided what the model looked at{names}: another machine "
+            "may forecast otherwise",
+            err=True,
+        )
+
+
+def check_picture(path: Path | None) -> None:
+    """End the command where a picture cannot be written, before anything else is done."""
+    kinds = (".png", ".svg", ".pdf")
+    if path is not None and not path.parent.is_dir():
+        raise refusal(f"{path}: there is no folder {path.parent}")
+    if path is not None and path.suffix not in kinds:
+        raise refusal(f"{path}: expected a name that ends with {', '.join(kinds)}")

@@ -1,0 +1,87 @@
+"""Forecasts as a table in a file."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from uuid import uuid4
+
+import numpy as np
+import pandas as pd
+
+from foretell.forecast_file import Forecast
+
+# As tables of the service have them.
+_SERIES, _TIME = "unique_id", "ds"
+STDOUT = Path("-")
+KINDS = (".csv", ".json", ".parquet")
+
+
+def check_output(path: Path, *, overwrite: bool) -> None:
+    """Make sure, before anything is asked for, that a file can be written.
+
+    Raises:
+        ValueError: its name has no known ending, its folder is not there, or it is.
+    """
+    if path == STDOUT:
+        return
+    if path.suffix not in KINDS:
+        raise ValueError(f"{path}: expected a name that ends with {', '.join(KINDS)}, or -")
+    if not path.parent.is_dir():
+        raise ValueError(f"{path}: there is no folder {path.parent}")
+    if path.exists() and not overwrite:
+        raise ValueError(f"{path}: exists already; --overwrite replaces it")
+
+
+def to_frame(forecasts: Sequence[Forecast]) -> pd.DataFrame:
+    """A row for each series and step.
+
+    Columns are `unique_id`, where series have names, `ds`, the targets, `<target>_q<level>`, and
+    `<target>_actual` where rows were held back.
+    """
+    return pd.concat([_frame(one) for one in forecasts], ignore_index=True)
+
+
+def _frame(forecast: Forecast) -> pd.DataFrame:
+    columns: dict[str, object] = {_SERIES: forecast.series} if forecast.series else {}
+    columns[_TIME] = pd.to_datetime(forecast.times, format="ISO8601", utc=_has_offset(forecast))
+    for place, name in enumerate(forecast.targets):
+        columns[name] = forecast.values[:, place]
+    for level, values in forecast.quantiles.items():
+        for place, name in enumerate(forecast.targets):
+            columns[f"{name}_q{level:g}"] = values[:, place]
+    for place, name in enumerate(forecast.targets if len(forecast.actual) else ()):
+        known = np.full(len(forecast.times), np.nan)
+        known[: len(forecast.actual)] = forecast.actual[:, place]
+        columns[f"{name}_actual"] = known
+    return pd.DataFrame(columns)
+
+
+def _has_offset(forecast: Forecast) -> bool:
+    return forecast.history.utc_offset is not None
+
+
+def write(forecasts: Sequence[Forecast], path: Path) -> None:
+    """Write CSV, JSON (a list of objects) or Parquet, by the ending; CSV to standard output.
+
+    A file appears whole or not at all. Times with UTC offsets are written as UTC in Parquet, and as
+    the server wrote them in text.
+    """
+    frame = to_frame(forecasts)
+    if path.suffix != ".parquet":
+        frame[_TIME] = [time for one in forecasts for time in one.times]
+    if path == STDOUT:
+        frame.to_csv(sys.stdout, index=False)
+        return
+    hidden = path.with_name(f".{path.name}.{uuid4().hex[:8]}")
+    try:
+        if path.suffix == ".csv":
+            frame.to_csv(hidden, index=False)
+        elif path.suffix == ".json":
+            frame.to_json(hidden, orient="records", indent=1, double_precision=15)
+        else:
+            frame.to_parquet(hidden, index=False)
+        hidden.replace(path)
+    finally:
+        hidden.unlink(missing_ok=True)

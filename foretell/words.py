@@ -1,0 +1,87 @@
+"""Periods, numbers and shapes in few characters."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretell.bundle.frequency import Frequency, Unit
+
+Floats = NDArray[np.floating]
+
+_LENGTHS = {"week": 604800, "day": 86400, "hour": 3600, "minute": 60, "second": 1}
+_SECONDS = {
+    Unit.SECOND: 1,
+    Unit.MINUTE: 60,
+    Unit.HOUR: 3600,
+    Unit.DAY: 86400,
+    Unit.WEEK: 604800,
+}
+_MONTHS = {Unit.MONTH: 1, Unit.QUARTER: 3, Unit.YEAR: 12}
+_BARS = "▁▂▃▄▅▆▇█"
+# What float32 distinguishes.
+_MOST_DIGITS = 9
+
+
+def period(steps: int, frequency: Frequency) -> str:
+    """How long so many steps are, such as `1 day`, `36 hours`, `2 weeks` or `3 months`."""
+    count = steps * frequency.multiple
+    if frequency.unit in _MONTHS:
+        count *= _MONTHS[frequency.unit]
+        return _counted(count // 12, "year") if count % 12 == 0 else _counted(count, "month")
+    if frequency.unit not in _SECONDS:
+        return _counted(count, "business day")
+    seconds = count * _SECONDS[frequency.unit]
+    name, length = next(
+        (name, one) for name, one in _LENGTHS.items() if seconds % one == 0 and (seconds or one < 2)
+    )
+    return _counted(seconds // length, name)
+
+
+def _counted(count: int, name: str) -> str:
+    return f"{count} {name}{'' if count == 1 else 's'}"
+
+
+def numbers(values: Floats, least: int = 4) -> list[str]:
+    """Numbers with equally many decimals: as few as tell neighbours apart that differ.
+
+    Args:
+        values: `[numbers]`.
+        least: Significant digits of the largest one, at least, unless those are zeros.
+    """
+    largest = float(np.abs(values[np.isfinite(values)]).max(initial=0))
+    size = math.floor(math.log10(largest)) if largest else 0
+    if not -5 <= size <= 12:
+        return [f"{value:.{least}g}" for value in values]
+    differ = np.flatnonzero(np.diff(values))
+    for digits in range(least, _MOST_DIGITS + 1):
+        decimals = max(digits - 1 - size, 0)
+        texts = [f"{value:.{decimals}f}" for value in values]
+        if all(texts[i] != texts[i + 1] for i in differ):
+            break
+    # Of a NaN or an infinity there are none.
+    while decimals and all(text.endswith(("0", "n", "f")) for text in texts):
+        decimals -= 1
+        texts = [f"{value:.{decimals}f}" for value in values]
+    return texts
+
+
+def sparkline(*parts: Floats, width: int = 16) -> list[str]:
+    """A bar for each value, all on one scale; longer parts as means.
+
+    Args:
+        parts: `[values]` each.
+        width: Most bars a part.
+    """
+    means = [
+        np.array([piece.mean() for piece in np.array_split(part, min(width, len(part)))])
+        for part in parts
+    ]
+    together = np.concatenate(means)
+    low, high = float(together.min()), float(together.max())
+    if low == high:
+        return [_BARS[len(_BARS) // 2] * len(part) for part in means]
+    places = [np.rint((part - low) / (high - low) * (len(_BARS) - 1)).astype(int) for part in means]
+    return ["".join(_BARS[place] for place in part) for part in places]
