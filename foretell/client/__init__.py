@@ -13,6 +13,15 @@ from foretell.client.answers import (
     PartialForecastError,
     SeriesError,
 )
+from foretell.client.backtesting import (
+    Backtest,
+    Baseline,
+    ChannelBacktest,
+    Interval,
+    SeriesBacktest,
+    StepErrors,
+    StepIntervals,
+)
 from foretell.client.cards import ModelCard, ModelReport
 from foretell.client.clients import AsyncClient, Client
 from foretell.client.errors import (
@@ -25,14 +34,20 @@ from foretell.client.errors import (
     TimedOutError,
     UnauthorizedError,
 )
+from foretell.client.explaining import Explanation, Patch, Stage
 
 __all__ = [
     "Answer",
     "AsyncClient",
+    "Backtest",
+    "Baseline",
+    "ChannelBacktest",
     "Client",
     "ConnectionFailedError",
+    "Explanation",
     "ForetellError",
     "ForetellWarning",
+    "Interval",
     "InvalidInputError",
     "ModelCard",
     "ModelReport",
@@ -41,8 +56,13 @@ __all__ = [
     "Notice",
     "OverloadedError",
     "PartialForecastError",
+    "Patch",
+    "SeriesBacktest",
     "SeriesError",
     "ServerError",
+    "Stage",
+    "StepErrors",
+    "StepIntervals",
     "TimedOutError",
     "UnauthorizedError",
 ]

@@ -2,28 +2,45 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator
 
 from foretell.client.errors import ForetellError
 
 Frame = TypeVar("Frame")
-Floats = NDArray[np.float64]
+
+
+def _floats(value: Any) -> NDArray[np.float64]:  # noqa: ANN401 - whatever JSON has
+    return np.asarray(value, np.float64)
+
+
+def _integers(value: Any) -> NDArray[np.int64]:  # noqa: ANN401
+    return np.asarray(value, np.int64)
+
+
+_as_lists = PlainSerializer(np.ndarray.tolist)
+# Nested lists of JSON; null becomes NaN.
+Floats = Annotated[NDArray[np.float64], PlainValidator(_floats), _as_lists]
+Integers = Annotated[NDArray[np.int64], PlainValidator(_integers), _as_lists]
 
 
 class ForetellWarning(UserWarning):
     """An answer that may not be what was meant; the message is the server's."""
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="allow", arbitrary_types_allowed=True, populate_by_name=True)
+class Part(BaseModel):
+    """A part of an answer; what a later server adds to it is kept (`model_extra`)."""
+
+    model_config = ConfigDict(extra="allow", populate_by_name=True)
 
 
-class Notice(_Part):
+class Notice(Part):
     """Something that the server says.
 
     Attributes:
@@ -47,7 +64,7 @@ class SeriesError(Notice):
     series: str | int = Field(alias="unique_id")
 
 
-class Notes(_Part):
+class Notes(Part):
     """What there is to say about forecasts besides their values.
 
     Attributes:
@@ -67,6 +84,29 @@ class Notes(_Part):
     rolled_from: int | None = None
     filled: dict[str, dict[str, int]] = {}
     ill_conditioned: list[str] = []
+
+
+def warn(notices: Iterable[Notice], stacklevel: int) -> None:
+    """Make Python's warnings of a server's.
+
+    Args:
+        notices: Any.
+        stacklevel: Of the caller, as `warnings.warn` counts.
+    """
+    for notice in notices:
+        text = f"{notice.place}: {notice.message}" if notice.place else notice.message
+        warnings.warn(text, ForetellWarning, stacklevel=stacklevel + 1)
+
+
+def together(parts: Sequence[Notes]) -> Notes:
+    """Of all parts of a table; what several say alike is said once."""
+    first, *others = parts
+    for one in others:
+        first.errors += one.errors
+        first.warnings += [told for told in one.warnings if told not in first.warnings]
+        first.filled |= one.filled
+        first.ill_conditioned += one.ill_conditioned
+    return first
 
 
 @dataclass(frozen=True)

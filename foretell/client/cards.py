@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, model_validator
 
+from foretell.client.errors import InvalidInputError
 from foretell.client.exchange import Ask, Steps, call, read_json
 
 
@@ -128,3 +129,14 @@ def model(name: str, retry_for: float) -> Steps[ModelReport]:
     """Ask for one."""
     response = yield from call(Ask("GET", f"models/{quote(name, safe='@')}"), retry_for)
     return read_json(response, _REPORT)
+
+
+def chosen(name: str | None, retry_for: float) -> Steps[ModelCard]:
+    """Ask for the one that answers where a request names this one, or none."""
+    if name is not None:
+        return (yield from model(name, retry_for))
+    served = yield from models(retry_for)
+    if len(served) != 1:
+        names = ", ".join(card.name for card in served) or "none"
+        raise InvalidInputError(f"choose one of the models that are served: {names}", place="model")
+    return served[0]

@@ -12,7 +12,8 @@ import httpx
 from pydantic import TypeAdapter
 
 from foretell.client import cards
-from foretell.client.answers import Answer
+from foretell.client.answers import Answer, warn
+from foretell.client.backtesting import Backtest, BacktestOptions, backtest
 from foretell.client.cards import ModelCard, ModelReport
 from foretell.client.exchange import (
     Outcome,
@@ -23,6 +24,7 @@ from foretell.client.exchange import (
     limits,
     post_json,
 )
+from foretell.client.explaining import ExplainOptions, Explanation, explain
 from foretell.client.forecasting import Calibration, ForecastOptions, Missing, forecast, sole_frame
 
 Frame = TypeVar("Frame")
@@ -132,6 +134,49 @@ class Client:
         """
         return self._run(forecast(frame, self._retry_for, **options))
 
+    def backtest(self, frame: Frame, **options: Unpack[BacktestOptions]) -> Backtest[Frame]:
+        """How well a model would have forecast the rows of a frame, each time from those before.
+
+        Args:
+            frame: As `forecast` has it, with more rows than the model reads.
+            **options: `model`, `horizon`, `quantiles`, `missing`, `id_column` and `time_column` as
+                `forecast` has them; `stride`, rows from an origin to the next, the horizon by
+                default; `origins`, at most how many of each series, the latest.
+
+        Returns:
+            Errors next to those of repeating the last value and the last season. Series that could
+            not be forecast are in its notes; they and the server's warnings become Python's.
+
+        Raises:
+            ForetellError: none could.
+
+        Example:
+            >>> client.backtest(history, model="patchtst", quantiles=[0.1, 0.9]).frame
+        """
+        found = self._run(backtest(frame, self._retry_for, **options))
+        warn([*found.notes.errors, *found.notes.warnings], stacklevel=2)
+        return found
+
+    def explain(self, frame: object, **options: Unpack[ExplainOptions]) -> Explanation:
+        """Forecast one series, and return what the model looked at.
+
+        Args:
+            frame: As `forecast` has it.
+            **options: `model`, `horizon`, `missing`, `id_column` and `time_column` as `forecast`
+                has them; `series`, which one of several; `stages`, their names, or `layers`, their
+                numbers, all by default; `heads`, `"all"`, `"mean"`, or some by number.
+
+        Raises:
+            ForetellError: there is no answer.
+
+        Example:
+            >>> explanation = client.explain(history, model="autoformer", heads="mean")
+            >>> [(stage.name, stage.lags) for stage in explanation.stages]
+        """
+        found = self._run(explain(frame, self._retry_for, **options))
+        warn(found.warnings, stacklevel=2)
+        return found
+
     def models(self) -> list[ModelCard]:
         """The models that are served, and what each needs."""
         return self._run(cards.models(self._retry_for))
@@ -227,6 +272,18 @@ class AsyncClient:
     ) -> Answer[Frame]:
         """Forecast, and return what there is to say besides."""
         return await self._run(forecast(frame, self._retry_for, **options))
+
+    async def backtest(self, frame: Frame, **options: Unpack[BacktestOptions]) -> Backtest[Frame]:
+        """How well a model would have forecast the rows of a frame, as `Client.backtest` does."""
+        found = await self._run(backtest(frame, self._retry_for, **options))
+        warn([*found.notes.errors, *found.notes.warnings], stacklevel=2)
+        return found
+
+    async def explain(self, frame: object, **options: Unpack[ExplainOptions]) -> Explanation:
+        """Forecast one series, and return what the model looked at, as `Client.explain` does."""
+        found = await self._run(explain(frame, self._retry_for, **options))
+        warn(found.warnings, stacklevel=2)
+        return found
 
     async def models(self) -> list[ModelCard]:
         """The models that are served, and what each needs."""

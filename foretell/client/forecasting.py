@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, Literal, TypedDict, TypeVar
@@ -14,9 +13,10 @@ from pydantic import ValidationError
 
 from foretell.client.answers import (
     Answer,
-    ForetellWarning,
     Notes,
     PartialForecastError,
+    together,
+    warn,
 )
 from foretell.client.errors import ServerError
 from foretell.client.exchange import Steps
@@ -71,7 +71,7 @@ def forecast(
     pieces = parts(told_apart(given.table), Limits(), values)
     answers = yield from send("forecast", given, pieces, options, retry_for, partial(_read, given))
     tables, notes = zip(*answers, strict=True)
-    return Answer(given.back(pa.concat_tables(tables)), _together(notes))
+    return Answer(given.back(pa.concat_tables(tables)), together(notes))
 
 
 def sole_frame(answer: Answer[Frame], stacklevel: int) -> Frame:
@@ -84,9 +84,7 @@ def sole_frame(answer: Answer[Frame], stacklevel: int) -> Frame:
     Raises:
         PartialForecastError: a series has no forecast.
     """
-    for notice in answer.notes.warnings:
-        text = f"{notice.place}: {notice.message}" if notice.place else notice.message
-        warnings.warn(text, ForetellWarning, stacklevel=stacklevel + 1)
+    warn(answer.notes.warnings, stacklevel + 1)
     if answer.notes.errors:
         raise PartialForecastError(answer)
     return answer.frame
@@ -104,17 +102,5 @@ def _read(
             status=response.status_code,
         ) from None
     for told in (*notes.errors, *notes.warnings):
-        if told.place is not None:
-            told.place = given.named(piece.placed(told.place))
+        told.place = given.named(piece.placed(told.place))
     return f"{notes.model}@{notes.model_version}", (table, notes)
-
-
-def _together(parts: Sequence[Notes]) -> Notes:
-    """Of all parts of a table; what several say alike is said once."""
-    first, *others = parts
-    for one in others:
-        first.errors += one.errors
-        first.warnings += [told for told in one.warnings if told not in first.warnings]
-        first.filled |= one.filled
-        first.ill_conditioned += one.ill_conditioned
-    return first

@@ -50,8 +50,10 @@ class Given(Generic[Frame]):
         answer = answer.rename_columns([names.get(name) or name for name in answer.column_names])
         return cast("Frame", self.restore(answer.replace_schema_metadata(None)))
 
-    def named(self, place: str) -> str | None:
-        """A place in the table that was sent, as the caller knows it."""
+    def named(self, place: str | None) -> str | None:
+        """A place in what was sent, as the caller knows it."""
+        if place is None:
+            return None
         found = re.match(rf"({ID}|{TIME})(?=$|\[|=)", place)
         if found is None:
             return place.removeprefix("options.").removeprefix("query.")

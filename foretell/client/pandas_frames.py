@@ -78,8 +78,11 @@ class _PandasFrame:
                 frame[name] = frame[name].astype(dtype)
         if self.index is None:
             return frame
-        frame = frame.set_index(self.index.columns)
-        frame.index.names = self.index.names
+        levels = [at for at, name in enumerate(self.index.columns) if name in frame]
+        if not levels:
+            return frame
+        frame = frame.set_index([self.index.columns[at] for at in levels])
+        frame.index.names = [self.index.names[at] for at in levels]
         if isinstance(frame.index, pd.DatetimeIndex) and self.index.freq is not None:
             frame.index = pd.DatetimeIndex(frame.index, freq=self.index.freq)
         return frame

@@ -66,9 +66,9 @@ class Piece:
         starts = self.starts[first : last + 1] - start
         return replace(self, ids=self.ids[first:last], rows=rows[start:end], starts=starts)
 
-    def placed(self, place: str) -> str:
+    def placed(self, place: str | None) -> str | None:
         """A place in its table as one in the whole table."""
-        found = _PLACE.match(place)
+        found = _PLACE.match(place or "")
         if self.rows is None or found is None or found[1] not in self.whole.column_names:
             return place
         return f"{found[1]}[{self.rows[int(found[2])]}]"

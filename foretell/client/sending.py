@@ -52,8 +52,7 @@ def send(
         except ForetellError as error:
             halves = piece.halves() if error.status == _TOO_LARGE else []
             if not halves:
-                if error.place is not None:
-                    error.place = given.named(piece.placed(error.place))
+                error.place = given.named(piece.placed(error.place))
                 if given.time_column is not None:
                     # In the calls that convert it.
                     error.message = error.message.replace(f"'{TIME}'", f"'{given.time_column}'")

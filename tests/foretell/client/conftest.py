@@ -16,7 +16,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     stages = (softmax_stage(), lag_stage())
     for spec in (
         Spec(name="load", calibrated=3, stages=stages),
-        Spec(name="two", channels=("load", "wind")),
+        Spec(name="two", channels=("load", "wind"), stages=stages[1:]),
         Spec(name="monthly", frequency="MS", with_calendar=True),
     ):
         write_bundle(folder / "models", spec)

@@ -1,0 +1,242 @@
+"""How well a model would have forecast the rows of a frame."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Generic, TypedDict, TypeVar
+
+import httpx
+import numpy as np
+import pyarrow as pa
+from pydantic import Field, TypeAdapter
+
+from foretell.client.answers import Floats, Notes, Notice, Part, SeriesError, together
+from foretell.client.cards import chosen
+from foretell.client.exchange import Steps, read_json
+from foretell.client.forecasting import Missing
+from foretell.client.frames import ID, Given, read
+from foretell.client.pieces import Limits, Piece, parts, told_apart
+from foretell.client.sending import parameters, send
+
+Frame = TypeVar("Frame")
+
+# Forecasts of all series of a request, as many as a server makes by default.
+_ORIGINS = 1024
+
+
+class Baseline(Part):
+    """Mean errors of a forecast that needs no model, from the same origins.
+
+    Attributes:
+        mse: Squared, in the square of the frame's units.
+        mae: Absolute, in its units.
+        relative_mae: The model's `mae` as a share of this one's: below 1 the model is better.
+        season: Steps of the season that is repeated, if one is.
+    """
+
+    mse: float | None
+    mae: float | None
+    relative_mae: float | None
+    season: int | None = None
+
+
+class StepErrors(Part):
+    """Mean errors by step ahead, NaN where nothing is known.
+
+    Attributes:
+        mse: `[step]`.
+        mae: `[step]`.
+    """
+
+    mse: Floats
+    mae: Floats
+
+
+class StepIntervals(Part):
+    """An interval by step ahead.
+
+    Attributes:
+        coverage: `[step]`, the share it held.
+        width: `[step]`.
+    """
+
+    coverage: Floats
+    width: Floats
+
+
+class Interval(Part):
+    """What lay between two of the quantiles.
+
+    Attributes:
+        level: The share it was to hold.
+        coverage: The share it held.
+        width: Its mean width, in the frame's units.
+        steps: The same by step ahead.
+    """
+
+    level: float
+    coverage: float | None
+    width: float | None
+    steps: StepIntervals
+
+
+class ChannelBacktest(Part):
+    """How well a channel was forecast; None where all that followed is missing.
+
+    Attributes:
+        name: Of the channel.
+        mse: Mean squared error over all origins and steps.
+        mae: Mean absolute error, in the frame's units.
+        steps: Both by step ahead.
+        last_value: Of repeating the last value.
+        seasonal_naive: Of repeating the last season, if the context holds one.
+        below: By quantile, the share of values that were at most as large.
+        intervals: Of each pair of quantiles such as 0.1 and 0.9.
+    """
+
+    name: str
+    mse: float | None
+    mae: float | None
+    steps: StepErrors
+    last_value: Baseline
+    seasonal_naive: Baseline | None = None
+    below: dict[float, float | None] = Field(default_factory=dict)
+    intervals: tuple[Interval, ...] = ()
+
+
+class SeriesBacktest(Part):
+    """How well a series was forecast.
+
+    Attributes:
+        horizon: Steps of each forecast.
+        stride: Rows from an origin to the next.
+        origins: Forecasts that were compared with what followed.
+        first_origin: The first row of the first one: its time, or its number.
+        last_origin: Likewise of the last one.
+        channels: By channel.
+    """
+
+    horizon: int
+    stride: int
+    origins: int
+    first_origin: int | str
+    last_origin: int | str
+    channels: tuple[ChannelBacktest, ...]
+
+
+@dataclass(frozen=True)
+class Backtest(Generic[Frame]):
+    """How well the rows of a frame were forecast.
+
+    Attributes:
+        frame: A row for each series and channel, in the kind of frame that was given: `channel`,
+            `origins`, `mse`, `mae`, and of each baseline its `mae` and the model's `relative_mae`.
+        series: All that was found, by series; an empty text where the frame names none.
+        notes: The model, its warnings, and series that could not be forecast.
+    """
+
+    frame: Frame
+    series: dict[str | int, SeriesBacktest]
+    notes: Notes
+
+
+class _Output(Part):
+    content: tuple[SeriesBacktest, ...]
+    error: Notice | None = None
+
+
+class _Answer(Part):
+    model: str
+    model_version: str
+    outputs: list[_Output]
+    warnings: list[Notice] = Field(default_factory=list)
+
+
+_ANSWER = TypeAdapter(_Answer)
+
+
+class BacktestOptions(TypedDict, total=False):
+    """The options of `Client.backtest`."""
+
+    model: str | None
+    horizon: int | None
+    stride: int | None
+    origins: int | None
+    quantiles: Sequence[float] | None
+    missing: Missing | None
+    id_column: str | None
+    time_column: str | None
+
+
+def backtest(
+    frame: Frame,
+    retry_for: float,
+    *,
+    model: str | None = None,
+    horizon: int | None = None,
+    stride: int | None = None,
+    origins: int | None = None,
+    quantiles: Sequence[float] | None = None,
+    missing: Missing | None = None,
+    id_column: str | None = None,
+    time_column: str | None = None,
+) -> Steps[Backtest[Frame]]:
+    """Forecast the rows of a frame from those before; see `Client.backtest`."""
+    given = read(frame, id_column, time_column)
+    card = yield from chosen(model, retry_for)
+    options = parameters(
+        model=model,
+        horizon=horizon,
+        stride=stride,
+        origins=origins,
+        quantiles=quantiles,
+        missing=missing,
+    )
+    whole = told_apart(given.table)
+    steps = horizon or card.horizon
+    room = int(np.diff(whole.starts).max()) - card.context - steps
+    forecasts = min(origins or _ORIGINS, max(1, room // (stride or steps) + 1))
+    values = forecasts * steps * len(card.targets) * (1 + len(quantiles or ()))
+    pieces = parts(whole, Limits(series=max(1, _ORIGINS // forecasts)), values)
+    answers = yield from send("backtest", given, pieces, options, retry_for, partial(_read, given))
+    series = {name: found for answer, _ in answers for name, found in answer.items()}
+    notes = together([notes for _, notes in answers])
+    return Backtest(given.back(_table(series)), series, notes)
+
+
+def _read(
+    given: Given[Any], response: httpx.Response, piece: Piece
+) -> tuple[str, tuple[dict[str | int, SeriesBacktest], Notes]]:
+    answer = read_json(response, _ANSWER)
+    outputs = dict(zip(piece.ids.to_pylist(), answer.outputs, strict=True))
+    notes = Notes(model=answer.model, model_version=answer.model_version, warnings=answer.warnings)
+    for name, output in outputs.items():
+        if output.error is not None:
+            notes.errors.append(SeriesError.model_validate({"series": name, **dict(output.error)}))
+    for told in (*notes.errors, *notes.warnings):
+        told.place = given.named(piece.placed(told.place))
+    found = {name: output.content[0] for name, output in outputs.items() if output.content}
+    return f"{notes.model}@{notes.model_version}", (found, notes)
+
+
+def _table(series: Mapping[str | int, SeriesBacktest]) -> pa.Table:
+    """The errors of every series and channel."""
+    rows = []
+    for name, found in series.items():
+        for channel in found.channels:
+            row: dict[str, object] = {ID: name, "channel": channel.name, "origins": found.origins}
+            row |= {"mse": channel.mse, "mae": channel.mae}
+            seasonal = channel.seasonal_naive
+            for label, baseline in (
+                ("last_value", channel.last_value),
+                ("seasonal_naive", seasonal),
+            ):
+                row[f"{label}_mae"] = baseline and baseline.mae
+                row[f"{label}_relative_mae"] = baseline and baseline.relative_mae
+            rows.append(row)
+    # A column of which nothing is known is one of numbers, too.
+    table = pa.Table.from_pylist(rows)
+    kinds = [pa.float64() if pa.types.is_null(kind) else kind for kind in table.schema.types]
+    return table.cast(pa.schema(list(zip(table.column_names, kinds, strict=True))))

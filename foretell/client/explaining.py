@@ -1,0 +1,265 @@
+"""What a model looked at for a forecast."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, Literal, TypedDict
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import TypeAdapter
+
+from foretell.client.answers import Floats, Integers, Notice, Part
+from foretell.client.cards import ModelCard, chosen
+from foretell.client.errors import ForetellError, InvalidInputError
+from foretell.client.exchange import Steps, post_json
+from foretell.client.forecasting import Missing
+from foretell.client.frames import ID, TIME, Given, read
+
+Heads = Literal["all", "mean"] | Sequence[int]
+
+# The only channel of a model may be called so.
+_TARGET = "y"
+_PLACE = re.compile(r"inputs\[0\]\.(\w+)(?:\[(\d+)\])?(?:\[(\d+)\])?$")
+
+
+class Patch(Part):
+    """A patch on an axis: its first and its last step."""
+
+    start: int | str
+    end: int | str
+
+
+Label = int | str | Patch | None
+
+
+class Stage(Part):
+    """What one stage of attention looked at.
+
+    A step on an axis is labelled by its time; without times by a number, the first forecast step's
+    0. A channel is labelled by its name, a landmark or cluster by its number, and what stands for
+    nothing by None.
+
+    Attributes:
+        name: Of the stage.
+        kind: Name of the mechanism.
+        form: What is known of the map: `dense`, all weights; `circulant`, all weights and the lags
+            they come from; `sparse`, weights of some keys of each query; `none`, nothing.
+        axes: Of `weights`, such as `("head", "query", "key")`.
+        weights: In this shape.
+        keys: Of sparse maps, in the shape of `weights`: which key each is of; -1 is none.
+        channels: Labels of the channel axis.
+        heads: Numbers of the heads.
+        query: Labels of the query axis.
+        key: Labels of all keys.
+        lags: Of circulant maps: those that were chosen, in positions of the axes.
+        lag_durations: The same as ISO 8601 durations; None where there is none.
+        lag_weights: Their weights.
+        correlation: `[lags]`, at every lag.
+    """
+
+    name: str
+    kind: str
+    form: str
+    axes: tuple[str, ...] = ()
+    weights: Floats | None = None
+    keys: Integers | None = None
+    channels: tuple[str, ...] | None = None
+    heads: tuple[int, ...] | None = None
+    query: tuple[Label, ...] | None = None
+    key: tuple[Label, ...] | None = None
+    lags: tuple[int, ...] | None = None
+    lag_durations: tuple[str | None, ...] | None = None
+    lag_weights: Floats | None = None
+    correlation: Floats | None = None
+
+
+class Explanation(Part):
+    """A forecast of one series, and what the model looked at.
+
+    Attributes:
+        model: That made it.
+        model_version: Of it.
+        targets: Columns of `values`.
+        timestamps: Of the steps, as ISO 8601 has them; none if the frame has no times.
+        values: `[step, target]`, the forecast.
+        stages: Of attention.
+        warnings: Of the server.
+    """
+
+    model: str
+    model_version: str
+    targets: tuple[str, ...]
+    timestamps: tuple[str, ...]
+    values: Floats
+    stages: tuple[Stage, ...]
+    warnings: tuple[Notice, ...]
+
+
+class _Content(Part):
+    mean_forecast: Floats
+    timestamps: tuple[str, ...] = ()
+    channels: tuple[str, ...] | None = None
+    attention: tuple[Stage, ...]
+
+
+class _Output(Part):
+    content: tuple[_Content]
+
+
+class _Answer(Part):
+    model: str
+    model_version: str
+    outputs: tuple[_Output]
+    warnings: tuple[Notice, ...] = ()
+
+
+_ANSWER = TypeAdapter(_Answer)
+
+
+class ExplainOptions(TypedDict, total=False):
+    """The options of `Client.explain`."""
+
+    model: str | None
+    horizon: int | None
+    missing: Missing | None
+    series: str | int | None
+    stages: Sequence[str] | None
+    layers: Sequence[int] | None
+    heads: Heads
+    id_column: str | None
+    time_column: str | None
+
+
+def explain(
+    frame: object,
+    retry_for: float,
+    *,
+    model: str | None = None,
+    horizon: int | None = None,
+    missing: Missing | None = None,
+    series: str | int | None = None,
+    stages: Sequence[str] | None = None,
+    layers: Sequence[int] | None = None,
+    heads: Heads = "all",
+    id_column: str | None = None,
+    time_column: str | None = None,
+) -> Steps[Explanation]:
+    """Forecast one series, and ask for attention; see `Client.explain`."""
+    given = read(frame, id_column, time_column)
+    rows = _rows(given, series)
+    card = yield from chosen(model, retry_for)
+    channels = list(card.channels)
+    if len(channels) == 1 and channels[0] not in given.table.column_names:
+        channels = [_TARGET]
+    attention = {"stages": stages, "layers": layers, "heads": heads}
+    options = {"horizon": horizon, "missing": missing, "attention": _set(attention)}
+    body = {
+        "model": f"{card.name}@{card.version}" if model is None else model,
+        "inputs": [_input(given, rows, channels, card)],
+        "options": _set(options),
+    }
+    try:
+        answer = yield from post_json("forecast", body, _ANSWER, retry_for)
+    except ForetellError as error:
+        error.place = _placed(error.place, given, rows, channels)
+        raise
+    (found,) = answer.outputs[0].content
+    for notice in answer.warnings:
+        notice.place = _placed(notice.place, given, rows, channels)
+    return Explanation(
+        model=answer.model,
+        model_version=answer.model_version,
+        targets=found.channels or card.targets,
+        timestamps=found.timestamps,
+        values=found.mean_forecast.reshape(len(found.mean_forecast), -1),
+        stages=found.attention,
+        warnings=answer.warnings,
+    )
+
+
+def _rows(given: Given[Any], series: str | int | None) -> pa.Array:
+    """The rows of a series; of the only one if none is named."""
+    ids = given.table[ID]
+    if series is None:
+        names = ids.unique().to_pylist()
+        if len(names) > 1:
+            raise InvalidInputError(
+                f"one series is explained at a time, and the frame has {len(names):,}; choose one, "
+                f"such as series={names[0]!r}",
+                place="series",
+            )
+        return pa.array(range(len(ids)))
+    rows = [row for row, name in enumerate(ids.to_pylist()) if name == series]
+    if not rows:
+        raise InvalidInputError(f"no row of {series!r}", place=given.id_column or "series")
+    return pa.array(rows)
+
+
+def _input(
+    given: Given[Any], rows: pa.Array, channels: list[str], card: ModelCard
+) -> dict[str, object]:
+    """The rows of a series as JSON has them."""
+    columns = [_numbers(given.table, name, card).take(rows).to_pylist() for name in channels]
+    found: dict[str, object] = {"series": columns[0]}
+    if len(channels) > 1:
+        found = {"series": list(zip(*columns, strict=True)), "channels": channels}
+    if given.time_column is not None:
+        times = given.table[TIME].take(rows)
+        zone = getattr(times.type, "tz", None)
+        found["timestamps"] = _texts(times, rows, given.time_column)
+        if zone is not None and zone[:1] not in "+-":
+            found["time_zone"] = zone
+    return found
+
+
+def _numbers(table: pa.Table, name: str, card: ModelCard) -> pa.ChunkedArray:
+    """A channel, with nulls where values are missing."""
+    if table.column_names.count(name) != 1:
+        raise InvalidInputError(
+            f"expected one column of this name: {card.name} reads {', '.join(card.channels)}",
+            place=name,
+        )
+    kind = table[name].type
+    if not (pa.types.is_floating(kind) or pa.types.is_integer(kind)):
+        raise InvalidInputError(f"expected a column of numbers, got {kind}", place=name)
+    values = table[name].cast(pa.float64())
+    return pc.if_else(pc.is_nan(values), None, values)
+
+
+def _texts(times: pa.ChunkedArray, rows: pa.Array, name: str) -> list[str]:
+    kind = times.type
+    if not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
+        raise InvalidInputError(f"expected a column of timestamps or dates, got {kind}", place=name)
+    if times.null_count:
+        row = rows[pc.index(pc.is_null(times), True).as_py()]
+        raise InvalidInputError("expected a timestamp, got null", place=f"{name}[{row}]")
+    # Python's have microseconds.
+    moments = times.cast(pa.timestamp("us", getattr(kind, "tz", None)), safe=False)
+    return [moment.isoformat() for moment in moments.to_pylist()]
+
+
+def _placed(
+    place: str | None, given: Given[Any], rows: pa.Array, channels: Sequence[str]
+) -> str | None:
+    """A place in the request as the caller knows it."""
+    found = _PLACE.match(place or "")
+    if found is None:
+        return place and place.removeprefix("options.").removeprefix("attention.")
+    field, first, second = found.groups()
+    row = "" if first is None else f"[{rows[int(first)]}]"
+    if field == "timestamps":
+        return f"{given.time_column}{row}"
+    if field == "series" and row:
+        return f"{channels[int(second or 0)]}{row}"
+    return None
+
+
+def _set(options: dict[str, Any]) -> dict[str, Any]:
+    """Those that are set, as JSON has them."""
+    return {
+        name: list(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
+        for name, value in options.items()
+        if value is not None
+    }
