@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from foretell.bundle.recalibration import LEAST_ORIGINS, MOST_ORIGINS, stride_of
 from foretell.bundle.season import season_of
 from foretell.service.api.body import ALWAYS
 from foretell.service.api.forecast.encode import respond
@@ -23,7 +24,13 @@ from foretell.service.api.forecast.schemas import (
     BacktestOptions,
     TableBacktestOptions,
 )
-from foretell.service.api.forecast.task import Plan, Task, check_horizon, check_quantiles
+from foretell.service.api.forecast.task import (
+    Plan,
+    Task,
+    check_corrected,
+    check_horizon,
+    check_quantiles,
+)
 from foretell.service.api.notices import Notice, notice, outside
 from foretell.service.arrays import FORECAST, Arrays
 from foretell.service.engine.directory import Model
@@ -33,6 +40,8 @@ from foretell.service.settings import Settings
 Floats = NDArray[np.floating]
 # Of two levels that make an interval.
 _ROUNDING = 1e-9
+# Each of them takes as long to correct as all before it are many: half of these have the most.
+_MOST_CORRECTED = 2 * MOST_ORIGINS
 
 
 def plan(options: BacktestOptions, inputs: int, model: Model, settings: Settings) -> Plan:
@@ -43,15 +52,28 @@ def plan(options: BacktestOptions, inputs: int, model: Model, settings: Settings
     quantiles = check_quantiles(levels, horizon, model) if levels else ()
     passes = -(-horizon // manifest.horizon)
     most = room(inputs, horizon, passes, len(quantiles), manifest, settings)
-    if most < (wanted := options.origins or 1):
+    stride, least = options.stride or horizon, 1
+    is_corrected = options.calibration == "history"
+    if is_corrected:
+        check_corrected(quantiles)
+        stride = options.stride or stride_of(horizon)
+        # So many that one has enough before it whose steps are known there.
+        least = LEAST_ORIGINS - (-horizon // stride)
+        if options.origins is not None and options.origins < least:
+            raise InvalidInputError(
+                f"expected at least {least}, so that one has {LEAST_ORIGINS} to be corrected by, "
+                f"got {options.origins}",
+                param="options.origins",
+            )
+    if most < (wanted := options.origins or least):
         raise InvalidInputError(
             f"{inputs} inputs leave room for {most} origins of each, got {wanted} ({LIMITS}); send "
             "fewer inputs, or ask for fewer origins, steps or quantiles",
             param="options" if options.origins is None else "options.origins",
         )
-    is_asked = options.origins is not None
-    rolling = Rolling(options.stride or horizon, 1, options.origins or most, is_asked=is_asked)
-    return Plan(horizon, passes, options.missing, quantiles, None, rolling)
+    most = min(options.origins or most, _MOST_CORRECTED if is_corrected else most)
+    rolling = Rolling(stride, least, most, is_asked=options.origins is not None)
+    return Plan(horizon, passes, options.missing, quantiles, None, rolling, is_corrected)
 
 
 class Backtest:
@@ -127,11 +149,16 @@ class Backtest:
             )
         manifest = job.model.manifest
         history, future = job.history[span], self._past.future[span]
-        quantiles = None
-        if job.plan.quantiles:
+        quantiles, notes = None, {}
+        if job.plan.is_corrected:
+            quantiles = self._corrected(history, forecast, future, origins)
+            notes["calibration"] = {"method": "history", "origins": quantiles.shape[1]}
+        elif job.plan.quantiles:
             quantiles = job.model.intervals.quantiles(history, forecast, job.plan.quantiles)
         results = _results(history, forecast, future, quantiles, job)
-        self._count(results, future)
+        if not job.plan.is_corrected:
+            # Beside what the stored offsets held of the test split.
+            self._count(results, future)
         names, order = manifest.targets, series.columns
         if order is None or manifest.columns is not None:
             order = [*range(len(names))]
@@ -144,6 +171,7 @@ class Backtest:
             "first_origin": first,
             "last_origin": last,
             "channels": [{"name": names[at]} | results[at] for at in order],
+            **notes,
         }
 
     def _count(self, results: list[dict[str, Any]], future: Floats) -> None:
@@ -155,6 +183,33 @@ class Backtest:
                 held, among = self.held.get(interval["level"], (0, 0))
                 held += round(interval["coverage"] * values)
                 self.held[interval["level"]] = held, among + values
+
+    def _corrected(
+        self, history: Floats, forecast: Floats, future: Floats, origins: NDArray[np.int64]
+    ) -> Floats:
+        """Quantiles of the latest origins, by the errors that were known at each of them.
+
+        Args:
+            history: As in `_results`.
+            forecast: Likewise.
+            future: Likewise.
+            origins: Their rows.
+
+        Returns:
+            `[levels, latest origins, horizon, targets]`: those with enough of others before them.
+        """
+        plan, intervals = self.job.plan, self.job.model.intervals
+        assert plan.rolling is not None  # noqa: S101 - as above
+        errors = intervals.errors(history, forecast, future)
+        known = np.searchsorted(origins, origins - plan.horizon, side="right")
+        latest = slice(int(np.searchsorted(known, LEAST_ORIGINS)), None)
+        return intervals.corrected(
+            history[latest],
+            forecast[latest],
+            plan.quantiles,
+            [errors[max(0, end - MOST_ORIGINS) : end] for end in known[latest]],
+            plan.rolling.stride,
+        )
 
     def _named(self, series: Series, origins: NDArray[np.int64]) -> list[str | int]:
         """The first and the last origin: its time, or the number of its row."""
@@ -174,7 +229,7 @@ def _results(
         history: `[origins, context, channels]`.
         forecast: `[origins, horizon, targets]`.
         future: `[origins, horizon, channels]`, what followed; NaN where it is missing.
-        quantiles: `[levels, origins, horizon, targets]`, if any are asked for.
+        quantiles: `[levels, latest origins, horizon, targets]`, if any are asked for.
         job: What was done.
     """
     manifest, steps = job.model.manifest, np.arange(job.plan.horizon)
@@ -194,7 +249,8 @@ def _results(
             seasonal = _beside(own, known[:, steps % season - season] - actual)
             result["seasonal_naive"] = {**seasonal, "season": season}
         if quantiles is not None:
-            result |= _held(quantiles[..., channel], actual, job.plan.quantiles)
+            latest = actual[-quantiles.shape[1] :]
+            result |= _held(quantiles[..., channel], latest, job.plan.quantiles)
         found.append(result)
     return found
 

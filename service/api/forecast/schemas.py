@@ -168,6 +168,9 @@ class Query(BaseModel):
     quantiles: list[float] | None = Field(
         default=None, description="Levels, separated by commas: columns `<channel>_q<level>`."
     )
+    calibration: Calibrated = Field(
+        default="stored", description="As `options.calibration` of JSON."
+    )
     missing: Missing = Field(default="error", description="As `options.missing` of JSON.")
 
     @field_validator("quantiles", mode="before", json_schema_input_type=str)
@@ -178,10 +181,6 @@ class Query(BaseModel):
 
 class TableOptions(Query):
     """How to forecast a table, as parameters of the URL."""
-
-    calibration: Calibrated = Field(
-        default="stored", description="As `options.calibration` of JSON."
-    )
 
 
 class TableBacktestOptions(Query):
@@ -203,13 +202,18 @@ class BacktestOptions(BaseModel):
     stride: Annotated[int, Field(strict=True, ge=1)] | None = Field(
         default=None,
         description="Rows from an origin to the next; the horizon if absent, so that every row is "
-        "forecast once.",
+        "forecast once, and half of it where `calibration` is `history`.",
     )
     origins: Annotated[int, Field(strict=True, ge=1)] | None = Field(
         default=None, description="At most how many, the latest; as many as there are if absent."
     )
     quantiles: Levels | None = Field(
         default=None, description="Levels of quantiles to look at; of models that are calibrated."
+    )
+    calibration: Calibrated = Field(
+        default="stored",
+        description="What the quantiles come from, as in forecasts: those of an origin are "
+        "corrected by the errors of the origins before it.",
     )
     missing: Missing = Field(
         default="error",
@@ -346,7 +350,7 @@ class Correction(BaseModel):
     """What the quantiles were corrected by."""
 
     method: Literal["history"]
-    origins: int = Field(description="Forecasts of rows of the history that were compared.")
+    origins: int = Field(description="Forecasts of rows of the history, compared with them.")
 
 
 class Forecast(BaseModel):
@@ -519,6 +523,11 @@ class Backtest(BaseModel):
         "number, counted from 0."
     )
     last_origin: int | str = Field(description="Likewise of the last one.")
+    calibration: Correction | None = Field(
+        default=None,
+        description="Where `options.calibration` was `history`: how many forecasts, the latest, "
+        "have enough before them, so that their quantiles are looked at.",
+    )
     channels: list[ChannelResult]
 
 

@@ -26,6 +26,8 @@ from foretell.service.errors import InvalidInputError, NotSupportedError
 from foretell.service.settings import Settings
 from foretell.service.validation import Names, shown
 
+_CORRECTED = "options.calibration"
+
 
 # One each is made of every request and input: frozen ones take three times as long.
 @dataclass(slots=True)
@@ -39,6 +41,7 @@ class Plan:
         quantiles: Levels of the quantiles to answer.
         attention: The attention to answer, if any.
         rolling: Which known rows to forecast again, if any.
+        is_corrected: Whether the quantiles are corrected by the errors of such forecasts.
     """
 
     horizon: int
@@ -47,6 +50,7 @@ class Plan:
     quantiles: tuple[float, ...]
     attention: Selection | None
     rolling: Rolling | None = None
+    is_corrected: bool = False
 
 
 Planner = Callable[[Any, int, Model, Settings], Plan]
@@ -130,6 +134,16 @@ def check_quantiles(levels: list[float], horizon: int, model: Model) -> tuple[fl
     return tuple(levels)
 
 
+def check_corrected(quantiles: tuple[float, ...]) -> None:
+    """Refuse to correct what is not asked for.
+
+    Raises:
+        InvalidInputError: there are no quantiles.
+    """
+    if not quantiles:
+        raise InvalidInputError("it is of quantiles, and none is asked for", param=_CORRECTED)
+
+
 def _rolling(
     horizon: int,
     passes: int,
@@ -139,16 +153,14 @@ def _rolling(
     settings: Settings,
 ) -> Rolling:
     """The origins whose errors correct quantiles."""
-    place = "options.calibration"
-    if not quantiles:
-        raise InvalidInputError("it is of quantiles, and none is asked for", param=place)
+    check_corrected(quantiles)
     # The forecasts themselves wait with them.
     most = room(inputs, horizon, passes, len(quantiles), model.manifest, settings, beside=1)
     if most < LEAST_ORIGINS:
         raise InvalidInputError(
             f"{inputs} inputs leave room for {most} origins of each, and it takes {LEAST_ORIGINS} "
             f"({LIMITS}); send fewer inputs",
-            param=place,
+            param=_CORRECTED,
         )
     return Rolling(stride_of(horizon), LEAST_ORIGINS, min(MOST_ORIGINS, most))
 

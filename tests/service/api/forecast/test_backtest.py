@@ -149,6 +149,70 @@ def test_what_intervals_held_is_counted(client: Client) -> None:
     ]
     expected = sum(share * values for share, values in zip(shares, among, strict=True))
     assert counted(HELD, "0.8") - held == pytest.approx(expected)
+    # It is next to what the stored offsets held of the test split.
+    was = counted(BACKTESTED, "0.8")
+    first(client, {**body, "options": {**body["options"], "calibration": "history"}})
+    assert counted(BACKTESTED, "0.8") == was
+
+
+@pytest.mark.parametrize("gap", [None, 30])
+def test_quantiles_corrected_by_the_origins_before(client: Client, gap: int | None) -> None:
+    """Those of requests that are sent at each origin, with all rows before it."""
+    entry = series("calibrated")
+    entry["series"] = [value + row / 10 for row, value in enumerate(entry["series"])]
+    if gap is not None:
+        entry["series"][gap] = None
+    options = {"horizon": 6, "quantiles": [0.1, 0.9], "calibration": "history"}
+    options["missing"] = "interpolate"
+    found = first(client, {"model": "calibrated", "inputs": [entry], "options": options})
+    assert (found["stride"], found["origins"]) == (3, 9)
+    # 10, 13, …, 34: the forecasts of three have to end before an origin.
+    latest = [22, 25, 28, 31, 34]
+    assert found["calibration"] == {"method": "history", "origins": len(latest)}
+    _, quantiles = one_by_one(client, "calibrated", entry, latest, **options)
+    rows = np.array(entry["series"], np.float64)
+    future = np.stack([rows[origin : origin + 6, None] for origin in latest])
+    is_known = ~np.isnan(future)
+    (told,) = found["channels"]
+    for name, each in quantiles.items():
+        assert told["below"][name] == pytest.approx((future <= each)[is_known].mean())
+    (interval,) = told["intervals"]
+    inside = (quantiles["0.1"] <= future) & (future <= quantiles["0.9"])
+    assert interval["coverage"] == pytest.approx(inside[is_known].mean())
+    width = quantiles["0.9"] - quantiles["0.1"]
+    assert interval["width"] == pytest.approx(width.mean(), rel=1e-5)
+    del options["calibration"]
+    body = {"model": "calibrated", "inputs": [entry], "options": {**options, "stride": 3}}
+    stored = first(client, body)
+    assert "calibration" not in stored
+    (other,) = stored["channels"]
+    assert (other["mae"], other["steps"]) == (told["mae"], told["steps"])
+    assert other["intervals"][0]["width"] != pytest.approx(interval["width"], rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("options", "rows", "param", "message"),
+    [
+        ({"quantiles": None}, 40, "options.calibration", "it is of quantiles"),
+        ({"origins": 4}, 40, "options.origins", "expected at least 5, so that one has 3 to"),
+        ({}, 25, "inputs[0].series", "expected at least 26 rows"),
+    ],
+)
+def test_what_it_takes_to_correct_quantiles(
+    client: Client, options: dict[str, Any], rows: int, param: str, message: str
+) -> None:
+    asked = {"horizon": 6, "quantiles": [0.5], "calibration": "history"} | options
+    one = {"model": "calibrated", "inputs": [series("calibrated", rows)], "options": asked}
+    found = error(client, one)
+    assert found["param"] == param
+    assert message in found["message"]
+
+
+def test_no_more_are_corrected_than_others_have_before_them(client: Client) -> None:
+    options = {"horizon": 1, "quantiles": [0.5], "calibration": "history", "origins": 300}
+    one = {"model": "calibrated", "inputs": [series("calibrated", 400)], "options": options}
+    found = first(client, one)
+    assert (found["origins"], found["calibration"]["origins"]) == (192, 189)
 
 
 def test_the_last_season(tmp_path: Path) -> None:
@@ -307,6 +371,18 @@ def test_a_table(client: Client) -> None:
     entry = {"name": "a", **series("multi")}
     assert output["content"] == [
         first(client, {"model": "multi", "inputs": [entry], "options": options})
+    ]
+    one = pa.table({"unique_id": ["a"] * ROWS, "ds": hours, "y": values()[:, 0]})
+    corrected = client.request(
+        "POST",
+        "/backtest?model=calibrated&quantiles=0.1,0.9&calibration=history",
+        content=write_table(one),
+        headers={"Content-Type": ARROW},
+    )
+    options = {"quantiles": [0.1, 0.9], "calibration": "history"}
+    body = {"inputs": [{"name": "a", **series("calibrated")}], "options": options}
+    assert corrected.json()["outputs"][0]["content"] == [
+        first(client, {"model": "calibrated", **body})
     ]
     rows[3, 0] = np.nan
     columns["load"] = rows[:, 0]
