@@ -91,10 +91,11 @@ def create_app(settings: Settings, engine: Engine, *, tracer: Tracer | None = No
     app = FastAPI(
         title="foretell",
         version=metadata.version("foretell"),
-        description="Forecasts of verified transformer models. The page at `/docs` loads its "
-        "script and style from cdn.jsdelivr.net, which the browser must reach; `/openapi.json` "
-        "needs no other host.",
+        description="Forecasts of verified transformer models. The page at `/` shows them; `/docs` "
+        "has requests to try out, `/redoc` the same to read.",
         lifespan=lifespan,
+        # FastAPI's own pages load their scripts from other hosts.
+        docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
         # `foretell.service.tracing` makes the spans, and knows the stages of a forecast.

@@ -7,6 +7,7 @@ import base64
 import gzip
 import hashlib
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,13 +26,38 @@ _KINDS = {
     ".svg": "image/svg+xml",
     ".txt": "text/plain; charset=utf-8",
 }
-_POLICY = (
-    "default-src 'none'; script-src 'self'{inline}; style-src 'self'; img-src 'self' data: blob:; "
-    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
+_POLICY = {
+    "default-src": "'none'",
+    "script-src": "'self'",
+    "style-src": "'self'",
+    "img-src": "'self' data: blob:",
+    "connect-src": "'self'",
+    "base-uri": "'none'",
+    "form-action": "'none'",
+    "frame-ancestors": "'none'",
+}
+# Redoc writes its styles into the page, and searches in a worker that it makes of a blob.
+_REDOC = {"style-src": "'self' 'unsafe-inline'", "worker-src": "blob:"}
 _INLINE = re.compile(rb"<script(?![^>]* src=)[^>]*>(.*?)</script>", re.DOTALL)
 # Their URLs of other files are relative, for a proxy may put a prefix before all of them.
-_PAGES = {"/": "index.html"}
+_PAGES = {
+    "/": "index.html",
+    "/docs": "reference/docs.html",
+    "/redoc": "reference/redoc.html",
+}
+
+# What programs find at the page's address.
+_INDEX = {
+    "service": "foretell",
+    "links": {
+        "forecast": "/forecast",
+        "backtest": "/backtest",
+        "inference": "/v2",
+        "models": "/models",
+        "documentation": "/docs",
+        "openapi": "/openapi.json",
+    },
+}
 
 
 @dataclass(frozen=True)
@@ -63,7 +89,8 @@ class Asset:
             "Referrer-Policy": "no-referrer",
         }
         if path.suffix == ".html":
-            headers["Content-Security-Policy"] = policy(data)
+            more = _REDOC if path.name == "redoc.html" else {}
+            headers["Content-Security-Policy"] = policy(data, more)
         return cls(data, gzip.compress(data, mtime=0), headers)
 
     def answer(self, request: Request) -> Response:
@@ -75,13 +102,19 @@ class Asset:
         return Response(self.compressed, headers=self.headers | {"Content-Encoding": "gzip"})
 
 
-def policy(html: bytes) -> str:
+def policy(html: bytes, more: Mapping[str, str]) -> str:
     """What a page may load and do: what this server gives it, and the scripts within itself.
 
     Those within are an import map, which cannot be a file of its own.
+
+    Args:
+        html: The page.
+        more: Directives that are others for it.
     """
     sums = (base64.b64encode(hashlib.sha256(found).digest()) for found in _INLINE.findall(html))
-    return _POLICY.format(inline="".join(f" 'sha256-{each.decode()}'" for each in sums))
+    scripts = [_POLICY["script-src"], *(f"'sha256-{each.decode()}'" for each in sums)]
+    directives = {**_POLICY, "script-src": " ".join(scripts), **more}
+    return "; ".join(f"{name} {sources}" for name, sources in directives.items())
 
 
 class Pages:
@@ -108,7 +141,7 @@ class Pages:
         Raises:
             HTTPException: there is none of that path.
         """
-        path = request.url.path
+        path: str = request.scope["path"]
         if path not in self._read:
             if path not in self._files:
                 raise HTTPException(404)
@@ -120,25 +153,22 @@ def page_router(pages: Pages) -> APIRouter:
     """The routes for people: the page, which to programs is an index, and its files."""
     router = APIRouter(tags=["models"])
 
-    @router.get("/", responses={200: {"content": {"text/html": {}}}})
+    @router.get(
+        "/",
+        response_class=Response,
+        responses={200: {"content": {"application/json": {"example": _INDEX}, "text/html": {}}}},
+    )
     @router.head("/", include_in_schema=False)
     async def index(request: Request) -> Response:
         """Where to go from here; browsers get a page to try models with."""
         if "text/html" in request.headers.get("accept", ""):
             return await pages.answer(request)
-        links = {
-            "forecast": "/forecast",
-            "backtest": "/backtest",
-            "inference": "/v2",
-            "models": "/models",
-            "documentation": "/docs",
-            "openapi": "/openapi.json",
-        }
-        return JSONResponse({"service": "foretell", "links": links}, headers={"Vary": "Accept"})
+        return JSONResponse(_INDEX, headers={"Vary": "Accept"})
 
-    @router.get("/page/{path:path}", include_in_schema=False)
-    @router.head("/page/{path:path}", include_in_schema=False)
     async def file(request: Request) -> Response:
         return await pages.answer(request)
+
+    for path in ("/docs", "/redoc", "/page/{path:path}"):
+        router.add_api_route(path, file, methods=["GET", "HEAD"], include_in_schema=False)
 
     return router

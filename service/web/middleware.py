@@ -39,7 +39,7 @@ _REQUEST_ID = re.compile(r"[!-~]{1,128}")
 # W3C Trace Context: version, trace id, parent id, flags.
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}.*")
 # Routes of the framework's, which does not name them in the scope.
-_PAGES = {"/docs", "/openapi.json"}
+_PAGES = {"/openapi.json"}
 _QUIET = {
     *("/healthz", "/readyz", "/metrics", "/v2/health/live", "/v2/health/ready"),
     "/page/{path:path}",
@@ -238,7 +238,6 @@ Refuse = Callable[[Request, Exception], Awaitable[Response]]
 OPEN = frozenset(
     {
         "/",
-        "/docs",
         "/openapi.json",
         "/healthz",
         "/readyz",
