@@ -8,31 +8,37 @@ import { counted, digits, frequencyWords, percent, stretch } from "./words.js";
 const roomy = matchMedia("(min-width: 1000px)");
 const BASELINES = { last_value: "last value", seasonal_naive: "last season" };
 
-/** Choice of a model and its version, and its data card. */
+/** Choice of a model, and its data card. */
 export function Card() {
   const card = model.value;
   return html`<section class="panel" aria-labelledby="card-title">
     <h2 id="card-title">Model</h2>
-    <div class="row choices">
-      <label class="grow">
-        Model
-        <select value=${card?.name} onChange=${(event) => choose(event.target.value)}>
-          ${models.value.map(({ name }) => html`<option key=${name} value=${name}>${name}</option>`)}
-        </select>
-      </label>
-      ${card?.versions.length > 1 &&
-      html`<label>
-        Version
-        <select
-          value=${card.version}
-          onChange=${(event) => choose(`${card.name}@${event.target.value}`)}
-        >
-          ${card.versions.map((one) => html`<option key=${one} value=${one}>${one}</option>`)}
-        </select>
-      </label>`}
-    </div>
+    <${ModelChoice} />
     ${card ? html`<${Facts} card=${card} />` : html`<p class="muted">No model is served.</p>`}
   </section>`;
+}
+
+/** Choice of a model and its version. */
+export function ModelChoice() {
+  const card = model.value;
+  return html`<div class="row choices">
+    <label class="grow">
+      Model
+      <select value=${card?.name} onChange=${(event) => choose(event.target.value)}>
+        ${models.value.map(({ name }) => html`<option key=${name} value=${name}>${name}</option>`)}
+      </select>
+    </label>
+    ${card?.versions.length > 1 &&
+    html`<label>
+      Version
+      <select
+        value=${card.version}
+        onChange=${(event) => choose(`${card.name}@${event.target.value}`)}
+      >
+        ${card.versions.map((one) => html`<option key=${one} value=${one}>${one}</option>`)}
+      </select>
+    </label>`}
+  </div>`;
 }
 
 function Facts({ card }) {

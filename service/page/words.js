@@ -40,7 +40,7 @@ export const percent = (share) =>
  * @returns {string} such as "1 row", "1,200 rows"
  */
 export const counted = (count, noun) =>
-  `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : noun.endsWith("s") ? "es" : "s"}`;
+  `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : /(s|ch)$/.test(noun) ? "es" : "s"}`;
 
 /**
  * @param {string} frequency a pandas alias such as h, 15min, W-SUN, MS

@@ -1,5 +1,215 @@
+/** Why a forecast came out so: what each stage of attention looked at. */
+
+import { useEffect, useMemo } from "preact/hooks";
+import { useSignal } from "@preact/signals";
 import { html } from "htm/preact";
+import { ApiError } from "../api.js";
+import { lagsOf, placing } from "../evidence.js";
+import { ModelChoice } from "../card.js";
+import { explain, headsOf, telling } from "../explain.js";
+import { Lags } from "../lags.js";
+import { AttentionMap } from "../map.js";
+import { refusalOf, windowOf } from "../request.js";
+import { model, models, options, source } from "../store.js";
+import { readTime } from "../time.js";
+
+const FORMS = {
+  dense: "every weight of the map",
+  circulant: "lags, the same for every step",
+  sparse: "weights of the keys that were kept",
+};
+const SINGLE =
+  "All stages together are more weights than this server answers at once: each is asked for alone.";
+const ILL_CONDITIONED =
+  "Rounding may decide what the model chooses for this history, such as the lags that count. " +
+  "Another machine may forecast otherwise, so read what follows with care.";
 
 export default function Why() {
-  return html`<p>To come.</p>`;
+  const [card, data] = [model.value, source.value];
+  if (!card) return html`<p class="muted">No model is chosen.</p>`;
+  const refusal = data && refusalOf(data, card, options.value);
+  const ready = card.attention.length && data && !refusal;
+  return html`<div class="stack">
+    ${
+      ready
+        ? html`<${Explanation} key=${`${card.name}@${card.version}`} card=${card} data=${data} />`
+        : html`<section class="panel stack">
+            <${ModelChoice} />
+            <${Unready} ...${{ card, data, refusal }} />
+          </section>`
+    }
+  </div>`;
+}
+
+function Unready({ card, data, refusal }) {
+  if (!card.attention.length) return html`<${Without} card=${card} />`;
+  if (!data) {
+    return html`<p>
+      There is nothing to explain yet: <a href="#/forecast">choose data to forecast</a>.
+    </p>`;
+  }
+  return html`<p>This cannot be forecast yet: ${refusal}. <a href="#/forecast">Mend it</a>.</p>`;
+}
+
+function Without({ card }) {
+  const others = models.value.filter(({ attention }) => attention.length).map(({ name }) => name);
+  return html`<p>
+    ${card.name} has no attention: there is nothing that it could show.
+    ${others.length > 0 && ` Models that have some: ${others.join(", ")}.`}
+  </p>`;
+}
+
+/** Asks, lets stage and head be chosen, and shows what is answered. */
+function Explanation({ card, data }) {
+  const [stage, head] = [useSignal(null), useSignal(null)];
+  const heads = useSignal({});
+  const { known, error } = useEvidence(card, data, stage.value, head.value);
+  useEffect(() => {
+    headsOf(card).then((counts) => {
+      heads.value = counts;
+    }, refused);
+  }, [card]);
+
+  const places = known.content && placesOf(known.content, data, card);
+  const means = [...known.stages.values()].filter((one) => one.head === null);
+  const shown =
+    stage.value ??
+    (places &&
+      telling(
+        means.map((one) => one.evidence),
+        places.placeOf,
+        places.rows,
+      )?.name);
+  const { evidence } = known.stages.get(keyOf(shown, head.value)) ?? {};
+  const count = heads.value[shown] ?? 1;
+  return html`
+    <div class="panel row asked">
+      <${ModelChoice} />
+      <${Choice}
+        label="Stage"
+        value=${shown}
+        set=${(name) => {
+          stage.value = name;
+          head.value = null;
+        }}
+        entries=${card.attention.map((name) => [name, name])}
+      />
+      ${
+        count > 1 &&
+        html`<${Choice}
+          label="Head"
+          value=${head.value ?? "mean"}
+          set=${(text) => {
+            stage.value = shown;
+            head.value = text === "mean" ? null : Number(text);
+          }}
+          entries=${[["mean", "Mean of all"], ...Array.from({ length: count }, (_, at) => [at, at + 1])]}
+        />`
+      }
+      <p class="muted">
+        ${[`${card.name} ${card.version}`, evidence?.kind, FORMS[evidence?.form]].filter(Boolean).join(", ")}
+      </p>
+    </div>
+    ${error && html`<p class="trouble" role="alert">${error.message}</p>`}
+    ${!error && !evidence && html`<p class="muted" role="status">Asking ${card.name} …</p>`}
+    ${known.single && html`<p class="note">${SINGLE}</p>`}
+    ${known.content?.ill_conditioned && html`<p class="note">${ILL_CONDITIONED}</p>`}
+    ${
+      evidence &&
+      html`<${Evidence}
+        key=${keyOf(shown, head.value)}
+        ...${{ evidence, card, data, places }}
+        content=${known.content}
+      />`
+    }
+  `;
+}
+
+const keyOf = (stage, head) => `${stage} ${head ?? "mean"}`;
+
+function refused(error) {
+  if (!(error instanceof ApiError)) throw error;
+}
+
+/** What is known of the stages of a forecast; asks for what is not. */
+function useEvidence(card, data, stage, head) {
+  const { missing, holdBack } = options.value;
+  const found = useSignal({ stages: new Map(), content: null, single: false });
+  const error = useSignal(null);
+  const whose = useMemo(() => {
+    found.value = { stages: new Map(), content: null, single: false };
+    return {};
+  }, [card, data, missing, holdBack]);
+  useEffect(() => {
+    let current = true;
+    const { stages, single } = found.value;
+    if (stages.has(keyOf(stage, head))) return undefined;
+    error.value = null;
+    explain(data, card, options.value, { stage, head }).then(
+      (answer) => {
+        if (!current) return;
+        const next = new Map(stages);
+        for (const evidence of answer.content.attention) {
+          next.set(keyOf(evidence.name, head), { evidence, head });
+        }
+        // Later ones are asked for one by one, because they were chosen.
+        found.value = {
+          stages: next,
+          content: answer.content,
+          single: stages.size ? single : answer.single,
+        };
+      },
+      (caught) => {
+        refused(caught);
+        if (current) error.value = caught;
+      },
+    );
+    return () => {
+      current = false;
+    };
+  }, [whose, stage, head]);
+  return { known: found.value, error: error.value };
+}
+
+/** Where the positions of axes are in the window that was sent. */
+function placesOf(content, data, card) {
+  const { first, end } = windowOf(data, card, options.value);
+  const rows = end - first;
+  const times = data.timestamps
+    ? [...data.timestamps.slice(first, end), ...(content.timestamps ?? [])]
+    : [];
+  // In the clock of each: answers repeat the offsets of requests.
+  const placeOf = placing(rows, times, (time) => readTime(time)?.wall);
+  return { first, rows, times, placeOf };
+}
+
+function Evidence({ evidence, content, card, data, places }) {
+  if (evidence.form === "none") {
+    return html`<p class="panel">
+      ${evidence.name} (${evidence.kind}) has no map: its mechanism does not weigh what it reads.
+    </p>`;
+  }
+  return html`
+    ${
+      evidence.form === "circulant" &&
+      html`<section class="panel">
+        <h2>Lags</h2>
+        <${Lags}
+          found=${lagsOf(evidence, places.placeOf)}
+          correlation=${evidence.correlation}
+          frequency=${card.frequency}
+        />
+      </section>`
+    }
+    <${AttentionMap} ...${{ evidence, content, card, data, places }} />
+  `;
+}
+
+function Choice({ label, value, entries, set }) {
+  return html`<label>
+    ${label}
+    <select value=${value} onChange=${(event) => set(event.currentTarget.value)}>
+      ${entries.map(([key, text]) => html`<option key=${key} value=${key}>${text}</option>`)}
+    </select>
+  </label>`;
 }

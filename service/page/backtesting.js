@@ -1,0 +1,221 @@
+/** How well models would have forecast the rows that are there, beside each other. */
+
+import { useMemo } from "preact/hooks";
+import { useSignal } from "@preact/signals";
+import { html } from "htm/preact";
+import { useAnswers } from "./answers.js";
+import { METRICS, SHARE, backtestOf, originsIn, overall, rowsFor, tabled } from "./backtests.js";
+import Chart from "./chart.js";
+import { Numbers } from "./numbers.js";
+import { Failure, Swatch, lineOf } from "./overlay.js";
+import { options } from "./store.js";
+import { secondsOf, timeWords } from "./time.js";
+import { counted, digits, percent } from "./words.js";
+
+// Asked at first; more can be asked for.
+const ORIGINS = 32;
+
+/**
+ * @param {object} props
+ * @param {{name: string, place: number, card: object}[]} props.lines the models
+ * @param {import("./store.js").Source} props.data
+ * @param {number} props.horizon of each forecast
+ */
+export function Backtests({ lines, data, horizon }) {
+  const cards = lines.map(({ card }) => card);
+  const rows = data.values.length;
+  const most = originsIn(rows, cards, horizon);
+  const wanted = useSignal(ORIGINS);
+  const { missing } = options.value;
+  const origins = Math.min(wanted.value, most);
+  const bodyOf = (card) => backtestOf(data, card, { horizon, origins, missing });
+  const answers = useAnswers("/backtest", lines, most ? bodyOf : null, [
+    data,
+    horizon,
+    origins,
+    missing,
+  ]);
+  const shown = lines.filter(({ name }) => answers[name]?.content);
+  const ready = shown.length > 0;
+  return html`<section class="panel stack">
+    <div class="row spread">
+      <h2>Backtest</h2>
+      ${most > 1 && html`<${Origins} wanted=${wanted} most=${most} />`}
+    </div>
+    ${
+      most === 0
+        ? html`<p>
+            Too few rows: a backtest takes at least ${rowsFor(cards, horizon)}, what the models read
+            and ${` ${counted(horizon, "step")} that followed, and there are ${rows}. `}
+            <a href="#/forecast">Open a CSV of your own</a> with more, or choose a shorter horizon.
+          </p>`
+        : html`<p class="muted">
+            Forecast again from ${counted(origins, "origin")}, ${counted(horizon, "step")} apart,
+            each from the rows before it alone${ready && `: ${period(shown, answers)}`}.
+            ${origins < 8 && " So few say little."}
+          </p>`
+    }
+    ${lines.map(({ name }) => html`<${Failure} name=${name} error=${answers[name]?.error} />`)}
+    ${most > 0 && shown.length < lines.length && html`<p class="hint" role="status">Asking …</p>`}
+    ${ready && html`<${Results} shown=${shown} answers=${answers} />`}
+  </section>`;
+}
+
+/** From when to when. */
+function period([{ name, card }], answers) {
+  const { first_origin: first, last_origin: last } = answers[name].content;
+  const [from, to] = [first, last].map((origin) =>
+    typeof origin === "string"
+      ? timeWords(secondsOf([origin])[0], card.frequency)
+      : `row ${origin + 1}`,
+  );
+  return from === to ? `at ${from}` : `from ${from} to ${to}`;
+}
+
+function Origins({ wanted, most }) {
+  return html`<label class="inline">
+    Origins
+    <input
+      type="number"
+      min="1"
+      max=${most}
+      value=${Math.min(wanted.value, most)}
+      onChange=${(event) => {
+        wanted.value = Math.max(1, Math.round(Number(event.currentTarget.value)) || 1);
+      }}
+    />
+    of ${most}
+  </label>`;
+}
+
+function Results({ shown, answers }) {
+  const metric = useSignal("mae");
+  const results = shown.map(({ name }) => answers[name].content);
+  const { baselines, rows } = tabled(results, metric.value);
+  const channel = useSignal(null);
+  const chosen = rows.some((row) => row.channel === channel.value)
+    ? channel.value
+    : rows[0].channel;
+  const calibrated = results.some((one) => one.channels[0].intervals);
+  return html`
+    <div class="row">
+      <label class="inline">
+        Measure
+        <select
+          value=${metric.value}
+          onChange=${(event) => {
+            metric.value = event.currentTarget.value;
+          }}
+        >
+          ${Object.entries(METRICS)
+            .filter(([, { held }]) => calibrated || !held)
+            .map(([name, { title }]) => html`<option key=${name} value=${name}>${title}</option>`)}
+        </select>
+      </label>
+    </div>
+    <${Table} ...${{ shown, results, baselines, rows }} metric=${metric.value} />
+    <div class="row">
+      <label class="inline">
+        Errors per step of
+        <select
+          value=${chosen}
+          onChange=${(event) => {
+            channel.value = event.currentTarget.value;
+          }}
+        >
+          ${rows.map(({ channel: name }) => html`<option key=${name} value=${name}>${name}</option>`)}
+        </select>
+      </label>
+    </div>
+    <${Steps} shown=${shown} results=${results} channel=${chosen} />
+  `;
+}
+
+function Table({ shown, results, baselines, rows, metric }) {
+  const { title, held } = METRICS[metric];
+  const text = held ? percent : digits;
+  const totals = results.map((result) => overall(result, metric));
+  const season = (channel) => channel.seasonal_naive;
+  if (baselines.length) totals.push(1);
+  if (baselines.length > 1) totals.push(overall(results[0], metric, season));
+  return html`<div class="scroll" tabindex="0" role="region" aria-label="Errors by channel">
+    <table>
+      <caption>
+        ${title} by
+        channel${held ? `; the nearest to ${percent(SHARE)} is the best` : ", in its unit"}
+      </caption>
+      <thead>
+        <tr>
+          <th scope="col">Channel</th>
+          ${shown.map(
+            ({ name, place }) =>
+              html`<th scope="col" key=${name}><${Swatch} place=${place} /> ${name}</th>`,
+          )}
+          ${baselines.map((name) => html`<th scope="col" key=${name}>${name}</th>`)}
+        </tr>
+      </thead>
+      <tbody>
+        ${rows.map(
+          ({ channel, values, best }) =>
+            html`<tr key=${channel}>
+              <th scope="row">${channel}</th>
+              ${values.map(
+                (value, place) =>
+                  html`<td class=${place === best ? "winner" : ""}>
+                    ${place === best && html`<span class="badge">best</span>`} ${text(value)}
+                  </td>`,
+              )}
+            </tr>`,
+        )}
+      </tbody>
+      ${
+        totals.some((total) => total !== null) &&
+        html`<tfoot>
+          <tr>
+            <th scope="row">As a share of the last value’s, all channels</th>
+            ${totals.map((total) => html`<td>${percent(total)}</td>`)}
+          </tr>
+        </tfoot>`
+      }
+    </table>
+  </div>`;
+}
+
+/** Mean absolute errors by step ahead. */
+function Steps({ shown, results, channel }) {
+  const drawn = useMemo(() => {
+    const found = results.map((one) => one.channels.find(({ name }) => name === channel));
+    const lines = shown.flatMap(({ name, place }, at) =>
+      found[at] ? [{ label: name, values: found[at].steps.mae, ...lineOf(place) }] : [],
+    );
+    const first = found.find(Boolean);
+    const x = first.steps.mae.map((_, step) => step + 1);
+    const flat = [
+      ["last value", first.last_value, [1, 4]],
+      ["last season", first.seasonal_naive, [1, 8]],
+    ];
+    const baselines = flat.flatMap(([label, errors, dash]) =>
+      errors
+        ? [{ label, values: x.map(() => errors.mae), colour: "--muted", dash, width: 1.25 }]
+        : [],
+    );
+    const said = lines.map(
+      ({ label, values }) =>
+        `${label} ${digits(values[0])} at step 1, ${digits(values.at(-1))} at the last`,
+    );
+    return { x, time: false, series: [...lines, ...baselines], summary: `${said.join("; ")}.` };
+  }, [channel, results.length, ...results]);
+  return html`
+    <${Chart} ...${drawn} height=${200} label=${`MAE of ${channel} by step ahead`} />
+    <${Numbers}
+      of=${`MAE of ${channel} by step ahead`}
+      first="Step"
+      rows=${drawn.x.map(String)}
+      columns=${drawn.series}
+    />
+    <p class="hint">
+      MAE by step ahead. Dotted lines are repeating the last value and the last season, over all
+      steps.
+    </p>
+  `;
+}

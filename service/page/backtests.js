@@ -1,0 +1,144 @@
+/** Models beside each other on the same rows: who can take part, what is asked, who did best. */
+
+import { quantilesOf, reachOf, refusalOf, requestOf } from "./request.js";
+import { sameStep } from "./time.js";
+import { counted, frequencyWords } from "./words.js";
+
+/** The interval that is looked at. */
+export const SHARE = 0.8;
+
+/**
+ * @typedef {object} Metric
+ * @property {string} title
+ * @property {(errors: {mse: number, mae: number}) => number | null} [of] of a model or a baseline
+ * @property {(channel: object) => number | null} [held] of a model alone
+ */
+/** @type {Record<string, Metric>} */
+export const METRICS = {
+  mae: { title: "MAE", of: ({ mae }) => mae },
+  rmse: { title: "RMSE", of: ({ mse }) => (mse === null ? null : Math.sqrt(mse)) },
+  coverage: {
+    title: `Coverage of ${100 * SHARE}% intervals`,
+    held: ({ intervals }) => intervals?.[0]?.coverage ?? null,
+  },
+};
+
+/**
+ * Why a model cannot forecast a source.
+ * @param {import("./store.js").Source} source
+ * @param {object} card
+ * @param {object} options as in the store
+ * @returns {string | null} null where it can
+ */
+export function unfit(source, card, options) {
+  const { frequency } = source;
+  if (frequency && !sameStep(frequency, card.frequency)) {
+    return `it reads ${frequencyWords(card.frequency)} rows, these are ${frequencyWords(frequency)}`;
+  }
+  return refusalOf(source, card, options);
+}
+
+/**
+ * The steps that all of some models can forecast.
+ * @param {object[]} cards
+ * @param {number | null} wanted
+ */
+export const commonHorizon = (cards, wanted) =>
+  Math.min(wanted ?? Infinity, ...cards.map(({ max_horizon: most }) => most));
+
+/**
+ * Of how many origins the rows hold both the context of every model and what followed.
+ * @param {number} rows
+ * @param {object[]} cards
+ * @param {number} horizon steps of each forecast, and from an origin to the next
+ */
+export const originsIn = (rows, cards, horizon) =>
+  Math.max(0, Math.floor((rows - rowsFor(cards, horizon)) / horizon) + 1);
+
+/**
+ * The rows that one origin takes.
+ * @param {object[]} cards
+ * @param {number} horizon
+ */
+export const rowsFor = (cards, horizon) =>
+  Math.max(...cards.map(({ context }) => context)) + horizon;
+
+/**
+ * The body of `POST /backtest`: the latest origins, from no more rows than they take.
+ * @param {import("./store.js").Source} source
+ * @param {object} card
+ * @param {{horizon: number, origins: number, missing: string}} how
+ * @returns {object}
+ */
+export function backtestOf(source, card, { horizon, origins, missing }) {
+  const rows = card.context + origins * horizon;
+  const latest = {
+    ...source,
+    values: source.values.slice(-rows),
+    timestamps: source.timestamps?.slice(-rows) ?? null,
+  };
+  const { model, inputs } = requestOf(
+    latest,
+    card,
+    { horizon, level: null, missing },
+    { all: true },
+  );
+  const options = { horizon, origins, missing };
+  if (reachOf(card) >= horizon) options.quantiles = quantilesOf(SHARE);
+  return { model, inputs, options };
+}
+
+/**
+ * @typedef {object} Row
+ * @property {string} channel
+ * @property {(number | null)[]} values a column each
+ * @property {number} best place of the best of all; -1 where there is none
+ */
+/**
+ * A table of results: channels in rows, models and after them baselines in columns.
+ * @param {object[]} results contents of answers of `POST /backtest`, a model each
+ * @param {string} metric of `METRICS`
+ * @returns {{baselines: string[], rows: Row[]}}
+ */
+export function tabled(results, metric) {
+  const { of, held } = METRICS[metric];
+  const channels = [...new Set(results.flatMap((one) => one.channels.map(({ name }) => name)))];
+  const season = results[0].channels[0].seasonal_naive?.season;
+  const seasonal = season ? [`last ${counted(season, "step")}`] : [];
+  const baselines = held ? [] : ["last value", ...seasonal];
+  const rows = channels.map((channel) => {
+    const found = results.map((one) => one.channels.find(({ name }) => name === channel));
+    const own = found.map((result) => (result ? (of ?? held)(result) : null));
+    const [first] = found.filter(Boolean);
+    const others = held ? [] : [first.last_value, first.seasonal_naive];
+    const values = [...own, ...others.filter(Boolean).map(of)];
+    return { channel, values, best: bestOf(held ? values.map(distance) : values) };
+  });
+  return { baselines, rows };
+}
+
+/** Of a coverage: neither too wide nor too narrow is good. */
+const distance = (share) => (share === null ? null : Math.abs(share - SHARE));
+
+function bestOf(values) {
+  const known = values.filter((value) => value !== null);
+  return known.length > 1 ? values.indexOf(Math.min(...known)) : -1;
+}
+
+/**
+ * How a model, or a baseline, did over all channels: its error as a share of that of repeating the
+ * last value, the geometric mean over channels, for these differ in unit.
+ * @param {object} result content of an answer
+ * @param {string} metric
+ * @param {(channel: object) => object | null} [pick] the baseline
+ * @returns {number | null} null of metrics that are no errors
+ */
+export function overall({ channels }, metric, pick = (channel) => channel) {
+  const { of } = METRICS[metric];
+  if (!of) return null;
+  const logs = channels
+    .filter(pick)
+    .map((channel) => Math.log(of(pick(channel)) / of(channel.last_value)))
+    .filter(Number.isFinite);
+  return logs.length ? Math.exp(logs.reduce((sum, log) => sum + log, 0) / logs.length) : null;
+}

@@ -1,0 +1,201 @@
+/** A stage's map with the history it is about: what a row looked at is marked there. */
+
+import { useMemo } from "preact/hooks";
+import { useSignal } from "@preact/signals";
+import { html } from "htm/preact";
+import Chart from "./chart.js";
+import { lookedAt, matrixOf, received, strongest } from "./evidence.js";
+import { Heatmap, Scale } from "./heatmap.js";
+import { reader } from "./positions.js";
+import { secondsOf } from "./time.js";
+import { counted, percent } from "./words.js";
+
+const LISTED = 20;
+
+/**
+ * @param {object} props
+ * @param {import("./evidence.js").Stage} props.evidence of a form that has a map
+ * @param {object} props.content the forecast that it is of
+ * @param {object} props.card
+ * @param {import("./store.js").Source} props.data
+ * @param {{first: number, rows: number, times: string[], placeOf: ReturnType<import("./evidence.js").placing>}} props.places
+ *   of the window that was sent
+ */
+export function AttentionMap({ evidence, content, card, data, places }) {
+  const channel = useSignal(0);
+  const matrix = useMemo(
+    () => matrixOf(evidence, { channel: channel.value }),
+    [evidence, channel.value],
+  );
+  const about = { ...places, channels: card.channels, frequency: card.frequency };
+  const [query, key] = useMemo(
+    () => [matrix.rows, matrix.columns].map((labels) => reader(labels, about)),
+    [matrix],
+  );
+  const summary = useMemo(() => summaryOf(matrix, query, key), [matrix]);
+  const ahead = useMemo(
+    () => matrix.rows.findIndex((label) => (places.placeOf(label)?.[1] ?? -1) >= places.rows),
+    [matrix],
+  );
+  // At first where there is most to see of the forecast, or, where all rows are alike, of the last.
+  const from = evidence.form === "circulant" ? matrix.rows.length - 1 : ahead;
+  const at = useSignal(strongest(matrix, Infinity).find(({ row }) => row >= from) ?? null);
+  return html`<section class="panel stack">
+    <div class="row spread">
+      <h2>What each ${query.kind} looked at</h2>
+      <${Channel} of=${evidence.channels ?? card.channels} shown=${channel} />
+    </div>
+    <p class="said">${summary}</p>
+    <${Heatmap}
+      matrix=${matrix}
+      titles=${[`looking ${query.kind}`, `${key.kind} looked at`]}
+      rowText=${(row) => query.short(matrix.rows[row])}
+      columnText=${(column) => key.short(matrix.columns[column])}
+      summary=${summary}
+      ahead=${ahead > 0 ? ahead : null}
+      at=${at.value}
+      onMove=${(place) => {
+        at.value = place;
+      }}
+    />
+    <div class="row spread">
+      <output class="pointed">${readout(matrix, query, key, at.value)}</output>
+      <${Scale} largest=${percent(matrix.largest)} />
+    </div>
+    <${History}
+      ...${{ content, card, data, places }}
+      channel=${channel.value}
+      at=${at.value}
+      matrix=${matrix}
+    />
+    <${Table} matrix=${matrix} query=${query} reading=${key} />
+  </section>`;
+}
+
+function Channel({ of, shown }) {
+  if (of.length < 2) return null;
+  return html`<label class="inline">
+    Channel
+    <select
+      value=${shown.value}
+      onChange=${(event) => {
+        shown.value = Number(event.currentTarget.value);
+      }}
+    >
+      ${of.map((name, place) => html`<option key=${name} value=${place}>${name}</option>`)}
+    </select>
+  </label>`;
+}
+
+/** A sentence or two on the whole map. */
+function summaryOf(matrix, query, key) {
+  const [top] = strongest(matrix, 1);
+  if (!top) return "All weights are zero.";
+  const means = received(matrix);
+  const most = means.indexOf(Math.max(...means));
+  const said = [
+    `${counted(matrix.rows.length, `looking ${query.kind}`)}, ${counted(matrix.columns.length, key.kind)} looked at.`,
+    `The largest weight is ${percent(top.weight)}, of ${query.long(matrix.rows[top.row])} at ${key.long(matrix.columns[top.column])}.`,
+  ];
+  // Where all get about as much, there is no most.
+  if (means[most] * matrix.columns.length > 1.5) {
+    said.push(
+      `On average most, ${percent(means[most])}, goes to ${key.long(matrix.columns[most])}.`,
+    );
+  }
+  if (matrix.elsewhere > 0.005) {
+    said.push(`${percent(matrix.elsewhere)} goes to what stands for no ${key.kind}.`);
+  }
+  return said.join(" ");
+}
+
+function readout(matrix, query, key, at) {
+  if (!at) return `Point at the map, or move through it with the arrow keys.`;
+  const weight = matrix.values[at.row * matrix.columns.length + at.column];
+  return `${query.long(matrix.rows[at.row])} → ${key.long(matrix.columns[at.column])}: ${percent(weight)}`;
+}
+
+/** The channel's history and forecast, with what the row at the cursor looked at. */
+function History({ content, card, data, places, channel, at, matrix }) {
+  const name = card.channels[channel];
+  const drawn = useMemo(() => linesOf(content, card, data, places, name), [content, name]);
+  const { x } = drawn;
+  const row = at?.row ?? null;
+  const marks = useMemo(() => {
+    const found = row === null ? [] : lookedAt(matrix, row, places.placeOf);
+    // As wide as their steps.
+    const half = (x[1] - x[0]) / 2;
+    return found.map(([from, to, weight]) => [x[from] - half, x[to] + half, weight]);
+  }, [matrix, row, x]);
+  const lines = useMemo(() => {
+    const query = row === null ? null : places.placeOf(matrix.rows[row]);
+    return query ? [{ x: x[query[0]], label: "looks" }] : [];
+  }, [matrix, row, x]);
+  return html`<${Chart}
+    ...${drawn}
+    lines=${lines}
+    marks=${marks}
+    height=${160}
+    label=${`${name}, history and forecast`}
+    summary=${
+      marks.length
+        ? "What was looked at is marked, the darker the more."
+        : "Nothing in time is looked at."
+    }
+  />`;
+}
+
+function linesOf(content, card, data, { first, rows, times }, name) {
+  const column = data.channels.indexOf(name);
+  const target = card.targets.indexOf(name);
+  const past = data.values.slice(first, first + rows).map((row) => row[column]);
+  const ahead = content.mean_forecast.map((row) =>
+    target < 0 ? null : Array.isArray(row) ? row[target] : row,
+  );
+  const time = times.length === rows + ahead.length;
+  const nothing = (values) => values.map(() => null);
+  return {
+    x: time ? secondsOf(times) : [...past, ...ahead].map((_, step) => step - rows),
+    time,
+    series: [
+      { label: name, values: [...past, ...nothing(ahead)], kind: "history" },
+      // From the last row that is known on, so that the line does not break.
+      {
+        label: "forecast",
+        values: [...nothing(past.slice(1)), past.at(-1), ...ahead],
+        kind: "forecast",
+      },
+    ],
+  };
+}
+
+function Table({ matrix, query, reading: key }) {
+  const entries = strongest(matrix, LISTED);
+  return html`<details>
+    <summary>The largest weights as a table</summary>
+    <div class="scroll" tabindex="0" role="region" aria-label="The largest weights">
+      <table>
+        <caption>
+          The ${entries.length} largest weights
+        </caption>
+        <thead>
+          <tr>
+            <th scope="col">Looking ${query.kind}</th>
+            <th scope="col">Looked at</th>
+            <th scope="col">Weight</th>
+          </tr>
+        </thead>
+        <tbody>
+          ${entries.map(
+            ({ row, column, weight }) =>
+              html`<tr key=${`${row} ${column}`}>
+                <th scope="row">${query.long(matrix.rows[row])}</th>
+                <td>${key.long(matrix.columns[column])}</td>
+                <td>${percent(weight)}</td>
+              </tr>`,
+          )}
+        </tbody>
+      </table>
+    </div>
+  </details>`;
+}

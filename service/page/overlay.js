@@ -1,0 +1,171 @@
+/** The forecasts of several models over one history. */
+
+import { useMemo, useState } from "preact/hooks";
+import { html } from "htm/preact";
+import { useAnswers } from "./answers.js";
+import Chart, { linked, stepBy, zoomBy } from "./chart.js";
+import { Numbers } from "./numbers.js";
+import { actualOf, requestOf } from "./request.js";
+import { options } from "./store.js";
+import { readTime, secondsOf, timeWords } from "./time.js";
+import { counted, digits } from "./words.js";
+
+// Told apart without colours, too.
+const DASHES = [[], [8, 3], [2, 3], [8, 3, 2, 3], [14, 4]];
+
+/**
+ * The line of a model in charts.
+ * @param {number} place among the models
+ */
+export const lineOf = (place) => ({ colour: `--model-${place}`, dash: DASHES[place], width: 1.75 });
+
+/**
+ * A model's line, beside its name.
+ * @param {{place: number}} props among the models
+ */
+export function Swatch({ place }) {
+  return html`<svg class=${`swatch model-${place}`} width="30" height="8" aria-hidden="true">
+    <line x2="30" y1="4" y2="4" stroke-dasharray=${DASHES[place].join(" ")} />
+  </svg>`;
+}
+
+/**
+ * @param {object} props
+ * @param {{name: string, place: number, card: object}[]} props.lines the models
+ * @param {import("./store.js").Source} props.data
+ * @param {number} props.horizon that all of them can forecast
+ */
+export function Overlay({ lines, data, horizon }) {
+  const { missing, holdBack } = options.value;
+  const how = { horizon, level: null, missing, holdBack };
+  const answers = useAnswers("/forecast", lines, (card) => requestOf(data, card, how), [
+    data,
+    horizon,
+    missing,
+    holdBack,
+  ]);
+  const [group] = useState(linked);
+  const shown = lines.filter(({ name }) => answers[name]?.content);
+  const channels = [...new Set(lines.flatMap(({ card }) => card.targets))];
+  const count = shown.length;
+  const pictures = useMemo(
+    () => (count ? channels.map((channel) => pictureOf(channel, shown, answers, data, how)) : []),
+    [answers, lines.map(({ name }) => name).join()],
+  );
+  return html`<section class="panel stack">
+    <div class="row spread">
+      <h2>Forecasts of ${counted(horizon, "step")}</h2>
+      <p class="hint">${count < lines.length ? "Asking …" : ""}</p>
+    </div>
+    ${lines.map(({ name }) => html`<${Failure} name=${name} error=${answers[name]?.error} />`)}
+    <div
+      class="panels"
+      role="group"
+      tabindex="0"
+      aria-label="Charts: left and right move the cursor, plus and minus zoom, 0 shows all"
+      onKeyDown=${(event) => press(event, group)}
+      onMouseLeave=${() => {
+        group.at.value = null;
+      }}
+    >
+      ${pictures.map(
+        (picture) => html`<${Picture} key=${picture.label} picture=${picture} group=${group} />`,
+      )}
+    </div>
+  </section>`;
+}
+
+function press(event, group) {
+  const action = {
+    ArrowLeft: () => stepBy(group, -1),
+    ArrowRight: () => stepBy(group, 1),
+    "+": () => zoomBy(group, 0.6),
+    "=": () => zoomBy(group, 0.6),
+    "-": () => zoomBy(group, 1 / 0.6),
+    0: () => {
+      group.zoom.value = null;
+    },
+  }[event.key];
+  if (!action || event.target.closest("summary, table")) return;
+  action();
+  event.preventDefault();
+}
+
+/** A channel's chart, what it has at the cursor, and its numbers. */
+function Picture({ picture, group }) {
+  const { label, x, time, series, from, frequency } = picture;
+  const when = (place) => (time ? timeWords(x[place], frequency) : `step ${place - from + 1}`);
+  const place = group.at.value === null ? -1 : x.indexOf(group.at.value);
+  const known = series.filter(({ values }) => (values[place] ?? null) !== null);
+  const said = known.map(({ label: name, values }) => `${name} ${digits(values[place])}`);
+  const ahead = x.slice(from).map((_, step) => from + step);
+  const columns = series.filter(({ label: name }) => name !== "history");
+  return html`<figure>
+    <figcaption>
+      <h3>${label}</h3>
+      <span class="hint">${place >= 0 && `${when(place)}: ${said.join(", ")}`}</span>
+    </figcaption>
+    <${Chart} ...${picture} group=${group} height=${180} />
+    <${Numbers}
+      of=${label}
+      first="Time"
+      rows=${ahead.map(when)}
+      columns=${columns.map(({ label: name, values }) => ({ label: name, values: values.slice(from) }))}
+    />
+  </figure>`;
+}
+
+/**
+ * What a model refused.
+ * @param {{name: string, error?: import("./api.js").ApiError}} props
+ */
+export function Failure({ name, error }) {
+  return error ? html`<p class="trouble" role="alert">${name}: ${error.message}</p>` : null;
+}
+
+/** The props of a channel's chart. */
+function pictureOf(channel, lines, answers, data, { horizon, holdBack }) {
+  const end = data.values.length - holdBack;
+  const longest = Math.max(...lines.map(({ card }) => card.context));
+  const first = Math.max(0, end - Math.min(longest, Math.max(4 * horizon, 48)));
+  const column = data.channels.indexOf(channel);
+  const past = data.values.slice(first, end).map((row) => row[column]);
+  const [{ name, card }] = lines;
+  const future = answers[name].content.timestamps;
+  const times = data.timestamps && future && [...data.timestamps.slice(first, end), ...future];
+  const time = Boolean(times?.every((text) => readTime(text)));
+  const before = past.slice(1).map(() => null);
+  const known = actualOf(data, card, { holdBack });
+  const target = card.targets.indexOf(channel);
+  const series = [
+    { label: "history", values: [...past, ...Array(horizon).fill(null)], kind: "history" },
+  ];
+  if (known && target >= 0) {
+    const values = Array.from({ length: horizon }, (_, step) => known[step]?.[target] ?? null);
+    series.push({ label: "actual", values: [null, ...before, ...values], kind: "actual" });
+  }
+  const said = [];
+  for (const line of lines) {
+    const at = line.card.targets.indexOf(channel);
+    if (at < 0) continue;
+    const steps = answers[line.name].content.mean_forecast;
+    const values = steps.map((row) => (Array.isArray(row) ? row[at] : row));
+    series.push({
+      label: line.name,
+      values: [...before, past.at(-1), ...values],
+      ...lineOf(line.place),
+    });
+    const range = Math.max(...values) - Math.min(...values);
+    const ends = [Math.min(...values), Math.max(...values)].map((value) => digits(value, range));
+    said.push(`${line.name} ${ends.join(" to ")}`);
+  }
+  return {
+    x: time ? secondsOf(times) : [...past, ...Array(horizon)].map((_, step) => step - past.length),
+    time,
+    series,
+    from: past.length,
+    frequency: card.frequency,
+    label: channel,
+    summary: `forecasts of ${counted(horizon, "step")}: ${said.join("; ")}.`,
+  };
+}

@@ -1,0 +1,44 @@
+/** Positions of an axis of attention in words. */
+
+import { axisOf } from "./evidence.js";
+import { secondsOf, timeWords } from "./time.js";
+
+const KINDS = { patches: "patch", channels: "channel", steps: "step", positions: "position" };
+
+/**
+ * @typedef {object} Reader Says what positions of an axis are.
+ * @property {string} kind of one, in words
+ * @property {(label: import("./evidence.js").Label) => string} long
+ * @property {(label: import("./evidence.js").Label) => string} short for the axis of a picture
+ */
+
+/**
+ * @param {import("./evidence.js").Label[]} labels of the axis
+ * @param {object} about
+ * @param {string[]} about.channels names of the model's
+ * @param {string | null} about.frequency
+ * @param {number} about.rows of the history
+ * @param {ReturnType<import("./evidence.js").placing>} about.placeOf
+ * @returns {Reader}
+ */
+export function reader(labels, { channels, frequency, rows, placeOf }) {
+  const axis = axisOf(labels, channels);
+  const time = (label) => timeWords(secondsOf([label])[0], frequency);
+  const count = (label) => (label < 0 ? `step −${-label}` : `step +${label + 1}`);
+  const point = (label) => (typeof label === "number" ? count(label) : time(label));
+  // Day and clock: the year is the same all along.
+  const brief = (label) => (typeof label === "number" ? count(label) : shortened(time(label)));
+  const ahead = (label) => {
+    const step = (placeOf(label)?.[1] ?? -1) - rows;
+    return step < 0 ? "" : ` (forecast step ${step + 1})`;
+  };
+  const kind = KINDS[axis];
+  if (axis === "channels") return { kind, long: String, short: String };
+  if (axis === "positions") return { kind, long: (label) => `position ${label}`, short: String };
+  if (axis === "steps") return { kind, long: (label) => point(label) + ahead(label), short: brief };
+  const range = ({ start, end }) => `${point(start)} to ${point(end)}`;
+  return { kind, long: (label) => range(label) + ahead(label), short: ({ start }) => brief(start) };
+}
+
+/** A time without weekday and year where it has a day. */
+const shortened = (text) => text.replace(/^\w{3} \d{4}-(?=\d\d-\d\d)/, "");
