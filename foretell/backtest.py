@@ -21,7 +21,7 @@ from foretell.models.evaluation import Predictor, baselines
 from foretell.models.training.config import TrainingConfig
 from foretell.models.training.preparation import Prepared, prepare
 from foretell.models.training.progress import Progress
-from foretell.models.training.trainer import Trainer, seed_everything
+from foretell.models.training.trainer import Trainer
 from foretell.subject import Subject, predictor
 
 MODEL = "model"
@@ -184,13 +184,12 @@ def backtest(subject: Subject, panel: Panel, *, share: float, stride: int) -> Ba
 
 
 def _train_linear(settings: TrainingConfig, prepared: Prepared) -> Predictor:
-    seed_everything(settings.seed, 0)
-    model = prepared.config.build()
-    trainer = Trainer(model, prepared.train, prepared.validation, settings, torch.device("cpu"))
+    device = torch.device("cpu")
+    trainer = Trainer(prepared.config, prepared.train, prepared.validation, settings, device)
     while not trainer.finished:
         trainer.run_epoch(Progress())
     trainer.restore_best()
-    return predictor(model, prepared.scaler)
+    return predictor(trainer.model, prepared.scaler)
 
 
 def _run(

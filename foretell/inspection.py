@@ -33,7 +33,7 @@ def print_panel(
         context: Steps of history; suggested if not given.
         horizon: Steps of forecast; likewise.
     """
-    lengths = [sum(len(panel.tables[i]) for i in own) for own in panel.series.values()]
+    lengths = panel.rows.values()
     shortest = f"{min(lengths):,} to " if min(lengths) < max(lengths) else ""
     pieces = len(panel.tables) - len(lengths)
     holes = f", cut at {pieces} holes" if pieces else ""
@@ -94,7 +94,7 @@ def _print_start(
     context: int | None,
     horizon: int | None,
 ) -> None:
-    rows = max(sum(len(panel.tables[i]) for i in own) for own in panel.series.values())
+    rows = max(panel.rows.values())
     strongest = seasons[-1].steps if seasons else 8
     horizon = horizon or max(min(seasons[0].steps if seasons else 8, rows // 10), 1)
     context = context or max(min(max(2 * strongest, 4 * horizon), rows // 4), 1)

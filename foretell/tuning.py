@@ -20,7 +20,7 @@ from foretell.models.data.panel import Panel
 from foretell.models.training.errors import TrainingError
 from foretell.models.training.preparation import forecaster_config, prepare
 from foretell.models.training.progress import Progress
-from foretell.models.training.trainer import Trainer, choose_device, seed_everything
+from foretell.models.training.trainer import Trainer, choose_device
 from foretell.search_space import (
     Range,
     SearchError,
@@ -158,9 +158,8 @@ class Search:
         try:
             settings = settings_of({**self.given, **drawn})
             prepared = prepare(settings, self.panel)
-            seed_everything(settings.seed, 0)
             trainer = Trainer(
-                prepared.config.build(),
+                prepared.config,
                 prepared.train,
                 prepared.validation,
                 settings,

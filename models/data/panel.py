@@ -77,6 +77,11 @@ class Panel:
             found.setdefault(table.series, []).append(place)
         return found
 
+    @cached_property
+    def rows(self) -> dict[str, int]:
+        """How many rows each series has, over its tables, by its name."""
+        return {name: sum(len(self.tables[i]) for i in own) for name, own in self.series.items()}
+
     def __len__(self) -> int:
         """Rows of all tables."""
         return sum(map(len, self.tables))

@@ -133,7 +133,7 @@ class Splits(BaseModel):
         parts: tuple[list[Span], list[Span], list[Span]] = ([], [], [])
         short: dict[bool, list[str]] = {True: [], False: []}
         for name, tables in panel.series.items():
-            rows = sum(len(panel.tables[table]) for table in tables)
+            rows = panel.rows[name]
             first, second, third = self.ends_of(rows, horizon)
             ranges = ((0, first), (first - context, second), (second - context, third))
             cuts = [list(spans_of(panel, tables, *part)) for part in ranges]

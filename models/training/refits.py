@@ -24,7 +24,7 @@ from foretell.models.data.windows import Windows
 from foretell.models.training.config import TrainingConfig
 from foretell.models.training.preparation import Prepared
 from foretell.models.training.progress import Progress
-from foretell.models.training.trainer import Trainer, seed_everything
+from foretell.models.training.trainer import Trainer
 
 # Shares of the rows of training and validation: where the rows end that a refit learns from, and
 # those that it forecasts.
@@ -78,8 +78,7 @@ def refit_errors(
             continue
         scaler = fit(panel, learnt)
         train, test = (Windows.of(config, panel, spans, scaler) for spans in (learnt, coming))
-        seed_everything(settings.seed, 0)
-        trainer = Trainer(config.build(), train, test, settings, device)
+        trainer = Trainer(config, train, test, settings, device)
         for _ in range(epochs):
             trainer.run_epoch(Progress())
         of_targets = scaler.of(config.targets)

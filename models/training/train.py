@@ -34,7 +34,7 @@ from foretell.models.training.preparation import Prepared, prepare, targets_of
 from foretell.models.training.progress import Progress
 from foretell.models.training.refits import REFITS, refit_errors
 from foretell.models.training.resume import PartialRun
-from foretell.models.training.trainer import Trainer, choose_device, seed_everything
+from foretell.models.training.trainer import Trainer, choose_device
 
 
 def train(
@@ -81,9 +81,8 @@ def train(
     if said := offset_warning(prepared.scaler, panel.channels):
         progress.warned(said)
     source = DataSource.of(panel, prepared.splits)
-    seed_everything(settings.seed, 0)
-    model = prepared.config.build()
-    trainer = Trainer(model, prepared.train, prepared.validation, settings, device)
+    trainer = Trainer(prepared.config, prepared.train, prepared.validation, settings, device)
+    model = trainer.model
 
     partial = PartialRun(
         out,

@@ -18,7 +18,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from foretell.bundle.manifest import Accuracy
 from foretell.models.batches import windows_that_fit
 from foretell.models.data.windows import Batch, Windows
-from foretell.models.forecaster import Forecaster, Inputs
+from foretell.models.forecaster import Forecaster, ForecasterConfig, Inputs
 from foretell.models.training.config import Precision, TrainingConfig
 from foretell.models.training.errors import TrainingError
 from foretell.models.training.losses import judge_of, loss_of
@@ -75,8 +75,10 @@ def seed_everything(seed: int, epoch: int) -> None:
 class Trainer:
     """Descends on a loss, and is stopped early by that of the validation windows.
 
+    All that is random, the first weights included, follows from the seed of the settings.
+
     Args:
-        model: Trained in place, on `device`.
+        config: Of what is trained.
         train: Windows to learn from; moved to `device`.
         validation: Windows to be stopped by; moved to `device`.
         settings: Of the training.
@@ -85,13 +87,14 @@ class Trainer:
 
     def __init__(
         self,
-        model: Forecaster,
+        config: ForecasterConfig,
         train: Windows,
         validation: Windows,
         settings: TrainingConfig,
         device: torch.device,
     ) -> None:
-        self.model = model.to(device)
+        seed_everything(settings.seed, 0)
+        self.model = model = config.build().to(device)
         self.train = train.to(device)
         self.validation = validation.to(device)
         self.settings = settings

@@ -25,8 +25,7 @@ CPU = torch.device("cpu")
 
 def trainer_of(settings: TrainingConfig, panel: Panel) -> Trainer:
     prepared = prepare(settings, panel)
-    seed_everything(settings.seed, 0)
-    return Trainer(prepared.config.build(), prepared.train, prepared.validation, settings, CPU)
+    return Trainer(prepared.config, prepared.train, prepared.validation, settings, CPU)
 
 
 def weights_of(trainer: Trainer) -> torch.Tensor:
