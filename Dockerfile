@@ -12,7 +12,8 @@ COPY pyproject.toml constraints.txt deploy/slim.sh /src/
 ENV PIP_CONSTRAINT=/src/constraints.txt PIP_BUILD_CONSTRAINT=/src/constraints.txt
 RUN python3 -m venv /opt/foretell && python3 -m venv /opt/sbom \
     && /opt/sbom/bin/pip install --quiet cyclonedx-bom
-ENV REQUIREMENTS="import sys, tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; print(*project['dependencies'], *(line for extra in sys.argv[1:] for line in project['optional-dependencies'][extra]), sep='\\n')"
+# Of what foretell needs everywhere, httpx and pandas are for commands that ask servers.
+ENV REQUIREMENTS="import sys, tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; lines = project['dependencies'] + [line for extra in sys.argv[1:] for line in project['optional-dependencies'][extra]]; print(*(line for line in lines if not line.startswith(('foretell', 'httpx', 'pandas'))), sep='\\n')"
 # foretell, where its libraries are; that all that a server loads finds every symbol; and a list of
 # what is in the image besides its base.
 ENV FINISH="set -e; /opt/foretell/bin/pip install --no-deps .; \
@@ -22,14 +23,14 @@ ENV FINISH="set -e; /opt/foretell/bin/pip install --no-deps .; \
 
 # What foretell needs comes first: a change of its code does not install it again.
 FROM build AS build-cpu
-RUN python3 -c "$REQUIREMENTS" cpu arrow otel > requirements.txt \
+RUN python3 -c "$REQUIREMENTS" serve cpu otel > requirements.txt \
     && /opt/foretell/bin/pip install --requirement requirements.txt && ./slim.sh /opt/foretell
 COPY . /src
 RUN sh -c "$FINISH"
 
 FROM build AS build-gpu
 # CUDA's libraries come as wheels: the host brings the driver alone.
-RUN python3 -c "$REQUIREMENTS" gpu arrow otel > requirements.txt \
+RUN python3 -c "$REQUIREMENTS" serve gpu otel > requirements.txt \
     && /opt/foretell/bin/pip install --requirement requirements.txt && ./slim.sh /opt/foretell
 COPY . /src
 RUN sh -c "$FINISH"

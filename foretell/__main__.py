@@ -64,16 +64,22 @@ def main() -> None:
         sys.exit(2)
 
 
+# By module, where it is not one of training's: what brings it.
+_BASE = ("httpx", "pandas")
+_SERVE = (
+    *("backports", "fastapi", "flatbuffers", "httptools", "onnxruntime", "orjson"),
+    *("prometheus_client", "pydantic_settings", "starlette", "uvicorn", "uvloop"),
+)
+_EXTRAS = {"matplotlib": "plot", "optuna": "tune", "pvlib": "demo", "tensorboard": "tensorboard"}
+
+
 def _hint(module: str) -> str:
-    extras = {
-        "onnxruntime": "cpu or gpu",
-        "httpx": "client",
-        "matplotlib": "client",
-        "optuna": "tune",
-        "pvlib": "demo",
-        "tensorboard": "tensorboard",
-    }
-    return f"install foretell with the extra {extras.get(module.split('.')[0], 'train')}"
+    name = module.split(".")[0]
+    if name in _BASE:
+        return "pip install foretell"
+    if name in _SERVE:
+        return "pip install 'foretell[cpu]', or 'foretell[gpu]'"
+    return f"pip install 'foretell[{_EXTRAS.get(name, 'train')}]'"
 
 
 if __name__ == "__main__":

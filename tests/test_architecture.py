@@ -40,8 +40,8 @@ LIBRARIES: dict[str, set[str]] = {
         *("simdjson", "starlette", "uvicorn", "uvloop"),
     },
 }
-# What an extra of the installation brings, and the only files that need it.
-EXTRA = {
+# What only the files of tables need: it takes its time and memory to load.
+TABLES = {
     "service/api/forecast/table.py": {"flatbuffers", "pyarrow"},
     "service/api/forecast/read_table.py": {"pyarrow"},
     "service/api/forecast/write_table.py": {"pyarrow"},
@@ -52,8 +52,8 @@ EXTRAS: dict[str, set[str]] = {
     "bundle": set(),
     "models": {"train"},
     "export": {"cpu", "gpu", "train"},
-    "service": {"arrow", "cpu", "gpu", "otel"},
-    "foretell": {"client", "demo", "train", "tune"},
+    "service": {"cpu", "gpu", "otel", "serve"},
+    "foretell": {"demo", "plot", "train", "tune"},
 }
 # The parts of `service` that know HTTP; the others are its core.
 HTTP_PARTS = {"api", "server", "web"}
@@ -161,8 +161,7 @@ def test_libraries_stay_in_their_place(package: str) -> None:
 def test_serving_needs_little(package: str) -> None:
     allowed = LIBRARIES[package] | {"foretell"} | set(sys.stdlib_module_names)
     for name, path in where(package):
-        extra = EXTRA.get(name, set())
-        assert tops(imports(path)) <= allowed | extra, name
+        assert tops(imports(path)) <= allowed | TABLES.get(name, set()), name
 
 
 @pytest.mark.parametrize("package", PACKAGES)

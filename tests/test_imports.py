@@ -15,6 +15,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from tests.service.bundles import Spec, write_bundle
+from tests.service.process import Server
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -45,6 +46,24 @@ repository = load(settings, metrics)
 create_app(settings, LocalEngine(repository, metrics))
 print(json.dumps(sorted(sys.modules)))
 repository.close(5)
+"""
+# The same where only `pip install foretell` was run: what else is here cannot be imported.
+ALONE = """
+import json, sys
+others = set(json.loads(sys.argv.pop(1)))
+class Missing:
+    def find_spec(self, name, path, target=None):
+        if name.partition(".")[0] in others:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Missing())
+from foretell.__main__ import main
+main()
+"""
+ASK = """
+import pandas as pd
+from foretell import Client
+with Client(sys.argv[1]) as client:
+    print(client.forecast(pd.DataFrame({"load": range(8)})).to_dict("list"))
 """
 
 
@@ -97,6 +116,48 @@ def test_verify_needs_only_what_serving_installs(bundle: Path) -> None:
         if not installed & {canonicalize_name(provider) for provider in providers[name]}
     }
     assert not foreign
+
+
+@pytest.fixture(scope="module")
+def others() -> str:
+    """Modules that `pip install foretell` does not bring."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    brought = {*with_requirements(project["dependencies"]), "foretell"}
+    providers = metadata.packages_distributions().items()
+    names = {top for top, by in providers if not brought & set(map(canonicalize_name, by))}
+    assert {"torch", "fastapi", "matplotlib", "onnxruntime", "polars"} <= names
+    return json.dumps(sorted(names))
+
+
+def run(program: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", program, *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def test_asking_a_server_needs_nothing_more(bundle: Path, tmp_path: Path, others: str) -> None:
+    table = tmp_path / "load.csv"
+    rows = [f"2024-01-01T{hour:02}:00:00,{hour / 8}" for hour in range(8)]
+    table.write_text("\n".join(["date,load", *rows, ""]))
+    with Server(bundle.parent.parent, tmp_path / "log") as server:
+        done = run(ALONE, others, "forecast", table, "--url", server.url)
+        assert "repeat@1" in done.stdout, done.stderr
+        done = run(ALONE.replace("main()", ASK), others, server.url)
+        assert done.stdout == "{'load': [7.0, 7.0, 7.0, 7.0]}\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "extra"),
+    [
+        (("serve", "--models", "."), "'foretell[cpu]', or 'foretell[gpu]'"),
+        (("presets",), "'foretell[train]'"),
+    ],
+)
+def test_what_needs_more_says_how_it_is_installed(
+    others: str, arguments: tuple[str, ...], extra: str
+) -> None:
+    done = run(ALONE, others, *arguments)
+    assert done.returncode == 2
+    assert done.stderr.endswith(f"is not installed; pip install {extra}\n")
 
 
 def with_requirements(texts: Iterable[str]) -> set[str]:

@@ -14,13 +14,14 @@ from pathlib import Path
 import httpx
 import pyarrow as pa
 import pytest
-from packaging.requirements import Requirement
 from pyarrow import ipc
 
 from tests.service.bundles import Spec, write_bundle
 from tests.service.process import ROOT, Server
 from tests.test_architecture import normal
+from tests.test_imports import with_requirements
 
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
 # Of what the CPU's image adds to its base.
 MOST_MB = 220
 TABLE = "application/vnd.apache.arrow.stream"
@@ -30,34 +31,29 @@ def libraries() -> set[str]:
     """What the CPU's image installs, by the names of distributions."""
     if metadata.packages_distributions()["onnxruntime"] != ["onnxruntime"]:
         pytest.skip("another build of onnxruntime is installed here")
-    found: set[str] = set()
-    waiting = [("foretell", extra) for extra in ("", "cpu", "arrow", "otel")]
-    seen = set()
-    while waiting:
-        name, extra = waiting.pop()
-        if (name, extra) in seen:
-            continue
-        seen.add((name, extra))
-        found.add(normal(name))
-        for line in metadata.requires(name) or ():
-            required = Requirement(line)
-            if required.marker is None or required.marker.evaluate({"extra": extra}):
-                waiting += [(required.name, one) for one in ("", *required.extras)]
-    return found - {"foretell"}
+    [code] = re.findall(r'^ENV REQUIREMENTS="(.+)"$', DOCKERFILE, re.MULTILINE)
+    [extras] = re.findall(r'"\$REQUIREMENTS" (.* cpu .*) >', DOCKERFILE)
+    printed = subprocess.run(
+        [sys.executable, "-c", code.replace(r"\\", "\\"), *extras.split()],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    return with_requirements(printed.splitlines())
 
 
 def test_all_libraries_are_pinned() -> None:
     pins = (ROOT / "constraints.txt").read_text()
     pinned = {normal(name) for name in re.findall(r"^([\w.-]+)==", pins, re.MULTILINE)}
-    assert "pyarrow" in libraries()
+    assert {"pyarrow", "uvloop"} <= libraries()
+    assert not {"foretell", "httpx", "pandas"} & libraries()
     assert libraries() <= pinned, libraries() - pinned
 
 
 def test_what_is_copied_is_not_ignored() -> None:
     ignored = (ROOT / ".dockerignore").read_text().splitlines()
-    copied = re.findall(
-        r"^COPY ((?!--from|\. )[^/].*) /src/$", (ROOT / "Dockerfile").read_text(), re.MULTILINE
-    )
+    copied = re.findall(r"^COPY ((?!--from|\. )[^/].*) /src/$", DOCKERFILE, re.MULTILINE)
     assert copied
     for file in copied[0].split():
         assert f"!{file}" in ignored
@@ -65,8 +61,7 @@ def test_what_is_copied_is_not_ignored() -> None:
 
 
 def test_all_that_is_loaded_is_loaded_when_it_is_built() -> None:
-    text = (ROOT / "Dockerfile").read_text()
-    [code] = re.findall(r"LD_BIND_NOW=1 \S+python -I -c '(import [^']+)'", text)
+    [code] = re.findall(r"LD_BIND_NOW=1 \S+python -I -c '(import [^']+)'", DOCKERFILE)
     # What the server imports only when it needs it.
     later = ("onnxruntime", "pyarrow.compute", "uvloop")
     exporter = "opentelemetry.exporter.otlp.proto.http.trace_exporter"

@@ -66,20 +66,21 @@ def test_version():
 
 
 @pytest.mark.parametrize(
-    ("module", "extra"),
+    ("module", "needed"),
     [
-        ("torch", "train"),
-        ("pandas", "train"),
-        ("httpx", "client"),
-        ("matplotlib.figure", "client"),
-        ("onnxruntime", "cpu or gpu"),
-        ("pvlib", "demo"),
-        ("tensorboard", "tensorboard"),
-        ("optuna", "tune"),
+        ("torch", "'foretell[train]'"),
+        ("pandas", "foretell"),
+        ("httpx", "foretell"),
+        ("matplotlib.figure", "'foretell[plot]'"),
+        ("onnxruntime", "'foretell[cpu]', or 'foretell[gpu]'"),
+        ("uvicorn", "'foretell[cpu]', or 'foretell[gpu]'"),
+        ("pvlib", "'foretell[demo]'"),
+        ("tensorboard", "'foretell[tensorboard]'"),
+        ("optuna", "'foretell[tune]'"),
     ],
 )
 def test_a_library_that_is_not_installed(
-    module: str, extra: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    module: str, needed: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     def missing():
         raise ModuleNotFoundError(f"No module named {module!r}", name=module)
@@ -89,7 +90,7 @@ def test_a_library_that_is_not_installed(
         main()
     assert ended.value.code == 2
     assert capsys.readouterr().err == (
-        f"foretell: {module} is not installed; install foretell with the extra {extra}\n"
+        f"foretell: {module} is not installed; pip install {needed}\n"
     )
 
 

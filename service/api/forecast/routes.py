@@ -36,7 +36,6 @@ from foretell.service.api.forecast.task import FORECASTING, Task
 from foretell.service.arrays import Arrays
 from foretell.service.engine.directory import Model, Pending
 from foretell.service.engine.local import Engine
-from foretell.service.errors import UnsupportedMediaError
 from foretell.service.settings import Settings
 from foretell.service.validation import QUERY, Ignored
 from foretell.service.web.connections import caller_of
@@ -226,7 +225,6 @@ def read(
 
     Raises:
         UnreadableError: the body is not what the media type says.
-        UnsupportedMediaError: tables are not read, for want of a library.
         InvalidInputError: the request does not fit the interface.
     """
     if media_type == JSON:
@@ -234,15 +232,8 @@ def read(
         if query:
             task.names.sift(QUERY, query, QUERY, ignored)
         return _JsonRequest(envelope, ignored, len(body), task)
-    try:
-        # Arrow takes its time and memory to load; many servers never see a table.
-        request = import_module("foretell.service.api.forecast.write_table")
-    except ModuleNotFoundError as error:
-        raise UnsupportedMediaError(
-            f"this server reads no {ARROW}: it lacks {error.name} (foretell's extra arrow)",
-            param="Content-Type",
-            accepted=[JSON],
-        ) from None
+    # Arrow takes its time and memory to load; many servers never see a table.
+    request = import_module("foretell.service.api.forecast.write_table")
     parsed: Parsed = request.TableRequest(body, query, settings, task)
     return parsed
 

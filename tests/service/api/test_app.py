@@ -368,18 +368,6 @@ def test_what_reads_tables_is_loaded_off_the_loop(
     assert threads != [threading.main_thread()]
 
 
-def test_a_server_without_what_reads_tables(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def load(_: str) -> Any:
-        raise ModuleNotFoundError("no module", name="pyarrow")
-
-    monkeypatch.setattr(forms, "import_module", load)
-    answer = client.send(b"no table", content_type=forms.ARROW)
-    assert (answer.status_code, answer.headers["accept"]) == (415, "application/json")
-    assert "lacks pyarrow (foretell's extra arrow)" in answer.text
-
-
 def test_shutting_down_closes_the_models(models: Path) -> None:
     with Client(models) as client:
 
