@@ -17,7 +17,7 @@ PUBLISHED := aft-pytorch linear-attention-transformer linformer local-attention 
 	axial_positional_embedding CoLT5-attention einops einx frozendict hyper-connections loguru \
 	mixture-of-experts product_key_memory
 
-.PHONY: serve test lint types audit demo help bench bench-accuracy bench-attention bench-bulk bench-demo bench-door bench-precision \
+.PHONY: serve test lint types audit demo help bench bench-accuracy bench-attention bench-bulk bench-dashboard bench-demo bench-door bench-precision \
 	bench-server bench-endurance bench-wide gpu-check gpu-graphs gpu-overhead gpu-subjects \
 	page-assets clean
 .DELETE_ON_ERROR:
@@ -101,6 +101,10 @@ bench-wide: $(TEST)
 ## train the published recipes on DATA; days, goes on where it was interrupted; writes docs/accuracy.md
 bench-accuracy: $(TEST)
 	$(BIN)/python -m bench.accuracy --data $(DATA)
+
+## draw docs/dashboard.png: what the dashboard shows of a busy server; needs Debian's prometheus
+bench-dashboard: $(TEST) demo
+	$(BIN)/python -m bench.dashboard $(DEMO)/repository
 
 ## draw the errors of the demo's models by hour ahead; writes docs/demo.svg
 bench-demo: $(TEST) demo
