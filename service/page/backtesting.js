@@ -209,9 +209,7 @@ function Steps({ shown, results, channel }) {
     <${Chart} ...${drawn} height=${200} label=${`MAE of ${channel} by step ahead`} />
     <${Numbers}
       of=${`MAE of ${channel} by step ahead`}
-      first="Step"
-      rows=${drawn.x.map(String)}
-      columns=${drawn.series}
+      made=${() => ({ first: "Step", rows: drawn.x.map(String), columns: drawn.series })}
     />
     <p class="hint">
       MAE by step ahead. Dotted lines are repeating the last value and the last season, over all

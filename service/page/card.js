@@ -12,7 +12,7 @@ const BASELINES = { last_value: "last value", seasonal_naive: "last season" };
 export function Card() {
   const card = model.value;
   return html`<section class="panel" aria-labelledby="card-title">
-    <h2 id="card-title">Model</h2>
+    <h2 id="card-title" class="quietly">Model card</h2>
     <${ModelChoice} />
     ${card ? html`<${Facts} card=${card} />` : html`<p class="muted">No model is served.</p>`}
   </section>`;
@@ -42,6 +42,7 @@ export function ModelChoice() {
 }
 
 function Facts({ card }) {
+  const { test, verdict } = card;
   const few = card.targets.length < card.channels.length;
   return html`
     <p class="lead">
@@ -50,9 +51,10 @@ function Facts({ card }) {
         ? ` of ${card.targets.join(", ")}`
         : ""}.
     </p>
-    <${Accuracy} card=${card} />
+    ${verdict && html`<${Verdict} test=${test} text=${verdict} />`}
     <details open=${roomy.matches}>
       <summary>Details</summary>
+      ${test ? html`<${Accuracy} test=${test} />` : html`<p class="hint">Its accuracy was not measured.</p>`}
       <dl>
         <dt>Intervals</dt>
         <dd><${Coverage} card=${card} /></dd>
@@ -68,19 +70,18 @@ function Facts({ card }) {
         <dd>${card.parameters.toLocaleString("en")}, ${card.architecture}</dd>
         <dt>Version</dt>
         <dd>${card.version}</dd>
+        <dt>Channels</dt>
+        <dd>
+          ${card.channels.map(
+            (name) =>
+              html`<div>
+                ${name}${few && card.targets.includes(name) && " (forecast)"}
+                ${card.bounds[name] &&
+                html`<span class="muted"> ${limits(card.bounds[name])}</span>`}
+              </div>`,
+          )}
+        </dd>
       </dl>
-    </details>
-    <details>
-      <summary>Channels</summary>
-      <ul class="names">
-        ${card.channels.map(
-          (name) =>
-            html`<li>
-              ${name}${few && card.targets.includes(name) && " (forecast)"}
-              ${card.bounds[name] && html`<span class="muted"> ${limits(card.bounds[name])}</span>`}
-            </li>`,
-        )}
-      </ul>
     </details>
   `;
 }
@@ -88,58 +89,71 @@ function Facts({ card }) {
 const limits = ({ low, high }) =>
   low === null ? `up to ${high}` : high === null ? `from ${low}` : `${low} to ${high}`;
 
-function Accuracy({ card }) {
-  const { test, verdict } = card;
-  if (!test) return html`<p class="hint">Its accuracy was not measured.</p>`;
-  const baselines = Object.keys(BASELINES).filter((name) => test[name]);
-  const worse = baselines.some((name) => test[name].mae < test.model.mae);
-  const rows = [["this model", test.model], ...baselines.map((name) => [BASELINES[name], test[name]])];
+const baselinesOf = (test) => Object.keys(BASELINES).filter((name) => test[name]);
+
+function Verdict({ test, text }) {
+  const worse = baselinesOf(test).some((name) => test[name].mae < test.model.mae);
+  const words = text.replace(/ \([^)]*\)/g, "");
+  return html`<p class="verdict">
+    <span class=${worse ? "bad" : "good"} aria-hidden="true">${worse ? "▼" : "▲"}</span> ${" "}
+    ${words[0].toUpperCase()}${words.slice(1)}.
+  </p>`;
+}
+
+function Accuracy({ test }) {
+  const rows = [
+    ["this model", test.model],
+    ...baselinesOf(test).map((name) => [BASELINES[name], test[name]]),
+  ];
   const best = (error) => Math.min(...rows.map(([, errors]) => errors[error]));
-  return html`
-    ${verdict &&
-    html`<p class="verdict">
-      <span class=${worse ? "bad" : "good"} aria-hidden="true">${worse ? "▼" : "▲"}</span> ${" "}
-      ${verdict.replace(/ \([^)]*\)/g, "").replace(/^./, (letter) => letter.toUpperCase())}.
-    </p>`}
-    <table>
-      <caption>
-        Errors of ${counted(test.windows, "test window")}, in standard deviations
-      </caption>
-      <thead>
-        <tr><th scope="col"></th><th scope="col">MSE</th><th scope="col">MAE</th></tr>
-      </thead>
-      <tbody>
-        ${rows.map(
-          ([name, errors]) =>
-            html`<tr>
-              <th scope="row">${name}</th>
-              ${["mse", "mae"].map(
-                (error) =>
-                  html`<td class=${errors[error] === best(error) ? "best" : ""}>
-                    ${digits(errors[error], 1)}
-                  </td>`,
-              )}
-            </tr>`,
-        )}
-      </tbody>
-    </table>
-  `;
+  return html`<table>
+    <caption>
+      Errors of ${counted(test.windows, "test window")}, in standard deviations
+    </caption>
+    <thead>
+      <tr><th scope="col"></th><th scope="col">MSE</th><th scope="col">MAE</th></tr>
+    </thead>
+    <tbody>
+      ${rows.map(
+        ([name, errors]) =>
+          html`<tr>
+            <th scope="row">${name}</th>
+            ${["mse", "mae"].map(
+              (error) =>
+                html`<td class=${errors[error] === best(error) ? "best" : ""}>
+                  ${digits(errors[error], 1)}
+                </td>`,
+            )}
+          </tr>`,
+      )}
+    </tbody>
+  </table>`;
 }
 
 function Coverage({ card }) {
   if (!card.quantiles) return card.calibration_missing ?? "none";
   const first = card.calibration.coverage.filter(({ first_step: step }) => step === 1);
-  const said = first.map(
-    ({ level, coverage }) => `${percent(level)} held ${percent(coverage)}`,
-  );
-  const reach = stretch(reachOf(card), card.frequency);
-  return said.length ? `${said.join(", ")} of the test; up to ${reach}` : `up to ${reach}`;
+  return html`
+    ${first.map(
+      ({ level, coverage }) =>
+        html`<div>${percent(level)} held ${percent(coverage)} of the test: ${" "}<${Held} level=${level} share=${coverage} /></div>`,
+    )}
+    <div>up to ${stretch(reachOf(card), card.frequency)}</div>
+  `;
+}
+
+/** How an interval kept what it promised. */
+function Held({ level, share }) {
+  const over = share - level;
+  if (Math.abs(over) <= 0.02) return html`<span class="good">as it should</span>`;
+  const size = Math.abs(over) <= 0.05 ? "a little" : "too";
+  return html`<span class=${over < -0.05 ? "bad" : ""}>${size} ${over < 0 ? "narrow" : "wide"}</span>`;
 }
 
 function verified({ verification: { checks, reference } }) {
   const errors = checks.filter(({ tolerance }) => tolerance < 0.1).map(({ max_error: error }) => error);
   if (!errors.length) return `against ${reference}`;
-  return `${counted(checks.length, "check")} against ${reference}, largest error ${Math.max(...errors).toPrecision(2)}`;
+  return `${counted(checks.length, "check")} against ${reference}, largest error ${Math.max(...errors).toExponential(1)}`;
 }
 
 /**

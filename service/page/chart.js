@@ -216,7 +216,7 @@ function shade(chart, marks) {
     const last = Math.min(left + width, chart.valToPos(to, "x", true));
     if (last < left || first > left + width) continue;
     chart.ctx.fillStyle = colour("--accent", 0.08 + 0.42 * weight);
-    chart.ctx.fillRect(first - 1, top, Math.max(3, last - first + 2), height);
+    chart.ctx.fillRect(first, top, Math.max(1, last - first), height);
   }
 }
 

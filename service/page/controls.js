@@ -37,19 +37,20 @@ function Horizon() {
   const steps = options.value.horizon ?? horizon;
   const error = said("horizon");
   return html`<div class="field">
-    <label>
-      <span class="row spread">Horizon <output>${stretch(steps, frequency)}</output></span>
-      <input
-        type="range"
-        min="1"
-        max=${most}
-        value=${steps}
-        list="rolled"
-        aria-valuetext=${stretch(steps, frequency)}
-        aria-describedby="horizon-hint"
-        onInput=${(event) => set({ horizon: Number(event.target.value) })}
-      />
-    </label>
+    <div class="row spread">
+      <label for="horizon">Horizon</label><strong>${stretch(steps, frequency)}</strong>
+    </div>
+    <input
+      type="range"
+      id="horizon"
+      min="1"
+      max=${most}
+      value=${steps}
+      list="rolled"
+      aria-valuetext=${stretch(steps, frequency)}
+      aria-describedby="horizon-hint"
+      onInput=${(event) => set({ horizon: Number(event.target.value) })}
+    />
     <datalist id="rolled"><option value=${horizon}></option></datalist>
     <p class="hint" id="horizon-hint">
       ${most === horizon
@@ -73,20 +74,20 @@ function Level() {
       : null;
   const share = Math.round((level ?? 0.95) * 100);
   return html`<div class="field">
-    <label>
-      <span class="row spread">
-        Interval <output>${none || level === null ? "none" : bandWords(level)}</output>
-      </span>
-      <input
-        type="range"
-        min="50"
-        max="99"
-        value=${share}
-        disabled=${none !== null || level === null}
-        aria-valuetext=${`${share}%`}
-        onInput=${(event) => set({ level: Number(event.target.value) / 100 })}
-      />
-    </label>
+    <div class="row spread">
+      <label for="interval">Interval</label>
+      <strong>${none || level === null ? "none" : bandWords(level)}</strong>
+    </div>
+    <input
+      type="range"
+      id="interval"
+      min="50"
+      max="99"
+      value=${share}
+      disabled=${none !== null || level === null}
+      aria-valuetext=${`${share}%`}
+      onInput=${(event) => set({ level: Number(event.target.value) / 100 })}
+    />
     ${none
       ? html`<p class="hint">${none}</p>`
       : html`<label class="inline hint">

@@ -62,7 +62,9 @@ function timed(title, sample, column) {
 
 /** Which of day and month comes first: what all times allow, and what is regular. */
 function orderOf(rows, column) {
-  if (column < 0) return { order: "dmy", ambiguous: false };
+  if (!rows.some((row) => /^\d{1,2}[-/]/.test(row[column] ?? ""))) {
+    return { order: "dmy", ambiguous: false };
+  }
   const read = (order) => rows.map((row) => readTime(row[column], order)?.wall ?? NaN);
   const odd = (seconds) => {
     const known = seconds.filter((second) => !Number.isNaN(second));

@@ -5,7 +5,7 @@ import { get } from "./api.js";
 import { readCsv } from "./csv.js";
 import { refusalOf } from "./request.js";
 import { closed, edited, emptied, single, sorted, sourceOf } from "./source.js";
-import { answer, attempt, forecast, model, options, set, source } from "./store.js";
+import { answer, attempt, forecast, forget, model, options, set, source } from "./store.js";
 
 /** @type {import("@preact/signals").Signal<import("./csv.js").Table | null>} */
 export const table = signal(null);
@@ -40,11 +40,12 @@ export async function openExample() {
 /** An example as a table, so that it can be looked at and edited like any other. */
 function tableOf({ request, actual }) {
   const [{ name, channels, series, timestamps }] = request.inputs;
+  const clock = (text) => text.replace(/T(\d\d:\d\d)(:00(?!:))?/, " $1");
   const cells = (row) => row.map((value) => (value === null ? "" : String(value)));
   return {
     name,
     header: [...(timestamps ? ["time"] : []), ...channels],
-    rows: series.map((row, i) => [...(timestamps ? [timestamps[i]] : []), ...cells(row)]),
+    rows: series.map((row, i) => [...(timestamps ? [clock(timestamps[i])] : []), ...cells(row)]),
     comma: false,
     timeColumn: timestamps ? 0 : -1,
     order: "dmy",
@@ -79,7 +80,7 @@ function open(read, example) {
     sent.value = example;
     table.value = read;
     set({ holdBack: 0, missing: "error", channelsShown: null });
-    answer.value = null;
+    forget();
   });
 }
 

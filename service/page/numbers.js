@@ -7,38 +7,40 @@ import { digits } from "./words.js";
 /**
  * @param {object} props
  * @param {string} props.of what the chart shows
- * @param {string} props.first what rows are
- * @param {string[]} props.rows
- * @param {{label: string, values: (number | null)[]}[]} props.columns a value a row each
+ * @param {() => {first: string, rows: string[],
+ *   columns: {label: string, values: (number | null)[]}[]}} props.made what rows are, their names,
+ *   and columns with a value for each
+ * @param {number} [props.range] of the values, which says how many digits they have
  */
-export function Numbers({ of, first, rows, columns }) {
+export function Numbers({ of, made, range }) {
   const [open, setOpen] = useState(false);
   return html`<details onToggle=${(event) => setOpen(event.currentTarget.open)}>
     <summary>Numbers<span class="quietly"> of ${of}</span></summary>
-    ${
-      open &&
-      html`<div class="scroll" tabindex="0" role="region" aria-label=${`Numbers of ${of}`}>
-        <table>
-          <caption>
-            ${of}
-          </caption>
-          <thead>
-            <tr>
-              <th scope="col">${first}</th>
-              ${columns.map(({ label }) => html`<th scope="col" key=${label}>${label}</th>`)}
-            </tr>
-          </thead>
-          <tbody>
-            ${rows.map(
-              (row, place) =>
-                html`<tr key=${row}>
-                  <th scope="row">${row}</th>
-                  ${columns.map(({ values }) => html`<td>${digits(values[place])}</td>`)}
-                </tr>`,
-            )}
-          </tbody>
-        </table>
-      </div>`
-    }
+    ${open && html`<${Table} of=${of} range=${range} ...${made()} />`}
   </details>`;
+}
+
+function Table({ of, range, first, rows, columns }) {
+  return html`<div class="scroll" tabindex="0" role="region" aria-label=${`Numbers of ${of}`}>
+    <table>
+      <caption>
+        ${of}
+      </caption>
+      <thead>
+        <tr>
+          <th scope="col">${first}</th>
+          ${columns.map(({ label }) => html`<th scope="col" key=${label}>${label}</th>`)}
+        </tr>
+      </thead>
+      <tbody>
+        ${rows.map(
+          (row, place) =>
+            html`<tr key=${row}>
+              <th scope="row">${row}</th>
+              ${columns.map(({ values }) => html`<td>${digits(values[place], range)}</td>`)}
+            </tr>`,
+        )}
+      </tbody>
+    </table>
+  </div>`;
 }

@@ -108,9 +108,11 @@ function Picture({ picture, group }) {
     <${Chart} ...${picture} group=${group} height=${180} />
     <${Numbers}
       of=${label}
-      first="Time"
-      rows=${ahead.map(when)}
-      columns=${columns.map(({ label: name, values }) => ({ label: name, values: values.slice(from) }))}
+      made=${() => ({
+        first: "Time",
+        rows: ahead.map(when),
+        columns: columns.map(({ label: name, values }) => ({ label: name, values: values.slice(from) })),
+      })}
     />
   </figure>`;
 }

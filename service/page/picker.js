@@ -29,7 +29,7 @@ export function Picker() {
         <input type="file" accept=".csv,.tsv,.txt,text/csv" class="quietly" onChange=${pick} />
       </label>
     </div>
-    <p class="hint">Or drop a file anywhere here.</p>
+    <p class="hint drop">Or drop a file anywhere here.</p>
     <details>
       <summary>Paste rows</summary>
       <form onSubmit=${paste} class="stack">

@@ -1,16 +1,18 @@
 /** The forecast: a panel a channel, with one cursor and one zoom for all, and their numbers. */
 
-import { useLayoutEffect, useMemo, useState } from "preact/hooks";
+import { useLayoutEffect, useMemo } from "preact/hooks";
 import { html } from "htm/preact";
 import Chart, { linked, stepBy, zoomBy } from "./chart.js";
+import { Numbers } from "./numbers.js";
 import { drawn, errorOf, panelsOf } from "./panels.js";
 import { answer, asked, busy, options, set } from "./store.js";
 import { timeWords } from "./time.js";
-import { counted, digits, percent } from "./words.js";
+import { digits, percent } from "./words.js";
 
 /** More than these are switched on by hand. */
 const AT_ONCE = 12;
-const group = linked();
+/** What the charts of all panels share. */
+export const group = linked();
 
 /**
  * The charts that are shown, for a picture of them.
@@ -170,15 +172,16 @@ function Plot({ all, panel, one }) {
       summary=${panel.summary}
       group=${group}
     />
-    <${Numbers} all=${all} panel=${panel} />
+    <${Numbers} of=${panel.channel} made=${() => tableOf(all, panel)} range=${rangeOf(panel)} />
   </figure>`;
 }
+
+const rangeOf = ({ forecast }) => Math.max(...forecast) - Math.min(...forecast);
 
 /** What a panel has at a place of the x axis, in words. */
 function valuesAt(all, panel, place) {
   const step = place - all.rows;
-  const range = Math.max(...panel.forecast) - Math.min(...panel.forecast);
-  const text = (value) => digits(value, range);
+  const text = (value) => digits(value, rangeOf(panel));
   if (step < 0) return text(panel.history[place]);
   const [widest] = panel.intervals;
   const held = widest ? ` [${text(widest.low[step])}, ${text(widest.high[step])}]` : "";
@@ -200,8 +203,8 @@ function Readout({ all, panel, error }) {
   if (!error) return null;
   const [widest] = error.held;
   return html`<span class="readout muted">
-    mean absolute error ${digits(error.mae)}${widest &&
-    `; ${widest.held} of ${error.steps} within ${percent(widest.share)}`}
+    <abbr title="mean absolute error">MAE</abbr> ${digits(error.mae)}${widest &&
+    ` · ${widest.held} of ${error.steps} in ${percent(widest.share)}`}
   </span>`;
 }
 
@@ -218,43 +221,19 @@ function Spoken({ all, panels }) {
   return html`<p class="quietly" aria-live="polite">${said}</p>`;
 }
 
-function Numbers({ all, panel }) {
-  const [open, setOpen] = useState(false);
-  return html`<details onToggle=${(event) => setOpen(event.target.open)}>
-    <summary>Numbers<span class="quietly"> of ${panel.channel}</span></summary>
-    ${open &&
-    html`<div class="scroll" tabindex="0" role="region" aria-label=${`Numbers of ${panel.channel}`}>
-      <${Table} all=${all} panel=${panel} />
-    </div>`}
-  </details>`;
-}
-
-function Table({ all, panel }) {
-  const range = Math.max(...panel.forecast) - Math.min(...panel.forecast);
-  const ends = panel.intervals.flatMap(({ share, low, high }) => [
-    [`${percent(share)} from`, low],
-    [`${percent(share)} to`, high],
+/** What is behind a panel's chart. */
+function tableOf(all, { forecast, intervals, actual }) {
+  const ends = intervals.flatMap(({ share, low, high }) => [
+    { label: `${percent(share)} from`, values: low },
+    { label: `${percent(share)} to`, values: high },
   ]);
-  const columns = [["forecast", panel.forecast], ...ends];
-  if (panel.actual) columns.push(["actual", panel.actual]);
-  return html`<table>
-    <caption>
-      ${panel.channel}, ${counted(panel.forecast.length, "step")} ahead
-    </caption>
-    <thead>
-      <tr>
-        <th scope="col">time</th>
-        ${columns.map(([name]) => html`<th scope="col">${name}</th>`)}
-      </tr>
-    </thead>
-    <tbody>
-      ${panel.forecast.map(
-        (_, step) =>
-          html`<tr>
-            <th scope="row">${whenOf(all, all.rows + step)}</th>
-            ${columns.map(([, values]) => html`<td>${digits(values[step], range)}</td>`)}
-          </tr>`,
-      )}
-    </tbody>
-  </table>`;
+  return {
+    first: "time",
+    rows: forecast.map((_, step) => whenOf(all, all.rows + step)),
+    columns: [
+      { label: "forecast", values: forecast },
+      ...ends,
+      ...(actual ? [{ label: "actual", values: actual }] : []),
+    ],
+  };
 }

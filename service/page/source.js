@@ -23,18 +23,25 @@ export function sourceOf(table, card, chosen = {}) {
     columns.push(column);
   });
   const problems = [];
-  const values = table.rows.map((cells, row) =>
-    columns.map((column, channel) => {
-      const value = number(cells[column], table.comma);
-      if (value === undefined) {
-        problems.push({ kind: "number", row, channel, message: `${at(row, channels[channel])}: “${cells[column]}” is no number` });
-      } else if (value === null) {
-        problems.push({ kind: "missing", row, channel, message: `${at(row, channels[channel])}: no value` });
-      }
-      return value ?? null;
-    }),
-  );
-  const times = timesOf(table);
+  const read = reader(table, columns);
+  const values = table.rows.map((cells, row) => {
+    const { values: numbers, complete } = read(cells);
+    if (!complete) {
+      columns.forEach((column, channel) => {
+        if (numbers[channel] !== null) return;
+        const missing = number(cells[column], table.comma) === null;
+        const place = `row ${row + 1}, ${channels[channel]}`;
+        problems.push({
+          kind: missing ? "missing" : "number",
+          row,
+          channel,
+          message: missing ? `${place}: no value` : `${place}: “${cells[column]}” is no number`,
+        });
+      });
+    }
+    return numbers;
+  });
+  const times = table.timeColumn < 0 ? null : timesOf(table.rows.map(read));
   if (times) problems.push(...timeProblems(table, times, card));
   return {
     name: table.name,
@@ -48,8 +55,23 @@ export function sourceOf(table, card, chosen = {}) {
   };
 }
 
-/** A place for people, who count from 1. */
-const at = (row, channel) => `row ${row + 1}, ${channel}`;
+let remembered = { form: "", rows: new WeakMap() };
+
+/** Reads the cells of a row, once as long as it is not edited. */
+function reader({ comma, timeColumn, order }, columns) {
+  const form = JSON.stringify([comma, timeColumn, order, columns]);
+  if (remembered.form !== form) remembered = { form, rows: new WeakMap() };
+  const { rows } = remembered;
+  return (cells) => {
+    if (!rows.has(cells)) {
+      const values = columns.map((column) => number(cells[column], comma) ?? null);
+      const time = timeColumn < 0 ? null : readTime(cells[timeColumn], order);
+      const text = time ? isoOf(time.wall, time.offset) : cells[timeColumn];
+      rows.set(cells, { values, complete: !values.includes(null), time, text });
+    }
+    return rows.get(cells);
+  };
+}
 
 /** Whether a column that no channel names holds numbers, for other models may read it. */
 function numeric(table, column) {
@@ -58,21 +80,17 @@ function numeric(table, column) {
   return known.length > 0 && known.filter((value) => value !== undefined).length >= known.length / 2;
 }
 
-function timesOf(table) {
-  if (table.timeColumn < 0) return null;
-  const read = table.rows.map((row) => readTime(row[table.timeColumn], table.order));
+function timesOf(cells) {
+  const read = cells.map(({ time }) => time);
   // Moments are regular where the clock changes, what it shows is not; days follow the clock.
   const wall = read.map((time) => time?.wall ?? NaN);
   const moments = read.map((time) => (time ? time.wall - (time.offset ?? 0) * 60 : NaN));
-  const known = (seconds) => seconds.filter((second) => !Number.isNaN(second));
-  const byClock = frequencyOf(known(wall));
+  const sound = (seconds) => seconds.filter((second) => !Number.isNaN(second));
+  const byClock = frequencyOf(sound(wall));
   const subDaily = byClock !== null && /(s|min|h)$/.test(byClock);
   const seconds = subDaily ? moments : wall;
-  const frequency = frequencyOf(known(seconds));
-  const texts = read.map((time, row) =>
-    time ? isoOf(time.wall, time.offset) : table.rows[row][table.timeColumn],
-  );
-  return { read, seconds, frequency, texts };
+  const frequency = frequencyOf(sound(seconds));
+  return { read, seconds, frequency, texts: cells.map(({ text }) => text) };
 }
 
 function timeProblems(table, { read, seconds, frequency }, card) {

@@ -90,12 +90,18 @@ export const choose = (reference) => attempt(() => load(reference));
 
 async function load(reference) {
   const card = await get(`/models/${encodeURIComponent(reference)}`);
-  answer.value = asked.value = null;
+  forget();
   model.value = card;
   set({ horizon: card.horizon, channelsShown: null });
 }
 
 let latest = 0;
+
+/** Drops the answer, and one that is still to come. */
+export function forget() {
+  latest += 1;
+  answer.value = asked.value = null;
+}
 
 /** Forecasts the source; an answer that a later one has overtaken is dropped. */
 export async function forecast() {

@@ -1,0 +1,218 @@
+"""The view that forecasts, as a person uses it: what `test_csv.py` does not see."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from playwright.sync_api import Locator, Page, Request, expect
+
+from tests.page.browser import Watch
+from tests.page.conftest import KEY
+from tests.page.models import CONTEXT
+from tests.service.process import Server
+
+OPEN = "Open a CSV"
+TIMES = np.datetime64("2024-03-01T00:00") + np.arange(200) * np.timedelta64(1, "h")
+
+
+def write(path: Path, rows: int = CONTEXT, cells: dict[int, str] | None = None) -> str:
+    """A CSV for the model `patchtst`, with some cells of `temperature` of one's own."""
+    lines = [f"{TIMES[i]},{(cells or {}).get(i, 15 + i % 24)},{i % 5}" for i in range(rows)]
+    path.write_text("\n".join(["time,temperature,wind_speed", *lines]) + "\n")
+    return str(path)
+
+
+def sent(page: Page) -> list[dict[str, Any]]:
+    """The forecasts that a page asks for, from now on."""
+    asked: list[dict[str, Any]] = []
+
+    def note(request: Request) -> None:
+        if request.url.endswith("/forecast"):
+            asked.append(json.loads(request.post_data or ""))
+
+    page.on("request", note)
+    return asked
+
+
+def choose(page: Page, server: Server, model: str = "patchtst") -> None:
+    page.goto(server.url)
+    page.get_by_role("combobox", name="Model").select_option(model)
+    expect(page.get_by_role("heading", name="What is to come")).to_be_visible()
+
+
+def charts(page: Page) -> Locator:
+    return page.get_by_role("group", name="Charts:").get_by_role("img")
+
+
+def slide(page: Page, name: str, value: int) -> None:
+    page.get_by_role("slider", name=name).fill(str(value))
+
+
+def saying(*parts: str) -> re.Pattern[str]:
+    """A text with these, in this order."""
+    return re.compile(".*".join(map(re.escape, parts)))
+
+
+def test_the_example_is_forecast_at_once_and_follows_the_sliders(
+    page: Page, server: Server
+) -> None:
+    asked = sent(page)
+    choose(page, server)
+    expect(charts(page).first).to_have_attribute(
+        "aria-label", saying("forecast", "over 12 hours; 95% interval", "actual")
+    )
+    slide(page, "Interval", 70)
+    slide(page, "Horizon", 14)
+    expect(page.get_by_text("Steps from 13 on are forecast from forecasts.")).to_be_visible()
+    expect(charts(page).first).to_have_attribute(
+        "aria-label", saying("over 14 hours; 70% interval")
+    )
+    assert asked[-1]["options"] == {"horizon": 14, "quantiles": [0.15, 0.85]}
+    page.get_by_role("button", name="wind_speed").click()
+    expect(charts(page)).to_have_count(1)
+    page.get_by_text("Numbers of temperature").click()
+    table = page.get_by_role("table", name="temperature")
+    expect(table.get_by_role("row")).to_have_count(15)
+    expect(table.get_by_role("columnheader", name="70% to")).to_be_visible()
+
+
+def test_wrong_cells_are_mended_before_anything_is_sent(
+    page: Page, server: Server, tmp_path: Path
+) -> None:
+    choose(page, server)
+    asked = sent(page)
+    page.get_by_label(OPEN).set_input_files(write(tmp_path / "own.csv", cells={30: "n/x", 40: ""}))
+    forecast = page.get_by_role("button", name="Forecast", exact=True)
+    expect(forecast).to_be_disabled()
+    expect(page.get_by_text("Not yet: row 31, temperature: “n/x” is no number.")).to_be_visible()
+
+    page.get_by_role("button", name="row 31, temperature").click()
+    grid = page.get_by_role("grid", name="Rows")
+    expect(grid).to_be_focused()
+    expect(page.get_by_role("gridcell", name="n/x")).to_have_attribute("aria-invalid", "true")
+    page.keyboard.press("Enter")
+    page.get_by_role("textbox", name="Row 31, temperature").fill("16.5")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("Not yet: row 41, temperature: no value.")).to_be_visible()
+    page.get_by_label("Fill with").select_option("interpolate")
+    expect(forecast).to_be_enabled()
+    assert not asked
+
+    forecast.click()
+    expect(page.get_by_text("1 missing value", exact=True)).to_be_visible()
+    expect(charts(page)).to_have_count(2)
+    [body] = asked
+    [history] = body["inputs"]
+    assert (history["series"][30], history["series"][40]) == ([16.5, 0], [None, 0])
+    assert body["options"]["missing"] == "interpolate"
+
+
+def test_rows_that_are_held_back_are_compared(page: Page, server: Server, tmp_path: Path) -> None:
+    choose(page, server)
+    page.get_by_label(OPEN).set_input_files(write(tmp_path / "own.csv", rows=CONTEXT + 20))
+    page.get_by_role("button", name="The last 12").click()
+    asked = sent(page)
+    page.get_by_role("button", name="Forecast", exact=True).click()
+    expect(page.get_by_text("of 12 in 95%").first).to_be_visible()
+    times = asked[0]["inputs"][0]["timestamps"]
+    assert times[0] == f"{TIMES[8]}:00"
+    assert len(times) == CONTEXT
+
+
+def test_errors_of_the_api_are_said_at_their_place(
+    page: Page, server: Server, watch: Watch
+) -> None:
+    choose(page, server)
+    watch.allow(422)
+
+    def refuse(param: str) -> None:
+        error = {"code": "422", "message": f"no {param}", "param": param, "type": "invalid_input"}
+        page.route(
+            "**/forecast",
+            lambda route: route.fulfill(status=422, json={"error": error}),
+            times=1,
+        )
+        page.get_by_role("button", name="Forecast", exact=True).click()
+
+    controls = page.get_by_role("region", name="Forecast")
+    refuse("options.horizon")
+    expect(controls.get_by_text("no options.horizon")).to_be_visible()
+    refuse("inputs[0].series[2][1]")
+    problems = page.get_by_role("region", name="To look at before it is forecast")
+    expect(problems).to_contain_text("no inputs[0].series[2][1]")
+    problems.get_by_role("button", name="Row 3").click()
+    wrong = page.locator("[aria-invalid=true][role=gridcell]")
+    expect(wrong).to_have_attribute("title", "no inputs[0].series[2][1]")
+    assert wrong.get_attribute("id") == "cell-2-2"
+    page.get_by_role("button", name="Forecast", exact=True).click()
+    expect(problems).to_be_hidden()
+
+
+def shown(page: Page) -> float:
+    """How many hours the charts show."""
+    code = """async () => {
+      const { group } = await import(new URL("page/plots.js", document.baseURI));
+      const [{ scales }] = group.charts;
+      return (scales.x.max - scales.x.min) / 3600;
+    }"""
+    return float(page.evaluate(code))
+
+
+def test_keys_move_the_cursor_and_zoom(page: Page, server: Server) -> None:
+    choose(page, server)
+    group = page.get_by_role("group", name="Charts:")
+    group.focus()
+    page.keyboard.press("ArrowRight")
+    last = page.locator(".readout").first
+    expect(last).to_contain_text("2024-03-03 11:00: forecast")
+    page.keyboard.press("ArrowLeft")
+    expect(last).to_contain_text("2024-03-03 10:00: forecast")
+    heard = page.locator("[aria-live=polite]")
+    expect(heard).to_contain_text("wind_speed forecast")
+
+    before = shown(page)
+    page.keyboard.press("+")
+    assert shown(page) == pytest.approx(0.6 * before, rel=0.01)
+    page.keyboard.press("0")
+    assert shown(page) == pytest.approx(before)
+
+
+def test_a_key_is_asked_for_once_and_can_be_forgotten(
+    page: Page, guarded: Server, watch: Watch
+) -> None:
+    watch.allow(401)
+    page.goto(guarded.url)
+    dialog = page.get_by_role("dialog", name="API key")
+    dialog.get_by_label("Key").fill("wrong")
+    dialog.get_by_role("button", name="Use it").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("refused")
+    dialog.get_by_label("Key").fill(KEY)
+    page.keyboard.press("Enter")
+    expect(charts(page).first).to_be_visible()
+    page.reload()
+    expect(charts(page).first).to_be_visible()
+    page.get_by_role("button", name="Key is set").click()
+    dialog.get_by_role("button", name="Forget it").click()
+    assert page.evaluate("sessionStorage.getItem('foretell.key')") == ""
+    page.reload()
+    expect(dialog).to_be_visible()
+
+
+def test_many_rows_are_not_in_the_document(page: Page, server: Server, tmp_path: Path) -> None:
+    choose(page, server)
+    page.get_by_text("Paste rows").click()
+    text = Path(write(tmp_path / "own.csv", rows=200)).read_text()
+    page.get_by_label("Rows with a line of names").fill(text)
+    page.get_by_role("button", name="Read them").click()
+    grid = page.get_by_role("grid", name="Rows")
+    expect(grid).to_have_attribute("aria-rowcount", "201")
+    expect(grid.get_by_role("gridcell", name="2024-03-09T07:00")).to_be_visible()
+    assert grid.get_by_role("row").count() < 40
+    grid.focus()
+    page.keyboard.press("Control+Home")
+    expect(grid.get_by_role("gridcell", name="2024-03-01T00:00")).to_be_visible()
