@@ -40,8 +40,16 @@ Origins = Annotated[
     NoDecode,
     BeforeValidator(lambda value: _origins(value) if isinstance(value, str) else value),
 ]
+RootPath = Annotated[str, BeforeValidator(lambda value: _root_path(value))]
 
 _PREFIX = "FORETELL_"
+# What begins a path of the service itself.
+OWN_PATHS = {
+    *("backtest", "docs", "forecast", "healthz", "metrics", "models", "openapi.json", "page"),
+    *("readyz", "redoc", "v1", "v2"),
+}
+# Of characters that no browser or proxy writes in another way.
+_ROOT_PATH = re.compile(r"(/(?!\.{1,2}(/|$))[A-Za-z0-9._~-]+)*")
 # What browsers send: a scheme and a host, and nothing behind it.
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#@\s,*]+")
 _BYTES = {"": 1, "b": 1} | {
@@ -71,6 +79,8 @@ class Settings(BaseSettings):
         models: The repository, `<models>/<name>/<version>/`.
         host: Address to listen on.
         port: Port to listen on; 0 takes a free one.
+        root_path: What a proxy puts before all paths, such as `/forecasts`; whether it takes it off
+            again or not.
         operations_port: Port for probes and metrics, which the other one then does not answer; None
             has them on the same.
         device: `cuda` refuses to start without a working GPU; `auto` takes one if it works.
@@ -125,6 +135,7 @@ class Settings(BaseSettings):
     models: Path
     host: str = "127.0.0.1"
     port: Port = 8000
+    root_path: RootPath | None = None
     operations_port: Port | None = None
     device: DeviceChoice = "auto"
     workers: Count = 1
@@ -245,6 +256,15 @@ def _origins(text: str) -> list[str]:
     if origins != ["*"] and not all(map(_ORIGIN.fullmatch, origins)):
         raise ValueError("expected * or origins such as https://app.example.com, without a path")
     return origins
+
+
+def _root_path(value: object) -> object:
+    path = str(value).strip().rstrip("/")
+    if not _ROOT_PATH.fullmatch(path):
+        raise ValueError(f"expected a path such as /forecasts, got {value!r}")
+    if (first := path.partition("/")[2].partition("/")[0]) in OWN_PATHS:
+        raise ValueError(f"/{first} is a path of the service itself; expected another one")
+    return path
 
 
 def _pins(text: str) -> dict[str, str]:

@@ -11,6 +11,7 @@ import click
 @click.option("--models", type=click.Path(path_type=Path), help="The repository of bundles.")
 @click.option("--host", help="Address to listen on; 127.0.0.1 unless given.")
 @click.option("--port", type=int, help="Port to listen on; 8000 unless given.")
+@click.option("--root-path", help="What a proxy puts before all paths, such as /forecasts.")
 @click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), help="Where to run models.")
 @click.option(
     "--workers", type=int, help="Processes that read requests and write answers; 1 unless given."

@@ -41,6 +41,7 @@ from foretell.service.settings import Settings
 from foretell.service.tracing import Tracer
 from foretell.service.web.keys import Keys
 from foretell.service.web.middleware import Direct, Guarded, Observed, exchange_of
+from foretell.service.web.prefix import Prefixed
 
 _logger = logging.getLogger(__name__)
 
@@ -94,6 +95,7 @@ def create_app(settings: Settings, engine: Engine, *, tracer: Tracer | None = No
         description="Forecasts of verified transformer models. The page at `/` shows them; `/docs` "
         "has requests to try out, `/redoc` the same to read.",
         lifespan=lifespan,
+        servers=[{"url": settings.root_path}] if settings.root_path else None,
         # FastAPI's own pages load their scripts from other hosts.
         docs_url=None,
         redoc_url=None,
@@ -108,6 +110,8 @@ def create_app(settings: Settings, engine: Engine, *, tracer: Tracer | None = No
     app.add_middleware(Direct, routes=forecasts.routes + inferences.routes, refuse=refuse)
     if keys.required:
         app.add_middleware(Guarded, keys=keys, refuse=refuse, also_open=pages.paths)
+    if settings.root_path:
+        app.add_middleware(Prefixed, prefix=settings.root_path)
     app.add_middleware(Observed, metrics=engine.metrics, tracer=tracer)
     if settings.cors_origins:
         # Around all others: browsers show no answer without its headers, and ask without a key.
@@ -121,7 +125,7 @@ def create_app(settings: Settings, engine: Engine, *, tracer: Tracer | None = No
         )
     app.add_exception_handler(ServiceError, refuse)
     routers = [
-        page_router(pages),
+        page_router(pages, settings.root_path or ""),
         forecasts,
         models_router(engine, settings),
         inferences,

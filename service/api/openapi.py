@@ -83,7 +83,11 @@ def describe_requests(app: FastAPI, *, keys: bool = False) -> None:
 
 def _document(app: FastAPI) -> dict[str, Any]:
     document = get_openapi(
-        title=app.title, version=app.version, description=app.description, routes=app.routes
+        title=app.title,
+        version=app.version,
+        description=app.description,
+        routes=app.routes,
+        servers=app.servers or None,
     )
     components = document["components"]["schemas"]
     for path, body in (_BODIES | _INFERENCE_BODIES).items():

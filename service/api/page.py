@@ -47,16 +47,13 @@ _PAGES = {
 }
 
 # What programs find at the page's address.
-_INDEX = {
-    "service": "foretell",
-    "links": {
-        "forecast": "/forecast",
-        "backtest": "/backtest",
-        "inference": "/v2",
-        "models": "/models",
-        "documentation": "/docs",
-        "openapi": "/openapi.json",
-    },
+_LINKS = {
+    "forecast": "/forecast",
+    "backtest": "/backtest",
+    "inference": "/v2",
+    "models": "/models",
+    "documentation": "/docs",
+    "openapi": "/openapi.json",
 }
 
 
@@ -149,21 +146,28 @@ class Pages:
         return self._read[path].answer(request)
 
 
-def page_router(pages: Pages) -> APIRouter:
-    """The routes for people: the page, which to programs is an index, and its files."""
+def page_router(pages: Pages, root_path: str) -> APIRouter:
+    """The routes for people: the page, which to programs is an index, and its files.
+
+    Args:
+        pages: What browsers get.
+        root_path: The prefix of the service's paths.
+    """
     router = APIRouter(tags=["models"])
+    links = {name: root_path + path for name, path in _LINKS.items()}
+    found = {"service": "foretell", "links": links}
 
     @router.get(
         "/",
         response_class=Response,
-        responses={200: {"content": {"application/json": {"example": _INDEX}, "text/html": {}}}},
+        responses={200: {"content": {"application/json": {"example": found}, "text/html": {}}}},
     )
     @router.head("/", include_in_schema=False)
     async def index(request: Request) -> Response:
         """Where to go from here; browsers get a page to try models with."""
         if "text/html" in request.headers.get("accept", ""):
             return await pages.answer(request)
-        return JSONResponse(_INDEX, headers={"Vary": "Accept"})
+        return JSONResponse(found, headers={"Vary": "Accept"})
 
     async def file(request: Request) -> Response:
         return await pages.answer(request)

@@ -57,9 +57,10 @@ class Proxy:
     Args:
         upstream: The service's port.
         folder: Takes its files.
+        changes: What else of the file is another one: patterns, and what stands in their place.
     """
 
-    def __init__(self, upstream: int, folder: Path) -> None:
+    def __init__(self, upstream: int, folder: Path, changes: dict[str, str] | None = None) -> None:
         self.port = free_port()
         self.file = folder / "nginx.conf"
         text = (DEPLOY / "nginx.conf").read_text()
@@ -76,6 +77,7 @@ class Proxy:
                 f"{name}_temp_path {folder}/{name};\n"
                 for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
             ),
+            **(changes or {}),
         }.items():
             text, count = re.subn(pattern, ours, text, flags=re.MULTILINE)
             assert count, pattern
@@ -152,3 +154,26 @@ def test_what_passes_and_what_does_not(tmp_path: Path) -> None:
             gone = client.post("/forecast", json=BODY)
             assert (gone.status_code, gone.headers["retry-after"]) == (503, "5")
             assert gone.json()["error"]["type"] == "unavailable"
+
+
+@needs_nginx
+def test_the_service_may_be_a_part_of_a_host(tmp_path: Path) -> None:
+    write_bundle(tmp_path / "repository", Spec())
+    prefixed = {
+        r"location / \{": "location /part/ {",
+        r"\^/\(metrics": "^/part/(metrics",
+        r"location /v2/": "location /part/v2/",
+    }
+    taken_off = r"(location /part/ \{\s+proxy_pass http://foretell);", r"\1/;"
+    with Server(tmp_path / "repository", tmp_path / "log", root_path="/part") as server:
+        port = int(server.url.rpartition(":")[2])
+        for changes in (prefixed, prefixed | dict([taken_off])):
+            with Proxy(port, tmp_path, changes).run() as client:
+                assert client.post("/part/forecast", json=BODY).status_code == 200
+                page = client.get("/part", headers={"Accept": "text/html"}, follow_redirects=True)
+                assert page.url.path == "/part/"
+                assert page.text.startswith("<!doctype html>")
+                assert client.get("/part/page/app.js").status_code == 200
+                assert client.get(client.get("/part/").json()["links"]["models"]).json()
+                for path in ("metrics", "v2/repository/index"):
+                    assert client.get(f"/part/{path}").status_code == 404

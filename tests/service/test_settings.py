@@ -59,6 +59,12 @@ def test_names_variables_that_are_no_setting(monkeypatch: pytest.MonkeyPatch) ->
         ("MAX_MEMORY_BYTES", "0"),
         ("MAX_MEMORY_BYTES", "0.5"),
         ("TRACES", "maybe"),
+        ("ROOT_PATH", "forecasts"),
+        ("ROOT_PATH", "/a b"),
+        ("ROOT_PATH", "/a//b"),
+        ("ROOT_PATH", "/a/../b"),
+        ("ROOT_PATH", "https://example.com/a"),
+        ("ROOT_PATH", "/v2/a"),
     ],
 )
 def test_names_the_variable_that_is_wrong(
