@@ -54,6 +54,7 @@ def _demo_models(channels: tuple[str, ...]) -> list[Spec]:
             with_calendar=name != "patchtst",
             stages=(own,),
             calibrated=4,
+            example=4 * context,
         )
         for name, own in zip(
             ("patchtst", "transformer", "autoformer"), (*softmax, lags), strict=True
