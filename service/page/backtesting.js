@@ -137,7 +137,8 @@ function Table({ shown, results, baselines, rows, metric }) {
   const totals = results.map((result) => overall(result, metric));
   const season = (channel) => channel.seasonal_naive;
   if (baselines.length) totals.push(1);
-  if (baselines.length > 1) totals.push(overall(results[0], metric, season));
+  const seasonal = results.find(({ channels }) => channels.some(season));
+  if (baselines.length > 1) totals.push(overall(seasonal, metric, season));
   return html`<div class="scroll" tabindex="0" role="region" aria-label="Errors by channel">
     <table>
       <caption>

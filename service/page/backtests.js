@@ -103,15 +103,15 @@ export function backtestOf(source, card, { horizon, origins, missing }) {
 export function tabled(results, metric) {
   const { of, held } = METRICS[metric];
   const channels = [...new Set(results.flatMap((one) => one.channels.map(({ name }) => name)))];
-  const season = results[0].channels[0].seasonal_naive?.season;
-  const seasonal = season ? [`last ${counted(season, "step")}`] : [];
-  const baselines = held ? [] : ["last value", ...seasonal];
+  const seasonal = (own) => own?.seasonal_naive ?? null;
+  const season = results.flatMap((one) => one.channels.map(seasonal)).find(Boolean)?.season;
+  const baselines = held ? [] : ["last value"];
+  if (season && of) baselines.push(`last ${counted(season, "step")}`);
   const rows = channels.map((channel) => {
     const found = results.map((one) => one.channels.find(({ name }) => name === channel));
-    const own = found.map((result) => (result ? (of ?? held)(result) : null));
-    const [first] = found.filter(Boolean);
-    const others = held ? [] : [first.last_value, first.seasonal_naive];
-    const values = [...own, ...others.filter(Boolean).map(of)];
+    const values = found.map((result) => (result ? (of ?? held)(result) : null));
+    const others = [found.find(Boolean).last_value, found.map(seasonal).find(Boolean) ?? null];
+    values.push(...baselines.map((_, at) => others[at] && of(others[at])));
     return { channel, values, best: bestOf(held ? values.map(distance) : values) };
   });
   return { baselines, rows };

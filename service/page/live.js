@@ -6,7 +6,7 @@ import { html } from "htm/preact";
 import { ApiError, get } from "./api.js";
 import { usePolling } from "./polling.js";
 import { STAGES, between, ofMetrics, ofStatistics, times } from "./readings.js";
-import { counted, digits, percent } from "./words.js";
+import { counted, percent } from "./words.js";
 
 const SECONDS = 2;
 // Five minutes.
@@ -62,21 +62,22 @@ async function read(metrics) {
   return ofStatistics(await get("/v2/models/stats"), at);
 }
 
-const milliseconds = (value) => (value === null ? "–" : `${digits(value)} ms`);
+const short = (value) => (value === null ? "–" : String(Number(value.toPrecision(3))));
+const milliseconds = (value) => (value === null ? "–" : `${short(value)} ms`);
 
 function Numbers({ changes, reading }) {
   const { detailed, queued, inFlight, memory, loads } = reading;
   const now = changes.at(-1);
   const tiles = [
-    ["Requests", (change) => change.requests, (value) => `${digits(value)} /s`],
-    ["Errors", (change) => change.errors, (value) => `${digits(value)} /s`],
+    ["Requests", (change) => change.requests, (value) => `${short(value)} /s`],
+    ["Errors", (change) => change.errors, (value) => `${short(value)} /s`],
     detailed
       ? ["Latency, median", (change) => change.latency.p50, milliseconds]
       : ["Latency, mean", (change) => change.latency.mean, milliseconds],
     detailed && ["Latency, p99", (change) => change.latency.p99, milliseconds],
     detailed
       ? ["Batches filled", (change) => change.fill, percent]
-      : ["Windows of a batch", (change) => change.fill, digits],
+      : ["Windows of a batch", (change) => change.fill, short],
     detailed && ["Windows waiting", (change) => change.queued, () => String(queued)],
     detailed && ["Being answered", (change) => change.inFlight, () => String(inFlight)],
   ].filter(Boolean);
@@ -85,7 +86,7 @@ function Numbers({ changes, reading }) {
     counted(reading.errors, "error"),
     ...Object.entries(loads).map(([outcome, number]) => `${counted(number, "model")} ${outcome}`),
   ];
-  if (memory) totals.push(`${digits(memory / 2 ** 20)} MiB of memory now`);
+  if (memory) totals.push(`${short(memory / 2 ** 20)} MiB of memory now`);
   return html`
     <dl class="tiles">
       ${tiles.map(([name, pick, text]) => {
@@ -148,8 +149,7 @@ function Sparkline({ values, most }) {
   const path = values.map((value, place) => {
     const command = drawing ? "L" : "M";
     drawing = value !== null;
-    // Of no length: a number that stands alone is a dot.
-    return drawing ? `${command}${x(place).toFixed(1)} ${y(value).toFixed(1)}h0` : "";
+    return drawing ? `${command}${x(place).toFixed(1)} ${y(value).toFixed(1)}` : "";
   });
   return html`<svg
     class="sparkline"

@@ -53,7 +53,7 @@ export function Versions() {
     }
     await look();
   };
-  const allowed = controllable.value && key.value && key.value !== refused.value;
+  const allowed = Boolean(controllable.value && key.value && key.value !== refused.value);
   return html`<section class="panel stack">
     <div class="row spread">
       <h2>Versions</h2>
@@ -95,7 +95,7 @@ function Table({ entries, allowed, asked }) {
           <th scope="col">Model</th>
           <th scope="col">Version</th>
           <th scope="col">State</th>
-          <th scope="col">Change</th>
+          ${allowed && html`<th scope="col">Change</th>`}
           <th scope="col">Reason</th>
         </tr>
       </thead>
@@ -113,20 +113,22 @@ function Table({ entries, allowed, asked }) {
               }
             </td>
             <td class=${kind}>${text}</td>
-            <td>
-              ${verbs.map(
-                (verb) =>
-                  html`<button
-                    disabled=${!allowed}
-                    aria-label=${`${verb.title} ${name} ${version}`}
-                    onClick=${() => {
-                      asked.value = { name, version, verb };
-                    }}
-                  >
-                    ${verb.title}
-                  </button>`,
-              )}
-            </td>
+            ${
+              allowed &&
+              html`<td>
+                ${verbs.map(
+                  (verb) =>
+                    html`<button
+                      aria-label=${`${verb.title} ${name} ${version}`}
+                      onClick=${() => {
+                        asked.value = { name, version, verb };
+                      }}
+                    >
+                      ${verb.title}
+                    </button>`,
+                )}
+              </td>`
+            }
             <td class="reason">${reason}</td>
           </tr>`;
         })}

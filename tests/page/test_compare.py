@@ -1,0 +1,171 @@
+"""The view Compare, and what it makes of backtests."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page, expect
+
+from tests.page.browser import Look, Module
+from tests.page.models import CHANNELS, CONTEXT
+from tests.service.process import Server
+
+Modules = Callable[[str], Module]
+CARDS = [{"context": 48, "max_horizon": 96}, {"context": 96, "max_horizon": 30}]
+
+
+def result(*channels: tuple[str, float, float, float], season: int | None = 24) -> dict[str, Any]:
+    """An answer by channel: MAE of the model, of the last value and of the last season."""
+
+    def errors(mae: float) -> dict[str, Any]:
+        return {"mae": mae, "mse": mae**2}
+
+    return {
+        "channels": [
+            errors(own)
+            | {
+                "name": name,
+                "last_value": errors(last),
+                "seasonal_naive": errors(seasonal) | {"season": season} if season else None,
+                "intervals": [{"coverage": own / 10}],
+            }
+            for name, own, last, seasonal in channels
+        ]
+    }
+
+
+ONE = result(("a", 2, 4, 1), ("b", 8, 16, 32))
+OTHER = result(("b", 4, 16, 32))
+
+
+def test_how_many_origins_rows_hold(module: Modules) -> None:
+    backtests = module("backtests.js")
+    assert backtests.call("commonHorizon", CARDS, None) == 30
+    assert backtests.call("commonHorizon", CARDS, 24) == 24
+    assert backtests.call("rowsFor", CARDS, 24) == 120
+    found = [backtests.call("originsIn", rows, CARDS, 24) for rows in (60, 119, 120, 143, 144)]
+    assert found == [0, 0, 1, 1, 2]
+
+
+def test_a_table_of_errors(module: Modules) -> None:
+    backtests = module("backtests.js")
+    table = backtests.call("tabled", [ONE, OTHER], "mae")
+    assert table["baselines"] == ["last value", "last 24 steps"]
+    assert table["rows"] == [
+        # The season is better than the model, and the other model does not forecast it.
+        {"channel": "a", "values": [2, None, 4, 1], "best": 3},
+        {"channel": "b", "values": [8, 4, 16, 32], "best": 1},
+    ]
+    assert backtests.call("tabled", [ONE], "rmse")["rows"][1]["values"] == [8, 16, 32]
+    unseasonal = result(("a", 2, 4, 0), season=None)
+    assert backtests.call("tabled", [unseasonal], "mae")["baselines"] == ["last value"]
+
+
+def test_the_best_coverage_is_the_nearest(module: Modules) -> None:
+    table = module("backtests.js").call("tabled", [ONE, result(("b", 7, 1, 1))], "coverage")
+    assert table["baselines"] == []
+    assert table["rows"][1] == {"channel": "b", "values": [0.8, 0.7], "best": 0}
+    # Where one alone is known there is no best.
+    assert table["rows"][0] == {"channel": "a", "values": [0.2, None], "best": -1}
+
+
+def test_errors_of_all_channels_together(module: Modules) -> None:
+    backtests = module("backtests.js")
+    assert backtests.call("overall", ONE, "mae") == pytest.approx(0.5)
+    assert backtests.call("overall", ONE, "coverage") is None
+    code = "(m, one) => m.overall(one, 'mae', (channel) => channel.seasonal_naive)"
+    assert backtests.evaluate(code, ONE) == pytest.approx((1 / 4 * 2) ** 0.5)
+
+
+def test_no_more_rows_are_sent_than_origins_take(module: Modules) -> None:
+    card = {"name": "m", "version": "3", "channels": ["b"], "context": 4, "quantiles": False}
+    source = {
+        "name": "s",
+        "channels": ["a", "b"],
+        "values": [[row, -row] for row in range(20)],
+        "timestamps": None,
+    }
+    how = {"horizon": 3, "origins": 2, "missing": "ffill"}
+    body = module("backtests.js").call("backtestOf", source, card, how)
+    series = [float(-row) for row in range(10, 20)]
+    assert body["inputs"] == [{"name": "s", "channels": ["b"], "series": series}]
+    assert (body["model"], body["options"]) == ("m@3", how)
+    calibrated = card | {"quantiles": True, "calibration": {"steps": 3}}
+    body = module("backtests.js").call("backtestOf", source, calibrated, how)
+    assert body["options"]["quantiles"] == [0.1, 0.9]
+
+
+def test_an_example_is_too_short(page: Page, server: Server) -> None:
+    page.goto(f"{server.url}/#/compare")
+    expect(page.get_by_text(f"a backtest takes at least {CONTEXT + 12}")).to_be_visible()
+    expect(page.get_by_text("Open a CSV of your own")).to_be_visible()
+    # That of the first model has no pressure.
+    page.get_by_text("Models that cannot forecast these rows: 1").click()
+    expect(page.get_by_text("forms: no column for pressure")).to_be_visible()
+    figure = page.get_by_role("figure").filter(has=page.get_by_role("heading", name=CHANNELS[1]))
+    label = re.compile("^wind_speed: forecasts of 12 steps: autoformer .*; patchtst ")
+    expect(figure.locator(".chart")).to_have_attribute("aria-label", label)
+    figure.get_by_text("Numbers").click()
+    numbers = figure.get_by_role("table")
+    expect(numbers.get_by_role("columnheader")).to_have_text(
+        ["Time", "actual", "autoformer", "patchtst"]
+    )
+    expect(numbers.get_by_role("row")).to_have_count(13)
+
+
+@pytest.mark.parametrize("look", [Look(1280, "dark"), Look(390, "light")], ids=str)
+def test_models_are_compared_on_own_rows(page: Page, server: Server, look: Look) -> None:
+    steps = np.arange(200)
+    rows = np.round(20 + np.sin(steps[:, None] / [4, 7]) + steps[:, None] / 50, 2)
+    times = np.datetime64("2024-03-01T00:00:00") + steps * np.timedelta64(1, "h")
+    lines = [",".join(map(str, (time, *row))) for time, row in zip(times, rows, strict=True)]
+    page.goto(server.url)
+    expect(page.get_by_role("combobox", name="Model")).to_have_value("autoformer")
+    page.evaluate(
+        "async (text) => (await import('./page/data.js')).openText(text, 'own')",
+        "\n".join([",".join(("time", *CHANNELS)), *lines]),
+    )
+    page.get_by_role("link", name="Compare").click()
+    errors = page.get_by_role("region", name="Errors by channel")
+    expect(errors.get_by_role("columnheader")).to_have_text(
+        ["Channel", "autoformer", "patchtst", "last value", "last 24 steps"]
+    )
+    content = {}
+    for model in ("autoformer", "patchtst"):
+        series = {"series": rows.tolist(), "channels": CHANNELS, "start_timestamp": str(times[0])}
+        body = {"model": model, "inputs": [series], "options": {"quantiles": [0.1, 0.9]}}
+        answer = httpx.post(f"{server.url}/backtest", json=body).raise_for_status().json()
+        content[model] = answer["outputs"][0]["content"][0]["channels"][1]
+    row = errors.get_by_role("row", name=CHANNELS[1])
+    cells = [float(text.split()[-1]) for text in row.get_by_role("cell").all_inner_texts()]
+    baselines = [content["patchtst"][name]["mae"] for name in ("last_value", "seasonal_naive")]
+    expected = [content[model]["mae"] for model in content] + baselines
+    assert cells == pytest.approx(expected, rel=0.01)
+    best = row.get_by_role("cell").nth(int(np.argmin(expected)))
+    expect(best).to_contain_text("best")
+    page.get_by_label("Measure").select_option("coverage")
+    held = row.get_by_role("cell").all_inner_texts()
+    found = [float(text.split()[-1].rstrip("%")) / 100 for text in held]
+    wanted = [content[model]["intervals"][0]["coverage"] for model in content]
+    assert found == pytest.approx(wanted, abs=0.001)
+    page.get_by_label("Errors per step of").select_option(CHANNELS[1])
+    label = page.locator(".chart").last.get_attribute("aria-label")
+    assert label is not None
+    first = float(label.split("patchtst ")[1].split()[0])
+    assert first == pytest.approx(content["patchtst"]["steps"]["mae"][0], rel=0.01)
+    page.get_by_label("Origins").fill("2")
+    page.get_by_label("Origins").blur()
+    expect(page.get_by_text("Forecast again from 2 origins, 12 steps apart")).to_be_visible()
+    page.get_by_role("checkbox", name="autoformer").uncheck()
+    expect(errors.get_by_role("columnheader")).to_have_count(4)
+    # By keys, what is at the cursor.
+    charts = page.get_by_role("group", name="Charts")
+    charts.press("ArrowRight")
+    expect(page.get_by_role("figure").first).to_contain_text("patchtst ")
+    assert not Axe().run(page).response["violations"]
