@@ -14,6 +14,7 @@ WEIGHTS = "weights.bin"
 PROBES = "probes.npz"
 CALIBRATION = "calibration.npz"
 EXAMPLE = "example.npz"
+EVALUATION = "evaluation.npz"
 # What every bundle has, beside the manifest.
 FILES = (FORECAST_GRAPH, EXPLAIN_GRAPH, WEIGHTS, PROBES)
 

@@ -8,14 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import torch
 from numpy.typing import NDArray
 
-from foretell.bundle import calibration, example, layout
+from foretell.bundle import calibration, evaluation, example, layout
 from foretell.bundle.bounds import Bounds, limits
 from foretell.bundle.checksums import sha256
+from foretell.bundle.evaluation import Evaluation
 from foretell.bundle.frequency import Frequency
 from foretell.bundle.manifest import (
+    Accuracy,
     Manifest,
     Precision,
     TestResult,
@@ -27,6 +28,7 @@ from foretell.bundle.verdict import is_worth_nothing, verdict
 from foretell.export.adversarial import adversarial
 from foretell.export.calibration import ROLL, calibrate
 from foretell.export.errors import ExportError, UncalibratedError
+from foretell.export.evaluation import evaluate_graph
 from foretell.export.example import example_of
 from foretell.export.graphs import OPSET, trace
 from foretell.export.operators import devices_of
@@ -44,7 +46,6 @@ from foretell.models.checkpoint import Checkpoint, CheckpointInfo, load, load_re
 from foretell.models.data import reading
 from foretell.models.data.panel import Panel
 from foretell.models.data.windows import Windows
-from foretell.models.evaluation import evaluate
 from foretell.models.forecaster import ARCHITECTURES
 
 _GRAPHS: dict[GraphKind, str] = {
@@ -196,14 +197,19 @@ def _write(
     report, missing, test = None, "it was exported without the data it was trained on", info.test
     if panel is not None:
         graph, batch = Graph(folder / layout.FORECAST_GRAPH), windows_that_fit(model)
-        test = _test_result(info, panel, graph, RULES[precision].accuracy, batch)
         example.write(folder, example_of(graph, info, panel, batch))
+        calibrated = None
         try:
             split = split_of(info, panel)
-            offsets, report = calibrate(graph, info, panel, split, roll, batch, refits)
+            calibrated = calibrate(graph, info, panel, split, roll, batch, refits)
+            offsets, report = calibrated
             calibration.write(folder, offsets)
         except UncalibratedError as error:
             missing = str(error)
+        if test is not None and info.data is not None:
+            found = evaluate_graph(graph, info, panel, batch, calibrated)
+            test = _with_graph(test, found, RULES[precision].accuracy)
+            evaluation.write(folder, found)
 
     manifest = Manifest(
         name=name,
@@ -288,21 +294,15 @@ def _write_probes(path: Path, verified: Verified) -> None:
     np.savez(path, allow_pickle=False, **{k: a for k, a in arrays.items() if a is not None})
 
 
-def _test_result(
-    info: CheckpointInfo, panel: Panel, graph: Graph, tolerance: float, batch: int
-) -> TestResult | None:
-    """The checkpoint's test result, repeated through the graph on the same windows."""
-    if info.test is None or info.data is None:
-        return info.test
-
-    std = torch.tensor(info.target_scaler.std, dtype=torch.float64)
-    accuracy = evaluate(graph.predict, windows_of(info, panel), batch, std)
+def _with_graph(test: TestResult, found: Evaluation, tolerance: float) -> TestResult:
+    """The checkpoint's test result, and the graph's on the same windows."""
+    accuracy = Accuracy(mse=float(found.mse[0].mean()), mae=float(found.mae[0].mean()))
     for kind in ("mse", "mae"):
-        found, wanted = getattr(accuracy, kind), getattr(info.test.model, kind)
+        reached, wanted = getattr(accuracy, kind), getattr(test.model, kind)
         # A comparison that NaN fails.
-        if not abs(found - wanted) <= tolerance * wanted:
+        if not abs(reached - wanted) <= tolerance * wanted:
             raise ExportError(
-                f"the graph's {kind.upper()} on the test split is {found:.6g}, the checkpoint's "
+                f"the graph's {kind.upper()} on the test split is {reached:.6g}, the checkpoint's "
                 f"{wanted:.6g}; nothing is written"
             )
-    return info.test.model_copy(update={"onnx": accuracy})
+    return test.model_copy(update={"onnx": accuracy})

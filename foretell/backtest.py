@@ -13,11 +13,11 @@ from torch import Tensor
 
 from foretell.bundle.calibration import scale
 from foretell.bundle.checksums import sha256
-from foretell.bundle.manifest import Accuracy, Scaler
+from foretell.bundle.manifest import Scaler
 from foretell.bundle.verdict import baseline_names, compare
 from foretell.models.data.panel import Panel
-from foretell.models.data.windows import Windows
-from foretell.models.evaluation import Predictor, baselines
+from foretell.models.data.windows import Batch, Windows
+from foretell.models.evaluation import Predictor, Scores, baselines, score
 from foretell.models.training.config import TrainingConfig
 from foretell.models.training.preparation import Prepared, prepare
 from foretell.models.training.progress import Progress
@@ -31,18 +31,6 @@ _LINEAR = "dlinear"
 _VALIDATION = 1 / 8
 
 Floats = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Scores:
-    """Mean errors `[horizon, targets]`, in standard deviations of the model's training rows."""
-
-    mse: Floats
-    mae: Floats
-
-    def overall(self) -> Accuracy:
-        """Over all steps and channels."""
-        return Accuracy(mse=float(self.mse.mean()), mae=float(self.mae.mean()))
 
 
 @dataclass(frozen=True)
@@ -64,7 +52,7 @@ class Backtest:
         origins: How many forecasts were made.
         first: The first time that was forecast.
         last: The last one.
-        scores: By forecaster: `model` first, then the baselines.
+        scores: By forecaster, in these units: `model` first, then the baselines.
         held: By level; empty for a model without quantiles.
         short: Series too short for a forecast of theirs to be among them.
     """
@@ -197,29 +185,21 @@ def _run(
 ) -> tuple[dict[str, Scores], dict[float, Held]]:
     """Errors of all forecasters at some windows, and what the model's intervals held."""
     unit = np.array(subject.scaler.std)
-    shape = (subject.horizon, len(subject.targets))
-    sums = {name: np.zeros((2, *shape)) for name in forecasters}
-    inside = {level: np.zeros((2, *shape)) for level in subject.levels()}
-    with torch.inference_mode():
-        for rows in torch.split(chosen, subject.batch):
-            batch = windows.batch(rows)
-            target = batch.target.numpy().astype(np.float64)
-            known = batch.history[..., windows.targets].numpy()
-            for name, predict in forecasters.items():
-                forecast = np.asarray(
-                    predict(batch.history, batch.history_calendar, batch.future_calendar),
-                    np.float64,
-                )
-                error = (forecast - target) / unit
-                sums[name] += np.square(error).sum(axis=0), np.abs(error).sum(axis=0)
-                if name == MODEL:
-                    for level, found in inside.items():
-                        low, high = _interval(subject, known, forecast, level)
-                        within = (low <= target) & (target <= high)
-                        found += within.sum(axis=0), ((high - low) / unit).sum(axis=0)
-    count = len(chosen)
-    scores = {name: Scores(*(each / count)) for name, each in sums.items()}
-    return scores, {level: Held(*(each / count)) for level, each in inside.items()}
+    inside = {
+        level: np.zeros((2, subject.horizon, len(subject.targets))) for level in subject.levels()
+    }
+
+    def look(batch: Batch, forecast: Floats) -> None:
+        target = batch.target.numpy().astype(np.float64)
+        known = batch.history[..., windows.targets].numpy()
+        for level, found in inside.items():
+            low, high = _interval(subject, known, forecast, level)
+            within = (low <= target) & (target <= high)
+            found += within.sum(axis=0), ((high - low) / unit).sum(axis=0)
+
+    batches = map(windows.batch, torch.split(chosen, subject.batch))
+    scores = score(forecasters, batches, unit, look)
+    return scores, {level: Held(*(each / len(chosen))) for level, each in inside.items()}
 
 
 def _interval(

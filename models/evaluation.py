@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -12,7 +15,7 @@ from foretell.bundle.frequency import Frequency
 from foretell.bundle.manifest import Accuracy, TestResult
 from foretell.bundle.season import season_of
 from foretell.models.baselines import last_value, seasonal_naive
-from foretell.models.data.windows import Windows
+from foretell.models.data.windows import Batch, Windows
 
 
 class Predictor(Protocol):
@@ -51,6 +54,49 @@ def evaluate(
             absolute += error.abs().sum()
             count += error.numel()
     return Accuracy(mse=squared.item() / count, mae=absolute.item() / count)
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Mean errors `[horizon, targets]`."""
+
+    mse: NDArray[np.float64]
+    mae: NDArray[np.float64]
+
+    def overall(self) -> Accuracy:
+        """Over all steps and channels."""
+        return Accuracy(mse=float(self.mse.mean()), mae=float(self.mae.mean()))
+
+
+def score(
+    forecasters: Mapping[str, Predictor],
+    batches: Iterable[Batch],
+    unit: NDArray[np.float64],
+    look: Callable[[Batch, NDArray[np.float64]], None],
+) -> dict[str, Scores]:
+    """Mean errors of several forecasters over windows on the CPU, by step and channel.
+
+    Args:
+        forecasters: By name.
+        batches: The windows.
+        unit: `[targets]`, what an error of 1 is.
+        look: Is shown every batch, and what the first of them forecasts of it.
+    """
+    sums: dict[str, NDArray[np.float64]] = {}
+    first, count = next(iter(forecasters)), 0
+    with torch.inference_mode():
+        for batch in batches:
+            target = batch.target.numpy().astype(np.float64)
+            count += len(target)
+            for name, predict in forecasters.items():
+                found = predict(batch.history, batch.history_calendar, batch.future_calendar)
+                forecast = np.asarray(found, np.float64)
+                error = (forecast - target) / unit
+                both = np.stack([np.square(error).sum(axis=0), np.abs(error).sum(axis=0)])
+                sums[name] = sums.get(name, 0) + both
+                if name == first:
+                    look(batch, forecast)
+    return {name: Scores(*(both / count)) for name, both in sums.items()}
 
 
 def baselines(windows: Windows, frequency: Frequency) -> dict[str, Predictor]:

@@ -1,0 +1,83 @@
+"""How good a model was in its test split: errors by step and channel, and its quantiles."""
+
+from __future__ import annotations
+
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretell.bundle.errors import BundleError
+from foretell.bundle.layout import EVALUATION
+from foretell.bundle.manifest import Manifest
+
+Floats = NDArray[np.floating]
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """Means over windows of the test split.
+
+    Attributes:
+        forecasters: `[forecasters]`, fields of a `TestResult`: `onnx` and the baselines.
+        mse: `[forecasters, horizon, targets]`, in standardised units.
+        mae: Likewise.
+        levels: `[levels]` of quantiles, increasing; none of a model without any.
+        below: `[levels, targets]`, the share of what came that was at or below each, over all
+            steps of the horizon.
+    """
+
+    forecasters: tuple[str, ...]
+    mse: Floats
+    mae: Floats
+    levels: Floats
+    below: Floats
+
+
+def write(folder: Path, found: Evaluation) -> None:
+    """Write a bundle's evaluation."""
+    np.savez_compressed(
+        folder / EVALUATION,
+        allow_pickle=False,
+        forecasters=np.array(found.forecasters),
+        mse=found.mse.astype(np.float32),
+        mae=found.mae.astype(np.float32),
+        levels=found.levels,
+        below=found.below.astype(np.float32),
+    )
+
+
+def read(folder: Path, manifest: Manifest) -> Evaluation | None:
+    """Read a bundle's evaluation.
+
+    Args:
+        folder: The bundle.
+        manifest: Its manifest, which says what the file must hold.
+
+    Returns:
+        None if the manifest lists no such file.
+
+    Raises:
+        BundleError: the file cannot be read, or it does not hold what the manifest says.
+    """
+    if EVALUATION not in manifest.files:
+        return None
+    path = folder / EVALUATION
+    try:
+        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
+            names = tuple(map(str, file["forecasters"]))
+            found = Evaluation(names, *(file[part] for part in ("mse", "mae", "levels", "below")))
+    except (OSError, ValueError, EOFError, KeyError, TypeError, zipfile.BadZipFile) as error:
+        raise BundleError(f"{path}: cannot be read: {error}") from error
+    targets = len(manifest.targets)
+    errors, curve = (len(names), manifest.horizon, targets), (len(found.levels), targets)
+    for name, values, expected in (
+        ("mse", found.mse, errors),
+        ("mae", found.mae, errors),
+        ("below", found.below, curve),
+    ):
+        if values.shape != expected or not np.isfinite(values).all():
+            raise BundleError(f"{path}: {name}: expected {expected} finite numbers")
+    return found

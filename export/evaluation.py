@@ -1,0 +1,97 @@
+"""How good an exported graph is in the test split, step by step and channel by channel."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretell.bundle.bounds import limits
+from foretell.bundle.calibration import Calibration, bounds, scale
+from foretell.bundle.evaluation import Evaluation
+from foretell.bundle.manifest import CalibrationReport
+from foretell.export.runtime import Graph
+from foretell.export.windows import windows_of
+from foretell.models.checkpoint import CheckpointInfo
+from foretell.models.data.panel import Panel
+from foretell.models.data.windows import Batch
+from foretell.models.evaluation import baselines, score
+
+_LEVELS = np.array([0.025, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.975])
+# Whose quantiles are looked at, evenly spaced.
+_WINDOWS = 1024
+
+
+def evaluate_graph(
+    graph: Graph,
+    info: CheckpointInfo,
+    panel: Panel,
+    batch: int,
+    calibrated: tuple[Calibration, CalibrationReport] | None,
+) -> Evaluation:
+    """Errors of the graph and of the baselines, and what the quantiles held.
+
+    Args:
+        graph: Of the bundle.
+        info: What it was exported from.
+        panel: Its data.
+        batch: Most windows run together.
+        calibrated: Its quantiles, if it has any.
+    """
+    windows = windows_of(info, panel)
+    shares = _Shares(info, calibrated, -(-len(windows) // _WINDOWS), windows.targets)
+    found = score(
+        {"onnx": graph.predict, **baselines(windows, panel.frequency)},
+        windows.batches(batch),
+        np.array(info.target_scaler.std),
+        shares.look,
+    )
+    return Evaluation(
+        tuple(found),
+        np.stack([one.mse for one in found.values()]),
+        np.stack([one.mae for one in found.values()]),
+        shares.levels,
+        shares.below(),
+    )
+
+
+class _Shares:
+    """Counts what lies at or below the quantiles of one window in so many."""
+
+    def __init__(
+        self,
+        info: CheckpointInfo,
+        calibrated: tuple[Calibration, CalibrationReport] | None,
+        stride: int,
+        targets: list[int] | slice,
+    ) -> None:
+        self._stride, self._targets = stride, targets
+        self._within = limits(info.bounds, info.targets)
+        self.levels = np.empty(0)
+        self._offsets = np.empty((0, info.config.horizon, len(info.targets)))
+        self._floor = np.zeros(len(info.targets))
+        if calibrated is not None:
+            offsets, report = calibrated
+            low, high = bounds(report.windows[0])
+            self.levels = _LEVELS[(low <= _LEVELS) & (high >= _LEVELS)]
+            self._offsets = offsets.at(self.levels, info.config.horizon)
+            self._floor = report.floor * np.array(info.target_scaler.std)
+        self._sums = np.zeros((len(self.levels), len(info.targets)))
+        self._seen = self._counted = 0
+
+    def look(self, batch: Batch, forecast: NDArray[np.float64]) -> None:
+        """Count those of a batch."""
+        rows = slice(-self._seen % self._stride, None, self._stride)
+        self._seen += len(forecast)
+        ahead, target = forecast[rows], batch.target.numpy()[rows]
+        spread = scale(batch.history[..., self._targets].numpy()[rows], self._floor)
+        for place, offset in enumerate(self._offsets):
+            edge = ahead + spread * offset
+            if self._within is not None:
+                edge = self._within.apply(edge)
+            # Rounded like what came: much of it may lie on a bound.
+            self._sums[place] += (target <= edge.astype(np.float32)).sum(axis=(0, 1))
+        self._counted += ahead.shape[0] * ahead.shape[1]
+
+    def below(self) -> NDArray[np.float64]:
+        """The shares `[levels, targets]`."""
+        return self._sums / self._counted

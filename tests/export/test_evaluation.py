@@ -1,0 +1,67 @@
+import numpy as np
+import pytest
+
+from foretell.bundle import calibration, evaluation, layout
+from foretell.bundle.manifest import read
+from foretell.export import evaluation as measuring
+from foretell.export.evaluation import evaluate_graph
+from foretell.export.runtime import Graph
+from foretell.export.windows import windows_of
+from foretell.models.checkpoint import load_info
+from foretell.models.data import reading
+from foretell.models.data.panel import Panel
+
+
+@pytest.fixture
+def panel(data) -> Panel:
+    return reading.read(data)
+
+
+def test_errors_are_those_of_the_test_split(bundles, checkpoints, panel):
+    bundle = bundles["patchtst"]
+    about, info = read(bundle), load_info(checkpoints["patchtst"])
+    found = evaluation.read(bundle, about)
+    assert found is not None
+    assert about.test is not None
+    (batch,) = windows_of(info, panel).batches(10**6)
+    forecast = Graph(bundle / layout.FORECAST_GRAPH).predict(batch.history, None, None)
+    error = (forecast - batch.target.numpy().astype(float)) / np.array(info.target_scaler.std)
+    np.testing.assert_allclose(found.mse[0], np.square(error).mean(axis=0), rtol=1e-5)
+    np.testing.assert_allclose(found.mae[0], np.abs(error).mean(axis=0), rtol=1e-5)
+    for name, mse, mae in zip(found.forecasters, found.mse, found.mae, strict=True):
+        overall = getattr(about.test, name)
+        assert (mse.mean(), mae.mean()) == pytest.approx((overall.mse, overall.mae), rel=1e-4)
+
+
+@pytest.mark.parametrize("windows", [10**6, 7])
+def test_quantiles_are_looked_at_as_they_are_served(
+    bundles, checkpoints, panel, monkeypatch, windows
+):
+    monkeypatch.setattr(measuring, "_WINDOWS", windows)
+    bundle = bundles["patchtst"]
+    about, info = read(bundle), load_info(checkpoints["patchtst"])
+    stored = calibration.read(bundle, about)
+    assert stored is not None
+    assert about.calibration is not None
+    graph = Graph(bundle / layout.FORECAST_GRAPH)
+    found = evaluate_graph(graph, info, panel, 5, (stored, about.calibration))
+    every = windows_of(info, panel)
+    (batch,) = every.batches(10**6)
+    some = slice(None, None, -(-len(every) // windows))
+    forecast = graph.predict(batch.history, None, None)[some].astype(float)
+    floor = about.calibration.floor * np.array(info.target_scaler.std)
+    spread = calibration.scale(batch.history.numpy()[some], floor)
+    assert 0.5 in found.levels
+    for level, below in zip(found.levels, found.below, strict=True):
+        edge = forecast + spread * stored.at(np.array([level]), info.config.horizon)[0]
+        share = (batch.target.numpy()[some] <= edge.astype(np.float32)).mean(axis=(0, 1))
+        np.testing.assert_allclose(below, share)
+    assert (np.diff(found.below, axis=0) >= 0).all()
+
+
+def test_a_model_without_quantiles_has_errors_alone(bundles, checkpoints, panel):
+    graph = Graph(bundles["patchtst"] / layout.FORECAST_GRAPH)
+    found = evaluate_graph(graph, load_info(checkpoints["patchtst"]), panel, 64, None)
+    assert found.levels.shape == (0,)
+    assert found.below.shape == (0, 3)
+    assert found.forecasters[0] == "onnx"
