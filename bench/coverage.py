@@ -135,8 +135,8 @@ def sample(graph: Graph, info: CheckpointInfo, data: Panel, spans: Spans) -> Sam
     chosen = np.linspace(0, len(windows) - 1, count).round().astype(np.int64)
     batch = windows.batch(torch.from_numpy(chosen))
     forecast = roll_forward(graph, batch, info.config.horizon)
-    mean, std = np.array(info.scaler.mean), np.array(info.scaler.std)
-    history = (batch.history.numpy().astype(np.float64) - mean) / std
+    mean, std = np.array(info.target_scaler.mean), np.array(info.target_scaler.std)
+    history = (batch.history[..., windows.targets].numpy().astype(np.float64) - mean) / std
     return Sample(history, (batch.target.numpy().astype(np.float64) - forecast) / std)
 
 

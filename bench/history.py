@@ -168,11 +168,11 @@ def errors_of(graph: Graph, info: CheckpointInfo, panel: Panel, test: Span, rows
     origins = np.unique(np.concatenate([coming, *known]))
     start = int(origins[0]) - context
     windows = windows_in(info, panel, (test._replace(start=start),), horizon)
-    std = np.array(info.scaler.std)
+    std = np.array(info.target_scaler.std)
     scaled, scales = [], []
     for at in range(0, len(origins), BATCH):
         batch = windows.batch(torch.from_numpy(origins[at : at + BATCH] - context - start))
-        unit = scale(batch.history.numpy(), FLOOR * std)
+        unit = scale(batch.history[..., windows.targets].numpy(), FLOOR * std)
         error = batch.target.numpy().astype(np.float64) - roll_forward(graph, batch, horizon)
         scaled.append(error / unit)
         scales.append(unit / std)

@@ -68,9 +68,7 @@ def checkpoint_of(config: ForecasterConfig, data: Path | Panel | None, folder: P
         split = splits.cut(panel, config.context, config.horizon)
         fitted = scaler.fit(panel, split.train)
         names = panel.channels
-        windows = Windows(
-            panel, split.test, config.context, config.horizon, fitted, config.calendar
-        )
+        windows = Windows.of(config, panel, split.test, fitted)
         test = against_baselines(model, windows, panel.frequency, windows_that_fit(model))
         source = DataSource.of(panel, splits)
     info = CheckpointInfo.model_validate(

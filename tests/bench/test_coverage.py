@@ -44,16 +44,23 @@ def test_every_scale_is_positive_for_a_history_that_does_not_move() -> None:
         assert (scale > 0).all()
 
 
+# One that does not forecast all that it reads does not go on from its forecasts.
+@pytest.mark.parametrize(("targets", "passes"), [(None, 4), ((0, 2), 1)])
 def test_prints_a_row_for_each_pass_and_method(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    targets: tuple[int, ...] | None,
+    passes: int,
 ) -> None:
     noise = pd.DataFrame(np.random.default_rng(1).normal(size=(1500, 3)), columns=["a", "b", "c"])
     noise.insert(0, "date", pd.date_range("2024-01-01", periods=len(noise), freq="h"))
     noise.to_csv(tmp_path / "noise.csv", index=False)
-    trained = checkpoint_of(CONFIGS["patchtst"], tmp_path / "noise.csv", tmp_path / "trained")
+    config = CONFIGS["patchtst"].model_copy(update={"targets": targets})
+    trained = checkpoint_of(config, tmp_path / "noise.csv", tmp_path / "trained")
     monkeypatch.setattr(sys, "argv", ["coverage", str(trained)])
     coverage.main()
     rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| trained")]
-    assert len(rows) == 4 + 6
+    assert len(rows) == passes + 6
     assert rows[0].startswith("| trained | 1 to 12 | 139 | 12 | ")
-    assert SERVED in rows[5]
+    assert SERVED in rows[passes + 1]
