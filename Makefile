@@ -17,9 +17,9 @@ PUBLISHED := aft-pytorch linear-attention-transformer linformer local-attention 
 	axial_positional_embedding CoLT5-attention einops einx frozendict hyper-connections loguru \
 	mixture-of-experts product_key_memory
 
-.PHONY: serve test lint types audit demo help bench bench-accuracy bench-attention bench-bulk bench-dashboard bench-demo bench-door bench-precision \
-	bench-server bench-endurance bench-wide gpu-check gpu-graphs gpu-overhead gpu-subjects \
-	page-assets clean
+.PHONY: serve test lint types audit demo help bench bench-accuracy bench-attention bench-bulk \
+	bench-dashboard bench-demo bench-door bench-page bench-precision bench-server \
+	bench-endurance bench-wide gpu-check gpu-graphs gpu-overhead gpu-subjects page-assets clean
 .DELETE_ON_ERROR:
 
 ## from nothing to a server with three demo models, on PORT
@@ -66,6 +66,10 @@ bench-bulk: $(TEST)
 ## measure memory and answers under load; about ten minutes
 bench-endurance: $(TEST)
 	$(BIN)/python -m bench.endurance
+
+## measure the page in a browser; needs chromium
+bench-page: $(TEST) demo
+	$(BIN)/python -m bench.browser $(DEMO)
 
 ## measure a request outside the model; installs a parser that it compares
 bench-door: $(TEST)

@@ -4,7 +4,7 @@ import { html } from "htm/preact";
 import { bandWords } from "./card.js";
 import { refusal, send } from "./data.js";
 import { placeOf, reachOf } from "./request.js";
-import { busy, model, options, problem, set, source } from "./store.js";
+import { model, options, problem, set, source } from "./store.js";
 import { stretch } from "./words.js";
 
 /** The bar above the charts. */
@@ -15,7 +15,7 @@ export function Controls() {
     <${Level} />
     ${room > 0 && html`<${HoldBack} room=${room} />`}
     <div class="send">
-      <button class="primary" onClick=${send} disabled=${refusal.value !== null || busy.value}>
+      <button class="primary" onClick=${send} disabled=${refusal.value !== null}>
         Forecast
       </button>
       ${refusal.value && html`<p class="bad" role="status">Not yet: ${refusal.value}.</p>`}

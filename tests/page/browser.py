@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect, sync_playwright
 
 CHROMIUM = shutil.which("chromium")
-_PATIENCE = 60_000
+_PATIENCE = 15_000
 _FAILED = "Failed to load resource: the server responded with a status of "
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from foretell.bundle import example
+from foretell.bundle.manifest import Scaler
 from tests.service.bundles import (
     Spec,
     channel_stage,
@@ -55,7 +56,9 @@ SPECS = (
 def write_models(repository: Path) -> Path:
     """Write all of them; returns the repository."""
     for spec in SPECS:
-        ramp = replace(spec, example=CONTEXT)
+        levels = 10 * spec.scale
+        scaler = Scaler(mean=tuple(levels.tolist()), std=(3.0,) * len(levels))
+        ramp = replace(spec, example=CONTEXT, changes={"scaler": scaler})
         folder = write_bundle(repository, ramp)
         _write_days(folder, ramp)
         rewrite_manifest(folder, ramp)

@@ -1,0 +1,50 @@
+"""What a person does on the page, and a table of their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+from playwright.sync_api import Locator, Page, Response, expect
+
+
+def view(page: Page, name: str) -> None:
+    """Go to a view by the navigation."""
+    page.get_by_role("navigation", name="Views").get_by_role("link", name=name).click()
+    expect(page.get_by_role("heading", level=1, name=name)).to_be_focused()
+
+
+def choose(page: Page, model: str) -> Any:
+    """Choose a model, and wait until it has forecast; returns the answer."""
+
+    def its(answer: Response) -> bool:
+        return answer.url.endswith("/forecast") and f'"{model}@' in str(answer.request.post_data)
+
+    with page.expect_response(its) as answered:
+        page.get_by_role("combobox", name="Model").select_option(model)
+    return answered.value.json()
+
+
+def charts(page: Page) -> Locator:
+    """The charts with a forecast."""
+    return page.get_by_role("img", name="forecast")
+
+
+def example(url: str, model: str) -> tuple[dict[str, Any], list[list[float]]]:
+    """The series of a model's example, and the rows that followed."""
+    answer = httpx.get(f"{url}/models/{model}/example").json()
+    return answer["request"]["inputs"][0], answer["actual"]
+
+
+def csv_of(series: dict[str, Any]) -> list[list[str]]:
+    """Its lines, below a line of names as people write them."""
+    names = [name.replace("_", " ").title() for name in series["channels"]]
+    rows = zip(series["timestamps"], series["series"], strict=True)
+    return [["Date", *names], *([time, *map(str, values)] for time, values in rows)]
+
+
+def open_csv(page: Page, lines: list[list[str]], name: str = "mine.csv") -> None:
+    """Pick a file of these lines."""
+    text = "".join(",".join(line) + "\n" for line in lines)
+    file = {"name": name, "mimeType": "text/csv", "buffer": text.encode()}
+    page.get_by_label("Open a CSV").set_input_files(file)
