@@ -75,10 +75,11 @@ function Columns() {
     ${absent.length > 0 &&
     html`<p class="bad">No column is named ${absent.join(", ")}: choose.</p>`}
     ${odd.map(
-      (channel) =>
-        html`<label key=${channel}>
-          ${channel}
+      (channel, i) =>
+        html`<div key=${channel} class="row match">
+          <label for=${`column-${i}`}>${channel}</label>
           <select
+            id=${`column-${i}`}
             value=${place(channel)}
             aria-invalid=${place(channel) < 0}
             onChange=${(event) => choose(channel, event.target.value)}
@@ -89,7 +90,7 @@ function Columns() {
                 column !== timeColumn && html`<option key=${column} value=${column}>${title}</option>`,
             )}
           </select>
-        </label>`,
+        </div>`,
     )}
   `;
 }

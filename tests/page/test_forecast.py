@@ -40,9 +40,12 @@ def sent(page: Page) -> list[dict[str, Any]]:
 
 
 def choose(page: Page, server: Server, model: str = "patchtst") -> None:
+    heading = page.get_by_role("heading", name="What is to come")
     page.goto(server.url)
-    page.get_by_role("combobox", name="Model").select_option(model)
-    expect(page.get_by_role("heading", name="What is to come")).to_be_visible()
+    expect(heading).to_be_visible()
+    with page.expect_response("**/forecast"):
+        page.get_by_role("combobox", name="Model").select_option(model)
+    expect(heading).to_be_visible()
 
 
 def charts(page: Page) -> Locator:
@@ -79,6 +82,17 @@ def test_the_example_is_forecast_at_once_and_follows_the_sliders(
     table = page.get_by_role("table", name="temperature")
     expect(table.get_by_role("row")).to_have_count(15)
     expect(table.get_by_role("columnheader", name="70% to")).to_be_visible()
+
+
+def test_modules_are_asked_for_at_once(page: Page, server: Server) -> None:
+    choose(page, server)
+    loaded, named = page.evaluate("""() => [
+      performance.getEntriesByType("resource").map(({ name }) => name),
+      [...document.querySelectorAll("[rel=modulepreload], script[src]")].map(
+        (one) => one.href || one.src,
+      ),
+    ]""")
+    assert {url for url in loaded if url.endswith("js")} == set(named)
 
 
 def test_wrong_cells_are_mended_before_anything_is_sent(
