@@ -129,19 +129,26 @@ export function lookedAt(matrix, row, placeOf) {
 const LEAST = 0.02;
 
 /**
- * The largest weights, the largest first.
+ * The largest weights, the largest first; of equal ones the earlier row.
  * @param {Matrix} matrix
  * @param {number} count
+ * @param {number} [from] the first row that counts
  * @returns {{row: number, column: number, weight: number}[]}
  */
-export function strongest({ values, columns }, count) {
-  const order = Array.from(values.keys()).filter((cell) => values[cell] > 0);
-  order.sort((one, other) => values[other] - values[one]);
-  return order.slice(0, count).map((cell) => ({
-    row: Math.floor(cell / columns.length),
-    column: cell % columns.length,
-    weight: values[cell],
-  }));
+export function strongest({ values, columns }, count, from = 0) {
+  const found = [];
+  const width = columns.length;
+  let least = 0;
+  for (let cell = Math.max(0, from) * width; cell < values.length; cell += 1) {
+    const weight = values[cell];
+    if (weight <= least) continue;
+    const place = found.findIndex((one) => one.weight < weight);
+    const entry = { row: Math.floor(cell / width), column: cell % width, weight };
+    found.splice(place < 0 ? found.length : place, 0, entry);
+    if (found.length > count) found.pop();
+    if (found.length === count) least = found.at(-1).weight;
+  }
+  return found;
 }
 
 /**

@@ -34,16 +34,20 @@ export function AttentionMap({ evidence, content, card, data, places }) {
   );
   const summary = useMemo(() => summaryOf(matrix, query, key), [matrix]);
   const ahead = useMemo(
-    () => matrix.rows.findIndex((label) => (places.placeOf(label)?.[1] ?? -1) >= places.rows),
+    () => matrix.rows.findIndex((label) => (query.place(label)?.[1] ?? -1) >= places.rows),
     [matrix],
   );
   // At first where there is most to see of the forecast, or, where all rows are alike, of the last.
   const from = evidence.form === "circulant" ? matrix.rows.length - 1 : ahead;
-  const at = useSignal(strongest(matrix, Infinity).find(({ row }) => row >= from) ?? null);
+  const at = useSignal(strongest(matrix, 1, from)[0] ?? null);
+  const names = namesOf(matrix, query, key, at.value) ?? [card.channels[channel.value]];
   return html`<section class="panel stack">
     <div class="row spread">
       <h2>What each ${query.kind} looked at</h2>
-      <${Channel} of=${evidence.channels ?? card.channels} shown=${channel} />
+      ${
+        query.kind !== "channel" &&
+        html`<${Channel} of=${evidence.channels ?? card.channels} shown=${channel} />`
+      }
     </div>
     <p class="said">${summary}</p>
     <${Heatmap}
@@ -62,12 +66,14 @@ export function AttentionMap({ evidence, content, card, data, places }) {
       <output class="pointed">${readout(matrix, query, key, at.value)}</output>
       <${Scale} largest=${percent(matrix.largest)} />
     </div>
-    <${History}
-      ...${{ content, card, data, places }}
-      channel=${channel.value}
-      at=${at.value}
-      matrix=${matrix}
-    />
+    ${names.map(
+      (name) =>
+        html`<${History}
+          key=${name}
+          ...${{ content, card, data, places, name, matrix, query, columns: key }}
+          row=${at.value?.row ?? null}
+        />`,
+    )}
     <${Table} matrix=${matrix} query=${query} reading=${key} />
   </section>`;
 }
@@ -95,7 +101,7 @@ function summaryOf(matrix, query, key) {
   const most = means.indexOf(Math.max(...means));
   const said = [
     `${counted(matrix.rows.length, `looking ${query.kind}`)}, ${counted(matrix.columns.length, key.kind)} looked at.`,
-    `The largest weight is ${percent(top.weight)}, of ${query.long(matrix.rows[top.row])} at ${key.long(matrix.columns[top.column])}.`,
+    `The largest weight is ${percent(top.weight)}: ${query.long(matrix.rows[top.row])} looks at ${key.long(matrix.columns[top.column])}.`,
   ];
   // Where all get about as much, there is no most.
   if (means[most] * matrix.columns.length > 1.5) {
@@ -115,21 +121,25 @@ function readout(matrix, query, key, at) {
   return `${query.long(matrix.rows[at.row])} → ${key.long(matrix.columns[at.column])}: ${percent(weight)}`;
 }
 
-/** The channel's history and forecast, with what the row at the cursor looked at. */
-function History({ content, card, data, places, channel, at, matrix }) {
-  const name = card.channels[channel];
+/** Of a map of channels those at the cursor; null of others. */
+function namesOf(matrix, query, key, at) {
+  if (query.kind !== "channel" || key.kind !== "channel") return null;
+  return at ? [...new Set([matrix.rows[at.row], matrix.columns[at.column]])] : [];
+}
+
+/** A channel's history and forecast, with what the row at the cursor looked at. */
+function History({ content, card, data, places, name, matrix, query, columns, row }) {
   const drawn = useMemo(() => linesOf(content, card, data, places, name), [content, name]);
   const { x } = drawn;
-  const row = at?.row ?? null;
   const marks = useMemo(() => {
-    const found = row === null ? [] : lookedAt(matrix, row, places.placeOf);
+    const found = row === null ? [] : lookedAt(matrix, row, columns.place);
     // As wide as their steps.
     const half = (x[1] - x[0]) / 2;
     return found.map(([from, to, weight]) => [x[from] - half, x[to] + half, weight]);
   }, [matrix, row, x]);
   const lines = useMemo(() => {
-    const query = row === null ? null : places.placeOf(matrix.rows[row]);
-    return query ? [{ x: x[query[0]], label: "looks" }] : [];
+    const looking = row === null ? null : query.place(matrix.rows[row]);
+    return looking ? [{ x: x[looking[0]], label: "looks" }] : [];
   }, [matrix, row, x]);
   return html`<${Chart}
     ...${drawn}
@@ -170,7 +180,7 @@ function linesOf(content, card, data, { first, rows, times }, name) {
 }
 
 function Table({ matrix, query, reading: key }) {
-  const entries = strongest(matrix, LISTED);
+  const entries = useMemo(() => strongest(matrix, LISTED), [matrix]);
   return html`<details>
     <summary>The largest weights as a table</summary>
     <div class="scroll" tabindex="0" role="region" aria-label="The largest weights">

@@ -111,7 +111,10 @@ function Picture({ picture, group }) {
       made=${() => ({
         first: "Time",
         rows: ahead.map(when),
-        columns: columns.map(({ label: name, values }) => ({ label: name, values: values.slice(from) })),
+        columns: columns.map(({ label: name, values }) => ({
+          label: name,
+          values: values.slice(from),
+        })),
       })}
     />
   </figure>`;

@@ -10,6 +10,7 @@ const KINDS = { patches: "patch", channels: "channel", steps: "step", positions:
  * @property {string} kind of one, in words
  * @property {(label: import("./evidence.js").Label) => string} long
  * @property {(label: import("./evidence.js").Label) => string} short for the axis of a picture
+ * @property {ReturnType<import("./evidence.js").placing>} place where it is in time, if it is
  */
 
 /**
@@ -23,21 +24,31 @@ const KINDS = { patches: "patch", channels: "channel", steps: "step", positions:
  */
 export function reader(labels, { channels, frequency, rows, placeOf }) {
   const axis = axisOf(labels, channels);
+  const kind = KINDS[axis];
+  const nowhere = () => null;
+  if (axis === "channels") return { kind, long: String, short: String, place: nowhere };
+  if (axis === "positions") {
+    return { kind, long: (label) => `position ${label}`, short: String, place: nowhere };
+  }
   const time = (label) => timeWords(secondsOf([label])[0], frequency);
-  const count = (label) => (label < 0 ? `step −${-label}` : `step +${label + 1}`);
+  const count = (label) => (label < 0 ? `step −${-label}` : `forecast step ${label + 1}`);
   const point = (label) => (typeof label === "number" ? count(label) : time(label));
   // Day and clock: the year is the same all along.
   const brief = (label) => (typeof label === "number" ? count(label) : shortened(time(label)));
   const ahead = (label) => {
     const step = (placeOf(label)?.[1] ?? -1) - rows;
-    return step < 0 ? "" : ` (forecast step ${step + 1})`;
+    const numbered = typeof (label.end ?? label) === "number";
+    return step < 0 || numbered ? "" : ` (forecast step ${step + 1})`;
   };
-  const kind = KINDS[axis];
-  if (axis === "channels") return { kind, long: String, short: String };
-  if (axis === "positions") return { kind, long: (label) => `position ${label}`, short: String };
-  if (axis === "steps") return { kind, long: (label) => point(label) + ahead(label), short: brief };
-  const range = ({ start, end }) => `${point(start)} to ${point(end)}`;
-  return { kind, long: (label) => range(label) + ahead(label), short: ({ start }) => brief(start) };
+  if (axis === "steps") {
+    return { kind, long: (label) => point(label) + ahead(label), short: brief, place: placeOf };
+  }
+  return {
+    kind,
+    long: (label) => `${point(label.start)} to ${point(label.end)}${ahead(label)}`,
+    short: ({ start }) => brief(start),
+    place: placeOf,
+  };
 }
 
 /** A time without weekday and year where it has a day. */

@@ -140,6 +140,19 @@ def test_what_a_row_looked_at_is_placed_in_the_series(module: Modules) -> None:
     assert module("evidence.js").evaluate(LOOKED, [matrix, [], 0]) == []
 
 
+def test_the_strongest_come_first(module: Modules) -> None:
+    code = """(m, [count, from]) => {
+        const values = [0, 3, 1, 5, 3, 0, 2, 7, 5];
+        const found = m.strongest({ values, columns: Array(3) }, count, from);
+        return found.map(({ row, column, weight }) => [row, column, weight]);
+    }"""
+    evidence = module("evidence.js")
+    order = [[2, 1, 7], [1, 0, 5], [2, 2, 5], [0, 1, 3], [1, 1, 3], [2, 0, 2], [0, 2, 1]]
+    assert evidence.evaluate(code, [4, 0]) == order[:4]
+    assert evidence.evaluate(code, [20, -1]) == order
+    assert evidence.evaluate(code, [2, 2]) == [[2, 1, 7], [2, 2, 5]]
+
+
 def test_the_largest_weights_survive_pooling(module: Modules) -> None:
     code = """(m, most) => {
         const values = Float64Array.from(Array(35).keys(), (cell) => (cell === 33 ? 99 : cell));
@@ -207,7 +220,7 @@ def test_patches_are_a_map_whose_rows_mark_the_history(page: Page, server: Serve
     row, column = np.unravel_index(weights.argmax(), weights.shape)
     picture = page.locator(".heatmap canvas")
     expect(picture).to_have_attribute(
-        "aria-label", re.compile(f"The largest weight is {share(weights[row, column])},")
+        "aria-label", re.compile(f"The largest weight is {share(weights[row, column])}: ")
     )
     readout = page.locator("output.pointed")
     expect(readout).to_contain_text(f": {share(weights[row, column])}")
@@ -257,9 +270,15 @@ def test_lags_are_said_in_words(page: Page, server: Server) -> None:
 def test_other_forms(page: Page, server: Server) -> None:
     show(page, server.url, "forms")
     expect(page.get_by_role("heading", name="What each channel looked at")).to_be_visible()
-    expect(page.locator(".chart")).to_have_attribute("aria-label", re.compile("Nothing in time"))
+    # Those of the cursor.
+    charts = page.locator(".chart")
+    expect(charts).to_have_count(2)
+    expect(charts.first).to_have_attribute("aria-label", re.compile("temperature.*Nothing in time"))
+    expect(charts.last).to_have_attribute("aria-label", re.compile("pressure.*Nothing in time"))
     page.get_by_label("Stage").select_option("routing.1")
     expect(page.get_by_text("48 looking steps, 4 positions looked at.")).to_be_visible()
+    # Clusters are nowhere in time, although they have numbers.
+    expect(charts).to_have_attribute("aria-label", re.compile("Nothing in time"))
     page.get_by_label("Head").select_option("1")
     expect(page.get_by_text("weights of the keys that were kept")).to_be_visible()
     page.get_by_label("Stage").select_option("state.2")
