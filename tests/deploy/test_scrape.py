@@ -46,7 +46,7 @@ def server(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
 @pytest.fixture(scope="module")
 def prometheus(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     folder = tmp_path_factory.mktemp("prometheus")
-    with Prometheus(server.url, folder, interval="200ms", pending="400ms") as prometheus:
+    with Prometheus(server.url, folder, interval="500ms", pending="1s") as prometheus:
         yield prometheus
 
 

@@ -445,6 +445,7 @@ def test_a_lost_gpu_makes_it_unready_at_once(tmp_path: Path) -> None:
     report = repository.report()
     assert "bad weights" in report.pop("three@1")
     assert report == {"one@1": "GPU 1 is lost", "two@1": "GPU 1 is lost"}
+    assert repository.workers == batcher.workers - 1
     # Others go on answering.
     assert repository.directory.find("one").name == "one"
     lost[0] = "GPU 0 is lost"

@@ -155,6 +155,17 @@ def test_what_intervals_held_is_counted(client: Client) -> None:
     assert counted(BACKTESTED, "0.8") == was
 
 
+def test_what_intervals_held_is_that_of_targets(tmp_path: Path) -> None:
+    write_bundle(tmp_path, Spec(name="m", channels=("a", "b"), targets=("b",), calibrated=1))
+    rows: list[list[float | None]] = [[row % 3, row % 5] for row in range(20)]
+    # Of a channel that is no target it does not matter, of a target it does.
+    rows[17][0] = rows[18][1] = None
+    options = {"quantiles": [0.1, 0.9], "missing": "ffill", "horizon": 4, "origins": 1}
+    with Client(tmp_path) as client:
+        first(client, {"model": "m", "inputs": [{"series": rows}], "options": options})
+        assert client.metrics.counts.count(BACKTESTED, "m", "1", "0.8") == 3
+
+
 @pytest.mark.parametrize("gap", [None, 30])
 def test_quantiles_corrected_by_the_origins_before(client: Client, gap: int | None) -> None:
     """Those of requests that are sent at each origin, with all rows before it."""
@@ -323,9 +334,12 @@ def test_origins_before_which_nothing_is_known_are_left_out(
 
 def test_nothing_that_followed_is_known(client: Client) -> None:
     entry = {"series": [*values()[:8, 0].tolist(), None]}
-    body = {"model": "repeat", "inputs": [entry]}
-    body["options"] = {"horizon": 1, "missing": "ffill"}
+    body = {"model": "calibrated", "inputs": [entry]}
+    body["options"] = {"horizon": 1, "missing": "ffill", "quantiles": [0.1, 0.9]}
+    was = client.metrics.counts.count(BACKTESTED, "calibrated", "1", "0.8")
     (told,) = first(client, body)["channels"]
+    assert told["intervals"][0]["coverage"] is None
+    assert client.metrics.counts.count(BACKTESTED, "calibrated", "1", "0.8") == was
     assert (told["mse"], told["mae"], told["last_value"]["relative_mae"]) == (None, None, None)
     assert told["steps"] == {"mse": [None], "mae": [None]}
 
