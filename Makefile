@@ -19,7 +19,8 @@ PUBLISHED := aft-pytorch linear-attention-transformer linformer local-attention 
 
 .PHONY: serve test lint types audit demo help bench bench-accuracy bench-attention bench-bulk \
 	bench-dashboard bench-demo bench-door bench-page bench-precision bench-server \
-	bench-endurance bench-wide gpu-check gpu-graphs gpu-overhead gpu-subjects page-assets clean
+	bench-endurance bench-wide gpu-check gpu-graphs gpu-overhead gpu-subjects notebook \
+	page-assets clean
 .DELETE_ON_ERROR:
 
 ## from nothing to a server with three demo models, on PORT
@@ -100,6 +101,10 @@ bench-precision: $(TEST)
 ## measure the memory of models of 862 channels and of 10,000 series; most of an hour
 bench-wide: $(TEST)
 	$(BIN)/python -m bench.wide
+
+## run the client's notebook against the server of `make serve`; keeps what it prints
+notebook: $(TEST)
+	$(BIN)/python -m bench.notebook
 
 # DATA is the folder of the ETT data sets.
 ## train the published recipes on DATA; days, goes on where it was interrupted; writes docs/accuracy.md

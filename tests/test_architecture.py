@@ -183,6 +183,12 @@ def normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
+def test_the_client_knows_of_servers_by_their_answers_alone() -> None:
+    for path in modules("foretell/client"):
+        names = {name for name in imports(path) if packages({name})}
+        assert all(name.startswith(("foretell.bundle.", "foretell.client")) for name in names), path
+
+
 @pytest.mark.parametrize(
     "source",
     [

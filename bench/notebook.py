@@ -1,0 +1,48 @@
+"""Run the client's notebook against a server: `python -m bench.notebook [ADDRESS]`.
+
+What it prints and draws is written into docs/clients/forecast.ipynb. It asks the server of `make
+serve` for forecasts of its data, in this folder.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import nbformat
+from nbclient import NotebookClient
+
+ROOT = Path(__file__).resolve().parent.parent
+NOTEBOOK = ROOT / "docs" / "clients" / "forecast.ipynb"
+# As the notebook has it.
+ADDRESS = "localhost:8000"
+
+
+def execute(folder: Path, address: str) -> nbformat.NotebookNode:
+    """Run it.
+
+    Args:
+        folder: Where; with the demo's data.
+        address: Of the server, instead of the notebook's own.
+
+    Raises:
+        nbclient.exceptions.CellExecutionError: a cell fails.
+    """
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    for cell in notebook.cells:
+        cell.source = cell.source.replace(ADDRESS, address)
+    client = NotebookClient(
+        notebook,
+        timeout=120,
+        resources={"metadata": {"path": str(folder)}},
+        # Times of execution would change with every run.
+        record_timing=False,
+    )
+    client.execute()
+    for cell in notebook.cells:
+        cell.source = cell.source.replace(address, ADDRESS)
+    return notebook
+
+
+if __name__ == "__main__":
+    nbformat.write(execute(ROOT, *sys.argv[1:] or [ADDRESS]), NOTEBOOK)
