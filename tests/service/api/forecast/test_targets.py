@@ -102,12 +102,14 @@ def test_tables(client: Client) -> None:
     assert notes[0]["calibration"] == notes[1]["calibration"]
 
 
-def test_backtest(client: Client) -> None:
-    options = {"horizon": 3, "stride": 2, "quantiles": LEVELS}
+@pytest.mark.parametrize("calibration", ["stored", "history"])
+def test_backtest(client: Client, calibration: str) -> None:
+    options = {"horizon": 3, "stride": 2, "quantiles": LEVELS, "calibration": calibration}
     some, _ = first(client, "/backtest", asked("some", **options))
     whole, _ = first(client, "/backtest", asked("whole", **options))
     assert some["channels"] == whole["channels"][1:]
     assert some["origins"] == whole["origins"]
+    assert some.get("calibration") == whole.get("calibration")
 
 
 @pytest.mark.parametrize("channel", range(3))
