@@ -5,7 +5,7 @@ import { useEffect, useRef } from "preact/hooks";
 import { signal } from "@preact/signals";
 import { html } from "htm/preact";
 import { KeyDialog } from "./key.js";
-import { key, problem, readModels } from "./store.js";
+import { key, problem, readModels, source } from "./store.js";
 import { dark, theme } from "./theme.js";
 import Compare from "./views/compare.js";
 import Forecast from "./views/forecast.js";
@@ -60,7 +60,7 @@ function Header() {
 function Trouble() {
   const error = problem.value;
   // What names a place is said there.
-  if (!error || (error.param && route.value === "forecast")) return null;
+  if (!error || (error.param && route.value === "forecast" && source.value)) return null;
   return html`<p class="trouble" role="alert">
     ${error.status === 401 ? "This server wants an API key. " : ""}${error.message}
     ${error.param ? html` <code>${error.param}</code>` : ""}

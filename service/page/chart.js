@@ -234,7 +234,9 @@ function rule(chart, lines) {
     ctx.moveTo(place, top);
     ctx.lineTo(place, top + height);
     ctx.stroke();
-    ctx.fillText(label, place + 4 * devicePixelRatio, top + 10 * devicePixelRatio);
+    const beside = place > left + 0.75 * width ? -1 : 1;
+    ctx.textAlign = beside < 0 ? "right" : "left";
+    ctx.fillText(label, place + beside * 4 * devicePixelRatio, top + 10 * devicePixelRatio);
   }
   ctx.restore();
 }

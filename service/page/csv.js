@@ -16,6 +16,9 @@ const LOOKED_AT = 200;
  * @property {number} timeColumn -1 where no column holds times
  * @property {"dmy" | "mdy"} order of times that begin with day or month
  * @property {boolean} ambiguous whether they may as well be of the other order
+ * @property {string} timeZone IANA name of the clock that times without an offset are of, or ""
+ * @property {{column: number, name: string, names: string[], rows: string[][]}} [long] of a table
+ *   of several series: which column names them, whose rows these are, and the rows of all
  * @property {(number | null)[][]} [actual] rows × targets that followed, of an example
  * @property {boolean} [example] whether the model's bundle carries it
  */
@@ -40,7 +43,39 @@ export function readCsv(text, name) {
     (_, i) => (named && cells[0][i]) || (i ? `column ${i + 1}` : named ? "" : "column 1"),
   );
   const rows = named ? cells.slice(1) : cells;
-  return { name, header, rows, ...formOf(header, rows) };
+  const form = formOf(header, rows);
+  const table = { name, header, rows, timeZone: "", ...form };
+  const column = seriesColumn(header, rows, form.timeColumn);
+  if (column < 0) return table;
+  const names = [...new Set(rows.map((row) => row[column]))];
+  return seriesOf({ ...table, long: { column, name: names[0], names, rows } }, names[0]);
+}
+
+/**
+ * The rows of one of the series of a table that has several.
+ * @param {Table} table
+ * @param {string} name
+ * @returns {Table}
+ */
+export function seriesOf(table, name) {
+  const { column, rows } = table.long;
+  return {
+    ...table,
+    name,
+    rows: rows.filter((row) => row[column] === name),
+    long: { ...table.long, name },
+  };
+}
+
+/** The column that tells rows of the same time apart, as in a table of many series; -1 without. */
+function seriesColumn(header, rows, timeColumn) {
+  const distinct = (key) => new Set(rows.map(key)).size;
+  if (timeColumn < 0 || distinct((row) => row[timeColumn]) > rows.length / 2) return -1;
+  return header.findIndex((title, column) => {
+    const named = /^(series|(.*_)?id)$/i.test(title);
+    if (column === timeColumn || !(named || number(rows[0][column]) === undefined)) return false;
+    return distinct((row) => `${row[timeColumn]}\n${row[column]}`) === rows.length;
+  });
 }
 
 function formOf(header, rows) {

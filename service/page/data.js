@@ -2,7 +2,7 @@
 
 import { batch, computed, effect, signal, untracked } from "@preact/signals";
 import { get } from "./api.js";
-import { readCsv } from "./csv.js";
+import { readCsv, seriesOf } from "./csv.js";
 import { refusalOf } from "./request.js";
 import { closed, edited, emptied, single, sorted, sourceOf } from "./source.js";
 import { answer, attempt, forecast, forget, model, options, set, source } from "./store.js";
@@ -50,6 +50,7 @@ function tableOf({ request, actual }) {
     timeColumn: timestamps ? 0 : -1,
     order: "dmy",
     ambiguous: false,
+    timeZone: "",
     actual,
     example: true,
   };
@@ -124,6 +125,22 @@ export function repair(kind) {
     gap: (read) => closed(read, problems, frequency),
   };
   table.value = repaired[kind](table.value);
+}
+
+/**
+ * Takes another series of a table that has several.
+ * @param {string} name
+ */
+export function openSeries(name) {
+  table.value = seriesOf(table.value, name);
+}
+
+/**
+ * Says whose clock times without an offset are of.
+ * @param {string} timeZone IANA name, or "" for one that never changes
+ */
+export function clockOf(timeZone) {
+  table.value = { ...table.value, timeZone };
 }
 
 /**

@@ -1,7 +1,7 @@
 /** Where the rows come from: the example, or a CSV that is dropped, picked or pasted. */
 
 import { html } from "htm/preact";
-import { chosen, openExample, openFile, openText, table, unread } from "./data.js";
+import { chosen, clockOf, openExample, openFile, openSeries, openText, table, unread } from "./data.js";
 import { matched } from "./csv.js";
 import { model, source } from "./store.js";
 import { readTime, timeWords } from "./time.js";
@@ -45,7 +45,7 @@ export function Picker() {
 
 /** What was read of a table: rows, times, frequency, and which column is which channel. */
 function Read() {
-  const { name, example } = table.value;
+  const { name, example, long } = table.value;
   const { timestamps, frequency, values } = source.value;
   return html`
     <p><strong>${name}</strong>${example && html`<span class="muted"> – the model’s example</span>`}</p>
@@ -54,13 +54,41 @@ function Read() {
         ? html`<br />${clock(timestamps[0], frequency)} to ${clock(timestamps.at(-1), frequency)}`
         : ", without times"}
     </p>
+    ${long &&
+    html`<div class="row match">
+      <label for="series">Series, of ${long.names.length}</label>
+      <select id="series" value=${long.name} onChange=${(event) => openSeries(event.target.value)}>
+        ${long.names.map((one) => html`<option key=${one} value=${one}>${one}</option>`)}
+      </select>
+    </div>`}
     ${!example && html`<${Columns} />`}
+    ${!example && /(s|min|h)$/.test(frequency ?? "") && readTime(timestamps[0])?.offset === null && html`<${Zone} />`}
   `;
 }
 
 function clock(text, frequency) {
   const time = readTime(text);
   return time ? timeWords(time.wall, frequency) : text;
+}
+
+/** Whose clock the times are of, for data that go on over a change of it. */
+function Zone() {
+  return html`<details open=${table.value.timeZone !== ""}>
+    <summary>Time zone</summary>
+    <div class="row match">
+      <label for="zone">Whose clock it is</label>
+      <input
+        id="zone"
+        list="zones"
+        placeholder="none"
+        value=${table.value.timeZone}
+        onChange=${(event) => clockOf(event.target.value.trim())}
+      />
+    </div>
+    <datalist id="zones">
+      ${Intl.supportedValuesOf("timeZone").map((name) => html`<option value=${name}></option>`)}
+    </datalist>
+  </details>`;
 }
 
 function Columns() {

@@ -59,7 +59,10 @@ export function Plots() {
       <h2 id="plots-title">What is to come</h2>
       <${Tools} />
     </div>
-    ${(made.warnings ?? []).map(({ message }) => html`<p class="note">${message}</p>`)}
+    ${(made.warnings ?? [])
+      // The charts show where rolled steps begin.
+      .filter(({ type }) => type !== "rolled")
+      .map(({ message }) => html`<p class="note">${message[0].toUpperCase()}${message.slice(1)}.</p>`)}
     ${forecast.ill_conditioned &&
     html`<p class="note">
       Rounding may decide what the model looks at in this history: another machine may forecast

@@ -64,6 +64,7 @@ export function requestOf(source, card, options, { all = false } = {}) {
     series: card.channels.length === 1 ? rows.map(([value]) => value) : rows,
   };
   if (source.timestamps) input.timestamps = source.timestamps.slice(first, end);
+  if (source.timeZone) input.time_zone = source.timeZone;
   const horizon = options.horizon ?? card.horizon;
   const sent = { horizon };
   const quantiles = reachOf(card) >= horizon ? quantilesOf(options.level) : [];
@@ -130,6 +131,6 @@ export function placeOf(param, source, card, first) {
   }
   const time = /^inputs\[0\]\.timestamps\[(\d+)\]/.exec(param ?? "");
   if (time) return { field: "cell", row: first + Number(time[1]), channel: -1 };
-  const option = /^options\.(horizon|quantiles|missing)/.exec(param ?? "");
+  const option = /^options\.(horizon|quantiles)/.exec(param ?? "");
   return option ? { field: option[1] } : null;
 }

@@ -98,8 +98,11 @@ const rowsOf = (input, card) =>
 function pandas(request, server, keyed, card) {
   const [input] = request.inputs;
   const { horizon, quantiles, missing } = request.options;
+  const zone = input.time_zone
+    ? `.tz_localize(${JSON.stringify(input.time_zone)}, ambiguous="infer")`
+    : "";
   const times = input.timestamps
-    ? `frame.insert(0, "time", pd.to_datetime(${python(input.timestamps, 0)}))\n`
+    ? `frame.insert(0, "time", pd.to_datetime(${python(input.timestamps, 0)})${zone})\n`
     : "";
   const given = [
     `model=${JSON.stringify(request.model)}`,

@@ -48,6 +48,7 @@ export function sourceOf(table, card, chosen = {}) {
     channels,
     columns,
     timestamps: times && times.texts,
+    timeZone: table.timeZone || null,
     values,
     frequency: times && times.frequency,
     actual: table.actual ?? null,
@@ -111,7 +112,8 @@ function timeProblems(table, { read, seconds, frequency }, card) {
     between: (row) => `row ${row + 1}: ${cell(row)} is no step of ${frequencyWords(frequency)} data`,
     gap: (row, steps) => `${counted(steps, "row")} missing before row ${row + 1}, ${cell(row)}`,
   };
-  for (const { kind, row, steps } of irregular(seconds, frequency)) {
+  // Where the clock changes, only who knows its time zone tells a gap from an hour that is none.
+  for (const { kind, row, steps } of table.timeZone ? [] : irregular(seconds, frequency)) {
     problems.push({ kind, row, channel: -1, steps, message: said[kind](row, steps) });
   }
   if (frequency !== null && !sameStep(frequency, card.frequency)) {

@@ -18,6 +18,7 @@ export { theme } from "./theme.js";
  * @property {string} name
  * @property {string[]} channels
  * @property {string[] | null} timestamps ISO 8601, as a clock shows them
+ * @property {string | null} [timeZone] IANA name of that clock
  * @property {(number | null)[][]} values rows × channels
  * @property {string | null} frequency pandas alias
  * @property {number[][] | null} actual rows × targets that followed

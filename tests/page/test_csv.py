@@ -105,6 +105,26 @@ def test_numbers_are_no_times(module: Modules) -> None:
     assert (read["timestamps"], read["channels"][-1]) == (None, "pressure")
 
 
+def test_a_table_of_several_series_is_read_as_one_of_them(module: Modules) -> None:
+    rows = [f"{time},{name},{i},1" for i, time in enumerate(HOURS[:4]) for name in "ab"]
+    text = csv(rows, "time,unique_id,level,wind speed")
+    read = source(module, text)
+    assert (read["name"], read["timestamps"], read["problems"]) == ("a", HOURS[:4], [])
+    code = "(csv, text) => csv.seriesOf(csv.readCsv(text, 'sea'), 'b').rows"
+    assert [row[1] for row in module("csv.js").evaluate(code, text)] == ["b"] * 4
+
+
+def test_a_time_zone_is_sent_and_explains_what_looks_like_a_gap(module: Modules) -> None:
+    spring = [f"2024-03-31T{hour:02}:00:00" for hour in (0, 1, 3, 4, 5)]
+    text = csv([f"{time},1,1" for time in spring])
+    assert kinds(source(module, text)) == ["gap"]
+    code = READ.replace('readCsv(text, "sea")', "{...readCsv(text), timeZone: 'Europe/Berlin'}")
+    read = module("source.js").evaluate(code, [text, CARD, {}])
+    assert read["problems"] == []
+    body = module("request.js").call("requestOf", read, CARD, OPTIONS)
+    assert body["inputs"][0]["time_zone"] == "Europe/Berlin"
+
+
 def test_every_problem_is_named_with_its_place(module: Modules) -> None:
     times = [HOURS[0], HOURS[1], HOURS[4], HOURS[3], HOURS[3], "soon", HOURS[6]]
     cells = ["1", "", "x", "1", "1", "1", "1"]

@@ -74,6 +74,13 @@ def test_missing_values_are_those_of_the_language(module: Modules, server: Serve
     assert "no missing values" in made["Python, tritonclient"]["note"]
 
 
+def test_times_of_a_zone_run_too(module: Modules, server: Server) -> None:
+    body = request("autoformer")
+    body["inputs"][0]["time_zone"] = "Europe/Berlin"
+    made = samples(module, server, body, needs_timestamps=True)
+    assert "2024-03-03 00:00:00+01:00" in run(made["Python, pandas"]["code"], "python")
+
+
 def test_what_a_protocol_cannot_say_is_said(module: Modules, server: Server) -> None:
     calendar = samples(module, server, request("autoformer"), needs_timestamps=True)
     assert "calendar" in calendar["Python, tritonclient"]["note"]
