@@ -7,16 +7,19 @@ where tests of other packages start loops of their own.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page
 
 from tests.page.browser import CHROMIUM, Look, Module, Watch, chromium, opened
 from tests.page.models import write_models
+from tests.page.pictures import REPOSITORY
 from tests.service.process import Server
 
 KEY = "a-key-of-the-test"
 ADMIN_KEY = "an-admin-key-of-the-test"
+PREFIX = "/somewhere/else"
 
 
 @pytest.fixture(scope="package")
@@ -29,15 +32,19 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="package")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One that is open to everybody, with the models of `models.py`."""
+    """One that is open to everybody, with the models of `models.py` or those to be pictured."""
     folder = tmp_path_factory.mktemp("server")
-    with Server(write_models(folder / "repository"), folder / "log", threads=1) as server:
+    models = Path(REPOSITORY) if REPOSITORY else write_models(folder / "repository")
+    with Server(models, folder / "log", threads=1) as server:
         yield server
 
 
 @pytest.fixture(scope="package")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One like it for `KEY` and, with models loaded and unloaded too, `ADMIN_KEY`."""
+    """One like it for `KEY` and, with models loaded and unloaded too, `ADMIN_KEY`.
+
+    It is found below `PREFIX`, too.
+    """
     folder = tmp_path_factory.mktemp("guarded")
     with Server(
         write_models(folder / "repository"),
@@ -45,6 +52,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         threads=1,
         api_keys=KEY,
         admin_keys=ADMIN_KEY,
+        root_path=PREFIX,
     ) as server:
         yield server
 

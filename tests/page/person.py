@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import httpx
+import numpy as np
 from playwright.sync_api import Locator, Page, Response, expect
 
 
@@ -34,6 +35,14 @@ def example(url: str, model: str) -> tuple[dict[str, Any], list[list[float]]]:
     """The series of a model's example, and the rows that followed."""
     answer = httpx.get(f"{url}/models/{model}/example").json()
     return answer["request"]["inputs"][0], answer["actual"]
+
+
+def longer(series: dict[str, Any], rows: int) -> dict[str, Any]:
+    """It over and over again, until it has so many hours."""
+    values = series["series"] * -(-rows // len(series["series"]))
+    start = np.datetime64(series["timestamps"][0])
+    times = np.datetime_as_string(start + np.arange(len(values)) * np.timedelta64(1, "h"))
+    return series | {"series": values, "timestamps": times.tolist()}
 
 
 def csv_of(series: dict[str, Any]) -> list[list[str]]:

@@ -15,8 +15,8 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.page.browser import Look, Watch
-from tests.page.conftest import KEY
-from tests.page.person import charts, choose, csv_of, example, open_csv, view
+from tests.page.conftest import KEY, PREFIX
+from tests.page.person import charts, choose, csv_of, example, longer, open_csv, view
 from tests.page.pictures import picture
 from tests.service.process import Server
 
@@ -96,9 +96,33 @@ def test_find_the_strongest_lag_of_the_autoformer(page: Page, server: Server) ->
     expect(page.get_by_role("region", name="Lags by weight")).to_contain_text("1 day")
 
 
+def test_compare_two_models(page: Page, server: Server) -> None:
+    series = longer(example(server.url, "patchtst")[0], rows=240)
+    page.goto(server.url)
+    choose(page, "patchtst")
+    open_csv(page, csv_of(series))
+    view(page, "Compare")
+    expect(page.get_by_role("checkbox", name="patchtst")).to_be_checked()
+    expect(page.get_by_role("checkbox", name="autoformer")).to_be_checked()
+    table = page.get_by_role("table", name="MAE by channel")
+    expect(table.get_by_role("columnheader")).to_have_count(5 + ("transformer" in page.content()))
+    table.scroll_into_view_if_needed()
+    picture(page, "compare")
+
+    first = series["channels"][0]
+    cells = table.get_by_role("row", name=first).get_by_role("cell").all_inner_texts()
+    shown = [float(re.sub(r"[^\d.]", "", cell)) for cell in cells]
+    for place, model in enumerate(("patchtst", "autoformer")):
+        request = {"model": model, "inputs": [series]}
+        [output] = httpx.post(f"{server.url}/backtest", json=request).json()["outputs"]
+        [content] = output["content"]
+        assert shown[place] == pytest.approx(content["channels"][0]["mae"], rel=1e-2)
+    assert ["best" in cell for cell in cells] == [one == min(shown) for one in shown]
+
+
 def test_copy_the_request_and_send_it(page: Page, watch: Watch, guarded: Server) -> None:
     watch.allow(401)
-    page.goto(guarded.url)
+    page.goto(f"{guarded.url}{PREFIX}/")
     page.get_by_label("Key", exact=True).fill(KEY)
     page.get_by_role("button", name="Use it").click()
     [output] = choose(page, "patchtst")["outputs"]
@@ -111,6 +135,7 @@ def test_copy_the_request_and_send_it(page: Page, watch: Watch, guarded: Server)
         expect(page.get_by_role("status")).to_have_text("Copied.")
         code = page.evaluate("navigator.clipboard.readText()")
         assert KEY not in code
+        assert PREFIX in code
         printed = run(program.inner_text(), code)
         assert f"{expected[0][0]:.3g}" in printed, printed
 
