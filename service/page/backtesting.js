@@ -4,7 +4,17 @@ import { useMemo } from "preact/hooks";
 import { useSignal } from "@preact/signals";
 import { html } from "htm/preact";
 import { useAnswers } from "./answers.js";
-import { METRICS, SHARE, backtestOf, originsIn, overall, rowsFor, tabled } from "./backtests.js";
+import {
+  METRICS,
+  SHARE,
+  backtestOf,
+  firstOf,
+  inPlace,
+  originsIn,
+  overall,
+  rowsFor,
+  tabled,
+} from "./backtests.js";
 import Chart from "./chart.js";
 import { Numbers } from "./numbers.js";
 import { Failure, Swatch, lineOf } from "./overlay.js";
@@ -52,10 +62,17 @@ export function Backtests({ lines, data, horizon }) {
         : html`<p class="muted">
             Forecast again from ${counted(origins, "origin")}, ${counted(horizon, "step")} apart,
             each from the rows before it alone${ready && `: ${period(shown, answers)}`}.
-            ${origins < 8 && " So few say little."}
+            ${origins < 8 && " So few say little."} Rows that a model learnt from flatter it.
           </p>`
     }
-    ${lines.map(({ name }) => html`<${Failure} name=${name} error=${answers[name]?.error} />`)}
+    ${lines.map(
+      ({ name, card }) =>
+        answers[name]?.error &&
+        html`<${Failure}
+          name=${name}
+          said=${inPlace(answers[name].error, data, card, firstOf(data, card, { horizon, origins }))}
+        />`,
+    )}
     ${most > 0 && shown.length < lines.length && html`<p class="hint" role="status">Asking …</p>`}
     ${ready && html`<${Results} shown=${shown} answers=${answers} />`}
   </section>`;

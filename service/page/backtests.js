@@ -1,6 +1,6 @@
 /** Models beside each other on the same rows: who can take part, what is asked, who did best. */
 
-import { quantilesOf, reachOf, refusalOf, requestOf } from "./request.js";
+import { placeOf, quantilesOf, reachOf, refusalOf, requestOf } from "./request.js";
 import { sameStep } from "./time.js";
 import { counted, frequencyWords } from "./words.js";
 
@@ -71,11 +71,11 @@ export const rowsFor = (cards, horizon) =>
  * @returns {object}
  */
 export function backtestOf(source, card, { horizon, origins, missing }) {
-  const rows = card.context + origins * horizon;
+  const first = firstOf(source, card, { horizon, origins });
   const latest = {
     ...source,
-    values: source.values.slice(-rows),
-    timestamps: source.timestamps?.slice(-rows) ?? null,
+    values: source.values.slice(first),
+    timestamps: source.timestamps?.slice(first) ?? null,
   };
   const { model, inputs } = requestOf(
     latest,
@@ -86,6 +86,30 @@ export function backtestOf(source, card, { horizon, origins, missing }) {
   const options = { horizon, origins, missing };
   if (reachOf(card) >= horizon) options.quantiles = quantilesOf(SHARE);
   return { model, inputs, options };
+}
+
+/**
+ * The first row of the source that a backtest sends.
+ * @param {import("./store.js").Source} source
+ * @param {object} card
+ * @param {{horizon: number, origins: number}} how
+ */
+export const firstOf = (source, card, { horizon, origins }) =>
+  Math.max(0, source.values.length - card.context - origins * horizon);
+
+/**
+ * What a model refused, and where in the source.
+ * @param {import("./api.js").ApiError} error
+ * @param {import("./store.js").Source} source
+ * @param {object} card
+ * @param {number} first row of the source that was sent
+ * @returns {string}
+ */
+export function inPlace({ message, param }, source, card, first) {
+  const place = placeOf(param, source, card, first);
+  if (place?.row === undefined) return message;
+  const channel = source.channels[place.channel] ?? "time";
+  return `row ${place.row + 1}, ${channel}: ${message}`;
 }
 
 /**

@@ -6,12 +6,13 @@ import { requestOf } from "./request.js";
 /**
  * @typedef {object} Explained
  * @property {object} content the forecast, with `attention`
- * @property {boolean} single whether stages have to be asked for one by one
+ * @property {number | null} head that was answered; null is the mean of all
+ * @property {"" | "stages" | "heads"} left what had to be left out: other stages, or other heads too
  */
 
 /**
  * Asks for the attention of a source's forecast: of all stages, or, where the server would not
- * answer that, of one.
+ * answer so much, of one, or of one head of it.
  * @param {import("./store.js").Source} source
  * @param {object} card
  * @param {object} options as in the store
@@ -21,21 +22,23 @@ import { requestOf } from "./request.js";
  */
 export async function explain(source, card, options, { stage, head }) {
   const request = requestOf(source, card, { ...options, level: null });
-  const ask = async (stages) => {
-    const attention = { heads: head === null ? "mean" : [head], ...stages };
+  const one = { stages: [stage ?? card.attention[0]] };
+  const tries = [{ ...(stage ? one : {}), head, left: "" }];
+  if (!stage) tries.push({ ...one, head, left: "stages" });
+  if (head === null) tries.push({ ...one, head: 0, left: "heads" });
+  for (;;) {
+    const { head: asked, left, ...stages } = tries.shift();
+    const attention = { heads: asked === null ? "mean" : [asked], ...stages };
     // Attention is that of the first pass.
     const sent = { ...request.options, horizon: card.horizon, attention };
-    const body = await post("/forecast", { ...request, options: sent });
-    return body.outputs[0].content[0];
-  };
-  if (stage) return { content: await ask({ stages: [stage] }), single: true };
-  try {
-    return { content: await ask({}), single: false };
-  } catch (error) {
-    // Too much, or no stage has a map.
-    const asked = error instanceof ApiError && error.param?.startsWith("options.attention");
-    if (!asked || !card.attention.length) throw error;
-    return { content: await ask({ stages: [card.attention[0]] }), single: true };
+    try {
+      const body = await post("/forecast", { ...request, options: sent });
+      return { content: body.outputs[0].content[0], head: asked, left };
+    } catch (error) {
+      // Too much, or no stage has a map.
+      const less = error instanceof ApiError && error.param?.startsWith("options.attention");
+      if (!less || !tries.length) throw error;
+    }
   }
 }
 

@@ -3,9 +3,10 @@
 import { useMemo, useState } from "preact/hooks";
 import { html } from "htm/preact";
 import { useAnswers } from "./answers.js";
+import { inPlace } from "./backtests.js";
 import Chart, { linked, stepBy, zoomBy } from "./chart.js";
 import { Numbers } from "./numbers.js";
-import { actualOf, requestOf } from "./request.js";
+import { actualOf, requestOf, windowOf } from "./request.js";
 import { options } from "./store.js";
 import { readTime, secondsOf, timeWords } from "./time.js";
 import { counted, digits } from "./words.js";
@@ -57,7 +58,14 @@ export function Overlay({ lines, data, horizon }) {
       <h2>Forecasts of ${counted(horizon, "step")}</h2>
       <p class="hint">${count < lines.length ? "Asking …" : ""}</p>
     </div>
-    ${lines.map(({ name }) => html`<${Failure} name=${name} error=${answers[name]?.error} />`)}
+    ${lines.map(
+      ({ name, card }) =>
+        answers[name]?.error &&
+        html`<${Failure}
+          name=${name}
+          said=${inPlace(answers[name].error, data, card, windowOf(data, card, how).first)}
+        />`,
+    )}
     <div
       class="panels"
       role="group"
@@ -122,11 +130,12 @@ function Picture({ picture, group }) {
 
 /**
  * What a model refused.
- * @param {{name: string, error?: import("./api.js").ApiError}} props
+ * @param {{name: string, said: string}} props
  */
-export function Failure({ name, error }) {
-  return error ? html`<p class="trouble" role="alert">${name}: ${error.message}</p>` : null;
-}
+export const Failure = ({ name, said }) =>
+  html`<p class="trouble" role="alert">
+    ${name}: ${said}. <a href="#/forecast">Mend the data</a>
+  </p>`;
 
 /** The props of a channel's chart. */
 function pictureOf(channel, lines, answers, data, { horizon, holdBack }) {

@@ -12,11 +12,12 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
-from tests.page.browser import Look, Module
+from tests.page.browser import Look, Module, Watch
 from tests.page.models import CHANNELS, CONTEXT
 from tests.service.process import Server
 
 Modules = Callable[[str], Module]
+START = np.datetime64("2024-03-01T00:00:00")
 CARDS = [{"context": 48, "max_horizon": 96}, {"context": 96, "max_horizon": 30}]
 
 
@@ -119,18 +120,36 @@ def test_an_example_is_too_short(page: Page, server: Server) -> None:
     expect(numbers.get_by_role("row")).to_have_count(13)
 
 
-@pytest.mark.parametrize("look", [Look(1280, "dark"), Look(390, "light")], ids=str)
-def test_models_are_compared_on_own_rows(page: Page, server: Server, look: Look) -> None:
+def open_rows(page: Page, server: Server, missing: int | None = None) -> list[list[float]]:
+    """Have the page read rows of one's own, one of which may lack a temperature."""
     steps = np.arange(200)
-    rows = np.round(20 + np.sin(steps[:, None] / [4, 7]) + steps[:, None] / 50, 2)
-    times = np.datetime64("2024-03-01T00:00:00") + steps * np.timedelta64(1, "h")
-    lines = [",".join(map(str, (time, *row))) for time, row in zip(times, rows, strict=True)]
+    rows = np.round(20 + np.sin(steps[:, None] / [4, 7]) + steps[:, None] / 50, 2).tolist()
+    times = START + steps * np.timedelta64(1, "h")
+    lines = [[str(time), *map(str, row)] for time, row in zip(times, rows, strict=True)]
+    if missing is not None:
+        lines[missing][1] = ""
     page.goto(server.url)
     expect(page.get_by_role("combobox", name="Model")).to_have_value("autoformer")
     page.evaluate(
         "async (text) => (await import('./page/data.js')).openText(text, 'own')",
-        "\n".join([",".join(("time", *CHANNELS)), *lines]),
+        "\n".join(",".join(cells) for cells in [["time", *CHANNELS], *lines]),
     )
+    return rows
+
+
+def test_what_keeps_rows_from_a_backtest_is_named(page: Page, watch: Watch, server: Server) -> None:
+    watch.allow(422)
+    # Before what the models read for a forecast.
+    open_rows(page, server, missing=100)
+    page.get_by_role("link", name="Compare").click()
+    said = re.compile("^patchtst: row 101, temperature: a value is missing.*Mend the data$")
+    expect(page.get_by_role("alert").filter(has_text="patchtst")).to_have_text(said)
+    expect(page.locator(".chart")).to_have_count(len(CHANNELS))
+
+
+@pytest.mark.parametrize("look", [Look(1280, "dark"), Look(390, "light")], ids=str)
+def test_models_are_compared_on_own_rows(page: Page, server: Server) -> None:
+    rows = open_rows(page, server)
     page.get_by_role("link", name="Compare").click()
     errors = page.get_by_role("region", name="Errors by channel")
     expect(errors.get_by_role("columnheader")).to_have_text(
@@ -138,7 +157,7 @@ def test_models_are_compared_on_own_rows(page: Page, server: Server, look: Look)
     )
     content = {}
     for model in ("autoformer", "patchtst"):
-        series = {"series": rows.tolist(), "channels": CHANNELS, "start_timestamp": str(times[0])}
+        series = {"series": rows, "channels": CHANNELS, "start_timestamp": str(START)}
         body = {"model": model, "inputs": [series], "options": {"quantiles": [0.1, 0.9]}}
         answer = httpx.post(f"{server.url}/backtest", json=body).raise_for_status().json()
         content[model] = answer["outputs"][0]["content"][0]["channels"][1]

@@ -11,7 +11,7 @@ import httpx
 import numpy as np
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.page.browser import Look, Module, Watch
 from tests.page.models import CONTEXT, SPECS
@@ -309,6 +309,26 @@ def test_stages_are_asked_for_one_by_one_where_all_are_too_many(
     expect(page.get_by_text("Rounding may decide what the model chooses")).to_be_visible()
     page.get_by_label("Stage").select_option("b.0")
     expect(page.get_by_text("Strongest lag: ")).to_be_visible()
+
+
+def test_heads_are_asked_for_alone_where_their_mean_is_too_much(
+    page: Page, watch: Watch, server: Server
+) -> None:
+    watch.allow(422)
+
+    def refuse(route: Route) -> None:
+        if route.request.post_data_json["options"].get("attention", {}).get("heads") != "mean":
+            route.continue_()
+            return
+        error = {"message": "too many", "param": "options.attention", "type": "invalid_input"}
+        route.fulfill(status=422, json={"error": error})
+
+    page.route("**/forecast", refuse)
+    show(page, server.url, "patchtst")
+    expect(page.get_by_text("heads are asked for alone")).to_be_visible()
+    expect(page.get_by_label("Head")).to_have_value("0")
+    (stage,) = attention(server, "patchtst", heads=[0])
+    expect(page.locator(".scale")).to_contain_text(share(np.max(stage["weights"][0])))
 
 
 def test_a_model_without_attention(page: Page, small: Server) -> None:

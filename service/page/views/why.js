@@ -18,8 +18,12 @@ const FORMS = {
   circulant: "lags, the same for every step",
   sparse: "weights of the keys that were kept",
 };
-const SINGLE =
-  "All stages together are more weights than this server answers at once: each is asked for alone.";
+const LEFT = {
+  stages:
+    "All stages together are more weights than this server answers at once: each is asked for alone.",
+  heads:
+    "The mean of all heads is more weights than this server answers: heads are asked for alone.",
+};
 const ILL_CONDITIONED =
   "Rounding may decide what the model chooses for this history, such as the lags that count. " +
   "Another machine may forecast otherwise, so read what follows with care.";
@@ -63,7 +67,7 @@ function Without({ card }) {
 function Explanation({ card, data }) {
   const [stage, head] = [useSignal(null), useSignal(null)];
   const heads = useSignal({});
-  const { known, error } = useEvidence(card, data, stage.value, head.value);
+  const { known, error } = useEvidence(card, data, stage, head);
   useEffect(() => {
     headsOf(card).then((counts) => {
       heads.value = counts;
@@ -112,7 +116,7 @@ function Explanation({ card, data }) {
     </div>
     ${error && html`<p class="trouble" role="alert">${error.message}</p>`}
     ${!error && !evidence && html`<p class="muted" role="status">Asking ${card.name} …</p>`}
-    ${known.single && html`<p class="note">${SINGLE}</p>`}
+    ${known.left && html`<p class="note">${LEFT[known.left]}</p>`}
     ${known.content?.ill_conditioned && html`<p class="note">${ILL_CONDITIONED}</p>`}
     ${
       evidence &&
@@ -131,33 +135,34 @@ function refused(error) {
   if (!(error instanceof ApiError)) throw error;
 }
 
+const NOTHING = { stages: new Map(), content: null, left: "" };
+
 /** What is known of the stages of a forecast; asks for what is not. */
 function useEvidence(card, data, stage, head) {
   const { missing, holdBack } = options.value;
-  const found = useSignal({ stages: new Map(), content: null, single: false });
+  const found = useSignal(NOTHING);
   const error = useSignal(null);
   const whose = useMemo(() => {
-    found.value = { stages: new Map(), content: null, single: false };
+    found.value = NOTHING;
     return {};
   }, [card, data, missing, holdBack]);
   useEffect(() => {
     let current = true;
-    const { stages, single } = found.value;
-    if (stages.has(keyOf(stage, head))) return undefined;
+    const { stages, left } = found.value;
+    if (stages.has(keyOf(stage.value, head.value))) return undefined;
     error.value = null;
-    explain(data, card, options.value, { stage, head }).then(
+    explain(data, card, options.value, { stage: stage.value, head: head.value }).then(
       (answer) => {
         if (!current) return;
         const next = new Map(stages);
         for (const evidence of answer.content.attention) {
-          next.set(keyOf(evidence.name, head), { evidence, head });
+          next.set(keyOf(evidence.name, answer.head), { evidence, head: answer.head });
         }
-        // Later ones are asked for one by one, because they were chosen.
-        found.value = {
-          stages: next,
-          content: answer.content,
-          single: stages.size ? single : answer.single,
-        };
+        found.value = { stages: next, content: answer.content, left: answer.left || left };
+        if (answer.head !== head.value) {
+          stage.value = answer.content.attention[0].name;
+          head.value = answer.head;
+        }
       },
       (caught) => {
         refused(caught);
@@ -167,7 +172,7 @@ function useEvidence(card, data, stage, head) {
     return () => {
       current = false;
     };
-  }, [whose, stage, head]);
+  }, [whose, stage.value, head.value]);
   return { known: found.value, error: error.value };
 }
 
