@@ -77,6 +77,14 @@ def versions(repository: Path, name: str) -> list[str]:
     )
 
 
+def newest(folder: Path) -> Path:
+    """A bundle's folder: the one that is given, or the newest version in a model's."""
+    folder = folder.resolve()
+    if NAME.fullmatch(folder.name) and (found := versions(folder.parent, folder.name)):
+        return folder / found[-1]
+    return folder
+
+
 def next_version(repository: Path, name: str) -> str:
     """The version after the newest one present; `1` for a new model."""
     present = versions(repository, name)

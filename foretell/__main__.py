@@ -22,6 +22,7 @@ _COMMANDS = (
     "serve",
     "forecast",
     "explain",
+    "report",
     "demo",
 )
 
@@ -70,7 +71,14 @@ _SERVE = (
     *("backports", "fastapi", "flatbuffers", "httptools", "onnxruntime", "orjson"),
     *("prometheus_client", "pydantic_settings", "starlette", "uvicorn", "uvloop"),
 )
-_EXTRAS = {"matplotlib": "plot", "optuna": "tune", "pvlib": "demo", "tensorboard": "tensorboard"}
+_EXTRAS = {
+    "jinja2": "report",
+    "markupsafe": "report",
+    "matplotlib": "plot",
+    "optuna": "tune",
+    "pvlib": "demo",
+    "tensorboard": "tensorboard",
+}
 
 
 def _hint(module: str) -> str:

@@ -73,6 +73,12 @@ class Backtest:
         model, *others = self.scores.items()
         return compare(model[1].overall(), {name: one.overall() for name, one in others})
 
+    def lines(self) -> dict[str, Floats]:
+        """Absolute errors `[horizon, channels]` by forecaster, the model's under its name."""
+        return {
+            self.name if name == MODEL else name: scores.mae for name, scores in self.scores.items()
+        }
+
     def table(self) -> pd.DataFrame:
         """A row for each channel, step and forecaster."""
         return pd.DataFrame(self._rows())

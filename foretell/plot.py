@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from foretell.forecast_file import Forecast
 
-HISTORY, FORECAST, ACTUAL = "#5b6470", "#d1495b", "#1d2733"
+HISTORY, FORECAST, INK = "#5b6470", "#d1495b", "#1d2733"
 # Steps of history that are shown for each one ahead.
 _SHOWN = 4
 # A taller picture is none.
@@ -34,10 +34,10 @@ def draw(forecasts: Sequence[Forecast], path: Path) -> None:
     line is where forecasts begin that are made from forecasts.
     """
     with style():
-        figure_of(forecasts).savefig(path, dpi=110)
+        figure_of(forecasts, _title(forecasts[0])).savefig(path, dpi=110)
 
 
-def figure_of(forecasts: Sequence[Forecast]) -> Figure:
+def figure_of(forecasts: Sequence[Forecast], title: str) -> Figure:
     """The picture, of the first panels where there are very many."""
     panels = [(one, place) for one in forecasts for place in range(len(one.targets))]
     shown = panels[:_MOST]
@@ -50,7 +50,6 @@ def figure_of(forecasts: Sequence[Forecast]) -> Figure:
     for unused in range(len(shown), rows * columns):
         axes.flat[unused].set_axis_off()
         axes.flat[unused - columns].tick_params(labelbottom=True)
-    title = _title(forecasts[0])
     if len(panels) > _MOST:
         title += f"; the first {_MOST} of {len(panels):,}"
     figure.suptitle(title, x=0.01, ha="left")
@@ -69,7 +68,7 @@ def _draw(panel: Any, forecast: Forecast, place: int) -> None:  # noqa: ANN401 -
         panel.fill_between(timestamps, *ends, color=FORECAST, alpha=0.18, linewidth=0)
     for values, colour, width in (
         (forecast.values, FORECAST, 1.6),
-        (forecast.actual, ACTUAL, 1),
+        (forecast.actual, INK, 1),
     ):
         if len(values):
             line = np.concatenate([known[-1:], values[:, place]])

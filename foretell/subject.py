@@ -85,11 +85,7 @@ def load_subject(folder: Path) -> Subject:
     """
     if (folder / checkpoint.CONFIG).is_file():
         return _of_checkpoint(folder)
-    folder = folder.resolve()
-    if layout.NAME.fullmatch(folder.name) and (
-        found := layout.versions(folder.parent, folder.name)
-    ):
-        folder /= found[-1]
+    folder = layout.newest(folder)
     if not (folder / layout.MANIFEST).is_file():
         raise BundleError(
             f"{folder}: neither a bundle ({layout.MANIFEST}) nor a checkpoint ({checkpoint.CONFIG})"

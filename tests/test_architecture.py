@@ -53,7 +53,7 @@ EXTRAS: dict[str, set[str]] = {
     "models": {"train"},
     "export": {"cpu", "gpu", "train"},
     "service": {"cpu", "gpu", "otel", "serve"},
-    "foretell": {"demo", "plot", "train", "tune"},
+    "foretell": {"demo", "plot", "report", "train", "tune"},
 }
 # The parts of `service` that know HTTP; the others are its core.
 HTTP_PARTS = {"api", "server", "web"}

@@ -101,9 +101,10 @@ def command(
         found.table().to_csv(output, index=False)
         click.echo(f"errors by channel and step written to {output}")
     if picture is not None:
-        from foretell.plot_backtest import draw
+        from foretell.plot_errors import draw
 
-        draw(found, picture)
+        title = f"{found.name}: mean absolute error of {found.origins:,} forecasts"
+        draw(found.lines(), found.channels, f"{title}, in standard deviations", picture)
         click.echo(f"drawn to {picture}")
 
 

@@ -22,6 +22,7 @@ COMMANDS = (
     "serve",
     "forecast",
     "explain",
+    "report",
     "demo",
 )
 

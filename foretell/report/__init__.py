@@ -1,0 +1,1 @@
+"""A bundle as one HTML page."""

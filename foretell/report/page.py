@@ -1,0 +1,342 @@
+"""A bundle as one page: what the model is, how good, how sure, and what it looks at."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from functools import partial
+from importlib import resources
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+from foretell.bundle import checksums, evaluation, manifest
+from foretell.bundle.evaluation import Evaluation
+from foretell.bundle.manifest import Manifest, TestResult
+from foretell.bundle.verdict import baseline_names, verdict
+from foretell.evidence import Evidence
+from foretell.forecast_file import Forecast
+from foretell.plot import bands, figure_of
+from foretell.plot_evidence import figure_of as evidence_figure
+from foretell.report.charts import Charts, calibration_curve, errors_by_step
+from foretell.report.example import run_example
+from foretell.words import numbers, period
+
+# Channels that have a panel; of more there are means and the table.
+_MOST_CHANNELS = 12
+_STRONGEST = 5
+
+
+class Table(NamedTuple):
+    """A table of the page.
+
+    Attributes:
+        caption: What it holds.
+        head: Titles of the columns.
+        rows: Cells; the first one of each names the row.
+        prose: Whether cells may be longer than a line.
+    """
+
+    caption: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    prose: bool = False
+
+
+class Chart(NamedTuple):
+    """A picture of the page, and what it shows."""
+
+    drawing: Markup
+    caption: str
+
+
+class Section(NamedTuple):
+    """A part of the page.
+
+    Attributes:
+        title: Its heading.
+        texts: Paragraphs.
+        parts: Tables and charts.
+    """
+
+    title: str
+    texts: Sequence[str]
+    parts: Sequence[Table | Chart]
+
+
+def render(folder: Path) -> str:
+    """The page, which needs no other file, no script and no other host.
+
+    Args:
+        folder: The bundle's.
+
+    Raises:
+        BundleError: it is damaged.
+    """
+    about = manifest.read(folder)
+    checksums.check(folder, about.files)
+    charts = Charts()
+    measured = evaluation.read(folder, about)
+    sections = [
+        _model(about),
+        _accuracy(about, measured, charts),
+        _intervals(about, measured, charts),
+        *_example(folder, about, charts),
+        _verification(about),
+        _making(about),
+    ]
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    source = resources.files("foretell.report").joinpath("page.html.jinja").read_text("utf-8")
+    page = environment.from_string(source)
+    title = f"{about.name}@{about.version}"
+    return page.render(title=title, lead=_lead(about), sections=sections)
+
+
+def _counted(count: int, name: str) -> str:
+    return f"{count:,} {name}{'' if count == 1 else 's'}"
+
+
+def _lead(about: Manifest) -> str:
+    context, horizon = (
+        f"{steps:,} steps ({period(steps, about.step)})" for steps in (about.context, about.horizon)
+    )
+    of = "all of them" if about.targets == about.channels else f"{len(about.targets)} of them"
+    if len(about.channels) == 1:
+        of = "the next"
+    return (
+        f"{about.architecture} with {_counted(about.parameters, 'parameter')}: reads {context} of "
+        f"{_counted(len(about.channels), 'channel')} and forecasts {of}, {horizon} ahead."
+    )
+
+
+def _model(about: Manifest) -> Section:
+    facts = (
+        ("exported", f"{about.created_at:%Y-%m-%d %H:%M} UTC"),
+        ("steps", f"of {period(1, about.step)} ({about.frequency})"),
+        ("calendar", "read" if about.calendar is not None else "not read"),
+        ("precision", about.precision),
+        ("runs on", ", ".join(about.devices)),
+        ("attention", _stages(about)),
+    )
+    rows = []
+    means, deviations = numbers(np.array(about.scaler.mean)), numbers(np.array(about.scaler.std))
+    for name, mean, deviation in zip(about.channels, means, deviations, strict=True):
+        bound = about.bounds.get(name)
+        forecast = "yes" if name in about.targets else "no"
+        rows.append((name, forecast, mean, deviation, "" if bound is None else str(bound)))
+    head = ("channel", "forecast", "mean", "standard deviation", "bounds")
+    return Section(
+        "The model",
+        (),
+        (
+            Table("What it is", ("", ""), facts, prose=True),
+            Table("Its channels, in the rows it was trained on", head, rows),
+        ),
+    )
+
+
+def _stages(about: Manifest) -> str:
+    return ", ".join(f"{stage.name} ({stage.mechanism})" for stage in about.attention) or "none"
+
+
+def _accuracy(about: Manifest, measured: Evaluation | None, charts: Charts) -> Section:
+    title = "Accuracy"
+    if about.test is None:
+        return Section(title, ("It was exported without the data it was trained on.",), ())
+    names = _names(about)
+    said = f"In the test split, the model is {verdict(about.test, about.step)}."
+    rows = [(names[name], f"{one.mse:.4f}", f"{one.mae:.4f}") for name, one in _errors(about.test)]
+    windows = _counted(about.test.windows, "window")
+    head = ("forecaster", "MSE", "MAE")
+    parts: list[Table | Chart] = [
+        Table(f"Errors over {windows} of the test split, in standard deviations", head, rows)
+    ]
+    if measured is not None:
+        parts += _by_channel_and_step(about, measured, names, charts)
+    return Section(title, (said,), parts)
+
+
+def _names(about: Manifest) -> dict[str, str]:
+    repeating = {name: f"repeating {what}" for name, what in baseline_names(about.step).items()}
+    return {"model": about.name, "onnx": about.name, **repeating}
+
+
+def _errors(test: TestResult) -> Iterator[tuple[str, Any]]:
+    yield "onnx", test.onnx or test.model
+    for name in ("last_value", "seasonal_naive"):
+        if (found := getattr(test, name)) is not None:
+            yield name, found
+
+
+def _by_channel_and_step(
+    about: Manifest, measured: Evaluation, names: dict[str, str], charts: Charts
+) -> Iterator[Table | Chart]:
+    caption = "Mean absolute error by step ahead"
+    yield Chart(
+        charts.draw(partial(errors_by_step, measured, names, about.targets), caption), caption
+    )
+    forecasters = [names[name] for name in measured.forecasters]
+    by_channel = measured.mae.mean(axis=1)
+    yield Table(
+        "Mean absolute error by channel",
+        ("channel", *forecasters),
+        [
+            (name, *(f"{error:.4f}" for error in by_channel[:, place]))
+            for place, name in enumerate(about.targets)
+        ],
+    )
+    by_step = measured.mae.mean(axis=2)
+    steps = np.unique(np.linspace(0, about.horizon - 1, 12).round().astype(int))
+    yield Table(
+        "Mean absolute error by step, of all channels",
+        ("step", *forecasters),
+        [(str(step + 1), *(f"{error:.4f}" for error in by_step[:, step])) for step in steps],
+    )
+
+
+def _intervals(about: Manifest, measured: Evaluation | None, charts: Charts) -> Section:
+    title, report = "Intervals", about.calibration
+    if report is None:
+        return Section(
+            title, (f"There are none: {about.calibration_missing or 'unknown why'}.",), ()
+        )
+    method = report.method.replace("_", " ")
+    said = (
+        f"Quantiles reach {report.steps:,} steps ahead. They come from the errors of "
+        f"{_counted(report.windows[0], 'window')} that the model did not learn from ({method})."
+    )
+    rows = [
+        (
+            f"{one.first_step} to {one.last_step}",
+            f"{one.level:.0%}",
+            f"{one.coverage:.1%}",
+            f"{one.width:.3f}",
+            f"{one.windows:,}",
+        )
+        for one in report.coverage
+    ]
+    parts: list[Table | Chart] = []
+    if rows:
+        head = ("steps ahead", "interval", "held", "mean width", "windows")
+        parts.append(Table("What intervals held in the test split", head, rows))
+    if measured is not None and len(measured.levels):
+        caption = (
+            "Calibration: the share of what came in the test split that was at or below each "
+            "quantile, of all channels and, thinner, of each. Above the dotted line where many "
+            "values are equal, such as the zeros of a night"
+        )
+        curve = partial(calibration_curve, measured.levels, measured.below, about.targets)
+        parts.append(Chart(charts.draw(curve, caption), caption))
+        shares = measured.below.mean(axis=1)
+        parts.append(
+            Table(
+                "Calibration, of all channels",
+                ("level", "at or below it"),
+                [
+                    (f"{level:g}", f"{below:.1%}")
+                    for level, below in zip(measured.levels, shares, strict=True)
+                ],
+            )
+        )
+    return Section(title, (said,), parts)
+
+
+def _example(folder: Path, about: Manifest, charts: Charts) -> Iterator[Section]:
+    found = run_example(folder, about)
+    if found is None:
+        return
+    forecast, stages = found
+    pairs = " and ".join(f"{high - low:.0%}" for low, high in reversed(bands(forecast.quantiles)))
+    within = f", with intervals of {pairs}" if pairs else ""
+    of = f"series {forecast.series}, " if forecast.series else ""
+    split = "the data" if about.test is None else "the test split"
+    said = (
+        f"A typical window of {of}{split}, whose error is the median. The thick line is what the "
+        f"model expected{within}, the thin one what came."
+    )
+    caption = f"History, forecast and what came, of {_counted(len(about.targets), 'channel')}"
+    drawn = charts.draw(partial(figure_of, [forecast], ""), caption)
+    yield Section("An example", (said,), (Chart(drawn, caption), _steps(forecast)))
+    if stages:
+        caption = "What each stage looked at"
+        drawn = charts.draw(partial(evidence_figure, stages, ""), caption)
+        means = "Weights are means over heads, and over channels that attend by themselves."
+        yield Section("What it looked at", (means,), (Chart(drawn, caption), _strongest(stages)))
+
+
+def _steps(forecast: Forecast) -> Table:
+    shown = [
+        numbers(np.concatenate(both))
+        for both in zip(forecast.values.T, forecast.actual.T, strict=True)
+    ]
+    places = range(min(len(forecast.targets), _MOST_CHANNELS))
+    head = [title for at in places for title in (forecast.targets[at], "came")]
+    count = len(forecast.times)
+    rows = [
+        (
+            time.replace("T", " ").removesuffix(":00"),
+            *(cell for at in places for cell in shown[at][step::count]),
+        )
+        for step, time in enumerate(forecast.times)
+    ]
+    return Table("The example's forecast, and what came", ("time", *head), rows)
+
+
+def _strongest(stages: Sequence[Evidence]) -> Table:
+    rows = []
+    for stage in stages:
+        if stage.lags is not None:
+            lags = stage.lags
+            names = [
+                f"lag {lag} ({words})" if words else f"lag {lag}"
+                for lag, words in zip(lags.positions, lags.periods, strict=True)
+            ]
+            found = list(zip(names, lags.weights, strict=True))[:_STRONGEST]
+        else:
+            rows_of = stage.weights[stage.ahead] if stage.ahead.any() else stage.weights
+            found = stage.strongest(rows_of.mean(axis=0), _STRONGEST)
+        rows.append(
+            (stage.name, stage.kind, ", ".join(f"{name} {weight:.1%}" for name, weight in found))
+        )
+    return Table("The most of it", ("stage", "mechanism", "looked at"), rows, prose=True)
+
+
+def _verification(about: Manifest) -> Section:
+    checked = about.verification
+    ran = checked.provider
+    if checked.emulates is not None:
+        ran += f", emulating {checked.emulates},"
+    said = f"{ran} was compared with {checked.reference} before the bundle was written."
+    rows = [
+        (
+            check.name,
+            f"{check.windows:,}",
+            f"{check.excluded:,}",
+            f"{check.max_error:.1e}",
+            f"{check.tolerance:.0e}",
+            "passed" if check.passed else "failed",
+        )
+        for check in checked.checks
+    ]
+    head = ("check", "windows", "left out", "largest error", "allowed", "")
+    return Section("Verification", (said,), (Table("Comparisons", head, rows),))
+
+
+def _making(about: Manifest) -> Section:
+    facts = (
+        ("in a faster form", ", ".join(about.rewrites) or "nothing"),
+        ("as trained", ", ".join(about.plain) or "nothing"),
+        ("written with", ", ".join(f"{name} {one}" for name, one in about.libraries.items())),
+        ("configuration", json.dumps(about.config)),
+    )
+    sums = tuple(about.files.items())
+    return Section(
+        "How it was made",
+        (),
+        (Table("Parts", ("", ""), facts, prose=True), Table("Files", ("name", "sha256"), sums)),
+    )
