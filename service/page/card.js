@@ -3,9 +3,10 @@
 import { html } from "htm/preact";
 import { INNER, reachOf } from "./request.js";
 import { choose, model, models } from "./store.js";
-import { counted, digits, frequencyWords, percent, stretch } from "./words.js";
+import { counted, digits, frequencyWords, listed, percent, stretch } from "./words.js";
 
 const roomy = matchMedia("(min-width: 1000px)");
+const LISTED = 12;
 const BASELINES = { last_value: "last value", seasonal_naive: "last season" };
 
 /** Choice of a model, and its data card. */
@@ -48,7 +49,7 @@ function Facts({ card }) {
     <p class="lead">
       Reads ${stretch(card.context, card.frequency)} of ${counted(card.channels.length, "channel")},
       ${" "}${frequencyWords(card.frequency)}; forecasts ${stretch(card.horizon, card.frequency)}${few
-        ? ` of ${card.targets.join(", ")}`
+        ? ` of ${listed(card.targets)}`
         : ""}.
     </p>
     ${verdict && html`<${Verdict} test=${test} text=${verdict} />`}
@@ -72,7 +73,7 @@ function Facts({ card }) {
         <dd>${card.version}</dd>
         <dt>Channels</dt>
         <dd>
-          ${card.channels.map(
+          ${card.channels.slice(0, LISTED).map(
             (name) =>
               html`<div>
                 ${name}${few && card.targets.includes(name) && " (forecast)"}
@@ -80,6 +81,7 @@ function Facts({ card }) {
                 html`<span class="muted"> ${limits(card.bounds[name])}</span>`}
               </div>`,
           )}
+          ${card.channels.length > LISTED && `and ${card.channels.length - LISTED} more`}
         </dd>
       </dl>
     </details>

@@ -6,6 +6,8 @@ import { digits, percent, stretch } from "./words.js";
 
 /** Rows of history that charts have, beyond those that the model reads. */
 const HISTORY = 1000;
+/** Points of more steps would be a bar. */
+const DOTTED = 60;
 
 /**
  * @typedef {object} Panel
@@ -143,7 +145,8 @@ export function drawn({ rows }, panel) {
   series.push({ label: "history", values: [...panel.history, ...after], kind: "history" });
   series.push({ label: "forecast", values: joined(panel.forecast), kind: "forecast" });
   if (panel.actual) {
-    series.push({ label: "actual", values: [...before, ...panel.actual], kind: "actual" });
+    const points = panel.actual.length <= DOTTED;
+    series.push({ label: "actual", values: [...before, ...panel.actual], kind: "actual", points });
   }
   return { series, bands };
 }

@@ -5,7 +5,7 @@ import { chosen, clockOf, openExample, openFile, openSeries, openText, table, un
 import { matched } from "./csv.js";
 import { model, source } from "./store.js";
 import { readTime, timeWords } from "./time.js";
-import { counted, frequencyWords } from "./words.js";
+import { counted, frequencyWords, listed } from "./words.js";
 
 /** The panel of the data. */
 export function Picker() {
@@ -101,7 +101,7 @@ function Columns() {
   if (!odd.length) return html`<p class="good">All ${counted(model.value.channels.length, "channel")} found by name.</p>`;
   return html`
     ${absent.length > 0 &&
-    html`<p class="bad">No column is named ${absent.join(", ")}: choose.</p>`}
+    html`<p class="bad">No column is named ${listed(absent)}: choose.</p>`}
     ${odd.map(
       (channel, i) =>
         html`<div key=${channel} class="row match">

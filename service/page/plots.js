@@ -62,7 +62,7 @@ export function Plots() {
     ${(made.warnings ?? [])
       // The charts show where rolled steps begin.
       .filter(({ type }) => type !== "rolled")
-      .map(({ message }) => html`<p class="note">${message[0].toUpperCase()}${message.slice(1)}.</p>`)}
+      .map(({ message }) => html`<p class="note">${sentence(message)}</p>`)}
     ${forecast.ill_conditioned &&
     html`<p class="note">
       Rounding may decide what the model looks at in this history: another machine may forecast
@@ -86,6 +86,8 @@ export function Plots() {
     <${Spoken} all=${all} panels=${panels} />
   </section>`;
 }
+
+const sentence = (text) => `${text[0].toUpperCase()}${text.slice(1)}${/[.?!]$/.test(text) ? "" : "."}`;
 
 const reset = () => (group.zoom.value = null);
 const KEYS = {
@@ -115,26 +117,32 @@ function Tools() {
 }
 
 function Chips({ names, shown }) {
+  const show = (wanted) => set({ channelsShown: names.filter((name) => wanted.includes(name)) });
   const toggle = (name) =>
-    set({
-      channelsShown: shown.includes(name)
-        ? shown.filter((one) => one !== name)
-        : names.filter((one) => one === name || shown.includes(one)),
-    });
+    show(shown.includes(name) ? shown.filter((one) => one !== name) : [...shown, name]);
+  // With very many, those that are off are in a list.
+  const many = names.length > 2 * AT_ONCE;
   return html`<div class="row chips" role="group" aria-label="Channels">
-    ${names.map(
+    ${(many ? shown : names).map(
       (name) =>
         html`<button
           key=${name}
           class="chip"
           aria-pressed=${shown.includes(name)}
           onClick=${() => toggle(name)}
-          onDblClick=${() => set({ channelsShown: [name] })}
+          onDblClick=${() => show([name])}
         >
           ${name}
         </button>`,
     )}
-    <button class="quiet" onClick=${() => set({ channelsShown: names })}>All</button>
+    ${many
+      ? html`<select aria-label="Add a channel" onChange=${(event) => toggle(event.target.value)}>
+          <option value="">Add one of ${names.length}</option>
+          ${names
+            .filter((name) => !shown.includes(name))
+            .map((name) => html`<option key=${name} value=${name}>${name}</option>`)}
+        </select>`
+      : html`<button class="quiet" onClick=${() => show(names)}>All</button>`}
   </div>`;
 }
 

@@ -1,5 +1,7 @@
 /** From what is on the page to a body for the API. */
 
+import { listed } from "./words.js";
+
 /** The share that the inner band holds, where the outer one is wider. */
 export const INNER = 0.8;
 
@@ -97,7 +99,7 @@ export function actualOf(source, card, { holdBack = 0 }) {
  */
 export function refusalOf(source, card, options) {
   const absent = card.channels.filter((channel) => !source.channels.includes(channel));
-  if (absent.length) return `no column for ${absent.join(", ")}`;
+  if (absent.length) return `no column for ${listed(absent)}`;
   if (card.needs_timestamps && !source.timestamps) return "this model reads the calendar: it needs times";
   const { first, end } = windowOf(source, card, options);
   if (end - first < card.context) {

@@ -122,6 +122,8 @@ export function Rows() {
   const columns = header.map((_, i) => i).filter((i) => left(i) + TIME > along && left(i) < along + width);
   const read = windowOf(source.value, model.value, options.value);
   const total = left(header.length);
+  const { row: at, column: beside } = active.value;
+  const inSight = at >= first && at < last && columns.includes(beside);
 
   return html`<section class="panel" aria-labelledby="rows-title">
     <div class="row spread">
@@ -139,7 +141,7 @@ export function Rows() {
       aria-labelledby="rows-title"
       aria-rowcount=${rows.length + 1}
       aria-colcount=${header.length + 1}
-      aria-activedescendant=${`cell-${active.value.row}-${active.value.column}`}
+      aria-activedescendant=${inSight ? `cell-${active.value.row}-${active.value.column}` : undefined}
       onScroll=${look}
       onKeyDown=${press}
     >

@@ -63,3 +63,14 @@ export function stretch(steps, frequency) {
   const [, count, unit] = /^(\d*)(s|min|h|D|B|W|M|Q|Y)/.exec(frequency ?? "") ?? [];
   return counted(steps * Number(count || 1), unit ? UNITS[unit][0] : "step");
 }
+
+/**
+ * Names in words, the first of them where there are many.
+ * @param {string[]} names
+ * @param {number} [most]
+ * @returns {string} such as "a, b and 3 more"
+ */
+export function listed(names, most = 6) {
+  const more = names.length - most;
+  return more > 0 ? `${names.slice(0, most).join(", ")} and ${more.toLocaleString("en")} more` : names.join(", ");
+}

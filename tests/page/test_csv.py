@@ -251,3 +251,4 @@ def test_numbers_in_words(module: Modules) -> None:
     assert words.call("frequencyWords", "15min") == "every 15 minutes"
     assert words.call("stretch", 24, "h") == "24 hours"
     assert words.call("percent", 0.9453) == "94.5%"
+    assert words.call("listed", ["a", "b", "c"], 2) == "a, b and 1 more"
