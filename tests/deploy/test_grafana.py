@@ -1,4 +1,9 @@
-"""deploy/grafana/, without Grafana."""
+"""deploy/grafana/, without Grafana.
+
+Its types know the fields of a dashboard, of its panels and of their options, and their values. They
+do not know units, what transformations and overrides are set to, or Prometheus' language:
+`test_scrape.py` asks a real Prometheus every query, and `tests/bench/test_dashboard.py` draws all.
+"""
 
 from __future__ import annotations
 
