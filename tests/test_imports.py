@@ -88,13 +88,13 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_serve_imports_nothing_heavy_before_it_serves() -> None:
     modules = imported(COMMAND, "serve", "--help")
     assert "foretell.commands.serve" in modules
-    assert not modules & {*TRAINING, "onnxruntime", "fastapi"}
+    assert not modules & {*TRAINING, "onnxruntime", "fastapi", "foretell.client"}
 
 
 def test_the_server_needs_no_torch(bundle: Path) -> None:
     modules = imported(APP, str(bundle.parent.parent))
     assert "onnxruntime" in modules
-    assert not modules & TRAINING
+    assert not modules & {*TRAINING, "foretell.client", "httpx"}
 
 
 def test_verify_needs_no_torch(bundle: Path) -> None:

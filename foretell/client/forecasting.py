@@ -96,7 +96,7 @@ def _read(
     try:
         table = ipc.open_stream(response.content).read_all()
         notes = Notes.model_validate_json((table.schema.metadata or {})[_NOTES])
-    except (pa.ArrowException, KeyError, ValidationError) as error:
+    except (pa.ArrowException, OSError, KeyError, ValidationError) as error:
         raise ServerError(
             f"{response.url}: not an answer of foretell: {str(error)[:200]}",
             status=response.status_code,

@@ -185,6 +185,79 @@ def test_nobody_there(unused_port: int) -> None:
         client.models()
 
 
+def test_all_of_it_in_coroutines(server: Server, client: Client) -> None:
+    frame = pd.DataFrame(
+        {"load": np.sin(np.arange(20))}, pd.date_range("2024", periods=20, freq="h")
+    )
+
+    async def ask() -> tuple[Any, ...]:
+        async with AsyncClient(server.url, key="sesame") as other:
+            return await asyncio.gather(
+                other.forecast(frame, model="load", horizon=1),
+                other.backtest(frame, model="load"),
+                other.explain(frame, model="load", stages=["encoder.0.self"], heads=[0]),
+                other.models(),
+                other.model("two"),
+            )
+
+    forecast, backtest, explanation, cards, report = asyncio.run(ask())
+    pd.testing.assert_frame_equal(forecast, client.forecast(frame, model="load", horizon=1))
+    pd.testing.assert_frame_equal(backtest.frame, client.backtest(frame, model="load").frame)
+    assert explanation.values.shape == (4, 1)
+    assert (cards, report) == (client.models(), client.model("two"))
+
+
+def test_months(client: Client) -> None:
+    months = pd.period_range("2023-06", periods=8, freq="M", name="month")
+    found = client.forecast(pd.DataFrame({"load": np.zeros(8)}, months), model="monthly")
+    assert found.index.equals(pd.period_range("2024-02", periods=4, freq="M", name="month"))
+
+
+class Faltering:
+    """A server that cannot be reached at first, then is busy, and then answers."""
+
+    def __init__(self) -> None:
+        self.answers = [
+            httpx.ConnectError("refused"),
+            httpx.Response(503, headers={"Retry-After": "0"}),
+            httpx.Response(200, json=[]),
+        ]
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        answer = self.answers.pop(0)
+        if isinstance(answer, httpx.Response):
+            return answer
+        raise answer
+
+
+def test_a_server_that_falters_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    transport = httpx.MockTransport(Faltering())
+    with Client("server") as client:
+        monkeypatch.setattr(client, "_http", httpx.Client(transport=transport, base_url="http://a"))
+        assert client.models() == []
+
+
+def test_so_it_is_in_coroutines(monkeypatch: pytest.MonkeyPatch) -> None:
+    transport = httpx.MockTransport(Faltering())
+
+    async def ask() -> list[Any]:
+        async with AsyncClient("server") as client:
+            http = httpx.AsyncClient(transport=transport, base_url="http://a")
+            monkeypatch.setattr(client, "_http", http)
+            return await client.models()
+
+    assert asyncio.run(ask()) == []
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"\xff" * 64, b"{" * 100])
+def test_an_answer_that_is_none(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
+    transport = httpx.MockTransport(lambda _: httpx.Response(200, content=content))
+    with Client("server") as client:
+        monkeypatch.setattr(client, "_http", httpx.Client(transport=transport, base_url="http://a"))
+        with pytest.raises(ServerError, match="http://a/forecast: not an answer of foretell: "):
+            client.forecast(long("a"))
+
+
 def test_a_request_of_ones_own(client: Client) -> None:
     body = {"model": "load", "inputs": [{"series": [*range(8)]}], "options": {"horizon": 1}}
     answer = client.request("forecast", body, TypeAdapter(dict[str, Any]))
