@@ -20,7 +20,7 @@ PUBLISHED := aft-pytorch linear-attention-transformer linformer local-attention 
 .PHONY: serve test lint types audit demo help bench bench-accuracy bench-attention bench-bulk \
 	bench-dashboard bench-demo bench-door bench-page bench-precision bench-server \
 	bench-endurance bench-wide gpu-check gpu-graphs gpu-overhead gpu-subjects notebook \
-	page-assets clean
+	page-assets page-pictures clean
 .DELETE_ON_ERROR:
 
 ## from nothing to a server with three demo models, on PORT
@@ -67,6 +67,10 @@ bench-bulk: $(TEST)
 ## measure memory and answers under load; about ten minutes
 bench-endurance: $(TEST)
 	$(BIN)/python -m bench.endurance
+
+## take the pictures of docs/page.md; needs chromium
+page-pictures: $(TEST) demo
+	PAGE_PICTURES_OF=$(DEMO)/repository $(BIN)/python -m pytest tests/page/test_tasks.py
 
 ## measure the page in a browser; needs chromium
 bench-page: $(TEST) demo

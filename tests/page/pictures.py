@@ -15,14 +15,23 @@ REPOSITORY = os.environ.get("PAGE_PICTURES_OF")
 NAMES = ("forecast", "forecast-phone", "own", "why", "compare")
 
 
-def picture(page: Page, name: str) -> None:
-    """Write what is in sight to docs/page-NAME.png, if it is one of those and wanted."""
+def picture(page: Page, name: str, section: str = "") -> None:
+    """Write what is in sight to docs/page-NAME.webp, if it is one of those and wanted.
+
+    Args:
+        page: Where.
+        name: Of the picture; that of a phone ends with `-phone`.
+        section: The heading of the one to begin with, instead of the top.
+    """
     size = page.viewport_size
     assert size is not None
     if size["width"] < 600:
         name += "-phone"
     if REPOSITORY is None or name not in NAMES:
         return
+    if section:
+        page.get_by_role("heading", name=section).evaluate(
+            "(heading) => heading.closest('section').scrollIntoView()"
+        )
     with Image.open(io.BytesIO(page.screenshot())) as seen:
-        few = seen.convert("RGB").quantize(128, dither=Image.Dither.NONE)
-        few.save(DOCS / f"page-{name}.png", optimize=True)
+        seen.convert("RGB").save(DOCS / f"page-{name}.webp", lossless=True, quality=100)

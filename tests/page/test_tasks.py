@@ -28,7 +28,7 @@ def test_forecast_the_example(page: Page, server: Server) -> None:
     choose(page, "patchtst")
     series, actual = example(server.url, "patchtst")
     expect(charts(page)).to_have_count(len(series["channels"]))
-    picture(page, "forecast")
+    picture(page, "forecast", "What is to come" if page.viewport_size["width"] < 600 else "")
 
     first = series["channels"][0]
     page.get_by_text(f"Numbers of {first}").click()
@@ -71,7 +71,7 @@ def test_forecast_an_own_table_with_a_gap_and_a_wrong_cell(page: Page, server: S
     place = series["timestamps"].index(gap[0])
     expected = [list(row) for row in series["series"]]
     expected[place] = [None] * len(series["channels"])
-    assert sent["series"] == expected
+    assert sent["series"] == expected[-len(sent["series"]) :]
     assert answered.value.status == 200
     expect(charts(page)).to_have_count(len(series["channels"]))
 
@@ -106,8 +106,7 @@ def test_compare_two_models(page: Page, server: Server) -> None:
     expect(page.get_by_role("checkbox", name="autoformer")).to_be_checked()
     table = page.get_by_role("table", name="MAE by channel")
     expect(table.get_by_role("columnheader")).to_have_count(5 + ("transformer" in page.content()))
-    table.scroll_into_view_if_needed()
-    picture(page, "compare")
+    picture(page, "compare", "Backtest")
 
     first = series["channels"][0]
     cells = table.get_by_role("row", name=first).get_by_role("cell").all_inner_texts()
