@@ -15,7 +15,7 @@ from foretell.client.cards import ModelCard, chosen
 from foretell.client.errors import ForetellError, InvalidInputError
 from foretell.client.exchange import Steps, post_json
 from foretell.client.forecasting import Missing
-from foretell.client.frames import ID, TIME, Given, read
+from foretell.client.frames import ID, TIME, Given, is_time, read
 
 Heads = Literal["all", "mean"] | Sequence[int]
 
@@ -230,7 +230,7 @@ def _numbers(table: pa.Table, name: str, card: ModelCard) -> pa.ChunkedArray:
 
 def _texts(times: pa.ChunkedArray, rows: pa.Array, name: str) -> list[str]:
     kind = times.type
-    if not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
+    if not is_time(kind):
         raise InvalidInputError(f"expected a column of timestamps or dates, got {kind}", place=name)
     if times.null_count:
         row = rows[pc.index(pc.is_null(times), True).as_py()]

@@ -109,7 +109,7 @@ def _times_of(table: pa.Table, others: set[str | None]) -> str | None:
     if TIME in table.column_names:
         return TIME
     kinds = {field.name: field.type for field in table.schema if field.name not in others}
-    found = [name for name, kind in kinds.items() if pa.types.is_temporal(kind)]
+    found = [name for name, kind in kinds.items() if is_time(kind)]
     # Of another type: the server says how to convert it.
     found = found or [name for name in kinds if name.lower() in _TIMES]
     if len(found) > 1:
@@ -118,6 +118,11 @@ def _times_of(table: pa.Table, others: set[str | None]) -> str | None:
             place="time_column",
         )
     return found[0] if found else None
+
+
+def is_time(kind: pa.DataType) -> bool:
+    """Whether a column of this type says when."""
+    return bool(pa.types.is_timestamp(kind) or pa.types.is_date(kind))
 
 
 def _to_table(frame: object, wanted: Iterable[str]) -> tuple[pa.Table, Restore]:

@@ -52,17 +52,24 @@ def send(
         except ForetellError as error:
             halves = piece.halves() if error.status == _TOO_LARGE else []
             if not halves:
-                error.place = given.named(piece.placed(error.place))
-                if given.time_column is not None:
-                    # In the calls that convert it.
-                    error.message = error.message.replace(f"'{TIME}'", f"'{given.time_column}'")
-                raise
+                raise _placed(error, piece, given) from None
             waiting = [*halves, *waiting]
             continue
         model, said = read(response, piece)
         options = {**options, "model": model}
         found.append(said)
     return found
+
+
+def _placed(error: ForetellError, piece: Piece, given: Given[Any]) -> ForetellError:
+    """An error with what the caller knows instead of what was sent."""
+    if given.id_column is None and (error.place or "").startswith(f"{TIME}["):
+        error.message += "; if these are several series, id_column=… tells them apart"
+    error.place = given.named(piece.placed(error.place))
+    if given.time_column is not None:
+        # In the calls that convert it.
+        error.message = error.message.replace(f"'{TIME}'", f"'{given.time_column}'")
+    return error
 
 
 def _written(table: pa.Table) -> bytes:

@@ -157,9 +157,9 @@ def test_models(client: Client) -> None:
             r"^date: .*pd.to_datetime\(df\['date'\]\)",
         ),
         (
-            long("a").drop([4]).rename(columns={"ds": "date"}),
-            {"model": "load", "horizon": 1},
-            "at least 8 rows",
+            long("a", "b").rename(columns={"unique_id": "sku", "ds": "at"})[["at", "load"]],
+            {"model": "load"},
+            r"^at\[8\]: expected 2024-03-01T08:00:00 .*; if these are several series, id_column=",
         ),
     ],
 )

@@ -154,6 +154,11 @@ def test_times_of_another_type_are_found_by_their_name() -> None:
     assert read(frame, "sku", None).time_column == "Timestamp"
 
 
+def test_durations_are_no_times() -> None:
+    frame = LONG.assign(after=HOURS - HOURS[0])
+    assert read(frame, "sku", None).time_column == "date"
+
+
 def test_places_have_the_callers_names() -> None:
     given = read(LONG, "sku", None)
     assert given.named("unique_id[3]") == "sku[3]"
