@@ -8,6 +8,7 @@ import pytest
 
 from foretell.bundle import layout
 from foretell.service.api.forecast.schemas import ModelExample
+from foretell.service.errors import StartError
 from tests.service.bundles import Spec, write_bundle
 from tests.service.client import Client
 
@@ -70,6 +71,14 @@ def test_a_bundle_with_a_damaged_one_is_refused(repository: Path) -> None:
     (repository / "one" / "1" / layout.EXAMPLE).write_bytes(b"")
     with Client(repository) as client:
         assert "example.npz: sha256 differs" in client.get("/readyz").json()["models"]["one@1"]
+
+
+def test_so_is_one_with_another_than_its_manifest_says(tmp_path: Path) -> None:
+    # Seven rows are fewer than the context.
+    write_bundle(tmp_path, Spec(example=7))
+    said = "example.npz: timestamps: expected text of 8 rows"
+    with pytest.raises(StartError, match=said), Client(tmp_path):
+        pass
 
 
 def test_one_that_was_changed_meanwhile_is_not_shown(served: Client, repository: Path) -> None:

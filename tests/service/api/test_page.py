@@ -82,6 +82,7 @@ def test_a_file_is_what_it_says(client: Client, name: str, kind: str) -> None:
     answer = client.request("GET", f"/page/{name}", headers=BROWSER)
     assert answer.headers["content-type"] == kind
     assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["referrer-policy"] == "no-referrer"
     assert answer.headers["content-encoding"] == "gzip"
     assert answer.content == (FOLDER / name).read_bytes()
     plain = client.request("GET", f"/page/{name}", headers={"Accept-Encoding": "identity"})
@@ -131,9 +132,13 @@ def test_it_is_open_where_the_rest_needs_a_key(models: Path) -> None:
         assert client.get("/page/no.js").status_code == 401
 
 
-def test_all_files_are_one_route_of_the_metrics(client: Client) -> None:
+def test_all_files_are_one_route_of_the_metrics_and_no_news(
+    client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG", "foretell.access")
     client.get("/page/app.js")
     client.get("/page/style.css")
+    assert {record.levelname for record in caplog.records} == {"DEBUG"}
     text = client.get("/metrics").text
     assert 'route="/page/{path:path}",status="200"' in text
     assert "app.js" not in text

@@ -47,10 +47,18 @@ def test_the_page_has_a_slash_at_its_end(behind: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/a/partial", "/a", "/b/a/part/healthz", "/a/part/a/part/healthz"]
+    ("path", "told"),
+    [
+        ("/a/partial", "/a/partial"),
+        ("/a", "/a"),
+        ("/b/a/part/healthz", "/b/a/part/healthz"),
+        ("/a/part/a/part/healthz", "/a/part/healthz"),
+    ],
 )
-def test_what_only_looks_like_it_is_no_prefix(behind: Client, path: str) -> None:
-    assert behind.request("GET", path, headers={"X-API-Key": "one"}).status_code == 404
+def test_what_only_looks_like_it_is_no_prefix(behind: Client, path: str, told: str) -> None:
+    answer = behind.request("GET", path, headers={"X-API-Key": "one"})
+    assert answer.status_code == 404
+    assert f"GET {told};" in answer.text
 
 
 def test_links_begin_with_it(behind: Client, client: Client) -> None:
