@@ -93,8 +93,11 @@ effect(() => {
   if (!card) return;
   const other = last !== null && last !== card;
   last = card;
-  if (!read || (other && read.example)) untracked(() => (read || !unread.peek()) && openExample());
-  else source.value = sourceOf(read, card, chosen.value);
+  if (!read || (other && read.example)) {
+    // Until the model's own example is there, nothing is: another one's rows are not to be sent.
+    source.value = null;
+    untracked(openExample);
+  } else source.value = sourceOf(read, card, chosen.value);
 });
 
 // What has been asked for once follows the sliders, as soon as they rest.

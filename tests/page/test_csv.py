@@ -189,6 +189,12 @@ def test_frequencies_are_found(module: Modules, times: list[str], frequency: str
     assert not {"gap", "order", "between", "duplicate"} & set(kinds(read))
 
 
+def test_axes_go_on_where_the_clock_changes(module: Modules) -> None:
+    times = ["2024-03-31T01:00+01:00", "2024-03-31T03:00+02:00", "2024-03-31T02:00Z"]
+    first, *others = module("time.js").call("secondsOf", times)
+    assert [other - first for other in others] == [3600, 7200]
+
+
 def test_a_request_has_what_the_model_reads(module: Modules) -> None:
     read = source(module, csv([f"{time},{i},{10 * i}" for i, time in enumerate(HOURS)]))
     request = module("request.js")

@@ -14,6 +14,7 @@ from playwright.sync_api import Locator, Page, Request, expect
 from tests.page.browser import Watch
 from tests.page.conftest import KEY
 from tests.page.models import CONTEXT
+from tests.page.test_csv import Modules
 from tests.service.process import Server
 
 OPEN = "Open a CSV"
@@ -66,6 +67,8 @@ def test_the_example_is_forecast_at_once_and_follows_the_sliders(
 ) -> None:
     asked = sent(page)
     choose(page, server)
+    # Each model's own, and once.
+    assert [body["model"] for body in asked] == ["autoformer@1", "patchtst@1"]
     expect(charts(page).first).to_have_attribute(
         "aria-label", saying("forecast", "over 12 hours; 95% interval", "actual")
     )
@@ -230,3 +233,45 @@ def test_many_rows_are_not_in_the_document(page: Page, server: Server, tmp_path:
     grid.focus()
     page.keyboard.press("Control+Home")
     expect(grid.get_by_role("gridcell", name="2024-03-01T00:00")).to_be_visible()
+
+
+def test_what_charts_draw(module: Modules) -> None:
+    card = {"channels": ["a", "b"], "targets": ["b"], "context": 2, "frequency": "h"}
+    history = {
+        "channels": ["a", "b"],
+        "values": [[0, 1], [0, 2], [0, 3]],
+        "timestamps": ["2024-03-01T00:00", "2024-03-01T01:00", "2024-03-01T02:00"],
+        "actual": [[5], [9]],
+    }
+    forecast = {
+        "mean_forecast": [[4], [6]],
+        "quantiles": {
+            "0.025": [[3], [3]],
+            "0.1": [[4], [5]],
+            "0.9": [[5], [7]],
+            "0.975": [[8], [8]],
+        },
+    }
+    answer = {"outputs": [{"content": [forecast]}]}
+    panels = module("panels.js")
+    asked = {"source": history, "card": card, "options": {}}
+    made = panels.call("panelsOf", answer, asked)
+    [panel] = made["panels"]
+    assert [x - made["x"][0] for x in made["x"]] == [0, 3600, 7200, 10800, 14400]
+    assert panels.call("errorOf", panel) == {
+        "mae": 2,
+        "steps": 2,
+        "held": [{"share": 0.95, "held": 1}, {"share": 0.8, "held": 1}],
+    }
+    drawn = panels.call("drawn", made, panel)
+    # Lines of the forecast begin where the history ends.
+    assert {one["label"]: one["values"] for one in drawn["series"]} == {
+        "upper end of 95%": [None, None, 3, 8, 8],
+        "lower end of 95%": [None, None, 3, 3, 3],
+        "upper end of 80%": [None, None, 3, 5, 7],
+        "lower end of 80%": [None, None, 3, 4, 5],
+        "history": [1, 2, 3, None, None],
+        "forecast": [None, None, 3, 4, 6],
+        "actual": [None, None, None, 5, 9],
+    }
+    assert [band[:2] for band in drawn["bands"]] == [[0, 1], [2, 3]]
