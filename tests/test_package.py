@@ -92,9 +92,8 @@ def modules() -> set[str]:
     linked = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
     linked += [path for path in (ROOT / "service" / "page").rglob("*") if path.is_file()]
     # Links among its folders are not followed here.
-    own = (
-        path for kind in ("py", "typed", "yaml") for path in (ROOT / "foretell").rglob(f"*.{kind}")
-    )
+    kinds = ("jinja", "py", "typed", "yaml")
+    own = (path for kind in kinds for path in (ROOT / "foretell").rglob(f"*.{kind}"))
     return {
         *(f"foretell/{path.relative_to(ROOT)}" for path in linked),
         *(str(path.relative_to(ROOT)) for path in own),
