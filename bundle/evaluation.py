@@ -25,8 +25,9 @@ class Evaluation:
         mse: `[forecasters, horizon, targets]`, in standardised units.
         mae: Likewise.
         levels: `[levels]` of quantiles, increasing; none of a model without any.
-        below: `[levels, targets]`, the share of what came that was at or below each, over all
-            steps of the horizon.
+        below: `[levels, targets]`, the share of what came that was below each, over all steps of
+            the horizon.
+        up_to: Likewise, at or below it: more where many values are equal, such as zeros at night.
     """
 
     forecasters: tuple[str, ...]
@@ -34,6 +35,16 @@ class Evaluation:
     mae: Floats
     levels: Floats
     below: Floats
+    up_to: Floats
+
+    @property
+    def reached(self) -> Floats:
+        """`[levels, targets]`, the share nearest to each level that equal values leave to it.
+
+        A quantile is right where it is the level itself: where no more lies below it, and no less
+        at or below it.
+        """
+        return np.clip(self.levels[:, None], self.below, self.up_to)
 
 
 def write(folder: Path, found: Evaluation) -> None:
@@ -46,6 +57,7 @@ def write(folder: Path, found: Evaluation) -> None:
         mae=found.mae.astype(np.float32),
         levels=found.levels,
         below=found.below.astype(np.float32),
+        up_to=found.up_to.astype(np.float32),
     )
 
 
@@ -68,7 +80,9 @@ def read(folder: Path, manifest: Manifest) -> Evaluation | None:
     try:
         with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
             names = tuple(map(str, file["forecasters"]))
-            found = Evaluation(names, *(file[part] for part in ("mse", "mae", "levels", "below")))
+            found = Evaluation(
+                names, *(file[part] for part in ("mse", "mae", "levels", "below", "up_to"))
+            )
     except (OSError, ValueError, EOFError, KeyError, TypeError, zipfile.BadZipFile) as error:
         raise BundleError(f"{path}: cannot be read: {error}") from error
     targets = len(manifest.targets)
@@ -77,6 +91,7 @@ def read(folder: Path, manifest: Manifest) -> Evaluation | None:
         ("mse", found.mse, errors),
         ("mae", found.mae, errors),
         ("below", found.below, curve),
+        ("up_to", found.up_to, curve),
     ):
         if values.shape != expected or not np.isfinite(values).all():
             raise BundleError(f"{path}: {name}: expected {expected} finite numbers")

@@ -50,12 +50,12 @@ def evaluate_graph(
         np.stack([one.mse for one in found.values()]),
         np.stack([one.mae for one in found.values()]),
         shares.levels,
-        shares.below(),
+        *shares.found(),
     )
 
 
 class _Shares:
-    """Counts what lies at or below the quantiles of one window in so many."""
+    """Counts what lies below the quantiles, and at or below them, of one window in so many."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class _Shares:
             self.levels = _LEVELS[(low <= _LEVELS) & (high >= _LEVELS)]
             self._offsets = offsets.at(self.levels, info.config.horizon)
             self._floor = report.floor * np.array(info.target_scaler.std)
-        self._sums = np.zeros((len(self.levels), len(info.targets)))
+        self._sums = np.zeros((2, len(self.levels), len(info.targets)))
         self._seen = self._counted = 0
 
     def look(self, batch: Batch, forecast: NDArray[np.float64]) -> None:
@@ -89,9 +89,10 @@ class _Shares:
             if self._within is not None:
                 edge = self._within.apply(edge)
             # Rounded like what came: much of it may lie on a bound.
-            self._sums[place] += (target <= edge.astype(np.float32)).sum(axis=(0, 1))
+            edge = edge.astype(np.float32)
+            self._sums[:, place] += (target < edge).sum((0, 1)), (target <= edge).sum((0, 1))
         self._counted += ahead.shape[0] * ahead.shape[1]
 
-    def below(self) -> NDArray[np.float64]:
-        """The shares `[levels, targets]`."""
+    def found(self) -> NDArray[np.float64]:
+        """The shares `[2, levels, targets]`, below and at or below."""
         return self._sums / self._counted

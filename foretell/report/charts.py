@@ -63,20 +63,20 @@ def errors_by_step(found: Evaluation, names: Mapping[str, str], channels: Sequen
     return figure_of(lines, channels, "")
 
 
-def calibration_curve(levels: Floats, below: Floats, channels: Sequence[str]) -> Figure:
+def calibration_curve(levels: Floats, reached: Floats, channels: Sequence[str]) -> Figure:
     """The share of what came that was at or below each quantile, over the level of that.
 
     Args:
         levels: `[levels]`.
-        below: `[levels, channels]`.
+        reached: `[levels, channels]`.
         channels: Names of the channels.
     """
     figure = Figure(figsize=(4.6, 4.2), layout="constrained")
     panel = figure.subplots()
-    panel.plot([0, 1], [0, 1], color=HISTORY, linewidth=0.8, linestyle=":", label="as said")
-    for column in below.T:
+    panel.plot([0, 1], [0, 1], color=HISTORY, linewidth=1, linestyle="--", label="as said")
+    for column in reached.T:
         panel.plot(levels, column, color=HISTORY, linewidth=0.7, alpha=0.6)
-    mean = below.mean(axis=1)
+    mean = reached.mean(axis=1)
     named = "all channels" if len(channels) > 1 else channels[0]
     panel.plot(levels, mean, color=FORECAST, linewidth=2, marker=".", label=named)
     panel.set_xlabel("level of the quantile")

@@ -223,30 +223,30 @@ def _intervals(about: Manifest, measured: Evaluation | None, charts: Charts) -> 
     parts: list[Table | Chart] = []
     if rows:
         head = ("steps ahead", "interval", "held", "mean width", "windows")
-        parts.append(Table("What intervals held in the test split", head, rows))
+        parts.append(
+            Table(
+                "What intervals held in the test split; widths in standard deviations", head, rows
+            )
+        )
     if measured is not None and len(measured.levels):
         caption = (
             "Calibration: the share of what came in the test split that was at or below each "
-            "quantile, of all channels and, thinner, of each. Above the dotted line where many "
-            "values are equal, such as the zeros of a night"
+            "quantile, of all channels and, thinner, of each. Where many values are equal, such as "
+            "the zeros of a night, it is the share nearest to the level that they leave to it"
         )
-        curve = partial(calibration_curve, measured.levels, measured.below, about.targets)
+        curve = partial(calibration_curve, measured.levels, measured.reached, about.targets)
         parts.append(Chart(charts.draw(curve, caption), caption))
-        shares = measured.below.mean(axis=1)
-        parts.append(
-            Table(
-                "Calibration, of all channels",
-                ("level", "at or below it"),
-                [
-                    (f"{level:g}", f"{below:.1%}")
-                    for level, below in zip(measured.levels, shares, strict=True)
-                ],
-            )
-        )
+        shares = zip(measured.levels, measured.reached.mean(axis=1), strict=True)
+        cells = [(f"{level:g}", f"{share:.1%}") for level, share in shares]
+        parts.append(Table("Calibration, of all channels", ("level", "at or below it"), cells))
     return Section(title, (said,), parts)
 
 
 def _example(folder: Path, about: Manifest, charts: Charts) -> Iterator[Section]:
+    if "cpu" not in about.devices:
+        said = "A CPU has no kernels for some of its operators, so that nothing was run."
+        yield Section("An example", (said,), ())
+        return
     found = run_example(folder, about)
     if found is None:
         return

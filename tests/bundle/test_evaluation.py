@@ -20,7 +20,8 @@ def found(**changes: Any) -> Evaluation:
         "mse": errors,
         "mae": errors / 2,
         "levels": np.array([0.1, 0.9]),
-        "below": np.array([[0.25, 0.5], [0.75, 1]]),
+        "below": np.array([[0.25, 0], [0.75, 0.5]]),
+        "up_to": np.array([[0.25, 0.5], [0.75, 1]]),
     }
     return Evaluation(**fields | changes)
 
@@ -41,7 +42,7 @@ def test_what_is_written_is_read(bundle: Path, about: Manifest) -> None:
     again = evaluation.read(bundle, about)
     assert again is not None
     assert again.forecasters == ("onnx", "last_value")
-    for name in ("mse", "mae", "levels", "below"):
+    for name in ("mse", "mae", "levels", "below", "up_to"):
         np.testing.assert_array_equal(getattr(again, name), getattr(found(), name))
 
 
@@ -55,6 +56,7 @@ def test_an_earlier_bundle_has_none(bundle: Path) -> None:
         ({"mse": np.zeros((2, 4, 3))}, r"mse: expected \(2, 4, 2\) finite numbers"),
         ({"mae": np.full((2, 4, 2), np.nan)}, "mae: expected"),
         ({"levels": np.array([0.5])}, r"below: expected \(1, 2\)"),
+        ({"up_to": np.zeros((2, 3))}, r"up_to: expected \(2, 2\)"),
     ],
 )
 def test_what_does_not_fit_the_manifest_is_refused(
@@ -69,3 +71,7 @@ def test_a_damaged_file_is_refused(bundle: Path, about: Manifest) -> None:
     (bundle / layout.EVALUATION).write_bytes(b"PK\3\4nothing")
     with pytest.raises(BundleError, match=r"evaluation\.npz: cannot be read"):
         evaluation.read(bundle, about)
+
+
+def test_a_level_is_reached_where_equal_values_leave_it_room() -> None:
+    assert found().reached.tolist() == [[0.25, 0.1], [0.75, 0.9]]

@@ -1,7 +1,12 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from numpy.typing import NDArray
+from torch import Tensor
 
 from foretell.bundle import calibration, evaluation, layout
+from foretell.bundle.bounds import Bound
 from foretell.bundle.manifest import read
 from foretell.export import evaluation as measuring
 from foretell.export.evaluation import evaluate_graph
@@ -52,16 +57,40 @@ def test_quantiles_are_looked_at_as_they_are_served(
     floor = about.calibration.floor * np.array(info.target_scaler.std)
     spread = calibration.scale(batch.history.numpy()[some], floor)
     assert 0.5 in found.levels
-    for level, below in zip(found.levels, found.below, strict=True):
+    target = batch.target.numpy()[some]
+    for place, level in enumerate(found.levels):
         edge = forecast + spread * stored.at(np.array([level]), info.config.horizon)[0]
-        share = (batch.target.numpy()[some] <= edge.astype(np.float32)).mean(axis=(0, 1))
-        np.testing.assert_allclose(below, share)
+        edge = edge.astype(np.float32)
+        np.testing.assert_allclose(found.below[place], (target < edge).mean(axis=(0, 1)))
+        np.testing.assert_allclose(found.up_to[place], (target <= edge).mean(axis=(0, 1)))
     assert (np.diff(found.below, axis=0) >= 0).all()
+
+
+def test_values_on_a_bound_are_at_their_quantiles(bundles, checkpoints, panel):
+    bundle = bundles["patchtst"]
+    about, info = read(bundle), load_info(checkpoints["patchtst"])
+    stored = calibration.read(bundle, about)
+    bounded = info.model_copy(update={"bounds": dict.fromkeys(info.targets, Bound(low=0))})
+    shape = (info.config.horizon, len(info.targets))
+
+    class Low:
+        """So far below the bound that all quantiles are on it."""
+
+        def predict(self, history: Tensor, *_: object) -> NDArray[np.float32]:
+            return np.full((len(history), *shape), -1e9, np.float32)
+
+    for came, up_to in ((0.0, 1), (1.0, 0)):
+        tables = (replace(one, values=np.full_like(one.values, came)) for one in panel.tables)
+        given = (stored, about.calibration)
+        found = evaluate_graph(Low(), bounded, Panel(tuple(tables)), 64, given)
+        assert not found.below.any()
+        assert (found.up_to == up_to).all()
+        assert (found.reached == (found.levels[:, None] if up_to else 0)).all()
 
 
 def test_a_model_without_quantiles_has_errors_alone(bundles, checkpoints, panel):
     graph = Graph(bundles["patchtst"] / layout.FORECAST_GRAPH)
     found = evaluate_graph(graph, load_info(checkpoints["patchtst"]), panel, 64, None)
     assert found.levels.shape == (0,)
-    assert found.below.shape == (0, 3)
+    assert found.below.shape == found.up_to.shape == (0, 3)
     assert found.forecasters[0] == "onnx"

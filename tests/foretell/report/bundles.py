@@ -33,9 +33,10 @@ def full_bundle(repository: Path) -> Path:
     folder = write_bundle(repository, SPEC)
     errors = np.linspace(0.1, 2.4, 24).reshape(3, 4, 2)
     levels = np.array([0.1, 0.5, 0.9])
-    below = np.array([[0.1234, 0.2], [0.5, 0.6], [0.9, 1]])
+    below = np.array([[0.1234, 0.2], [0.4, 0.3], [0.8, 0.7]])
+    up_to = np.array([[0.1234, 0.2], [0.6, 0.7], [0.86, 0.8]])
     names = ("onnx", "last_value", "seasonal_naive")
-    evaluation.write(folder, Evaluation(names, errors**2, errors, levels, below))
+    evaluation.write(folder, Evaluation(names, errors**2, errors, levels, below, up_to))
     about = manifest.read(folder)
     better, worse = Accuracy(mse=0.25, mae=0.375), Accuracy(mse=0.5, mae=0.625)
     changes = {

@@ -56,6 +56,8 @@ def test_every_part_is_there(page: str) -> None:
         ["load", "0.4000", "1.2000", "2.0000"],
         ["1", "0.1500", "0.9500", "1.7500"],
         ["0.1", "16.2%"],
+        ["0.5", "50.0%"],
+        ["0.9", "83.0%"],
         ["1 to 4", "80%", "75.0%", "1.500", "20"],
     ):
         assert row in read.rows
@@ -122,6 +124,13 @@ def test_a_bundle_with_nothing_but_a_model(tmp_path: Path) -> None:
         *("The model", "Accuracy", "Intervals", "Verification", "How it was made"),
     ]
     assert "exported without the data" in page
+    assert "<svg" not in page
+
+
+def test_a_graph_that_no_cpu_runs_is_not_run(tmp_path: Path) -> None:
+    spec = Spec(name="other", example=8, changes={"devices": ("cuda",)})
+    page = render(write_bundle(tmp_path, spec))
+    assert "nothing was run" in page
     assert "<svg" not in page
 
 
