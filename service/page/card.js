@@ -113,7 +113,7 @@ function Accuracy({ test }) {
       Errors of ${counted(test.windows, "test window")}, in standard deviations
     </caption>
     <thead>
-      <tr><th scope="col"></th><th scope="col">MSE</th><th scope="col">MAE</th></tr>
+      <tr><td></td><th scope="col">MSE</th><th scope="col">MAE</th></tr>
     </thead>
     <tbody>
       ${rows.map(

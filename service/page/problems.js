@@ -5,17 +5,17 @@ import { orderBy, repair } from "./data.js";
 import { windowOf, placeOf } from "./request.js";
 import { reveal } from "./rows.js";
 import { model, options, problem, set, source } from "./store.js";
-import { counted } from "./words.js";
 
 const LISTED = 5;
+/** One, several, and what mends them. */
 const KINDS = {
-  order: ["row out of order", "Sort by time"],
-  duplicate: ["time that is there twice", "Keep the last of each"],
-  gap: ["gap", "Insert the missing rows, without values"],
-  number: ["cell that is no number", "Treat as missing"],
-  missing: ["missing value", null],
-  time: ["time that cannot be read", null],
-  between: ["time between two steps", null],
+  order: ["row out of order", "rows out of order", "Sort by time"],
+  duplicate: ["time that is there twice", "times that are there twice", "Keep the last of each"],
+  gap: ["gap", "gaps", "Insert the missing rows, without values"],
+  number: ["cell that is no number", "cells that are no numbers", "Treat as missing"],
+  missing: ["missing value", "missing values", null],
+  time: ["time that cannot be read", "times that cannot be read", null],
+  between: ["time between two steps", "times between two steps", null],
 };
 /** Those of all rows at once. */
 const WHOLE = { frequency: "Other frequency", "order of days": "Day or month first" };
@@ -47,13 +47,13 @@ export function Problems() {
 
 function Kind({ kind, first }) {
   const found = source.value.problems.filter((one) => one.kind === kind);
-  const [noun, remedy] = KINDS[kind] ?? [];
+  const [one, several, remedy] = KINDS[kind] ?? [];
   const read = found.filter(({ row }) => row === undefined || row >= first).length;
   // Those that the model reads are what matters: the latest.
   const listed = found.slice(-LISTED);
   return html`<li>
     <div class="row spread">
-      <strong>${WHOLE[kind] ?? counted(found.length, noun)}</strong>
+      <strong>${WHOLE[kind] ?? `${found.length.toLocaleString("en")} ${found.length === 1 ? one : several}`}</strong>
       ${kind === "order of days" &&
       html`<div class="row">
         <button onClick=${() => orderBy("dmy")}>Day first</button>

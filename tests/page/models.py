@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from foretell.bundle import example
-from foretell.bundle.manifest import Scaler
+from foretell.bundle.manifest import Accuracy, Scaler, TestResult
 from tests.service.bundles import (
     Spec,
     channel_stage,
@@ -23,6 +23,13 @@ from tests.service.bundles import (
 CHANNELS = ("temperature", "wind_speed")
 # Two days, so that auto-correlation finds a lag of one.
 CONTEXT = 48
+TEST = TestResult(
+    windows=99,
+    model=Accuracy(mse=0.5, mae=0.4),
+    last_value=Accuracy(mse=1, mae=0.8),
+    seasonal_naive=Accuracy(mse=0.4, mae=0.3),
+    season=24,
+)
 
 SPECS = (
     Spec(
@@ -58,7 +65,7 @@ def write_models(repository: Path) -> Path:
     for spec in SPECS:
         levels = 10 * spec.scale
         scaler = Scaler(mean=tuple(levels.tolist()), std=(3.0,) * len(levels))
-        ramp = replace(spec, example=CONTEXT, changes={"scaler": scaler})
+        ramp = replace(spec, example=CONTEXT, changes={"scaler": scaler, "test": TEST})
         folder = write_bundle(repository, ramp)
         _write_days(folder, ramp)
         rewrite_manifest(folder, ramp)

@@ -9,9 +9,9 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
+from tests.page.axe import faults
 from tests.page.browser import Look, Module, Watch
 from tests.page.models import CHANNELS, CONTEXT
 from tests.service.process import Server
@@ -187,4 +187,4 @@ def test_models_are_compared_on_own_rows(page: Page, server: Server) -> None:
     charts = page.get_by_role("group", name="Charts")
     charts.press("ArrowRight")
     expect(page.get_by_role("figure").first).to_contain_text("patchtst ")
-    assert not Axe().run(page).response["violations"]
+    assert not faults(page)

@@ -10,11 +10,11 @@ from typing import Any
 
 import httpx
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 from prometheus_client.parser import text_string_to_metric_families
 
 from foretell.bundle import layout
+from tests.page.axe import faults
 from tests.page.browser import Module, Watch
 from tests.page.models import CONTEXT, write_models
 from tests.service.process import Server
@@ -130,7 +130,7 @@ def test_it_is_read_only_without_admin_keys(page: Page, server: Server) -> None:
     latency = page.locator(".tiles > div", has_text="Latency, median")
     expect(latency.locator("dd").first).to_have_text(re.compile(r"^[\d.]+ ms$"), timeout=15_000)
     expect(page.get_by_role("region", name="Latency by stage")).to_contain_text("assemble")
-    assert not Axe().run(page).response["violations"]
+    assert not faults(page)
 
 
 def test_versions_are_loaded_and_unloaded(page: Page, watch: Watch, tmp_path: Path) -> None:

@@ -5,25 +5,15 @@ from __future__ import annotations
 import re
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
+from tests.page.axe import faults
 from tests.page.browser import Look, Watch
 from tests.page.conftest import KEY
 from tests.service.process import Server
 
 VIEWS = ("Forecast", "Why", "Compare", "Use it", "Operate")
 both_widths = pytest.mark.parametrize("look", [Look(1280), Look(390)])
-
-
-def faults(page: Page) -> list[str]:
-    """What axe-core finds wrong with a page as it is."""
-    found = Axe().run(page).response["violations"]
-    return [
-        f"{one['id']} ({one['impact']}): {node['html'][:300]} {node['failureSummary']}"
-        for one in found
-        for node in one["nodes"]
-    ]
 
 
 @both_widths

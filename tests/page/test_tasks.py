@@ -14,6 +14,7 @@ import httpx
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.page.axe import faults
 from tests.page.browser import Look, Watch
 from tests.page.conftest import KEY, PREFIX
 from tests.page.person import charts, choose, csv_of, example, longer, open_csv, view
@@ -40,6 +41,7 @@ def test_forecast_the_example(page: Page, server: Server) -> None:
     cells = rows.nth(1).get_by_role("cell").all_inner_texts()
     assert float(cells[0]) == pytest.approx(expected[0][0], rel=1e-2)
     assert float(cells[-1]) == pytest.approx(actual[0][0], rel=1e-2)
+    assert not faults(page)
 
 
 def test_forecast_an_own_table_with_a_gap_and_a_wrong_cell(page: Page, server: Server) -> None:
@@ -56,6 +58,7 @@ def test_forecast_an_own_table_with_a_gap_and_a_wrong_cell(page: Page, server: S
     expect(wrong).to_contain_text("1 gap")
     expect(wrong).to_contain_text("12.x")
     expect(send).to_be_disabled()
+    assert not faults(page)
     picture(page, "own")
 
     wrong.get_by_role("button", name="Insert the missing rows").click()

@@ -10,9 +10,9 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, Route, expect
 
+from tests.page.axe import faults
 from tests.page.browser import Look, Module, Watch
 from tests.page.models import CONTEXT, SPECS
 from tests.service.bundles import Spec, channel_stage, lag_stage, write_bundle
@@ -250,7 +250,7 @@ def test_patches_are_a_map_whose_rows_mark_the_history(page: Page, server: Serve
     page.get_by_text("The largest weights as a table").click()
     first = page.get_by_role("region", name="The largest weights").get_by_role("row").nth(1)
     expect(first).to_contain_text(share(largest))
-    assert not Axe().run(page).response["violations"]
+    assert not faults(page)
 
 
 def test_lags_are_said_in_words(page: Page, server: Server) -> None:
