@@ -163,4 +163,4 @@ function verified({ verification: { checks, reference } }) {
  * @param {number} level
  */
 export const bandWords = (level) =>
-  level > INNER ? `${percent(INNER)} and ${percent(level)}` : percent(level);
+  level > INNER ? `${INNER * 100} and ${percent(level)}` : percent(level);

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from playwright.sync_api import Locator, Page, Request, expect
+from playwright.sync_api import Locator, Page, Request, Route, expect
 
 from tests.page.browser import Watch
 from tests.page.conftest import KEY
@@ -139,6 +139,21 @@ def test_rows_that_are_held_back_are_compared(page: Page, server: Server, tmp_pa
     times = asked[0]["inputs"][0]["timestamps"]
     assert times[0] == f"{TIMES[8]}:00"
     assert len(times) == CONTEXT
+
+
+def test_an_answer_that_comes_too_late_is_dropped(
+    page: Page, server: Server, tmp_path: Path
+) -> None:
+    choose(page, server)
+    held: list[Route] = []
+    page.route("**/forecast", lambda route: held.append(route))
+    page.get_by_role("button", name="Forecast", exact=True).click()
+    page.get_by_label(OPEN).set_input_files(write(tmp_path / "own.csv"))
+    expect(page.get_by_text("All 2 channels found by name.")).to_be_visible()
+    with page.expect_response("**/forecast"):
+        held[0].continue_()
+    page.wait_for_function("() => new Promise((done) => setTimeout(() => done(true), 50))")
+    expect(page.get_by_role("heading", name="What is to come")).to_be_hidden()
 
 
 def test_errors_of_the_api_are_said_at_their_place(
