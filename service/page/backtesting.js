@@ -1,6 +1,5 @@
 /** How well models would have forecast the rows that are there, beside each other. */
 
-import { useMemo } from "preact/hooks";
 import { useSignal } from "@preact/signals";
 import { html } from "htm/preact";
 import { useAnswers } from "./answers.js";
@@ -15,9 +14,8 @@ import {
   rowsFor,
   tabled,
 } from "./backtests.js";
-import Chart from "./chart.js";
-import { Numbers } from "./numbers.js";
-import { Failure, Swatch, lineOf } from "./overlay.js";
+import { Failure, Swatch } from "./overlay.js";
+import { Steps } from "./steps.js";
 import { options } from "./store.js";
 import { secondsOf, timeWords } from "./time.js";
 import { counted, digits, percent } from "./words.js";
@@ -144,7 +142,7 @@ function Results({ shown, answers }) {
         </select>
       </label>
     </div>
-    <${Steps} shown=${shown} results=${results} channel=${chosen} />
+    <${Steps} lines=${shown} results=${results} channel=${chosen} />
   `;
 }
 
@@ -190,48 +188,11 @@ function Table({ shown, results, baselines, rows, metric }) {
         totals.some((total) => total !== null) &&
         html`<tfoot>
           <tr>
-            <th scope="row">As a share of the last value’s, all channels</th>
+            <th scope="row">All, as a share of the last value’s</th>
             ${totals.map((total) => html`<td>${percent(total)}</td>`)}
           </tr>
         </tfoot>`
       }
     </table>
   </div>`;
-}
-
-/** Mean absolute errors by step ahead. */
-function Steps({ shown, results, channel }) {
-  const drawn = useMemo(() => {
-    const found = results.map((one) => one.channels.find(({ name }) => name === channel));
-    const lines = shown.flatMap(({ name, place }, at) =>
-      found[at] ? [{ label: name, values: found[at].steps.mae, ...lineOf(place) }] : [],
-    );
-    const first = found.find(Boolean);
-    const x = first.steps.mae.map((_, step) => step + 1);
-    const flat = [
-      ["last value", first.last_value, [1, 4]],
-      ["last season", first.seasonal_naive, [1, 8]],
-    ];
-    const baselines = flat.flatMap(([label, errors, dash]) =>
-      errors
-        ? [{ label, values: x.map(() => errors.mae), colour: "--muted", dash, width: 1.25 }]
-        : [],
-    );
-    const said = lines.map(
-      ({ label, values }) =>
-        `${label} ${digits(values[0])} at step 1, ${digits(values.at(-1))} at the last`,
-    );
-    return { x, time: false, series: [...lines, ...baselines], summary: `${said.join("; ")}.` };
-  }, [channel, results.length, ...results]);
-  return html`
-    <${Chart} ...${drawn} height=${200} label=${`MAE of ${channel} by step ahead`} />
-    <${Numbers}
-      of=${`MAE of ${channel} by step ahead`}
-      made=${() => ({ first: "Step", rows: drawn.x.map(String), columns: drawn.series })}
-    />
-    <p class="hint">
-      MAE by step ahead. Dotted lines are repeating the last value and the last season, over all
-      steps.
-    </p>
-  `;
 }

@@ -131,7 +131,7 @@ function optionsOf({ time, series, bands = [], lines = [], marks = [], height = 
     tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
     scales: { x: { time } },
     axes: [
-      { ...axis, size: 38, gap: 6, space: 64, ...(time && { values: timesAt }) },
+      { ...axis, size: time ? 38 : 22, gap: 6, space: 64, ...(time && { values: timesAt }) },
       { ...axis, size: 52, gap: 4 },
     ],
     series: [{}, ...series.map(styleOf)],

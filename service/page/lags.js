@@ -129,10 +129,10 @@ function Table({ lags, offset, calendar, frequency }) {
       <thead>
         <tr>
           <th scope="col">Lag</th>
-          <th scope="col">${offset ? "Reads" : "The other way round"}</th>
-          <th scope="col">Correlation</th>
           <th scope="col">Weight</th>
           <td></td>
+          <th scope="col">Correlation</th>
+          <th scope="col">${offset ? "Reads" : "The other way round"}</th>
         </tr>
       </thead>
       <tbody>
@@ -140,12 +140,12 @@ function Table({ lags, offset, calendar, frequency }) {
           ({ lag, steps, around, weight, correlation }) =>
             html`<tr key=${lag}>
               <th scope="row">${inWords(steps, calendar)}</th>
-              <td>${offset ? backWords(around, frequency) : inWords(around, frequency)}</td>
-              <td>${digits(correlation)}</td>
               <td>${percent(weight)}</td>
               <td class="share">
                 <span style=${{ width: `${(100 * weight) / largest}%` }}></span>
               </td>
+              <td>${digits(correlation)}</td>
+              <td>${offset ? backWords(around, frequency) : inWords(around, frequency)}</td>
             </tr>`,
         )}
       </tbody>

@@ -21,12 +21,17 @@ const DASHES = [[], [8, 3], [2, 3], [8, 3, 2, 3], [14, 4]];
 export const lineOf = (place) => ({ colour: `--model-${place}`, dash: DASHES[place], width: 1.75 });
 
 /**
- * A model's line, beside its name.
- * @param {{place: number}} props among the models
+ * A line as in charts, beside its name.
+ * @param {{place?: number, dash?: number[]}} props place among the models, or a baseline's dashes
  */
-export function Swatch({ place }) {
-  return html`<svg class=${`swatch model-${place}`} width="30" height="8" aria-hidden="true">
-    <line x2="30" y1="4" y2="4" stroke-dasharray=${DASHES[place].join(" ")} />
+export function Swatch({ place, dash = DASHES[place] }) {
+  return html`<svg
+    class=${`swatch ${place === undefined ? "baseline" : `model-${place}`}`}
+    width="30"
+    height="8"
+    aria-hidden="true"
+  >
+    <line x2="30" y1="4" y2="4" stroke-dasharray=${dash.join(" ")} />
   </svg>`;
 }
 

@@ -84,6 +84,16 @@ def test_errors_of_all_channels_together(module: Modules) -> None:
     assert backtests.evaluate(code, ONE) == pytest.approx((1 / 4 * 2) ** 0.5)
 
 
+def test_rows_of_another_frequency_do_not_fit(module: Modules) -> None:
+    card = {"channels": ["a"], "context": 2, "frequency": "h", "needs_timestamps": False}
+    source = {"channels": ["a"], "values": [[1]] * 3, "timestamps": None, "problems": []}
+    backtests, options = module("backtests.js"), {"holdBack": 0, "missing": "error"}
+    said = backtests.call("unfit", source | {"frequency": "D"}, card, options)
+    assert said == "it reads hourly rows, these are daily"
+    assert backtests.call("unfit", source | {"frequency": "60min"}, card, options) is None
+    assert backtests.call("unfit", source | {"frequency": None}, card, options) is None
+
+
 def test_no_more_rows_are_sent_than_origins_take(module: Modules) -> None:
     card = {"name": "m", "version": "3", "channels": ["b"], "context": 4, "quantiles": False}
     source = {
@@ -149,6 +159,8 @@ def test_what_keeps_rows_from_a_backtest_is_named(page: Page, watch: Watch, serv
 
 @pytest.mark.parametrize("look", [Look(1280, "dark"), Look(390, "light")], ids=str)
 def test_models_are_compared_on_own_rows(page: Page, server: Server) -> None:
+    asked: list[str] = []
+    page.on("request", lambda one: asked.append(one.url) if one.url.endswith("/backtest") else None)
     rows = open_rows(page, server)
     page.get_by_role("link", name="Compare").click()
     errors = page.get_by_role("region", name="Errors by channel")
@@ -178,11 +190,15 @@ def test_models_are_compared_on_own_rows(page: Page, server: Server) -> None:
     assert label is not None
     first = float(label.split("patchtst ")[1].split()[0])
     assert first == pytest.approx(content["patchtst"]["steps"]["mae"][0], rel=0.01)
+    legend = page.get_by_role("list", name="Legend")
+    expect(legend).to_contain_text("last season, all steps")
     page.get_by_label("Origins").fill("2")
     page.get_by_label("Origins").blur()
     expect(page.get_by_text("Forecast again from 2 origins, 12 steps apart")).to_be_visible()
     page.get_by_role("checkbox", name="autoformer").uncheck()
     expect(errors.get_by_role("columnheader")).to_have_count(4)
+    # Each model once for 12 origins, and once for two.
+    assert len(asked) == 4
     # By keys, what is at the cursor.
     charts = page.get_by_role("group", name="Charts")
     charts.press("ArrowRight")

@@ -141,6 +141,8 @@ def test_versions_are_loaded_and_unloaded(page: Page, watch: Watch, tmp_path: Pa
     with Server(repository, tmp_path / "log", threads=1, **keys) as server:
         # What the page asks without a key, with one that is not enough, and of another port.
         watch.allow(401, 403, 404)
+        posts: list[str] = []
+        page.on("request", lambda one: posts.append(one.url) if one.method == "POST" else None)
         page.goto(f"{server.url}/#/operate")
         page.get_by_label("Key", exact=True).fill("reader")
         page.get_by_role("button", name="Use it", exact=True).click()
@@ -165,4 +167,8 @@ def test_versions_are_loaded_and_unloaded(page: Page, watch: Watch, tmp_path: Pa
         page.get_by_role("button", name="Use it", exact=True).click()
         unload()
         expect(page.get_by_text("Unloaded forms 1.")).to_be_visible()
-        assert httpx.get(f"{server.url}/v2/models/forms/ready").status_code in (401, 404)
+        changes = [url for url in posts if url.endswith("load")]
+        assert changes == [f"{server.url}/v2/repository/models/forms/unload"] * 2
+        headers = {"X-API-Key": "reader"}
+        entries = httpx.post(f"{server.url}/v2/repository/index", headers=headers).json()
+        assert {"READY"} != {one["state"] for one in entries if one["name"] == "forms"}

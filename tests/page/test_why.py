@@ -94,6 +94,18 @@ def test_a_sparse_map_has_the_weights_at_their_keys(module: Modules, server: Ser
     assert expected.any(axis=1).all()
 
 
+def test_keys_that_are_none_get_nothing(module: Modules) -> None:
+    stage = {
+        "axes": ["head", "query", "kept"],
+        "weights": [[[0.5, 0.5], [0.25, 0.75]]],
+        "keys": [[[0, -1], [-1, 1]]],
+        "query": [0, 1],
+        "key": [0, 1],
+    }
+    weights, _ = matrix_of(module, stage)
+    np.testing.assert_array_equal(weights, [[0.5, 0], [0, 0.75]])
+
+
 def test_padding_is_left_out_and_counted(module: Modules) -> None:
     stage = {
         "axes": ["query", "key"],
@@ -259,7 +271,7 @@ def test_lags_are_said_in_words(page: Page, server: Server) -> None:
         page.get_by_text("Strongest lag: 24 steps = 1 day, with 50% of the weight.")
     ).to_be_visible()
     table = page.get_by_role("region", name="Lags by weight")
-    expect(table.get_by_role("row", name="24 steps = 1 day 24 steps = 1 day")).to_be_visible()
+    expect(table.get_by_role("row", name="24 steps = 1 day 50%")).to_be_visible()
     expect(table.get_by_role("row")).to_have_count(3)
     assert page.locator(".lags .bar").count() == 2
     # The map is there as well.
