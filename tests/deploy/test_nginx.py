@@ -15,6 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from foretell.service.api.page import Pages
 from tests.deploy.files import DEFAULTS, DEPLOY, directive, directives, seconds
 from tests.service.bundles import Spec, write_bundle
 from tests.service.process import Server
@@ -38,6 +39,12 @@ def test_limits_and_times_match_ours() -> None:
     assert seconds(directive("proxy_read_timeout")) > DEFAULTS.timeout_seconds
     [idle, callers] = directives("keepalive_timeout")
     assert seconds(idle) < DEFAULTS.keep_alive_seconds == seconds(callers)
+
+
+def test_a_page_is_not_too_many_requests() -> None:
+    # Of HTTP/2 each request counts as a connection.
+    _, of_page = directives("limit_conn")
+    assert int(of_page.removeprefix("page_connections ")) > 4 * len(Pages().paths)
 
 
 def test_it_may_open_as_many_files_as_it_takes_connections() -> None:
@@ -133,6 +140,10 @@ def test_what_passes_and_what_does_not(tmp_path: Path) -> None:
             made = client.post("/forecast", json=BODY).headers["x-request-id"]
             until(lambda: f'"{made}"' in server.log)
 
+            # As a browser that opens the page again and again.
+            paths = [path for path in Pages().paths if path.startswith("/page/")]
+            assert {client.get(path).status_code for path in 3 * paths} == {200}
+
             for path in ("/metrics", "/readyz", "/healthz", "/%6detrics", "/v2/repository/index"):
                 hidden = client.post(path) if "index" in path else client.get(path)
                 assert hidden.status_code == 404, path
@@ -160,11 +171,11 @@ def test_what_passes_and_what_does_not(tmp_path: Path) -> None:
 def test_the_service_may_be_a_part_of_a_host(tmp_path: Path) -> None:
     write_bundle(tmp_path / "repository", Spec())
     prefixed = {
-        r"location / \{": "location /part/ {",
+        r"location (/|/page/) \{": r"location /part\1 {",
         r"\^/\(metrics": "^/part/(metrics",
         r"location /v2/": "location /part/v2/",
     }
-    taken_off = r"(location /part/ \{\s+proxy_pass http://foretell);", r"\1/;"
+    taken_off = r"(location /part(/|/page/) \{[^}]+proxy_pass http://foretell);", r"\1\2;"
     with Server(tmp_path / "repository", tmp_path / "log", root_path="/part") as server:
         port = int(server.url.rpartition(":")[2])
         for changes in (prefixed, prefixed | dict([taken_off])):
