@@ -8,7 +8,6 @@ errors that the model made in the validation split, in the same units.
 from __future__ import annotations
 
 import math
-import zipfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from foretell.bundle import archives
 from foretell.bundle.errors import BundleError
 from foretell.bundle.layout import CALIBRATION
 from foretell.bundle.manifest import Manifest
@@ -150,11 +150,8 @@ def read(folder: Path, manifest: Manifest) -> Calibration | None:
     if report is None:
         return None
     path = folder / CALIBRATION
-    try:
-        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
-            levels, offsets = file["levels"], file["offsets"]
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
-        raise BundleError(f"{path}: cannot be read: {error}") from error
+    arrays = archives.read(path, "levels", "offsets")
+    levels, offsets = arrays["levels"], arrays["offsets"]
     if levels.dtype != np.float64 or levels.ndim != 1 or len(levels) < 2:
         raise BundleError(f"{path}: levels: expected at least 2 in float64")
     expected = (len(levels), report.steps, len(manifest.targets))

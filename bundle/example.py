@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from foretell.bundle import archives
 from foretell.bundle.errors import BundleError
 from foretell.bundle.layout import EXAMPLE
 from foretell.bundle.manifest import Manifest
@@ -59,15 +59,11 @@ def read(folder: Path, manifest: Manifest) -> Example | None:
     if EXAMPLE not in manifest.files:
         return None
     path = folder / EXAMPLE
-    try:
-        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
-            # As rows, whatever wrote them: JSON is written of nothing else.
-            history, actual = (np.ascontiguousarray(file[name]) for name in ("history", "actual"))
-            timestamps = file["timestamps"]
-            series = str(file["series"])
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
-        raise BundleError(f"{path}: cannot be read: {error}") from error
-    rows, targets = len(timestamps), len(manifest.targets)
+    arrays = archives.read(path, "history", "timestamps", "actual", "series")
+    # As rows, whatever wrote them: JSON is written of nothing else.
+    history, actual = (np.ascontiguousarray(arrays[name]) for name in ("history", "actual"))
+    timestamps = arrays["timestamps"]
+    rows, targets = timestamps.size, len(manifest.targets)
     if timestamps.shape != (rows,) or timestamps.dtype.kind != "U" or rows < manifest.context:
         raise BundleError(f"{path}: timestamps: expected text of {manifest.context} rows or more")
     for name, values, expected in (
@@ -81,4 +77,4 @@ def read(folder: Path, manifest: Manifest) -> Example | None:
             )
         if not np.isfinite(values).all():
             raise BundleError(f"{path}: {name}: must be finite")
-    return Example(history, timestamps, actual, series)
+    return Example(history, timestamps, actual, str(arrays["series"]))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import orjson
 from fastapi import APIRouter, Request, Response
 
@@ -9,6 +11,7 @@ from foretell.bundle.example import Example
 from foretell.bundle.layout import EXAMPLE, NAME, VERSION
 from foretell.bundle.verdict import verdict
 from foretell.service.api import examples
+from foretell.service.api.compression import choose_encoding, compress
 from foretell.service.api.forecast.routes import JSON
 from foretell.service.api.forecast.schemas import (
     ErrorResponse,
@@ -76,8 +79,9 @@ def models_router(engine: Engine, settings: Settings) -> APIRouter:
                 f"{model.name}@{model.version} carries no example: it was exported without data, "
                 "or by a release that wrote none; export it again with its data"
             )
-        answer = orjson.dumps(_example(model, found), option=orjson.OPT_SERIALIZE_NUMPY)
-        return Response(answer, media_type=JSON)
+        accepted = request.headers.get("accept-encoding", "")
+        # One of hundreds of channels is megabytes.
+        return await asyncio.to_thread(_written, _example(model, found), accepted)
 
     return router
 
@@ -108,6 +112,15 @@ def _card(model: Model, versions: list[str], settings: Settings) -> ModelReport:
         calibration_missing=manifest.calibration_missing,
         verification=manifest.verification,
     )
+
+
+def _written(document: dict[str, object], accepted: str) -> Response:
+    """An answer in JSON, compressed as the caller accepts it."""
+    answer, headers = orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY), dict[str, str]()
+    if encoding := choose_encoding(accepted, ("zstd", "gzip")):
+        answer = compress(encoding, [answer])
+        headers = {"Content-Encoding": encoding, "Vary": "Accept-Encoding"}
+    return Response(answer, headers=headers, media_type=JSON)
 
 
 def _example(model: Model, example: Example) -> dict[str, object]:

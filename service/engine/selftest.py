@@ -5,14 +5,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
-import zipfile
 from collections.abc import Callable
 from math import inf
 from pathlib import Path
 
 import numpy as np
 
-from foretell.bundle import layout
+from foretell.bundle import archives, layout
 from foretell.bundle.comparison import relative_error
 from foretell.bundle.errors import BundleError
 from foretell.bundle.manifest import Manifest
@@ -202,12 +201,8 @@ class SelfTest:
 
 
 def _read_probes(path: Path) -> Arrays:
-    try:
-        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
-            probes = {name: file[name] for name in file.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise BundleError(f"{path}: cannot be read: {error}") from error
-    if FORECAST not in probes or not len(probes[FORECAST]):
+    probes = archives.read(path, FORECAST)
+    if not probes[FORECAST].size:
         raise BundleError(f"{path}: has no expected forecast")
     return probes
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,8 @@ from typing import Any
 import pytest
 
 from foretell.bundle import layout
+from foretell.service.api import models
+from foretell.service.api.compression import compress
 from foretell.service.api.forecast.schemas import ModelExample
 from foretell.service.errors import StartError
 from tests.service.bundles import Spec, write_bundle
@@ -53,6 +56,23 @@ def test_an_example_is_a_request_and_what_followed(served: Client, spec: Spec) -
     assert len(found["actual"][0]) == len(spec.columns)
 
 
+def test_it_is_written_and_compressed_off_the_loop(
+    served: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def note(encoding: str, parts: list[bytes]) -> bytes:
+        with pytest.raises(RuntimeError, match="no running event loop"):
+            asyncio.get_running_loop()
+        return compress(encoding, parts)
+
+    monkeypatch.setattr(models, "compress", note)
+    answer = served.request("GET", "/models/one/example", headers={"Accept-Encoding": "gzip"})
+    assert answer.headers["content-encoding"] == "gzip"
+    assert "Accept-Encoding" in answer.headers["vary"]
+    plain = served.request("GET", "/models/one/example", headers={"Accept-Encoding": "identity"})
+    assert "content-encoding" not in plain.headers
+    assert plain.json() == answer.json()
+
+
 def test_cards_say_who_has_one(served: Client) -> None:
     cards = {card["name"]: card["example"] for card in served.get("/models").json()}
     assert cards == {"one": True, "some": True, "monthly": True, "bare": False}
@@ -82,7 +102,11 @@ def test_so_is_one_with_another_than_its_manifest_says(tmp_path: Path) -> None:
 
 
 def test_one_that_was_changed_meanwhile_is_not_shown(served: Client, repository: Path) -> None:
-    (repository / "one" / "1" / layout.EXAMPLE).write_bytes(b"")
+    file = repository / "one" / "1" / layout.EXAMPLE
+    data = bytearray(file.read_bytes())
+    # Within what zlib has to unfold.
+    data[80] ^= 0xFF
+    file.write_bytes(data)
     answer = served.get("/models/one/example")
     assert (answer.status_code, answer.json()["error"]["type"]) == (503, "not_ready")
 
