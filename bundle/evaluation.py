@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from foretell.bundle import archives
 from foretell.bundle.errors import BundleError
 from foretell.bundle.layout import EVALUATION
 from foretell.bundle.manifest import Manifest
@@ -77,22 +77,19 @@ def read(folder: Path, manifest: Manifest) -> Evaluation | None:
     if EVALUATION not in manifest.files:
         return None
     path = folder / EVALUATION
-    try:
-        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
-            names = tuple(map(str, file["forecasters"]))
-            found = Evaluation(
-                names, *(file[part] for part in ("mse", "mae", "levels", "below", "up_to"))
-            )
-    except (OSError, ValueError, EOFError, KeyError, TypeError, zipfile.BadZipFile) as error:
-        raise BundleError(f"{path}: cannot be read: {error}") from error
+    parts = ("mse", "mae", "levels", "below", "up_to")
+    arrays = archives.read(path, "forecasters", *parts)
+    names = tuple(map(str, arrays["forecasters"].ravel()))
+    found = Evaluation(names, *(arrays[part] for part in parts))
     targets = len(manifest.targets)
-    errors, curve = (len(names), manifest.horizon, targets), (len(found.levels), targets)
+    errors, curve = (len(names), manifest.horizon, targets), (found.levels.size, targets)
     for name, values, expected in (
         ("mse", found.mse, errors),
         ("mae", found.mae, errors),
+        ("levels", found.levels, curve[:1]),
         ("below", found.below, curve),
         ("up_to", found.up_to, curve),
     ):
-        if values.shape != expected or not np.isfinite(values).all():
+        if values.dtype.kind != "f" or values.shape != expected or not np.isfinite(values).all():
             raise BundleError(f"{path}: {name}: expected {expected} finite numbers")
     return found

@@ -55,6 +55,8 @@ def test_an_earlier_bundle_has_none(bundle: Path) -> None:
     [
         ({"mse": np.zeros((2, 4, 3))}, r"mse: expected \(2, 4, 2\) finite numbers"),
         ({"mae": np.full((2, 4, 2), np.nan)}, "mae: expected"),
+        ({"levels": np.array(0.5)}, r"levels: expected \(1,\)"),
+        ({"levels": np.array(["a", "b"])}, "levels: expected"),
         ({"levels": np.array([0.5])}, r"below: expected \(1, 2\)"),
         ({"up_to": np.zeros((2, 3))}, r"up_to: expected \(2, 2\)"),
     ],
