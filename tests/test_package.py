@@ -11,6 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from zipfile import ZipFile
 
+import httpx
 import pytest
 
 from tests.service.bundles import Spec, write_bundle
@@ -89,14 +90,13 @@ def environment(folder: Path) -> dict[str, str]:
 
 def modules() -> set[str]:
     """Files that a package has to hold."""
-    linked = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
-    linked += [path for path in (ROOT / "service" / "page").rglob("*") if path.is_file()]
-    # Links among its folders are not followed here.
-    kinds = ("jinja", "py", "typed", "yaml")
-    own = (path for kind in kinds for path in (ROOT / "foretell").rglob(f"*.{kind}"))
+    # Links among foretell's folders are not followed here.
+    files = [path for folder in ("foretell", *FOLDERS) for path in (ROOT / folder).rglob("*")]
+    names = [str(path.relative_to(ROOT)) for path in files if path.is_file()]
     return {
-        *(f"foretell/{path.relative_to(ROOT)}" for path in linked),
-        *(str(path.relative_to(ROOT)) for path in own),
+        name if name.startswith("foretell/") else f"foretell/{name}"
+        for name in names
+        if "__pycache__" not in name
     }
 
 
@@ -125,7 +125,7 @@ def test_the_environment_has_no_package_of_that_name(installed: Path, name: str)
 def test_command_server_and_client(installed: Path, project: Path, tmp_path: Path) -> None:
     foretell = installed / "foretell"
     assert "Commands:" in run(foretell, "--help", folder=project)
-    bundle = write_bundle(tmp_path / "repository", Spec())
+    bundle = write_bundle(tmp_path / "repository", Spec(example=9))
     run(foretell, "verify", bundle, folder=project)
     rows = [f"2024-01-01T{hour:02}:00:00,{hour}.5" for hour in range(10)]
     table = tmp_path / "load.csv"
@@ -141,6 +141,9 @@ def test_command_server_and_client(installed: Path, project: Path, tmp_path: Pat
     ) as server:
         printed = run(foretell, "forecast", table, "--url", server.url, folder=project)
         assert "repeat@1 on load.csv" in printed
+        page = httpx.get(server.url, headers={"Accept": "text/html"}).text
+        assert page == (ROOT / "service" / "page" / "index.html").read_text()
+        assert httpx.get(f"{server.url}/models/repeat/example").json()["model"] == "repeat@1"
         assert server.stop() == 0
     assert not (tmp_path / "imported").exists()
 
