@@ -1,6 +1,8 @@
 import csv
 import io
 import json
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pandas as pd
@@ -8,7 +10,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from foretell.commands.forecast import command
+from foretell.forecast_output import write
 from tests.foretell.conftest import SERVED, answer
+from tests.foretell.forecasts import forecast
 from tests.foretell.server import FakeServer
 
 TIMES = ["2024-01-01T06:00:00", "2024-01-01T07:00:00"]
@@ -173,13 +177,27 @@ def test_what_an_overwriting_fails_to_write_is_left_as_it_was(
     output = tmp_path / "out.csv"
     output.write_text("old")
 
-    def fail(*_: object, **__: object) -> None:
-        output.with_name(".out").write_text("half")
+    def fail(_: pd.DataFrame, path: Path, **__: object) -> None:
+        path.write_text("half")
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("pandas.DataFrame.to_csv", fail)
     assert run(server, str(data), f"--output={output}", "--overwrite").exit_code == 1
     assert output.read_text() == "old"
+    assert sorted(tmp_path.iterdir()) == [output, data]
+
+
+def test_times_over_a_change_of_the_clock_are_written_in_utc(tmp_path: Path):
+    plain = forecast(1)
+    hours = [f"2024-10-27T{hour}" for hour in ("01:00+02:00", "02:00+02:00", "02:00+01:00")]
+    table = replace(plain.history, utc_offset=timedelta(hours=2))
+    one = replace(plain, times=[*hours, *hours], history=table)
+    for name in ("out.parquet", "out.csv"):
+        write([one], tmp_path / name)
+    found = pd.read_parquet(tmp_path / "out.parquet")["ds"]
+    assert str(found.dt.tz) == "UTC"
+    assert found.dt.hour.tolist()[:3] == [23, 0, 1]
+    assert pd.read_csv(tmp_path / "out.csv")["ds"].tolist() == [*hours, *hours]
 
 
 @pytest.mark.parametrize(

@@ -190,6 +190,11 @@ def test_all_series_of_a_file(server: FakeServer, tmp_path: Path, monkeypatch: p
     assert answers.failures == {"a": "constant"}
     assert answers.warnings == ["filled in a, b", "filled in c"]
     assert [one.series for one in ask_all(server, path, series=("c", "b")).forecasts] == ["c", "b"]
+    # Four rows of each are read.
+    monkeypatch.setattr("foretell.forecast_file._MOST_NUMBERS", 7)
+    before = len(server.requests)
+    ask_all(server, path)
+    assert [len(body["inputs"]) for _, body in server.requests[before + 1 :]] == [1, 1, 1]
 
 
 def test_a_wrong_cell_that_is_not_read_does_not_matter(server: FakeServer, data: Path):
@@ -207,6 +212,10 @@ def test_missing_rows_are_filled_from_those_before(server: FakeServer, data: Pat
         ask(server, data)
     forecast = ask(server, data, reading=Reading(missing="ffill"))
     assert forecast.history.values[:, 0].tolist() == [1.5, 3.5, 4.5, 5.5]
+    # So is the first value that is read.
+    data.write_text("\n".join(lines).replace("20,x,2.5", ",x,2.5") + "\n")
+    forecast = ask(server, data, reading=Reading(missing="ffill"))
+    assert forecast.history.values.tolist() == [[2.5, 10], [3.5, 30], [4.5, 40], [5.5, 50]]
 
 
 def test_what_the_answer_says_besides(server: FakeServer, data: Path):
