@@ -44,7 +44,9 @@ export function Backtests({ lines, data, horizon }) {
     missing,
   ]);
   const shown = lines.filter(({ name }) => answers[name]?.content);
-  const ready = shown.length > 0;
+  const [first] = shown;
+  const ready = first !== undefined;
+  const sent = ready && firstOf(data, first.card, { horizon, origins });
   return html`<section class="panel stack">
     <div class="row spread">
       <h2>Backtest</h2>
@@ -59,7 +61,8 @@ export function Backtests({ lines, data, horizon }) {
           </p>`
         : html`<p class="muted">
             Forecast again from ${counted(origins, "origin")}, ${counted(horizon, "step")} apart,
-            each from the rows before it alone${ready && `: ${period(shown, answers)}`}.
+            each from the rows before it
+            alone${ready && `: ${period(first, answers[first.name], sent)}`}.
             ${origins < 8 && " So few say little."} Rows that a model learnt from flatter it.
           </p>`
     }
@@ -76,13 +79,12 @@ export function Backtests({ lines, data, horizon }) {
   </section>`;
 }
 
-/** From when to when. */
-function period([{ name, card }], answers) {
-  const { first_origin: first, last_origin: last } = answers[name].content;
-  const [from, to] = [first, last].map((origin) =>
+/** From when to when; rows count from the first of the source, not of what was sent. */
+function period({ card }, { content }, sent) {
+  const [from, to] = [content.first_origin, content.last_origin].map((origin) =>
     typeof origin === "string"
       ? timeWords(secondsOf([origin])[0], card.frequency)
-      : `row ${origin + 1}`,
+      : `row ${sent + origin + 1}`,
   );
   return from === to ? `at ${from}` : `from ${from} to ${to}`;
 }

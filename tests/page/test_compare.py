@@ -130,7 +130,9 @@ def test_an_example_is_too_short(page: Page, server: Server) -> None:
     expect(numbers.get_by_role("row")).to_have_count(13)
 
 
-def open_rows(page: Page, server: Server, missing: int | None = None) -> list[list[float]]:
+def open_rows(
+    page: Page, server: Server, missing: int | None = None, *, timed: bool = True
+) -> list[list[float]]:
     """Have the page read rows of one's own, one of which may lack a temperature."""
     steps = np.arange(200)
     rows = np.round(20 + np.sin(steps[:, None] / [4, 7]) + steps[:, None] / 50, 2).tolist()
@@ -138,11 +140,12 @@ def open_rows(page: Page, server: Server, missing: int | None = None) -> list[li
     lines = [[str(time), *map(str, row)] for time, row in zip(times, rows, strict=True)]
     if missing is not None:
         lines[missing][1] = ""
+    table = [["time", *CHANNELS], *lines]
     page.goto(server.url)
     expect(page.get_by_role("combobox", name="Model")).to_have_value("autoformer")
     page.evaluate(
         "async (text) => (await import('./page/data.js')).openText(text, 'own')",
-        "\n".join(",".join(cells) for cells in [["time", *CHANNELS], *lines]),
+        "\n".join(",".join(cells[not timed :]) for cells in table),
     )
     return rows
 
@@ -155,6 +158,16 @@ def test_what_keeps_rows_from_a_backtest_is_named(page: Page, watch: Watch, serv
     said = re.compile("^patchtst: row 101, temperature: a value is missing.*Mend the data$")
     expect(page.get_by_role("alert").filter(has_text="patchtst")).to_have_text(said)
     expect(page.locator(".chart")).to_have_count(len(CHANNELS))
+
+
+def test_rows_without_times_are_counted(page: Page, server: Server) -> None:
+    open_rows(page, server, timed=False)
+    page.get_by_role("link", name="Compare").click()
+    # The other model reads the calendar. Of 12 origins the first is 11 times 12 before the last.
+    expect(page.get_by_text("from row 57 to row 189")).to_be_visible()
+    page.get_by_label("Origins").fill("2")
+    page.get_by_label("Origins").blur()
+    expect(page.get_by_text("from row 177 to row 189")).to_be_visible()
 
 
 @pytest.mark.parametrize("look", [Look(1280, "dark"), Look(390, "light")], ids=str)
