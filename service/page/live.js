@@ -100,7 +100,7 @@ function Numbers({ changes, reading }) {
     </dl>
     <${Stages} reading=${reading} now=${now} />
     <p class="hint">
-      ${`Since the server began: ${totals.join(", ")}. What this page itself asks is not counted.`}
+      ${`Since the server began: ${totals.join(", ")}. What this view asks is not counted.`}
     </p>
   `;
 }
