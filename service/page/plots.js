@@ -168,7 +168,7 @@ function Plot({ all, panel, one }) {
   }, [all]);
   const error = errorOf(panel);
   return html`<figure>
-    <figcaption class="row spread">
+    <figcaption>
       <h3>${panel.channel}</h3>
       <${Readout} all=${all} panel=${panel} error=${error} />
     </figcaption>

@@ -8,7 +8,7 @@ from playwright.sync_api import Page
 
 from foretell.report.page import render
 from tests.foretell.report.bundles import full_bundle
-from tests.page.test_shell import faults
+from tests.page.axe import faults
 
 
 def test_a_report_is_accessible_and_fits_a_phone(page: Page, tmp_path: Path) -> None:
