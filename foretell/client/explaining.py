@@ -100,7 +100,6 @@ class Explanation(Part):
 class _Content(Part):
     mean_forecast: Floats
     timestamps: tuple[str, ...] = ()
-    channels: tuple[str, ...] | None = None
     attention: tuple[Stage, ...]
 
 
@@ -171,7 +170,7 @@ def explain(
     return Explanation(
         model=answer.model,
         model_version=answer.model_version,
-        targets=found.channels or card.targets,
+        targets=card.targets,
         timestamps=found.timestamps,
         values=found.mean_forecast.reshape(len(found.mean_forecast), -1),
         stages=found.attention,
@@ -215,7 +214,7 @@ def _input(
 
 
 def _numbers(table: pa.Table, name: str, card: ModelCard) -> pa.ChunkedArray:
-    """A channel, with nulls where values are missing."""
+    """A channel; the server reads NaN, which JSON does not know, as it does null."""
     if table.column_names.count(name) != 1:
         raise InvalidInputError(
             f"expected one column of this name: {card.name} reads {', '.join(card.channels)}",
@@ -224,8 +223,7 @@ def _numbers(table: pa.Table, name: str, card: ModelCard) -> pa.ChunkedArray:
     kind = table[name].type
     if not (pa.types.is_floating(kind) or pa.types.is_integer(kind)):
         raise InvalidInputError(f"expected a column of numbers, got {kind}", place=name)
-    values = table[name].cast(pa.float64())
-    return pc.if_else(pc.is_nan(values), None, values)
+    return table[name].cast(pa.float64())
 
 
 def _texts(times: pa.ChunkedArray, rows: pa.Array, name: str) -> list[str]:

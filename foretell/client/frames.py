@@ -142,9 +142,8 @@ def _to_table(frame: object, wanted: Iterable[str]) -> tuple[pa.Table, Restore]:
                 return pandas_frames.to_table(frame, wanted)
         polars = sys.modules.get("polars")
         if polars is not None and isinstance(frame, polars.DataFrame):
-            # Without views of texts, which Arrow does less with.
-            oldest = polars.CompatLevel.oldest()
-            return frame.to_arrow(compat_level=oldest), _PolarsFrame(frame)
+            # Unlike its stream, without views of texts, which Arrow does less with.
+            return frame.to_arrow(), _PolarsFrame(frame)
         if not hasattr(frame, "__arrow_c_stream__"):
             raise TypeError(type(frame).__qualname__)
         table = pa.table(frame)

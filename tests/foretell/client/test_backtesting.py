@@ -7,9 +7,12 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from pyarrow import ipc
 
 from foretell import Client
 from foretell.client import ForetellWarning, InvalidInputError
+from foretell.client.backtesting import backtest
+from foretell.client.exchange import Ask
 from tests.service.process import Server
 
 ROWS = 40
@@ -54,8 +57,21 @@ def test_as_the_server_says(client: Client, server: Server) -> None:
     }
 
 
+def test_a_request_has_as_many_origins_as_a_server_makes() -> None:
+    """Of more it would leave out the earliest."""
+    frame = pd.concat(walk(f"{number:03}", number) for number in range(200))
+    steps = backtest(frame, 0.0, model="load", id_column="sku", horizon=4)
+    assert next(steps) == Ask("GET", "models/load")
+    card = {"name": "load", "version": "1", "versions": ["1"], "channels": ["load"]}
+    card |= {"context": 8, "horizon": 4, "frequency": "h"}
+    ask = steps.send(httpx.Response(200, json=card))
+    assert isinstance(ask, Ask)
+    sent = ipc.open_stream(ask.content).read_all()
+    # 8 of each.
+    assert sent["unique_id"].unique().to_pylist() == [f"{number:03}" for number in range(128)]
+
+
 def test_many_series_in_polars(client: Client) -> None:
-    """More origins than a request may have: 8 of each of 200 series."""
     names = [f"series {number}" for number in range(200)]
     frame = pl.from_pandas(pd.concat(walk(name, seed) for seed, name in enumerate(names)))
     found = client.backtest(frame, model="load", id_column="sku")
@@ -67,11 +83,13 @@ def test_many_series_in_polars(client: Client) -> None:
 
 
 def test_a_series_that_is_too_short(client: Client) -> None:
-    frame = pd.concat([walk("long", 0), walk("short", 1, 5)], ignore_index=True)
-    with pytest.warns(ForetellWarning, match=r"^sku\[40\]: .* 8 rows") as warned:
+    """And is not in the first of the parts that are sent."""
+    names = [f"long {number}" for number in range(40)]
+    frame = pd.concat([*(walk(name, 0) for name in names), walk("short", 1, 5)], ignore_index=True)
+    with pytest.warns(ForetellWarning, match=r"^sku\[1600\]: .* 8 rows") as warned:
         found = client.backtest(frame, model="load", id_column="sku")
     assert warned[0].filename == __file__
-    assert list(found.series) == ["long"]
+    assert list(found.series) == names
     assert [error.series for error in found.notes.errors] == ["short"]
 
 

@@ -60,6 +60,12 @@ def test_one_of_several_series(client: Client) -> None:
     assert stage.form == "circulant"
 
 
+def test_the_clock_of_the_frames_zone_changes(client: Client) -> None:
+    hours = pd.date_range("2024-03-30T18", periods=8, freq="h", tz="Europe/Berlin")
+    found = client.explain(FRAME.head(8).set_index(hours), model="load", heads="mean", horizon=1)
+    assert found.timestamps == ("2024-03-31T03:00:00+02:00",)
+
+
 def test_warnings_are_pythons(client: Client) -> None:
     with pytest.warns(ForetellWarning, match="^'load' is 10") as warned:
         client.explain(FRAME + 100, model="load", heads="mean")
@@ -78,6 +84,11 @@ def gap(row: int) -> pd.DataFrame:
         (FRAME.tail(3), {}, "^expected at least 8 rows"),
         (gap(5), {}, r"^load\[5\]: "),
         (FRAME.drop(HOURS[4]).reset_index(names="at"), {}, r"^at\[4\]: expected"),
+        (
+            LONG.assign(wind=LONG["wind"].where(LONG.index != 13)),
+            {"model": "two", "id_column": "sku", "series": "b"},
+            r"^wind\[13\]: ",
+        ),
         (FRAME.astype(str), {}, "^load: expected a column of numbers"),
         (FRAME.rename(columns={"load": "lode"}), {}, "^y: expected one column .*: load reads load"),
         (FRAME.assign(at=HOURS.astype(str)).reset_index(drop=True), {"time_column": "at"}, "^at: "),
