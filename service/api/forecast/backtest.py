@@ -42,6 +42,8 @@ Floats = NDArray[np.floating]
 _ROUNDING = 1e-9
 # Each of them takes as long to correct as all before it are many: half of these have the most.
 _MOST_CORRECTED = 2 * MOST_ORIGINS
+# Errors that correct the quantiles of a request: seconds of a thread that many share.
+_MOST_ERRORS = 32_000_000
 
 
 def plan(options: BacktestOptions, inputs: int, model: Model, settings: Settings) -> Plan:
@@ -196,13 +198,16 @@ class Backtest:
             origins: Their rows.
 
         Returns:
-            `[levels, latest origins, horizon, targets]`: those with enough of others before them.
+            `[levels, latest origins, horizon, targets]`: those with enough of others before them,
+            as far as it does not take too long.
         """
         plan, intervals = self.job.plan, self.job.model.intervals
         assert plan.rolling is not None  # noqa: S101 - as above
         errors = intervals.errors(history, forecast, future)
         known = np.searchsorted(origins, origins - plan.horizon, side="right")
-        latest = slice(int(np.searchsorted(known, LEAST_ORIGINS)), None)
+        most = _MOST_ERRORS // (MOST_ORIGINS * errors[0].size * len(self._past.spans))
+        first = np.searchsorted(known, LEAST_ORIGINS)
+        latest = slice(int(max(first, len(origins) - max(1, most))), None)
         return intervals.corrected(
             history[latest],
             forecast[latest],

@@ -525,8 +525,8 @@ class Backtest(BaseModel):
     last_origin: int | str = Field(description="Likewise of the last one.")
     calibration: Correction | None = Field(
         default=None,
-        description="Where `options.calibration` was `history`: how many forecasts, the latest, "
-        "have enough before them, so that their quantiles are looked at.",
+        description="Where `options.calibration` was `history`: how many forecasts, the latest of "
+        "those that have enough before them, have their quantiles looked at.",
     )
     channels: list[ChannelResult]
 

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from foretell.service.api.forecast import backtest
 from foretell.service.api.forecast.routes import ARROW
 from foretell.service.api.forecast.schemas import BacktestResponse
 from foretell.service.api.forecast.table import write_table
@@ -224,6 +225,22 @@ def test_no_more_are_corrected_than_others_have_before_them(client: Client) -> N
     one = {"model": "calibrated", "inputs": [series("calibrated", 400)], "options": options}
     found = first(client, one)
     assert (found["origins"], found["calibration"]["origins"]) == (192, 189)
+
+
+@pytest.mark.parametrize(("most", "corrected"), [(96 * 6 * 2 * 3, 3), (1, 1)])
+def test_what_would_take_long_to_correct_is_left(
+    client: Client, monkeypatch: pytest.MonkeyPatch, most: int, corrected: int
+) -> None:
+    options = {"horizon": 6, "quantiles": [0.1, 0.9], "calibration": "history"}
+    entries = [{**series("calibrated"), "name": name} for name in ("one", "other")]
+    body = {"model": "calibrated", "inputs": entries, "options": options}
+    whole = first(client, body)
+    monkeypatch.setattr(backtest, "_MOST_ERRORS", most)
+    for output in post(client, body).json()["outputs"]:
+        (found,) = output["content"]
+        assert found["calibration"]["origins"] == corrected
+        assert found["origins"] == whole["origins"] == 9
+        assert found["channels"][0]["steps"]["mae"] == whole["channels"][0]["steps"]["mae"]
 
 
 def test_the_last_season(tmp_path: Path) -> None:
