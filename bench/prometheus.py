@@ -31,10 +31,9 @@ class Prometheus:
 
     def __init__(self, server: str, folder: Path, *, interval: str, pending: str) -> None:
         configuration = yaml.safe_load((_DEPLOY / "prometheus.yml").read_text())
-        configuration["global"] = {
-            f"{name}": interval
-            for name in ("scrape_interval", "scrape_timeout", "evaluation_interval")
-        }
+        configuration["global"] = dict.fromkeys(
+            ("scrape_interval", "scrape_timeout", "evaluation_interval"), interval
+        )
         [job] = configuration["scrape_configs"]
         job["static_configs"] = [{"targets": [server.removeprefix("http://")]}]
         for name in configuration["rule_files"]:

@@ -139,6 +139,13 @@ def test_what_is_red_is_what_an_alert_is_about(title: str, alert: str) -> None:
     assert f"> {last['value']}" in rule["expr"]
 
 
+def test_it_leaves_out_the_requests_that_the_alert_leaves_out() -> None:
+    asked = [target["expr"] for panel in PANELS for target in panel["targets"]]
+    left_out = re.findall(r'route!~"[^"]+"', "".join([*asked, (DEPLOY / "alerts.yml").read_text()]))
+    assert len(left_out) > 4
+    assert len(set(left_out)) == 1
+
+
 def test_what_compose_mounts() -> None:
     folder = "/etc/grafana/provisioning"
     assert f"./deploy/grafana:{folder}:ro" in SERVICE["volumes"]
