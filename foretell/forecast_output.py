@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -79,7 +80,9 @@ def write(forecasts: Sequence[Forecast], path: Path) -> None:
         if path.suffix == ".csv":
             frame.to_csv(hidden, index=False)
         elif path.suffix == ".json":
-            frame.to_json(hidden, orient="records", indent=1, double_precision=15)
+            # All digits; pandas' own JSON has so many decimals, few of a small number's.
+            plain = frame.astype(object).where(frame.notna(), None)
+            hidden.write_text(json.dumps(plain.to_dict("records"), indent=1), "utf-8")
         else:
             frame.to_parquet(hidden, index=False)
         hidden.replace(path)

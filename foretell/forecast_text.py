@@ -16,7 +16,7 @@ from foretell.words import numbers, sparkline
 # Rows that are for the eye; `--output` is for more.
 _MOST_ROWS = 100
 _MOST_SHAPES = 40
-_WIDE, _SPARKS = 100, (8, 16)
+_WIDE, _SPARKS, _NAME = 100, (8, 16), 6
 # Steps of history that are shown for each one ahead.
 _SHOWN = 4
 
@@ -47,11 +47,11 @@ def _print_shapes(forecasts: Sequence[Forecast], title: str) -> None:
     table = Table(title=title)
     named = any(one.series for one in forecasts)
     if named:
-        table.add_column("series", overflow="ellipsis", no_wrap=True)
-    table.add_column("channel", overflow="ellipsis", no_wrap=True)
+        table.add_column("series", min_width=_NAME)
+    table.add_column("channel", min_width=_NAME)
     table.add_column("known|forecast", no_wrap=True)
     for title in ("last", "first", "least", "largest"):
-        table.add_column(title, justify="right")
+        table.add_column(title, justify="right", no_wrap=True)
     shapes = [(one, place) for one in forecasts for place in range(len(one.targets))]
     for one, place in shapes[:_MOST_SHAPES]:
         name = one.targets[place]
@@ -60,7 +60,9 @@ def _print_shapes(forecasts: Sequence[Forecast], title: str) -> None:
         known, expected = sparkline(history[-_SHOWN * len(ahead) :], ahead, width=bars)
         shape = Text.assemble((known, "dim"), "|", (expected, "bold"))
         ends = np.array([history[-1], ahead[0], ahead.min(), ahead.max()])
-        table.add_row(*([one.series] if named else []), name, shape, *numbers(ends))
+        # Names give way where there is no room for all.
+        names = [Text(each, no_wrap=True, overflow="ellipsis") for each in (one.series, name)]
+        table.add_row(*names[not named :], shape, *numbers(ends))
     show(table)
     if (more := len(shapes) - _MOST_SHAPES) > 0:
         click.echo(f"and {more:,} lines more")

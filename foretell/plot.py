@@ -24,7 +24,15 @@ _MOST = 40
 
 def style() -> AbstractContextManager[None]:
     """What all pictures look like that are drawn within."""
-    return mpl.rc_context({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
+    return mpl.rc_context(
+        {
+            "font.size": 9,
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            # A dollar is one.
+            "text.parse_math": False,
+        }
+    )
 
 
 def draw(forecasts: Sequence[Forecast], path: Path) -> None:

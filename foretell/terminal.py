@@ -42,7 +42,8 @@ def width_of(table: Table) -> int:
 
 
 def _console() -> Console:
-    return Console(width=None if sys.stdout.isatty() else _FILE_WIDTH)
+    # What looks like markup, such as the unit in `wind [m/s]`, is part of a name.
+    return Console(width=None if sys.stdout.isatty() else _FILE_WIDTH, markup=False, emoji=False)
 
 
 def print_composition(manifest: Manifest) -> None:

@@ -186,19 +186,20 @@ def backtest(
     """Forecast the rows of a frame from those before; see `Client.backtest`."""
     given = read(frame, id_column, time_column)
     card = yield from chosen(model, retry_for)
+    levels = [] if quantiles is None else list(quantiles)
     options = parameters(
         model=model,
         horizon=horizon,
         stride=stride,
         origins=origins,
-        quantiles=quantiles,
+        quantiles=levels or None,
         missing=missing,
     )
     whole = told_apart(given.table)
     steps = horizon or card.horizon
     room = int(np.diff(whole.starts).max()) - card.context - steps
     forecasts = min(origins or _ORIGINS, max(1, room // (stride or steps) + 1))
-    values = forecasts * steps * len(card.targets) * (1 + len(quantiles or ()))
+    values = forecasts * steps * len(card.targets) * (1 + len(levels))
     pieces = parts(whole, Limits(series=max(1, _ORIGINS // forecasts)), values)
     answers = yield from send("backtest", given, pieces, options, retry_for, partial(_read, given))
     series = {name: found for answer, _ in answers for name, found in answer.items()}

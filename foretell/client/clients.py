@@ -19,9 +19,7 @@ from foretell.client.exchange import (
     Outcome,
     Pause,
     Steps,
-    address,
-    headers,
-    limits,
+    connection,
     post_json,
 )
 from foretell.client.explaining import ExplainOptions, Explanation, explain
@@ -65,9 +63,7 @@ class Client:
         retry_for: float = RETRY_FOR,
     ) -> None:
         self._retry_for = retry_for
-        self._http = httpx.Client(
-            base_url=address(url), headers=headers(key, timeout), timeout=limits(timeout)
-        )
+        self._http = httpx.Client(**connection(url, key, timeout))
 
     def forecast(
         self,
@@ -258,9 +254,7 @@ class AsyncClient:
         retry_for: float = RETRY_FOR,
     ) -> None:
         self._retry_for = retry_for
-        self._http = httpx.AsyncClient(
-            base_url=address(url), headers=headers(key, timeout), timeout=limits(timeout)
-        )
+        self._http = httpx.AsyncClient(**connection(url, key, timeout))
 
     async def forecast(self, frame: Frame, **options: Unpack[ForecastOptions]) -> Frame:
         """Forecast every series of a frame, as `Client.forecast` does."""

@@ -9,7 +9,7 @@ import re
 import time
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import httpx
 from pydantic import TypeAdapter, ValidationError
@@ -155,22 +155,41 @@ def read_json(response: httpx.Response, wanted: TypeAdapter[Read]) -> Read:
         ) from None
 
 
-def address(url: str) -> httpx.URL:
-    """The server's address, of HTTP if it does not say.
+def address(url: str) -> tuple[httpx.URL, httpx.BasicAuth | None]:
+    """The server's address, of HTTP if it does not say, and who asks, for a proxy before it.
+
+    The address is part of messages and of logs: it has no password.
 
     Raises:
         InvalidInputError: it is none.
     """
+    shown = re.sub(r"[^/@]*@", "", url, count=1)[:100]
     full = url if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", url) else f"http://{url}"
     try:
         found = httpx.URL(full)
     except httpx.InvalidURL as error:
-        raise InvalidInputError(f"{str(error)[:200]}: {url[:100]!r}", place="url") from None
+        raise InvalidInputError(f"{str(error)[:200]}: {shown!r}", place="url") from None
     if found.scheme not in ("http", "https") or not found.host:
         raise InvalidInputError(
-            f"expected an address such as http://localhost:8000, got {url[:100]!r}", place="url"
+            f"expected an address such as http://localhost:8000, got {shown!r}", place="url"
         )
-    return found.copy_with(query=None, fragment=None)
+    caller = httpx.BasicAuth(found.username, found.password) if found.userinfo else None
+    return found.copy_with(userinfo=None, query=None, fragment=None), caller
+
+
+def connection(url: str, key: str | None, timeout: float) -> dict[str, Any]:
+    """What both clients of httpx are made of; see `Client`.
+
+    Raises:
+        InvalidInputError: it can be none.
+    """
+    base_url, auth = address(url)
+    # For a free connection it waits as long as it takes.
+    limits = httpx.Timeout(
+        timeout + _GRACE_SECONDS, connect=min(timeout, _CONNECT_SECONDS), pool=None
+    )
+    sent = headers(key, timeout)
+    return {"base_url": base_url, "auth": auth, "headers": sent, "timeout": limits}
 
 
 def headers(key: str | None, timeout: float) -> dict[str, str]:
@@ -197,10 +216,3 @@ def headers(key: str | None, timeout: float) -> dict[str, str]:
             )
         found["Authorization"] = f"Bearer {key}"
     return found
-
-
-def limits(timeout: float) -> httpx.Timeout:
-    """How long httpx may wait; for a free connection as long as it takes."""
-    return httpx.Timeout(
-        timeout + _GRACE_SECONDS, connect=min(timeout, _CONNECT_SECONDS), pool=None
-    )

@@ -59,12 +59,12 @@ def forecast(
 ) -> Steps[Answer[Frame]]:
     """Forecast every series of a frame; see `Client.forecast`."""
     given = read(frame, id_column, time_column)
-    layers = 1 + len(quantiles or ())
-    values = given.table.num_columns * (horizon or _STEPS) * layers
+    levels = [] if quantiles is None else list(quantiles)
+    values = given.table.num_columns * (horizon or _STEPS) * (1 + len(levels))
     options = parameters(
         model=model,
         horizon=horizon,
-        quantiles=quantiles,
+        quantiles=levels or None,
         missing=missing,
         calibration=calibration,
     )

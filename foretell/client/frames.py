@@ -165,17 +165,19 @@ def as_given(answer: pa.Table, schema: pa.Schema) -> pa.Table:
 
     Forecasts have the type of their channel if it has fractions, or float64.
     """
-    fields = []
-    for field in answer.schema:
-        kind = field.type
+    columns = []
+    for name, column in zip(answer.column_names, answer.columns, strict=True):
+        kind = column.type
         if pa.types.is_floating(kind):
-            channel = channel_of(field.name, schema.names)
+            channel = channel_of(name, schema.names)
             given = schema.field(channel).type if channel else None
             kind = given if given is not None and pa.types.is_floating(given) else pa.float64()
-        elif field.name in schema.names:
-            kind = schema.field(field.name).type
-        fields.append(pa.field(field.name, kind))
-    return answer.cast(pa.schema(fields))
+        elif name in schema.names:
+            kind = schema.field(name).type
+        # Of texts alone Arrow's cast makes dictionaries.
+        encoded = column.dictionary_encode() if pa.types.is_dictionary(kind) else column
+        columns.append(encoded.cast(kind))
+    return pa.table(columns, answer.column_names)
 
 
 def channel_of(name: str, known: Iterable[str]) -> str | None:

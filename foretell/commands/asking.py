@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -138,8 +139,12 @@ def _tell(answers: Answers) -> None:
 
 def check_picture(path: Path | None) -> None:
     """End the command where a picture cannot be written, before anything else is done."""
+    if path is None:
+        return
+    # Missing, it is missed now, not after the server has answered.
+    import_module("matplotlib")
     kinds = (".png", ".svg", ".pdf")
-    if path is not None and not path.parent.is_dir():
+    if not path.parent.is_dir():
         raise refusal(f"{path}: there is no folder {path.parent}")
-    if path is not None and path.suffix not in kinds:
+    if path.suffix not in kinds:
         raise refusal(f"{path}: expected a name that ends with {', '.join(kinds)}")

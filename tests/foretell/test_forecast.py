@@ -1,16 +1,20 @@
 import csv
 import io
 import json
+import re
+import sys
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner, Result
 
 from foretell.commands.forecast import command
 from foretell.forecast_output import write
+from foretell.forecast_text import print_forecasts
 from tests.foretell.conftest import SERVED, answer
 from tests.foretell.forecasts import forecast
 from tests.foretell.server import FakeServer
@@ -131,6 +135,40 @@ def test_several_series_where_one_fails(server: FakeServer, tmp_path: Path):
     assert (result.exit_code, result.stdout) == (2, "")
     assert "no series has a forecast" in result.stderr
     assert output.read_text().startswith("unique_id")
+
+
+def test_names_are_printed_as_they_are_and_give_way_to_numbers(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    names = ("wind [m/s]", "[/x] :warning:", "a name that is far too long for a narrow terminal")
+    plain = forecast(3, "a series that is called by a very long name, too")
+    one = replace(plain, targets=names, history=replace(plain.history, channels=names))
+    print_forecasts([one], "[red].csv")
+    text = capsys.readouterr().out
+    assert all(name in text for name in (*names, "[red].csv"))
+    monkeypatch.setattr("foretell.terminal._FILE_WIDTH", 80)
+    print_forecasts([one], "data.csv")
+    shapes = [line for line in capsys.readouterr().out.splitlines() if line.startswith("│")]
+    assert len(shapes) == 3
+    assert "│ wind [m/… │" in shapes[0]
+    assert all(len(re.findall(r" -?\d\.\d+ │", line)) == 4 for line in shapes)
+
+
+def test_small_numbers_keep_their_digits(tmp_path: Path):
+    plain = forecast(1)
+    one = replace(plain, values=np.float32(plain.values * 1e-18).astype(np.float64))
+    write([one], tmp_path / "out.json")
+    found = json.loads((tmp_path / "out.json").read_text())
+    assert [row["channel 0"] for row in found] == one.values[:, 0].tolist()
+
+
+def test_a_picture_without_matplotlib_is_missed_at_once(
+    server: FakeServer, data: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    result = run(server, str(data), "--plot=out.png")
+    assert isinstance(result.exception, ImportError)
+    assert server.requests == []
 
 
 def test_writes_every_format(server: FakeServer, data: Path, tmp_path: Path):

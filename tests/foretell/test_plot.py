@@ -70,3 +70,11 @@ def test_svg_has_bands_what_followed_and_where_forecasts_follow_forecasts(tmp_pa
         "steps ahead (red), with intervals of 80% and 95%; from forecasts after the dashed line; "
         "what followed (black)<"
     ) in text
+
+
+def test_dollars_are_no_mathematics(tmp_path: Path):
+    names = ("spent $ of $", r"$\foo$")
+    plain = forecast(2)
+    one = replace(plain, targets=names, history=replace(plain.history, channels=names))
+    text = svg(tmp_path, one)
+    assert all(f">{name}</text>" in text for name in names)

@@ -57,7 +57,7 @@ def test_the_numbers_of_curl(client: Client, server: Server) -> None:
     )
     (content,) = answer.json()["outputs"][0]["content"]
     frame = pd.DataFrame({"load": history})
-    found = client.forecast(frame, model="load", quantiles=[0.1])
+    found = client.forecast(frame, model="load", quantiles=np.array([0.1]))
     assert list(found) == ["load", "load_q0.1"]
     # JSON has the shortest text that is the same float32.
     np.testing.assert_array_equal(np.float32(content["mean_forecast"]), found["load"])

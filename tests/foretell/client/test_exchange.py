@@ -157,7 +157,19 @@ def test_another_server(response: httpx.Response, message: str) -> None:
     ],
 )
 def test_addresses(given: str, found: str) -> None:
-    assert str(address(given)) == found
+    assert address(given) == (httpx.URL(found), None)
+
+
+def test_a_password_for_a_proxy_is_sent_and_never_shown() -> None:
+    url, auth = address("https://me:geheim@host/prefix")
+    assert str(url) == "https://host/prefix"
+    assert auth is not None
+    sent = next(auth.auth_flow(httpx.Request("GET", url)))
+    assert sent.headers["authorization"] == httpx.BasicAuth("me", "geheim")._auth_header
+    for wrong in ("ftp://me:geheim@host", "me:geheim@host:port"):
+        with pytest.raises(InvalidInputError, match="host") as raised:
+            address(wrong)
+        assert "geheim" not in str(raised.value)
 
 
 @pytest.mark.parametrize("given", ["", "ftp://host", "http://", "http://host:port"])

@@ -48,6 +48,7 @@ def expected(frame: pd.DataFrame) -> pd.DataFrame:
         LONG.astype({"sku": "category", "date": "datetime64[ns]"}),
         LONG.astype({"sku": object}).assign(date=HOURS.tz_localize("Europe/Berlin")),
         LONG.assign(sku=[7, 7, 8]),
+        LONG.assign(sku=[7, 7, 8]).astype({"sku": "category"}),
         LONG.assign(date=LONG.date.dt.date),
         LONG.assign(date=LONG.date.dt.to_period("h")),
         LONG.set_index("sku"),
