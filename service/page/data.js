@@ -33,8 +33,10 @@ export async function openExample() {
     return;
   }
   const path = `/models/${encodeURIComponent(`${card.name}@${card.version}`)}/example`;
+  const before = table.value;
   const example = await attempt(() => get(path));
-  if (example && model.value === card) open(tableOf(example), true);
+  // What was opened meanwhile stays.
+  if (example && model.value === card && table.value === before) open(tableOf(example), true);
 }
 
 /** An example as a table, so that it can be looked at and edited like any other. */
