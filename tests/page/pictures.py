@@ -11,7 +11,7 @@ from playwright.sync_api import Page
 
 DOCS = Path(__file__).parents[2] / "docs"
 # A repository whose models are pictured; without one nothing is.
-REPOSITORY = os.environ.get("PAGE_PICTURES_OF")
+REPOSITORY = os.environ.get("PAGE_PICTURES_OF") or None
 NAMES = ("forecast", "forecast-phone", "own", "why", "compare")
 
 
