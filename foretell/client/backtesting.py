@@ -15,7 +15,7 @@ from pydantic import Field, TypeAdapter
 from foretell.client.answers import Floats, Notes, Notice, Part, SeriesError, together
 from foretell.client.cards import chosen
 from foretell.client.exchange import Steps, read_json
-from foretell.client.forecasting import Missing
+from foretell.client.forecasting import Calibration, Missing
 from foretell.client.frames import ID, Given, read
 from foretell.client.pieces import Limits, Piece, parts, told_apart
 from foretell.client.sending import parameters, send
@@ -166,6 +166,7 @@ class BacktestOptions(TypedDict, total=False):
     origins: int | None
     quantiles: Sequence[float] | None
     missing: Missing | None
+    calibration: Calibration | None
     id_column: str | None
     time_column: str | None
 
@@ -180,6 +181,7 @@ def backtest(
     origins: int | None = None,
     quantiles: Sequence[float] | None = None,
     missing: Missing | None = None,
+    calibration: Calibration | None = None,
     id_column: str | None = None,
     time_column: str | None = None,
 ) -> Steps[Backtest[Frame]]:
@@ -194,11 +196,13 @@ def backtest(
         origins=origins,
         quantiles=levels or None,
         missing=missing,
+        calibration=calibration,
     )
     whole = told_apart(given.table)
     steps = horizon or card.horizon
+    apart = stride or max(1, steps // (2 if calibration == "history" else 1))
     room = int(np.diff(whole.starts).max()) - card.context - steps
-    forecasts = min(origins or _ORIGINS, max(1, room // (stride or steps) + 1))
+    forecasts = min(origins or _ORIGINS, max(1, room // apart + 1))
     values = forecasts * steps * len(card.targets) * (1 + len(levels))
     pieces = parts(whole, Limits(series=max(1, _ORIGINS // forecasts)), values)
     answers = yield from send("backtest", given, pieces, options, retry_for, partial(_read, given))

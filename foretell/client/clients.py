@@ -135,9 +135,10 @@ class Client:
 
         Args:
             frame: As `forecast` has it, with more rows than the model reads.
-            **options: `model`, `horizon`, `quantiles`, `missing`, `id_column` and `time_column` as
-                `forecast` has them; `stride`, rows from an origin to the next, the horizon by
-                default; `origins`, at most how many of each series, the latest.
+            **options: `model`, `horizon`, `quantiles`, `missing`, `calibration`, `id_column` and
+                `time_column` as `forecast` has them; `stride`, rows from an origin to the next, the
+                horizon by default, or half of it to correct quantiles by the history; `origins`, at
+                most how many of each series, the latest.
 
         Returns:
             Errors next to those of repeating the last value and the last season. Series that could

@@ -13,6 +13,7 @@ from foretell import Client
 from foretell.client import ForetellWarning, InvalidInputError
 from foretell.client.backtesting import backtest
 from foretell.client.exchange import Ask
+from foretell.client.forecasting import Calibration
 from tests.service.process import Server
 
 ROWS = 40
@@ -57,18 +58,32 @@ def test_as_the_server_says(client: Client, server: Server) -> None:
     }
 
 
-def test_a_request_has_as_many_origins_as_a_server_makes() -> None:
+def test_quantiles_corrected_by_the_history(client: Client) -> None:
+    frame = walk("a", 0, rows=80).drop(columns="sku")
+    found = client.backtest(frame, model="load", quantiles=[0.1, 0.9], calibration="history")
+    (series,) = found.series.values()
+    assert series.stride == 2
+    assert series.model_extra is not None
+    assert series.model_extra["calibration"]["method"] == "history"
+
+
+@pytest.mark.parametrize(("calibration", "count"), [("stored", 128), ("history", 68)])
+def test_a_request_has_as_many_origins_as_a_server_makes(
+    calibration: Calibration, count: int
+) -> None:
     """Of more it would leave out the earliest."""
     frame = pd.concat(walk(f"{number:03}", number) for number in range(200))
-    steps = backtest(frame, 0.0, model="load", id_column="sku", horizon=4)
+    steps = backtest(
+        frame, 0.0, model="load", id_column="sku", horizon=4, calibration=calibration
+    )
     assert next(steps) == Ask("GET", "models/load")
     card = {"name": "load", "version": "1", "versions": ["1"], "channels": ["load"]}
     card |= {"context": 8, "horizon": 4, "frequency": "h"}
     ask = steps.send(httpx.Response(200, json=card))
     assert isinstance(ask, Ask)
     sent = ipc.open_stream(ask.content).read_all()
-    # 8 of each.
-    assert sent["unique_id"].unique().to_pylist() == [f"{number:03}" for number in range(128)]
+    # 8 of each, or 15.
+    assert sent["unique_id"].unique().to_pylist() == [f"{number:03}" for number in range(count)]
 
 
 def test_many_series_in_polars(client: Client) -> None:
