@@ -23,8 +23,9 @@ from foretell.models.data.table import Table
 
 Floats = NDArray[np.float64]
 
-# Of a request: what a server takes by default, and what it may have to hold for it.
-_MOST_SERIES, _MOST_NUMBERS = 1024, 4_000_000
+# Of a request: what a server takes by default; numbers of 20 characters, and as many of times, are
+# 60 MB of JSON.
+_MOST_SERIES, _MOST_NUMBERS = 1024, 1_500_000
 
 
 class _Content(BaseModel):

@@ -73,9 +73,7 @@ def test_a_request_has_as_many_origins_as_a_server_makes(
 ) -> None:
     """Of more it would leave out the earliest."""
     frame = pd.concat(walk(f"{number:03}", number) for number in range(200))
-    steps = backtest(
-        frame, 0.0, model="load", id_column="sku", horizon=4, calibration=calibration
-    )
+    steps = backtest(frame, 0.0, model="load", id_column="sku", horizon=4, calibration=calibration)
     assert next(steps) == Ask("GET", "models/load")
     card = {"name": "load", "version": "1", "versions": ["1"], "channels": ["load"]}
     card |= {"context": 8, "horizon": 4, "frequency": "h"}

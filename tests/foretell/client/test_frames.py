@@ -13,7 +13,7 @@ from pandas.testing import assert_frame_equal
 from polars.testing import assert_frame_equal as assert_polars_equal
 
 from foretell.client.errors import InvalidInputError
-from foretell.client.frames import Given, read
+from foretell.client.frames import Given, channel_of, read
 from foretell.client.pieces import told_apart
 
 HOURS = pd.date_range("2024-03-01", periods=3, freq="h", name="date")
@@ -176,3 +176,9 @@ def test_places_have_the_callers_names() -> None:
     alone = read(LONG[["load"]], None, None)
     assert alone.named("unique_id[3]") is None
     assert alone.named("ds") == "ds"
+
+
+def test_a_channel_that_is_called_like_a_quantile_is_itself() -> None:
+    known = ["load", "load_q0.9"]
+    found = [channel_of(name, known) for name in ("load", "load_q0.9", "load_q0.1", "ds")]
+    assert found == ["load", "load_q0.9", "load", None]
