@@ -19,13 +19,20 @@ export function Card() {
   </section>`;
 }
 
+/** Takes a model; where that fails, the choice is again what is shown. */
+const take = (reference, shown) => async (event) => {
+  const select = event.currentTarget;
+  await choose(reference(select.value));
+  select.value = model.value[shown];
+};
+
 /** Choice of a model and its version. */
 export function ModelChoice() {
   const card = model.value;
   return html`<div class="row choices">
     <label class="grow">
       Model
-      <select value=${card?.name} onChange=${(event) => choose(event.target.value)}>
+      <select value=${card?.name} onChange=${take((name) => name, "name")}>
         ${models.value.map(({ name }) => html`<option key=${name} value=${name}>${name}</option>`)}
       </select>
     </label>
@@ -34,7 +41,7 @@ export function ModelChoice() {
       Version
       <select
         value=${card.version}
-        onChange=${(event) => choose(`${card.name}@${event.target.value}`)}
+        onChange=${take((version) => `${card.name}@${version}`, "version")}
       >
         ${card.versions.map((one) => html`<option key=${one} value=${one}>${one}</option>`)}
       </select>

@@ -31,7 +31,7 @@ const LOOKED_AT = 200;
  * @throws {Error} where it is no table; the message is for people
  */
 export function readCsv(text, name) {
-  const { data } = Papa.parse(text.replace(/^\ufeff/, ""), { skipEmptyLines: "greedy" });
+  const { data, meta } = Papa.parse(text.replace(/^\ufeff/, ""), { skipEmptyLines: "greedy" });
   if (data.length < 2) throw new Error("A CSV has a line of names and at least one row of values.");
   const width = Math.max(...data.slice(0, LOOKED_AT).map((row) => row.length));
   const long = data.findIndex((row) => row.length > width);
@@ -43,7 +43,7 @@ export function readCsv(text, name) {
     (_, i) => (named && cells[0][i]) || (i ? `column ${i + 1}` : named ? "" : "column 1"),
   );
   const rows = named ? cells.slice(1) : cells;
-  const form = formOf(header, rows);
+  const form = formOf(rows, meta.delimiter);
   const table = { name, header, rows, timeZone: "", ...form };
   const column = seriesColumn(header, rows, form.timeColumn);
   if (column < 0) return table;
@@ -78,17 +78,21 @@ function seriesColumn(header, rows, timeColumn) {
   });
 }
 
-function formOf(header, rows) {
+function formOf(rows, delimiter) {
   const sample = rows.slice(0, LOOKED_AT);
-  const timeColumn = header.findIndex((title, column) => timed(title, sample, column));
+  const timeColumn = rows[0].findIndex((_, column) => timed(sample, column));
   const texts = sample.flatMap((row) => row.filter((_, column) => column !== timeColumn));
-  const commas = texts.filter((text) => /^[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+$/.test(text)).length;
-  // 1,234 is a thousand and more where others have a decimal point.
+  // 1,234 is a thousand and more where others have a decimal point, and where no semicolon shows
+  // that commas are taken.
+  const decimal = delimiter === ";" ? /,/ : /,(?!\d{3}$)|^[+-]?0/;
+  const commas = texts.filter(
+    (text) => /^[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+$/.test(text) && decimal.test(text),
+  ).length;
   const points = texts.filter((text) => /^[+-]?[\d,]+\.(\d{1,2}|\d{4,})$/.test(text)).length;
   return { comma: commas > points, timeColumn, ...orderOf(rows, timeColumn) };
 }
 
-function timed(title, sample, column) {
+function timed(sample, column) {
   const texts = sample.map((row) => row[column]).filter(Boolean);
   if (!texts.length) return false;
   const read = texts.filter((text) => readTime(text) || readTime(text, "mdy")).length;

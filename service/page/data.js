@@ -137,7 +137,10 @@ export function repair(kind) {
  * @param {string} name
  */
 export function openSeries(name) {
-  table.value = seriesOf(table.value, name);
+  batch(() => {
+    table.value = seriesOf(table.value, name);
+    forget();
+  });
 }
 
 /**

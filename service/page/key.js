@@ -29,6 +29,8 @@ export function KeyDialog({ open }) {
   const done = (changed) => {
     open.value = false;
     refused.value = null;
+    // A key that is forgotten is not left in the field.
+    typed.current.value = key.value;
     const waiting = settle.current;
     settle.current = null;
     if (waiting) waiting(changed);

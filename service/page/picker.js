@@ -45,12 +45,12 @@ export function Picker() {
 
 /** What was read of a table: rows, times, frequency, and which column is which channel. */
 function Read() {
-  const { name, example, long } = table.value;
+  const { name, example, long, comma } = table.value;
   const { timestamps, frequency, values } = source.value;
   return html`
     <p><strong>${name}</strong>${example && html`<span class="muted"> – the model’s example</span>`}</p>
     <p class="muted">
-      ${counted(values.length, "row")}${frequency && `, ${frequencyWords(frequency)}`}${timestamps
+      ${counted(values.length, "row")}${frequency && `, ${frequencyWords(frequency)}`}${comma && ", decimal commas"}${timestamps
         ? html`<br />${clock(timestamps[0], frequency)} to ${clock(timestamps.at(-1), frequency)}`
         : ", without times"}
     </p>

@@ -1,6 +1,7 @@
 /** The forecast: a panel a channel, with one cursor and one zoom for all, and their numbers. */
 
 import { useLayoutEffect, useMemo } from "preact/hooks";
+import { effect } from "@preact/signals";
 import { html } from "htm/preact";
 import Chart, { linked, stepBy, zoomBy } from "./chart.js";
 import { Numbers } from "./numbers.js";
@@ -90,6 +91,10 @@ export function Plots() {
 const sentence = (text) => `${text[0].toUpperCase()}${text.slice(1)}${/[.?!]$/.test(text) ? "" : "."}`;
 
 const reset = () => (group.zoom.value = null);
+// Other data are elsewhere in time.
+effect(() => {
+  if (answer.value === null) reset();
+});
 const KEYS = {
   ArrowLeft: () => stepBy(group, -1),
   ArrowRight: () => stepBy(group, 1),

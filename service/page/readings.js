@@ -57,7 +57,8 @@ export function ofMetrics(text, at) {
       ]),
     ),
     queued: total(metrics, "foretell_queue_depth"),
-    inFlight: total(metrics, "foretell_requests_in_flight"),
+    // One of them asks for the metrics.
+    inFlight: Math.max(0, total(metrics, "foretell_requests_in_flight") - 1),
     memory: total(metrics, "process_resident_memory_bytes"),
     detailed: true,
   };

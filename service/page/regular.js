@@ -60,10 +60,10 @@ export function irregular(seconds, frequency) {
   const day = Math.max(...dayRange(seconds, step));
   for (let row = 0; row < seconds.length; row += 1) {
     const now = seconds[row];
-    if (Number.isNaN(now)) continue;
+    // Beside a time that cannot be read nothing is known.
     if (now === before) found.push({ kind: "duplicate", row });
     else if (now < before) found.push({ kind: "order", row });
-    else if (step && !Number.isNaN(before)) {
+    else if (step && !Number.isNaN(now - before)) {
       const lacking = between(before, now, step, day);
       if (lacking === null) found.push({ kind: "between", row });
       else if (lacking) found.push({ kind: "gap", row, steps: lacking });

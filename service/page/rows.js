@@ -96,7 +96,9 @@ export function Rows() {
   function press(event) {
     if (writing.value) return;
     const page = Math.floor(seen.value.height / HEIGHT) - 2;
-    const { row, column } = active.value;
+    const { row: at, column } = active.value;
+    // The rows may have become fewer.
+    const row = Math.min(at, rows.length - 1);
     const to = {
       ArrowUp: [row - 1, column],
       ArrowDown: [row + 1, column],
@@ -111,8 +113,11 @@ export function Rows() {
       const within = (value, count) => Math.max(0, Math.min(count - 1, value));
       active.value = { row: within(to[0], rows.length), column: within(to[1], header.length) };
       bring();
-    } else if (event.key === "Enter" || event.key === "F2") writing.value = true;
-    else return;
+    } else if (event.key === "Enter" || event.key === "F2") {
+      active.value = { row, column };
+      bring();
+      writing.value = true;
+    } else return;
     event.preventDefault();
   }
 
@@ -179,7 +184,7 @@ export function Rows() {
                   text=${cells[column]}
                   left=${left(column)}
                   width=${wide(column)}
-                  back=${() => box.current.focus()}
+                  back=${() => box.current?.focus()}
                 />`,
             )}
           </div>`;
@@ -195,14 +200,17 @@ function Cell({ row, column, text, left, width, back }) {
   const field = useRef(null);
   const written = here && writing.value;
   useLayoutEffect(() => field.current?.select(), [written]);
-  const close = (keep) => {
+  // Also when it is scrolled out of the document.
+  const close = (event) => {
     if (!writing.value) return;
     writing.value = false;
-    if (keep) edit(row, column, field.current.value);
-    back();
+    if (event.key !== "Escape") edit(row, column, event.currentTarget.value);
   };
   const press = (event) => {
-    if (event.key === "Enter" || event.key === "Escape") close(event.key === "Enter");
+    if (event.key === "Enter" || event.key === "Escape") {
+      close(event);
+      back();
+    }
     event.stopPropagation();
   };
   return html`<span
@@ -225,7 +233,7 @@ function Cell({ row, column, text, left, width, back }) {
           aria-label=${`Row ${row + 1}, ${table.value.header[column]}`}
           defaultValue=${text}
           onKeyDown=${press}
-          onBlur=${() => close(true)}
+          onBlur=${close}
         />`
       : text || (message ? "(empty)" : "")}
   </span>`;

@@ -73,7 +73,8 @@ function curl(request, server, keyed) {
     `curl -s ${quoted(`${server}/forecast`)} \\`,
     "  -H 'Content-Type: application/json' \\",
     ...(keyed ? ['  -H "Authorization: Bearer $FORETELL_KEY" \\'] : []),
-    `  -d ${quoted(rowByRow(request))}`,
+    // As an argument it could be too long.
+    `  -d @- <<'END'\n${rowByRow(request)}\nEND`,
   ].join("\n");
 }
 

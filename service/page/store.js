@@ -89,8 +89,13 @@ export const readModels = () =>
  */
 export const choose = (reference) => attempt(() => load(reference));
 
+let wanted = 0;
+
+/** Of several that are chosen one after the other only the last is taken. */
 async function load(reference) {
+  const turn = ++wanted;
   const card = await get(`/models/${encodeURIComponent(reference)}`);
+  if (turn !== wanted) return;
   forget();
   model.value = card;
   set({ horizon: card.horizon, channelsShown: null });

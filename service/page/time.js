@@ -1,12 +1,13 @@
 /** Times as a clock shows them: reading, frequency, gaps. No time zone is ever assumed. */
 
 const DAY = 86_400;
-const CLOCK = String.raw`(\d{1,2}):(\d{2})(?::(\d{2})(?:[.,](\d{1,6}))?)?`;
+const CLOCK = String.raw`(\d{1,2}):(\d{2})(?::(\d{2})(?:[.,](\d+))?)?(?:\s*([AP])\.?M\.?)?`;
 // 1013.2 is a number, no month of a year.
 const ISO = new RegExp(
-  String.raw`^(\d{4})(?:([-/.])(\d{1,2})\2(\d{1,2})|[-/](\d{1,2}))(?:[T ]${CLOCK})?\s*(Z|[+-]\d{2}:?\d{2})?$`,
+  String.raw`^(\d{4})(?:([-/.])(\d{1,2})\2(\d{1,2})|[-/](\d{1,2}))(?:[T ]${CLOCK})?\s*(Z|UTC|GMT|[+-]\d{2}(?::?\d{2})?)?$`,
+  "i",
 );
-const OTHER = new RegExp(String.raw`^(\d{1,2})([-/.])(\d{1,2})\2(\d{4})(?:[T ,]+${CLOCK})?$`);
+const OTHER = new RegExp(String.raw`^(\d{1,2})([-/.])(\d{1,2})\2(\d{4})(?:[T ,]+${CLOCK})?$`, "i");
 
 /**
  * @typedef {object} Time
@@ -23,16 +24,20 @@ const OTHER = new RegExp(String.raw`^(\d{1,2})([-/.])(\d{1,2})\2(\d{4})(?:[T ,]+
 export function readTime(text, order = "dmy") {
   const iso = ISO.exec(text);
   if (iso) {
-    const [, year, , month, day, alone, hour, minute, second, fraction, zone] = iso;
-    return made([year, month ?? alone, day ?? "1", hour, minute, second], fraction, zone);
+    const [, year, , month, day, alone, hour, minute, second, fraction, half, zone] = iso;
+    const date = [year, month ?? alone, day ?? "1"];
+    return made([...date, hourOf(hour, half), minute, second], fraction, zone);
   }
   const other = OTHER.exec(text);
   if (!other) return null;
-  const [, one, point, two, year, hour, minute, second, fraction] = other;
+  const [, one, point, two, year, hour, minute, second, fraction, half] = other;
   // With points the day is first everywhere.
   const [day, month] = order === "dmy" || point === "." ? [one, two] : [two, one];
-  return made([year, month, day, hour, minute, second], fraction);
+  return made([year, month, day, hourOf(hour, half), minute, second], fraction);
 }
+
+/** Of a clock of twelve hours, or of one of 24. */
+const hourOf = (hour, half) => (half ? (hour % 12) + (/p/i.test(half) ? 12 : 0) : hour);
 
 function made([year, month, ...rest], fraction, zone) {
   const parts = [year, month - 1, ...rest].map((part) => Number(part ?? 0));
@@ -49,8 +54,8 @@ function made([year, month, ...rest], fraction, zone) {
 }
 
 function offsetOf(zone) {
-  if (zone === "Z") return 0;
-  const minutes = Number(zone.slice(1, 3)) * 60 + Number(zone.slice(-2));
+  if (/[a-z]/i.test(zone)) return 0;
+  const minutes = Number(zone.slice(1, 3)) * 60 + Number(zone.slice(3).replace(":", ""));
   return zone[0] === "-" ? -minutes : minutes;
 }
 

@@ -156,6 +156,30 @@ def test_an_answer_that_comes_too_late_is_dropped(
     expect(page.get_by_role("heading", name="What is to come")).to_be_hidden()
 
 
+def test_of_models_that_are_chosen_the_last_one_counts(
+    page: Page, server: Server, watch: Watch
+) -> None:
+    choose(page, server)
+    held: list[Route] = []
+    page.route("**/models/autoformer", lambda route: held.append(route))
+    model = page.get_by_role("combobox", name="Model")
+    card = page.get_by_role("region", name="Model card")
+    with page.expect_request("**/models/autoformer"):
+        model.select_option("autoformer")
+    model.select_option("forms")
+    expect(card).to_contain_text("of 3 channels")
+    with page.expect_response("**/models/autoformer"):
+        held[0].continue_()
+    page.wait_for_function("() => new Promise((done) => setTimeout(() => done(true), 50))")
+    expect(model).to_have_value("forms")
+
+    watch.allow(503)
+    page.route("**/models/patchtst", lambda route: route.fulfill(status=503))
+    model.select_option("patchtst")
+    expect(page.get_by_role("alert")).to_be_visible()
+    expect(model).to_have_value("forms")
+
+
 def test_errors_of_the_api_are_said_at_their_place(
     page: Page, server: Server, watch: Watch
 ) -> None:
@@ -195,7 +219,7 @@ def shown(page: Page) -> float:
     return float(page.evaluate(code))
 
 
-def test_keys_move_the_cursor_and_zoom(page: Page, server: Server) -> None:
+def test_keys_move_the_cursor_and_zoom(page: Page, server: Server, tmp_path: Path) -> None:
     choose(page, server)
     group = page.get_by_role("group", name="Charts:")
     group.focus()
@@ -211,6 +235,13 @@ def test_keys_move_the_cursor_and_zoom(page: Page, server: Server) -> None:
     page.keyboard.press("+")
     assert shown(page) == pytest.approx(0.6 * before, rel=0.01)
     page.keyboard.press("0")
+    assert shown(page) == pytest.approx(before)
+
+    # What is opened next is elsewhere in time.
+    page.keyboard.press("+")
+    page.get_by_label(OPEN).set_input_files(write(tmp_path / "own.csv", rows=200))
+    page.get_by_role("button", name="Forecast", exact=True).click()
+    expect(charts(page).first).to_be_visible()
     assert shown(page) == pytest.approx(before)
 
 
@@ -231,6 +262,8 @@ def test_a_key_is_asked_for_once_and_can_be_forgotten(
     page.get_by_role("button", name="Key is set").click()
     dialog.get_by_role("button", name="Forget it").click()
     assert page.evaluate("sessionStorage.getItem('foretell.key')") == ""
+    page.get_by_role("button", name="Key", exact=True).click()
+    expect(dialog.get_by_label("Key")).to_have_value("")
     page.reload()
     expect(dialog).to_be_visible()
 
@@ -248,6 +281,30 @@ def test_many_rows_are_not_in_the_document(page: Page, server: Server, tmp_path:
     grid.focus()
     page.keyboard.press("Control+Home")
     expect(grid.get_by_role("gridcell", name="2024-03-01T00:00")).to_be_visible()
+
+    # What is being written is kept where its cell leaves the document, and so is the view.
+    page.keyboard.press("Enter")
+    page.get_by_role("textbox", name="Row 1, time").fill("2024-02-29")
+    grid.evaluate("grid => { grid.scrollTop = grid.scrollHeight; }")
+    expect(grid.get_by_role("gridcell", name="2024-03-09T07:00")).to_be_visible()
+    grid.focus()
+    page.keyboard.press("Enter")
+    first = page.get_by_role("textbox", name="Row 1, time")
+    expect(first).to_have_value("2024-02-29")
+    # It does not take the keyboard back from where it has been taken to.
+    rows = page.get_by_label("Hold back the last rows")
+    rows.click()
+    expect(rows).to_be_focused()
+
+    # Of fewer rows there is a last one.
+    grid.focus()
+    page.keyboard.press("Control+End")
+    page.get_by_label("Rows with a line of names").fill("\n".join(text.split("\n")[:100]))
+    page.get_by_role("button", name="Read them").click()
+    expect(grid).to_have_attribute("aria-rowcount", "100")
+    grid.focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("textbox", name="Row 99, wind_speed")).to_be_focused()
 
 
 def test_what_charts_draw(module: Modules) -> None:

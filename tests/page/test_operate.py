@@ -92,10 +92,13 @@ foretell_request_seconds_bucket{route="/forecast",le="+Inf"} 14
 foretell_request_seconds_sum{route="/forecast"} 2.2
 foretell_request_seconds_count{route="/forecast"} 14
 foretell_queue_depth{model="a",version="1"} 3
-foretell_queue_depth{model="b",version="1"} 4"""
+foretell_queue_depth{model="b",version="1"} 4
+foretell_requests_in_flight 3"""
     code = "(m, [one, other]) => m.between(m.ofMetrics(one, 10), m.ofMetrics(other, 14))"
     found = module("readings.js").evaluate(code, [before, after])
     assert (found["requests"], found["errors"], found["queued"]) == (3, 0.5, 7)
+    # Without the one that asks.
+    assert found["inFlight"] == 2
     assert found["latency"] == pytest.approx({"count": 10, "mean": 200, "p50": 200, "p99": 298})
     # A server that began anew counts from 0.
     again = module("readings.js").evaluate(code, [after, before])

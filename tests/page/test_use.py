@@ -42,9 +42,9 @@ def samples(module: Modules, server: Server, body: Any, *, keyed: bool = False, 
 
 
 def run(code: str, program: str) -> str:
-    command = ["bash", "-c", code] if program == "curl" else [sys.executable, "-c", code]
     done = subprocess.run(
-        command,
+        "bash" if program == "curl" else sys.executable,
+        input=code,
         capture_output=True,
         text=True,
         check=False,
@@ -61,6 +61,14 @@ def test_programs_run_as_they_are(module: Modules, server: Server, program: str)
     said = run(made[program]["code"], program)
     assert "secret" not in made[program]["code"]
     assert said.count("\n") >= 12 or "mean_forecast" in said or said.startswith("[[")
+
+
+def test_a_long_request_is_no_argument_that_is_too_long(module: Modules, server: Server) -> None:
+    body = request("patchtst")
+    body["inputs"][0]["series"] = ROWS * 500
+    body["inputs"][0].pop("timestamps")
+    said = run(samples(module, server, body)["curl"]["code"], "curl")
+    assert "mean_forecast" in said
 
 
 def test_missing_values_are_those_of_the_language(module: Modules, server: Server) -> None:
