@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from foretell.evidence import find_evidence
+from foretell.plot_evidence import figure_of
 from tests.foretell.stages import ALL, CHANNELS, CIRCULANT, DENSE, FIRST, NONE, PATCHES
 
 
@@ -69,3 +70,9 @@ def test_stages_without_a_map_have_none():
     assert [one.name for one in find_evidence([*ALL, NONE], FIRST)] == [
         stage["name"] for stage in ALL[:-1]
     ]
+
+
+def test_a_line_parts_history_and_forecast_in_a_map_that_has_both():
+    figure = figure_of(find_evidence([DENSE, CHANNELS], FIRST), "")
+    lines = [[line.get_ydata()[0] for line in panel.lines] for panel in figure.axes[:2]]
+    assert lines == [[1.5], []]

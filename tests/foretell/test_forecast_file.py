@@ -226,3 +226,7 @@ def test_what_the_answer_says_besides(server: FakeServer, data: Path):
     assert (forecast.rolled_from, forecast.ill_conditioned) == (1, True)
     assert forecast.quantiles[0.9].tolist() == [[6, 51], [7, 61]]
     assert forecast.actual.tolist() == [[5.5, 50]]
+    later = "".join(f"2024-01-01T0{hour}:00:00+01:00,{hour}0,x,{hour}.5\n" for hour in (6, 7))
+    # Of three rows that are held back, those of the two steps.
+    data.write_text(data.read_text() + later)
+    assert ask(server, data, hold_back=3).actual.tolist() == [[5.5, 50], [6.5, 60]]

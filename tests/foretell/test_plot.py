@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from foretell.forecast_file import Forecast
-from foretell.plot import draw
+from foretell.plot import draw, figure_of
 from tests.foretell.forecasts import forecast
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -78,3 +78,10 @@ def test_dollars_are_no_mathematics(tmp_path: Path):
     one = replace(plain, targets=names, history=replace(plain.history, channels=names))
     text = svg(tmp_path, one)
     assert all(f">{name}</text>" in text for name in names)
+
+
+def test_the_dashed_line_is_at_the_last_step_that_history_alone_makes():
+    one = replace(forecast(1), rolled_from=3)
+    (panel,) = figure_of([one], "").axes
+    (line,) = [line for line in panel.lines if line.get_linestyle() == "--"]
+    assert line.get_xdata()[0] == one.timestamps[2]

@@ -144,3 +144,16 @@ def test_a_damaged_bundle_is_refused(tmp_path: Path) -> None:
     (folder / layout.WEIGHTS).write_bytes(b"")
     with pytest.raises(BundleError, match=r"weights\.bin"):
         render(folder)
+
+
+@pytest.mark.parametrize(("windows", "levels"), [(100, 4), (30, 2), (8, 0)])
+def test_the_example_has_the_levels_that_were_measured(
+    tmp_path: Path, windows: int, levels: int
+) -> None:
+    folder = full_bundle(tmp_path)
+    about = manifest.read(folder)
+    assert about.calibration is not None
+    report = about.calibration.model_copy(update={"windows": (windows, 100)})
+    found = run_example(folder, about.model_copy(update={"calibration": report}))
+    assert found is not None
+    assert len(found[0].quantiles) == levels
