@@ -69,7 +69,8 @@ const column = (rows, target) =>
 function axisOf(source, card, forecast, first, end) {
   const steps = forecast.mean_forecast.length;
   if (!source.timestamps) {
-    return { x: Array.from({ length: end - first + steps }, (_, i) => first + i), time: false };
+    // As the table of rows counts them.
+    return { x: Array.from({ length: end - first + steps }, (_, i) => first + i + 1), time: false };
   }
   const history = source.timestamps.slice(first, end);
   // Rows before those that are read may have times that are none.

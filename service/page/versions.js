@@ -102,7 +102,8 @@ function Table({ entries, allowed, asked }) {
       <tbody>
         ${entries.map(({ name, version, state, reason }) => {
           const [text, kind] = STATES[state] ?? [state, ""];
-          const verbs = { READY: [AGAIN, UNLOAD], UNAVAILABLE: [LOAD] }[state] ?? [];
+          const out = ["UNAVAILABLE", "UNLOADING"].includes(state);
+          const verbs = state === "READY" ? [AGAIN, UNLOAD] : out ? [LOAD] : [];
           return html`<tr key=${`${name}@${version}`}>
             <th scope="row">${name}</th>
             <td>

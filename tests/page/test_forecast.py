@@ -330,6 +330,8 @@ def test_what_charts_draw(module: Modules) -> None:
     made = panels.call("panelsOf", answer, asked)
     [panel] = made["panels"]
     assert [x - made["x"][0] for x in made["x"]] == [0, 3600, 7200, 10800, 14400]
+    without = asked | {"source": history | {"timestamps": None}}
+    assert panels.call("panelsOf", answer, without)["x"] == [1, 2, 3, 4, 5]
     assert panels.call("errorOf", panel) == {
         "mae": 2,
         "steps": 2,

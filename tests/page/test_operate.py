@@ -175,3 +175,9 @@ def test_versions_are_loaded_and_unloaded(page: Page, watch: Watch, tmp_path: Pa
         headers = {"X-API-Key": "reader"}
         entries = httpx.post(f"{server.url}/v2/repository/index", headers=headers).json()
         assert {"READY"} != {one["state"] for one in entries if one["name"] == "forms"}
+        # It is taken back before its last requests are finished.
+        versions.get_by_role("button", name="Load forms 1", exact=True).click()
+        dialog = page.get_by_role("dialog", name="Load forms 1?")
+        dialog.get_by_role("button", name="Load").click()
+        expect(page.get_by_text("Loaded forms 1.")).to_be_visible()
+        expect(versions.get_by_role("button", name="Unload forms 1")).to_be_visible()
