@@ -69,6 +69,8 @@ def test_every_part_is_there(page: str) -> None:
 
 def test_it_is_one_file_without_scripts(page: str) -> None:
     read = Reader(page)
+    policies = [tag["content"] for name, tag in read.tags if name == "meta" and "http-equiv" in tag]
+    assert policies == ["default-src 'none'; style-src 'unsafe-inline'; img-src data:"]
     tags = {tag for tag, _ in read.tags}
     assert not tags & {"script", "link", "iframe", "object", "foreignobject"}
     for _, attributes in read.tags:
