@@ -10,6 +10,7 @@ from foretell.bundle.bounds import Bound
 from foretell.bundle.manifest import read
 from foretell.export import evaluation as measuring
 from foretell.export.evaluation import evaluate_graph
+from foretell.export.example import example_of
 from foretell.export.runtime import Graph
 from foretell.export.windows import windows_of
 from foretell.models.checkpoint import load_info
@@ -70,7 +71,7 @@ def test_values_on_a_bound_are_at_their_quantiles(bundles, checkpoints, panel):
     bundle = bundles["patchtst"]
     about, info = read(bundle), load_info(checkpoints["patchtst"])
     stored = calibration.read(bundle, about)
-    bounded = info.model_copy(update={"bounds": dict.fromkeys(info.targets, Bound(low=0))})
+    bounded = info.model_copy(update={"bounds": dict.fromkeys(info.targets, Bound(low=0.1))})
     shape = (info.config.horizon, len(info.targets))
 
     class Low:
@@ -79,13 +80,42 @@ def test_values_on_a_bound_are_at_their_quantiles(bundles, checkpoints, panel):
         def predict(self, history: Tensor, *_: object) -> NDArray[np.float32]:
             return np.full((len(history), *shape), -1e9, np.float32)
 
-    for came, up_to in ((0.0, 1), (1.0, 0)):
+    # 0.1 is another number in float32, which is what came.
+    for came, up_to in ((0.1, 1), (1.0, 0)):
         tables = (replace(one, values=np.full_like(one.values, came)) for one in panel.tables)
         given = (stored, about.calibration)
         found = evaluate_graph(Low(), bounded, Panel(tuple(tables)), 64, given)
         assert not found.below.any()
         assert (found.up_to == up_to).all()
         assert (found.reached == (found.levels[:, None] if up_to else 0)).all()
+
+
+def test_targets_are_looked_at_alone(bundles, checkpoints, panel):
+    bundle, targets = bundles["patchtst"], [0, 2]
+    about, info = read(bundle), load_info(checkpoints["patchtst"])
+    stored = calibration.read(bundle, about)
+    config = info.config.model_copy(update={"targets": tuple(targets)})
+    targeted = info.model_copy(update={"config": config})
+
+    class Last:
+        """Repeats the last values of some channels."""
+
+        def __init__(self, at: list[int]) -> None:
+            self._at = at
+
+        def predict(self, history: Tensor, *_: object) -> NDArray[np.float32]:
+            return history[:, -1:, self._at].numpy().repeat(info.config.horizon, axis=1)
+
+    whole = evaluate_graph(Last([0, 1, 2]), info, panel, 64, (stored, about.calibration))
+    fewer = replace(stored, offsets=stored.offsets[..., targets])
+    found = evaluate_graph(Last(targets), targeted, panel, 64, (fewer, about.calibration))
+    for name in ("mse", "mae", "below", "up_to"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(whole, name)[..., targets])
+    carried = example_of(Last(targets), targeted, panel, 64)
+    (table,) = panel.tables
+    after = np.flatnonzero(table.timestamps > np.datetime64(carried.timestamps[-1]))[:12]
+    np.testing.assert_array_equal(carried.actual, table.values[after][:, targets])
+    assert carried.history.shape[1] == 3
 
 
 def test_a_model_without_quantiles_has_errors_alone(bundles, checkpoints, panel):

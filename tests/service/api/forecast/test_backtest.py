@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from foretell.service.api.forecast import backtest
+from foretell.service.api.forecast import backtest, task
 from foretell.service.api.forecast.routes import ARROW
 from foretell.service.api.forecast.schemas import BacktestResponse
 from foretell.service.api.forecast.table import write_table
@@ -167,9 +167,13 @@ def test_what_intervals_held_is_that_of_targets(tmp_path: Path) -> None:
         assert client.metrics.counts.count(BACKTESTED, "m", "1", "0.8") == 3
 
 
-@pytest.mark.parametrize("gap", [None, 30])
-def test_quantiles_corrected_by_the_origins_before(client: Client, gap: int | None) -> None:
+@pytest.mark.parametrize(("gap", "most"), [(None, 96), (30, 96), (None, 3)])
+def test_quantiles_corrected_by_the_origins_before(
+    client: Client, monkeypatch: pytest.MonkeyPatch, gap: int | None, most: int
+) -> None:
     """Those of requests that are sent at each origin, with all rows before it."""
+    for module in (backtest, task):
+        monkeypatch.setattr(module, "MOST_ORIGINS", most)
     entry = series("calibrated")
     entry["series"] = [value + row / 10 for row, value in enumerate(entry["series"])]
     if gap is not None:
