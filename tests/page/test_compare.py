@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.page.axe import faults
 from tests.page.browser import Look, Module, Watch
@@ -171,6 +171,22 @@ def test_rows_without_times_are_counted(page: Page, server: Server) -> None:
 
 
 @pytest.mark.parametrize("look", [Look(1280, "dark"), Look(390, "light")], ids=str)
+def test_errors_of_other_origins_that_come_late_are_dropped(page: Page, server: Server) -> None:
+    open_rows(page, server)
+    held: list[Route] = []
+    page.route("**/backtest", lambda route: held.append(route), times=1)
+    with page.expect_request("**/backtest"):
+        page.get_by_role("link", name="Compare").click()
+    page.get_by_label("Origins").fill("2")
+    page.get_by_label("Origins").press("Enter")
+    errors = page.get_by_role("region", name="Errors by channel")
+    expect(errors.get_by_role("columnheader")).to_have_count(5)
+    with page.expect_response("**/backtest"):
+        held[0].continue_()
+    page.wait_for_function("() => new Promise((done) => setTimeout(() => done(true), 50))")
+    expect(errors.get_by_role("columnheader")).to_have_count(5)
+
+
 def test_models_are_compared_on_own_rows(page: Page, server: Server) -> None:
     asked: list[str] = []
     page.on("request", lambda one: asked.append(one.url) if one.url.endswith("/backtest") else None)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Locator, Page, Request, Route, expect
 
-from tests.page.browser import Watch
+from tests.page.browser import Module, Watch
 from tests.page.conftest import KEY
 from tests.page.models import CONTEXT
 from tests.page.test_csv import Modules
@@ -266,6 +266,38 @@ def test_a_key_is_asked_for_once_and_can_be_forgotten(
     expect(dialog.get_by_label("Key")).to_have_value("")
     page.reload()
     expect(dialog).to_be_visible()
+
+
+def test_what_a_former_key_was_refused_asks_for_none(page: Page, server: Server) -> None:
+    code = """async (api) => {
+      const [sent, asked] = [[], []];
+      api.askBy(async (used) => asked.push(used) < 0);
+      api.key.value = "former";
+      window.fetch = async (_, { headers }) => {
+        api.key.value = "newer";
+        sent.push(headers.Authorization);
+        return new Response("", { status: sent.length === 1 ? 401 : 200 });
+      };
+      await api.get("/models");
+      return [sent, asked];
+    }"""
+    choose(page, server)
+    sent = ["Bearer former", "Bearer newer"]
+    assert Module(page, "api.js").evaluate(code) == [sent, []]
+
+
+def test_a_forecast_of_another_series_is_not_shown(page: Page, server: Server) -> None:
+    choose(page, server)
+    rows = [f"{name},{TIMES[i]},{i},{cell}" for name, cell in ("a1", "bx") for i in range(99)]
+    page.get_by_text("Paste rows").click()
+    text = "\n".join(["id,time,temperature,wind_speed", *rows])
+    page.get_by_label("Rows with a line of names").fill(text)
+    page.get_by_role("button", name="Read them").click()
+    page.get_by_role("button", name="Forecast", exact=True).click()
+    expect(charts(page)).to_have_count(2)
+    page.get_by_label("Series, of 2").select_option("b")
+    expect(page.get_by_text("Not yet: row")).to_be_visible()
+    expect(charts(page)).to_have_count(0)
 
 
 def test_many_rows_are_not_in_the_document(page: Page, server: Server, tmp_path: Path) -> None:

@@ -106,8 +106,8 @@ def test_the_answer_as_csv(module: Modules) -> None:
     answer = {"outputs": [{"content": [forecast]}]}
     code = "(module, [answer, targets]) => module.csvOf(answer, targets, {})"
     table: Module = module("downloads.js")
-    assert table.evaluate(code, [answer, ["a", 'b, "c"']]).splitlines() == [
-        'time,a,a_q0.1,a_q0.9,"b, ""c""","b, ""c""_q0.1","b, ""c""_q0.9"',
+    assert table.evaluate(code, [answer, ["a", 'b "c"']]).splitlines() == [
+        'time,a,a_q0.1,a_q0.9,"b ""c""","b ""c""_q0.1","b ""c""_q0.9"',
         "2024-03-01T00:00:00,1.5,1,5,2,1,5",
         "2024-03-01T01:00:00,3,1,5,4,1,5",
     ]

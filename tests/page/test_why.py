@@ -97,13 +97,14 @@ def test_a_sparse_map_has_the_weights_at_their_keys(module: Modules, server: Ser
 def test_keys_that_are_none_get_nothing(module: Modules) -> None:
     stage = {
         "axes": ["head", "query", "kept"],
-        "weights": [[[0.5, 0.5], [0.25, 0.75]]],
-        "keys": [[[0, -1], [-1, 1]]],
-        "query": [0, 1],
+        "weights": [[[0.5, 0.5], [0.25, 0.75], [0.25, 0.75]]],
+        # Of the last query both are the same key.
+        "keys": [[[0, -1], [-1, 1], [1, 1]]],
+        "query": [0, 1, 2],
         "key": [0, 1],
     }
     weights, _ = matrix_of(module, stage)
-    np.testing.assert_array_equal(weights, [[0.5, 0], [0, 0.75]])
+    np.testing.assert_array_equal(weights, [[0.5, 0], [0, 0.75], [0, 1]])
 
 
 def test_padding_is_left_out_and_counted(module: Modules) -> None:
