@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,13 +12,14 @@ from foretell.bundle.frequency import Frequency, Unit
 
 Floats = NDArray[np.floating]
 
-_LENGTHS = {"week": 604800, "day": 86400, "hour": 3600, "minute": 60, "second": 1}
+_CLOCK = {"day": 86400, "hour": 3600, "minute": 60, "second": 1}
+_WEEK = 604800
 _SECONDS = {
     Unit.SECOND: 1,
     Unit.MINUTE: 60,
     Unit.HOUR: 3600,
     Unit.DAY: 86400,
-    Unit.WEEK: 604800,
+    Unit.WEEK: _WEEK,
 }
 _MONTHS = {Unit.MONTH: 1, Unit.QUARTER: 3, Unit.YEAR: 12}
 _BARS = "▁▂▃▄▅▆▇█"
@@ -26,18 +28,26 @@ _MOST_DIGITS = 9
 
 
 def period(steps: int, frequency: Frequency) -> str:
-    """How long so many steps are, such as `1 day`, `36 hours`, `2 weeks` or `3 months`."""
+    """How long so many steps are, such as `1 day`, `3 days 14 hours`, `2 weeks` or `3 months`."""
     count = steps * frequency.multiple
     if frequency.unit in _MONTHS:
-        count *= _MONTHS[frequency.unit]
-        return _counted(count // 12, "year") if count % 12 == 0 else _counted(count, "month")
+        return _filled(count * _MONTHS[frequency.unit], {"year": 12, "month": 1})
     if frequency.unit not in _SECONDS:
         return _counted(count, "business day")
     seconds = count * _SECONDS[frequency.unit]
-    name, length = next(
-        (name, one) for name, one in _LENGTHS.items() if seconds % one == 0 and (seconds or one < 2)
-    )
-    return _counted(seconds // length, name)
+    # Weeks only where they leave nothing: 9 days are 9 days.
+    whole = seconds and seconds % _WEEK == 0
+    return _filled(seconds, {"week": _WEEK} if whole else _CLOCK)
+
+
+def _filled(total: int, lengths: Mapping[str, int]) -> str:
+    """How often it holds each length, the longest first; without those that it does not hold."""
+    parts: list[str] = []
+    for name, length in lengths.items():
+        count, total = divmod(total, length)
+        if count or (length == 1 and not parts):
+            parts.append(_counted(count, name))
+    return " ".join(parts)
 
 
 def _counted(count: int, name: str) -> str:
