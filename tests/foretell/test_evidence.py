@@ -56,7 +56,12 @@ def test_lags_have_periods_and_are_sorted():
 @pytest.mark.parametrize(
     ("duration", "words"),
     [
-        *(("PT90S", "1 minute 30 seconds"), ("PT15M", "15 minutes"), ("P7D", "1 week"), ("P2W", "2 weeks")),
+        *(
+            ("PT90S", "1 minute 30 seconds"),
+            ("PT15M", "15 minutes"),
+            ("P7D", "1 week"),
+            ("P2W", "2 weeks"),
+        ),
         *(("P3M", "3 months"), ("P12M", "1 year"), ("P1Y", "1 year"), (None, "")),
     ],
 )
