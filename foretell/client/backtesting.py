@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Generic, TypedDict, TypeVar
+from typing import Generic, TypedDict, TypeVar
 
 import httpx
 import numpy as np
@@ -16,7 +15,7 @@ from foretell.client.answers import Floats, Notes, Notice, Part, SeriesError, to
 from foretell.client.cards import chosen
 from foretell.client.exchange import Steps, read_json
 from foretell.client.forecasting import Calibration, Missing
-from foretell.client.frames import ID, Given, read
+from foretell.client.frames import ID, read
 from foretell.client.pieces import Limits, Piece, parts, told_apart
 from foretell.client.sending import parameters, send
 
@@ -205,25 +204,21 @@ def backtest(
     forecasts = min(origins or _ORIGINS, max(1, room // apart + 1))
     values = forecasts * steps * len(card.targets) * (1 + len(levels))
     pieces = parts(whole, Limits(series=max(1, _ORIGINS // forecasts)), values)
-    answers = yield from send("backtest", given, pieces, options, retry_for, partial(_read, given))
+    answers = yield from send("backtest", given, pieces, options, retry_for, _read)
     series = {name: found for answer, _ in answers for name, found in answer.items()}
     notes = together([notes for _, notes in answers])
     return Backtest(given.back(_table(series)), series, notes)
 
 
-def _read(
-    given: Given[Any], response: httpx.Response, piece: Piece
-) -> tuple[str, tuple[dict[str | int, SeriesBacktest], Notes]]:
+def _read(response: httpx.Response, piece: Piece) -> tuple[dict[str | int, SeriesBacktest], Notes]:
     answer = read_json(response, _ANSWER)
     outputs = dict(zip(piece.ids.to_pylist(), answer.outputs, strict=True))
     notes = Notes(model=answer.model, model_version=answer.model_version, warnings=answer.warnings)
     for name, output in outputs.items():
         if output.error is not None:
             notes.errors.append(SeriesError.model_validate({"series": name, **dict(output.error)}))
-    for told in (*notes.errors, *notes.warnings):
-        told.place = given.named(piece.placed(told.place))
     found = {name: output.content[0] for name, output in outputs.items() if output.content}
-    return f"{notes.model}@{notes.model_version}", (found, notes)
+    return found, notes
 
 
 def _table(series: Mapping[str | int, SeriesBacktest]) -> pa.Table:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
-from typing import Any, Literal, TypedDict, TypeVar
+from typing import Literal, TypedDict, TypeVar
 
 import httpx
 import pyarrow as pa
@@ -20,7 +19,7 @@ from foretell.client.answers import (
 )
 from foretell.client.errors import ServerError
 from foretell.client.exchange import Steps
-from foretell.client.frames import Given, read
+from foretell.client.frames import read
 from foretell.client.pieces import Limits, Piece, parts, told_apart
 from foretell.client.sending import parameters, send
 
@@ -69,7 +68,7 @@ def forecast(
         calibration=calibration,
     )
     pieces = parts(told_apart(given.table), Limits(), values)
-    answers = yield from send("forecast", given, pieces, options, retry_for, partial(_read, given))
+    answers = yield from send("forecast", given, pieces, options, retry_for, _read)
     tables, notes = zip(*answers, strict=True)
     return Answer(given.back(pa.concat_tables(tables)), together(notes))
 
@@ -90,9 +89,7 @@ def sole_frame(answer: Answer[Frame], stacklevel: int) -> Frame:
     return answer.frame
 
 
-def _read(
-    given: Given[Any], response: httpx.Response, piece: Piece
-) -> tuple[str, tuple[pa.Table, Notes]]:
+def _read(response: httpx.Response, _piece: Piece) -> tuple[pa.Table, Notes]:
     try:
         table = ipc.open_stream(response.content).read_all()
         notes = Notes.model_validate_json((table.schema.metadata or {})[_NOTES])
@@ -101,6 +98,4 @@ def _read(
             f"{response.url}: not an answer of foretell: {str(error)[:200]}",
             status=response.status_code,
         ) from None
-    for told in (*notes.errors, *notes.warnings):
-        told.place = given.named(piece.placed(told.place))
-    return f"{notes.model}@{notes.model_version}", (table, notes)
+    return table, notes

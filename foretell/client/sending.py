@@ -9,6 +9,7 @@ import httpx
 import pyarrow as pa
 from pyarrow import ipc
 
+from foretell.client.answers import Notes
 from foretell.client.errors import ForetellError
 from foretell.client.exchange import Ask, Steps, call
 from foretell.client.frames import TIME, Given
@@ -27,8 +28,8 @@ def send(
     waiting: list[Piece],
     options: Mapping[str, str],
     retry_for: float,
-    read: Callable[[httpx.Response, Piece], tuple[str, Read]],
-) -> Steps[list[Read]]:
+    read: Callable[[httpx.Response, Piece], tuple[Read, Notes]],
+) -> Steps[list[tuple[Read, Notes]]]:
     """Send a table, and read the answers.
 
     Args:
@@ -37,8 +38,8 @@ def send(
         waiting: Parts of its table.
         options: Parameters of the URL.
         retry_for: As `call` has it.
-        read: Reads an answer: which version of a model it is of, which the later parts are then
-            sent to, and what it says.
+        read: Reads an answer, and what the server notes on it: the version of the model that later
+            parts are then sent to, and places, which are ones in the caller's frame afterwards.
 
     Raises:
         ForetellError: one of the parts has no answer; its place is one in the caller's frame.
@@ -55,9 +56,11 @@ def send(
                 raise _placed(error, piece, given) from None
             waiting = [*halves, *waiting]
             continue
-        model, said = read(response, piece)
-        options = {**options, "model": model}
-        found.append(said)
+        said, notes = read(response, piece)
+        for told in (*notes.errors, *notes.warnings):
+            told.place = given.named(piece.placed(told.place))
+        options = {**options, "model": f"{notes.model}@{notes.model_version}"}
+        found.append((said, notes))
     return found
 
 

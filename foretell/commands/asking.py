@@ -137,6 +137,20 @@ def _tell(answers: Answers) -> None:
         )
 
 
+def picture_option(what: str) -> Callable[[Function], Function]:
+    """An option of a file to draw to; see `check_picture`.
+
+    Args:
+        what: Is drawn.
+    """
+    return click.option(
+        "--plot",
+        "picture",
+        type=click.Path(dir_okay=False, writable=True, path_type=Path),
+        help=f"Draw {what} to this file (png, svg or pdf).",
+    )
+
+
 def check_picture(path: Path | None) -> None:
     """End the command where a picture cannot be written, before anything else is done."""
     if path is None:

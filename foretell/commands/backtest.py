@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from foretell.commands.asking import FileCommand, check_picture
+from foretell.commands.asking import FileCommand, check_picture, picture_option
 from foretell.commands.train import flags_given, refusal
 
 if TYPE_CHECKING:
@@ -44,12 +44,7 @@ _LISTED = 30
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
     help="CSV file that gets the errors by channel, step and forecaster.",
 )
-@click.option(
-    "--plot",
-    "picture",
-    type=click.Path(dir_okay=False, writable=True, path_type=Path),
-    help="Draw the errors by step to this file (png, svg or pdf).",
-)
+@picture_option("the errors by step")
 def command(
     file: Path,
     folder: Path,

@@ -7,7 +7,14 @@ from typing import Any
 
 import click
 
-from foretell.commands.asking import Asked, FileCommand, ask, check_picture, server_options
+from foretell.commands.asking import (
+    Asked,
+    FileCommand,
+    ask,
+    check_picture,
+    picture_option,
+    server_options,
+)
 
 
 @click.command("explain", cls=FileCommand)
@@ -19,12 +26,7 @@ from foretell.commands.asking import Asked, FileCommand, ask, check_picture, ser
     multiple=True,
     help="Name of a stage, such as encoder.0.self; all that have a map by default.",
 )
-@click.option(
-    "--plot",
-    "picture",
-    type=click.Path(dir_okay=False, writable=True, path_type=Path),
-    help="Draw heat maps and lags to this file (png, svg or pdf).",
-)
+@picture_option("heat maps and lags")
 def command(
     file: Path,
     model: str | None,

@@ -7,7 +7,14 @@ from typing import Any
 
 import click
 
-from foretell.commands.asking import Asked, FileCommand, ask, check_picture, server_options
+from foretell.commands.asking import (
+    Asked,
+    FileCommand,
+    ask,
+    check_picture,
+    picture_option,
+    server_options,
+)
 from foretell.commands.train import refusal
 
 
@@ -35,12 +42,7 @@ def _levels(_ctx: click.Context, _option: click.Parameter, text: str | None) -> 
     help="File that gets all values, .csv, .json or .parquet; - prints CSV alone.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace the file of --output.")
-@click.option(
-    "--plot",
-    "picture",
-    type=click.Path(dir_okay=False, writable=True, path_type=Path),
-    help="Draw history and forecast to this file (png, svg or pdf).",
-)
+@picture_option("history and forecast")
 def command(
     file: Path,
     model: str | None,

@@ -112,13 +112,22 @@ export function timeWords(seconds, frequency = null) {
  */
 
 /**
+ * The parts of a frequency, whatever it is anchored to.
+ * @param {string | null} frequency a pandas alias such as h, 15min, W-SUN, MS
+ * @returns {{many: number, unit?: string}} no unit where it is not known
+ */
+export function aliasOf(frequency) {
+  const [, count, unit] = /^(\d*)(s|min|h|D|B|W|M|Q|Y)/.exec(frequency ?? "") ?? [];
+  return { many: Number(count || 1), unit };
+}
+
+/**
  * @param {string} frequency a pandas alias
  * @returns {Step | null}
  */
 export function stepOf(frequency) {
-  const [, count, unit] = /^(\d*)(s|min|h|D|B|W|M|Q|Y)/.exec(frequency) ?? [];
+  const { many, unit } = aliasOf(frequency);
   if (!unit) return null;
-  const many = Number(count || 1);
   if (unit === "B") return { unit: "business", count: many };
   const months = { M: 1, Q: 3, Y: 12 }[unit];
   if (months) return { unit: "months", count: many * months };

@@ -1,5 +1,7 @@
 /** Numbers and frequencies in words. */
 
+import { aliasOf } from "./time.js";
+
 const UNITS = {
   s: ["second", "every second"],
   min: ["minute", "every minute"],
@@ -47,10 +49,10 @@ export const counted = (count, noun) =>
  * @returns {string} such as hourly, every 15 minutes
  */
 export function frequencyWords(frequency) {
-  const [, count, unit] = /^(\d*)(s|min|h|D|B|W|M|Q|Y)/.exec(frequency) ?? [];
+  const { many, unit } = aliasOf(frequency);
   if (!unit) return frequency;
   const [one, each] = UNITS[unit];
-  return Number(count || 1) === 1 ? each : `every ${count} ${one}s`;
+  return many === 1 ? each : `every ${many} ${one}s`;
 }
 
 /**
@@ -60,8 +62,8 @@ export function frequencyWords(frequency) {
  * @returns {string} such as "24 hours", "24 steps" where the frequency is not known
  */
 export function stretch(steps, frequency) {
-  const [, count, unit] = /^(\d*)(s|min|h|D|B|W|M|Q|Y)/.exec(frequency ?? "") ?? [];
-  return counted(steps * Number(count || 1), unit ? UNITS[unit][0] : "step");
+  const { many, unit } = aliasOf(frequency);
+  return counted(steps * many, unit ? UNITS[unit][0] : "step");
 }
 
 /**

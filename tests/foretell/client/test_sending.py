@@ -4,6 +4,7 @@ import httpx
 import pyarrow as pa
 import pytest
 
+from foretell.client.answers import Notes
 from foretell.client.errors import InvalidInputError
 from foretell.client.exchange import Ask
 from foretell.client.frames import read
@@ -23,8 +24,8 @@ def refused(status: int, param: str) -> httpx.Response:
 def sent(pieces: list[Piece], *answers: httpx.Response) -> tuple[list[list[str]], list[Ask]]:
     """The series of each answer, and what was asked."""
 
-    def names(_: httpx.Response, piece: Piece) -> tuple[str, list[str]]:
-        return "model@2", piece.ids.to_pylist()
+    def names(_: httpx.Response, piece: Piece) -> tuple[list[str], Notes]:
+        return piece.ids.to_pylist(), Notes(model="model", model_version="2")
 
     steps = send("forecast", GIVEN, pieces, parameters(model="model", horizon=3), 0.0, names)
     asked = [next(steps)]
@@ -32,7 +33,7 @@ def sent(pieces: list[Piece], *answers: httpx.Response) -> tuple[list[list[str]]
         try:
             asked.append(steps.send(answer))
         except StopIteration as end:
-            return end.value, asked
+            return [names for names, _ in end.value], asked
     raise AssertionError(asked)
 
 
