@@ -14,6 +14,7 @@ from foretell.bundle import format_1
 from foretell.bundle.attention import AttentionStage, Label, Part, Positive
 from foretell.bundle.bounds import Bounds
 from foretell.bundle.calendar import Calendar
+from foretell.bundle.distribution import Distribution
 from foretell.bundle.errors import BundleError
 from foretell.bundle.frequency import Frequency
 from foretell.bundle.layout import CALIBRATION, MANIFEST, check_name, check_version
@@ -187,6 +188,8 @@ class Manifest(Part):
         calendar: Calendar features it reads, or None.
         scaler: Its standardisation.
         bounds: Limits of channels, by name, that no forecast goes beyond.
+        distribution: What it forecasts of each step besides the mean, as the graphs' output
+            `distribution` `[batch, horizon, targets, parameters]`; None for a model of values.
         attention: What `explain.onnx` returns besides the forecast.
         margin_bound: The graphs' `margin` below which rounding may decide what a mechanism
             chooses, such as the lags that it keeps; None for models without such a choice.
@@ -220,6 +223,7 @@ class Manifest(Part):
     calendar: Calendar | None
     scaler: Scaler
     bounds: Bounds = Field(default={})
+    distribution: Distribution | None = None
     attention: tuple[AttentionStage, ...]
     margin_bound: Annotated[float, Field(ge=0)] | None = None
     test: TestResult | None
@@ -327,13 +331,27 @@ def read(folder: Path) -> Manifest:
     """
     path = folder / MANIFEST
     try:
-        return Manifest.model_validate_json(path.read_bytes())
+        return parse(path.read_bytes(), str(path))
     except FileNotFoundError:
         raise BundleError(f"{path}: missing") from None
     except OSError as error:
         raise BundleError(f"{path}: {error.strerror}") from None
+
+
+def parse(text: bytes, place: str) -> Manifest:
+    """A manifest of its JSON.
+
+    Args:
+        text: The JSON.
+        place: Where it is from, for the message.
+
+    Raises:
+        BundleError: it does not keep the contract; the message names the field.
+    """
+    try:
+        return Manifest.model_validate_json(text)
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"]) or "manifest"
+        field = ".".join(str(part) for part in first["loc"]) or "manifest"
         message = first["msg"].removeprefix("Value error, ")
-        raise BundleError(f"{path}: {place}: {message}") from None
+        raise BundleError(f"{place}: {field}: {message}") from None

@@ -92,8 +92,11 @@ def promote(
     with appearing(target) as folder:
         for file in about.files:
             shutil.copyfile(bundle / file, folder / file)
-        # As it was written, of whatever format.
-        fields = json.loads((bundle / layout.MANIFEST).read_bytes())
-        text = json.dumps({**fields, "name": name, "version": version}, indent=2)
-        (folder / layout.MANIFEST).write_text(text + "\n")
+        (folder / layout.MANIFEST).write_text(manifest_as(bundle, name, version))
     return target
+
+
+def manifest_as(bundle: Path, name: str, version: str) -> str:
+    """A bundle's manifest under another name and version; the rest as written, of any format."""
+    fields = json.loads((bundle / layout.MANIFEST).read_bytes())
+    return json.dumps({**fields, "name": name, "version": version}, indent=2) + "\n"

@@ -30,6 +30,7 @@ from foretell.export.errors import ExportError
 from foretell.export.rules import LEAST_COMPARED, LEAST_KINDS, RULES
 from foretell.export.window_set import Floats, WindowSet
 
+_DISTRIBUTION = "distribution"
 # Windows of a batch; the largest is less where no more fit.
 SMALL = (1, 3)
 LARGEST = 64
@@ -53,7 +54,11 @@ class Reference:
     def without_maps(self, stages: Sequence[AttentionStage]) -> Reference:
         """The forecast and the choices: what is compared on adversarial windows."""
         choices = (choice for stage in stages for choice in stage.choices)
-        kept = {"forecast", *(name for each in choices for name in (each.chosen, each.scores))}
+        kept = {
+            "forecast",
+            _DISTRIBUTION,
+            *(name for each in choices for name in (each.chosen, each.scores)),
+        }
         return Reference({name: each for name, each in self.outputs.items() if name in kept})
 
     def take(self, rows: NDArray[np.int64] | slice) -> Reference:
@@ -139,7 +144,7 @@ class Comparison:
         self._shown = [stage for stage in stages if stage.form != "none" or stage.choices]
         choices = [choice for stage in stages for choice in stage.choices]
         self._chooses = bool(choices)
-        self._kept = ("forecast", *(choice.chosen for choice in choices))
+        self._kept = ("forecast", _DISTRIBUTION, *(choice.chosen for choice in choices))
         self._scale = np.array(scaler.std)
         self._graph = graph
         self._explain_graph = explain_graph
@@ -232,7 +237,7 @@ class Comparison:
             self._error(found, case.exact),
             *(attention_error(stage, found, exact) for stage in self._shown),
         ]
-        return errors, {name: exact[name] for name in self._kept}
+        return errors, {name: exact[name] for name in self._kept if name in exact}
 
     def _forecasts(self, windows: WindowSet, exact: Reference, compared: Mask) -> list[Check]:
         """Forecasts in batches of every size, and alone against among others."""
@@ -245,7 +250,8 @@ class Comparison:
             if self._chooses and self.rules.other_choices is not None and size != self._largest:
                 # The last digit, and with it the choice, may depend on the size of the batch.
                 runs = (self._explain(part) for part in windows.batches(size))
-                chosen = _joined([{name: run[name] for name in self._kept} for run in runs])
+                kept = [{name: run[name] for name in self._kept if name in run} for run in runs]
+                chosen = _joined(kept)
                 counted[size] = ~choices_differ(self._stages, chosen, exact.outputs)
             error = self._error(forecasts[size], exact)
             what = f"{FORECAST_GRAPH}, batch {size}, {name}"
@@ -306,9 +312,16 @@ class Comparison:
         return found
 
     def _error(self, found: Outputs, exact: Reference) -> Errors:
-        """Of the forecast, `[batch]`."""
+        """Of the forecast, or of that parameter of its distribution that errs more, `[batch]`."""
         forecast = found["forecast"].astype(np.float64)
-        return relative_error(forecast, exact.forecast, self._scale)
+        error = relative_error(forecast, exact.forecast, self._scale)
+        for place in range(exact.outputs.get(_DISTRIBUTION, np.empty((1, 0))).shape[-1]):
+            own, wanted = (
+                each[_DISTRIBUTION][..., place].astype(np.float64)
+                for each in (found, exact.outputs)
+            )
+            error = np.maximum(error, relative_error(own, wanted, self._scale))
+        return error
 
 
 def _joined(parts: Sequence[Outputs]) -> Outputs:

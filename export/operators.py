@@ -33,6 +33,7 @@ _ALL: Types = _OR_HALF | _OR_INDEX
 
 # The element types, by operator, that its first input may have; without inputs, its output.
 CUDA_KERNELS: Mapping[str, Types] = {
+    "Abs": _FLOAT32,
     "Add": _ALL,
     "Cast": _ALL,
     "Clip": _FLOAT32,
@@ -47,11 +48,13 @@ CUDA_KERNELS: Mapping[str, Types] = {
     "Gelu": _OR_HALF,
     "Gemm": _OR_HALF,
     "LayerNormalization": _FLOAT32,
+    "Log": _FLOAT32,
     "LogSoftmax": _FLOAT32,
     "MatMul": _OR_HALF,
     "Max": _FLOAT32,
     "Min": _FLOAT32,
     "Mul": _FLOAT32,
+    "Neg": _FLOAT32,
     "Pad": _FLOAT32,
     "Reciprocal": _FLOAT32,
     "ReduceMean": _FLOAT32,
@@ -60,6 +63,7 @@ CUDA_KERNELS: Mapping[str, Types] = {
     "Reshape": _ALL,
     "ScatterElements": _FLOAT32,
     "Sigmoid": _FLOAT32,
+    "Sign": _FLOAT32,
     "Sin": _FLOAT32,
     "Slice": _OR_INDEX,
     "Softmax": _OR_HALF,

@@ -20,6 +20,7 @@ from foretell.models.forecaster import Forecaster
 GraphKind = Literal["forecast", "explain"]
 
 MARGIN = "margin"
+DISTRIBUTION = "distribution"
 
 
 class ServingForm(nn.Module):
@@ -35,7 +36,8 @@ class ServingForm(nn.Module):
         limits: What no forecast goes beyond; None for no such limits.
 
     A model that makes discrete choices has one more output, `margin` `[batch]`: how clear the least
-    clear of them was (`smallest_margin`).
+    clear of them was (`smallest_margin`). One with a head has `distribution`
+    `[batch, horizon, targets, parameters]` after the forecast, which is its mean and bounded alone.
     """
 
     def __init__(
@@ -66,7 +68,9 @@ class ServingForm(nn.Module):
     @property
     def output_names(self) -> tuple[str, ...]:
         """Names of the outputs, in order."""
-        names = ("forecast", MARGIN) if self.has_margin else ("forecast",)
+        names: tuple[str, ...] = ("forecast",)
+        names += (DISTRIBUTION,) if self.model.head is not None else ()
+        names += (MARGIN,) if self.has_margin else ()
         if self.kind == "forecast":
             return names
         return (*names, *(name for stage in self.model.stages for name in stage.output_names))
@@ -88,10 +92,14 @@ class ServingForm(nn.Module):
         """
         scaled = (history - self.history_mean) / self.history_std
         inputs = (scaled, history_calendar, future_calendar)
-        if self.kind == "forecast" and not self.has_margin:
+        head = self.model.head
+        if self.kind == "forecast" and not self.has_margin and head is None:
             return (self._unscaled(self.model(*inputs)),)
-        forecast, attention = self.model.explain(*inputs)
+        forecast, attention, parameters = self.model.explain(*inputs)
         outputs = [self._unscaled(forecast)]
+        if head is not None and parameters is not None:
+            parameters = head.scaled(parameters, self.forecast_mean, self.forecast_std)
+            outputs = [self._bounded(head.mean(parameters)), parameters]
         if self.has_margin:
             outputs.append(_margin(history, self.model.stages, attention))
         if self.kind == "explain":
@@ -100,7 +108,9 @@ class ServingForm(nn.Module):
         return tuple(outputs)
 
     def _unscaled(self, forecast: Tensor) -> Tensor:
-        values = forecast * self.forecast_std + self.forecast_mean
+        return self._bounded(forecast * self.forecast_std + self.forecast_mean)
+
+    def _bounded(self, values: Tensor) -> Tensor:
         if self.low is None or self.high is None:
             return values
         return torch.minimum(torch.maximum(values, self.low), self.high)

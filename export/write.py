@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from foretell.bundle import calibration, evaluation, example, layout
 from foretell.bundle.bounds import Bounds, limits
 from foretell.bundle.checksums import sha256
+from foretell.bundle.distribution import Distribution
 from foretell.bundle.evaluation import Evaluation
 from foretell.bundle.frequency import Frequency
 from foretell.bundle.manifest import (
@@ -230,11 +231,12 @@ def _write(
         calendar=info.config.calendar,
         scaler=scaler,
         bounds=info.bounds,
+        distribution=None if info.config.head is None else Distribution.of(info.config.head),
         attention=model.stages,
         margin_bound=verified.margin_bound,
         test=test,
         calibration=report,
-        calibration_missing=None if report is not None else missing,
+        calibration_missing=None if report is not None or info.config.head else missing,
         verification=verification,
         probe_tolerance=max(_PROBE_TOLERANCE, _PROBE_SLACK * verified.largest_error),
         opset=OPSET,

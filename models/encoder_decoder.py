@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Self
+from typing import Self
 
 import torch
 from pydantic import Field, model_validator
@@ -33,9 +33,6 @@ class EncoderDecoderConfig(AttendingConfig):
     decoder_layers: int = Field(default=1, ge=1, description="Decoder layers.")
     embedding: CalendarKind = Field(default="timeF", description="Of calendar features.")
 
-    # Whether a step of the decoder must not attend to later ones.
-    causal: ClassVar[bool] = True
-
     @model_validator(mode="after")
     def _check_lengths(self) -> Self:
         if self.label > self.context:
@@ -50,6 +47,11 @@ class EncoderDecoderConfig(AttendingConfig):
                 f"there are {', '.join(TABLE_ROWS)}"
             )
         return self
+
+    @property
+    def causal_decoder(self) -> bool:
+        """Whether a step of the decoder must not attend to later ones."""
+        return False
 
     @property
     def decoder_length(self) -> int:
@@ -86,7 +88,7 @@ class EncoderDecoderConfig(AttendingConfig):
         }
         for i in range(self.decoder_layers):
             layer = self.encoder_layers + i
-            own = site(decoder, decoder, causal=self.causal)
+            own = site(decoder, decoder, causal=self.causal_decoder)
             found[f"decoder.{i}.self"] = (layer, own)
             found[f"decoder.{i}.cross"] = (layer, site(decoder, history))
         return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Annotated, Literal, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
 import torch
 from pydantic import (
@@ -20,9 +20,17 @@ from typing_extensions import override
 
 from foretell.bundle.attention import AttentionStage
 from foretell.bundle.calendar import Calendar, Encoding
+from foretell.bundle.distribution import Family
 from foretell.bundle.frequency import Frequency
 from foretell.models.attention.evidence import Evidence, Parts, Single
-from foretell.models.layers.normalization import InstanceNorm
+from foretell.models.heads import HEADS, Head
+from foretell.models.layers.normalization import InstanceStatistics, WindowNorm
+from foretell.models.layers.window_norms import (
+    SHIFTING,
+    WindowNormName,
+    build_window_norm,
+    takes_affine,
+)
 from foretell.models.registry import Registry
 
 
@@ -41,10 +49,22 @@ class Inputs(NamedTuple):
 
 
 class Explained(NamedTuple):
-    """A forecast and what each attention stage looked at, by stage name; empty if nobody asked."""
+    """A forecast and what each attention stage looked at, by stage name; empty if nobody asked.
+
+    Attributes:
+        forecast: What a network says, or what that means.
+        attention: See above.
+        distribution: Parameters `[batch, horizon, targets, parameters]`, of a model with a head.
+    """
 
     forecast: Tensor
     attention: dict[str, Single]
+    distribution: Tensor | None = None
+
+    @property
+    def said(self) -> Tensor:
+        """What a training judges: the distribution, or the forecast of a model without one."""
+        return self.forecast if self.distribution is None else self.distribution
 
     @classmethod
     def of(cls, forecast: Tensor, seen: Mapping[str, Evidence | None]) -> Explained:
@@ -70,9 +90,10 @@ class ForecasterConfig(BaseModel):
         context: Steps of history read.
         horizon: Steps forecast in one pass.
         calendar: Calendar features read, or None.
-        window_norm: What is subtracted from each window before the network, and added again after
-            it; the window is divided by its standard deviation too (`InstanceNorm`).
-        affine: Whether that has trained parameters.
+        window_norm: What normalises each window before the network, and is undone after it
+            (`foretell.models.layers.window_norms`).
+        affine: Whether RevIN among that has trained parameters.
+        head: The distributions that it forecasts, or None for values.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -83,12 +104,19 @@ class ForecasterConfig(BaseModel):
     context: int = Field(ge=1)
     horizon: int = Field(ge=1)
     calendar: Calendar | None = None
-    window_norm: Literal["mean", "last"] | None = Field(
+    window_norm: WindowNormName | None = Field(
         default=None,
-        description="Subtracted from each window, which is divided by its standard deviation too "
-        "(RevIN); none leaves it as it is. A training takes the mean if nothing is given.",
+        description="Normalises each window: mean or last is subtracted, and the rest divided by "
+        "its standard deviation (RevIN), or one of the scalers of NeuralForecast; A+B puts B "
+        "within A, none leaves it as it is. A training takes the mean if nothing is given.",
     )
     affine: bool = Field(default=False, description="Whether RevIN has trained parameters.")
+    head: Family | None = Field(
+        default=None, description="The distributions that it forecasts, or none for values."
+    )
+
+    # Whether its networks say `horizon` values of every parameter, one parameter after the other.
+    has_heads: ClassVar[bool] = False
 
     @model_validator(mode="before")
     @classmethod
@@ -108,19 +136,39 @@ class ForecasterConfig(BaseModel):
 
     @model_validator(mode="after")
     def _check_window_norm(self) -> Self:
-        if self.affine and self.window_norm is None:
-            raise ValueError("affine: needs window_norm")
+        if self.affine and not takes_affine(self.window_norm or ""):
+            raise ValueError("affine: needs window_norm mean or last")
         return self
+
+    @model_validator(mode="after")
+    def _check_head(self) -> Self:
+        if self.head is None:
+            return self
+        if not self.has_heads:
+            raise ValueError(f"head: {self.architecture} forecasts values alone")
+        if self.affine:
+            raise ValueError("affine: not with a head, whose scales it would turn around")
+        if self.window_norm not in (None, *SHIFTING):
+            raise ValueError(
+                f"window_norm: with a head, none or one of {', '.join(SHIFTING)}: the parameters "
+                "of distributions are shifted and scaled alone"
+            )
+        return self
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers a network says of a step and channel."""
+        return 1 if self.head is None else HEADS[self.head].size
 
     @abstractmethod
     def build(self) -> Forecaster:
         """An untrained model."""
 
-    def build_window_norm(self) -> InstanceNorm | None:
+    def build_window_norm(self) -> WindowNorm[Any] | None:
         """What normalises each window, if anything does."""
         if self.window_norm is None:
             return None
-        return InstanceNorm(self.channels, centre=self.window_norm, affine=self.affine)
+        return build_window_norm(self.window_norm, self.channels, affine=self.affine)
 
     @property
     def learning_rate(self) -> float:
@@ -176,6 +224,7 @@ class Forecaster(nn.Module, ABC):
         super().__init__()
         self.config = config
         self.window_norm = config.build_window_norm()
+        self.head = None if config.head is None else HEADS[config.head]
         places = None if config.targets is None else torch.tensor(config.targets)
         self.register_buffer("_targets", places, persistent=False)
         self._targets: Tensor | None
@@ -234,8 +283,12 @@ class Forecaster(nn.Module, ABC):
         """What a trainer calls: `learn` between the normalisation and its reverse.
 
         Returns:
-            The forecast `[batch, horizon, targets]`, and what is added to its loss.
+            The forecast `[batch, horizon, targets]`, or with a head the parameters behind these
+            axes, and what is added to its loss.
         """
+        if self.head is not None:
+            said = self._distribution(self.head, inputs, explain=False).said
+            return said, said.new_zeros(())
         if self.window_norm is None:
             forecast, penalty = self.learn(inputs, target, progress)
             return self._of_targets(forecast), penalty
@@ -252,10 +305,15 @@ class Forecaster(nn.Module, ABC):
         future_calendar: Tensor | None = None,
     ) -> Tensor:
         """Forecast `[batch, horizon, targets]`; arguments as in `Inputs`."""
-        inputs = Inputs(history, history_calendar, future_calendar)
-        return self._forecast(inputs, explain=False).forecast
+        return self.predict(Inputs(history, history_calendar, future_calendar)).forecast
+
+    def predict(self, inputs: Inputs) -> Explained:
+        """Forecast without evidence, and with the distribution of a model with a head."""
+        return self._forecast(inputs, explain=False)
 
     def _forecast(self, inputs: Inputs, *, explain: bool) -> Explained:
+        if self.head is not None:
+            return self._distribution(self.head, inputs, explain=explain)
         if self.window_norm is None:
             found = self.run(inputs, explain=explain)
             return found._replace(forecast=self._of_targets(found.forecast))
@@ -263,6 +321,22 @@ class Forecaster(nn.Module, ABC):
         found = self.run(inputs._replace(history=history), explain=explain)
         forecast = self.window_norm.reverse(found.forecast, statistics)
         return found._replace(forecast=self._of_targets(forecast))
+
+    def _distribution(self, head: Head, inputs: Inputs, *, explain: bool) -> Explained:
+        """The mean and the parameters of what a network says as `[batch, outputs, channels]`."""
+        statistics: Any = None
+        if self.window_norm is not None:
+            history, statistics = self.window_norm(inputs.history)
+            inputs = inputs._replace(history=history)
+        found = self.run(inputs, explain=explain)
+        horizon, channels = self.config.horizon, self.config.channels
+        raw = found.forecast.reshape(-1, head.size, horizon, channels).permute(0, 2, 3, 1)
+        parameters = head.constrain(raw)
+        if isinstance(statistics, InstanceStatistics):
+            parameters = head.scaled(parameters, *statistics)
+        if self._targets is not None:
+            parameters = parameters.index_select(2, self._targets)
+        return Explained(head.mean(parameters), found.attention, parameters)
 
     def _of_targets(self, forecast: Tensor) -> Tensor:
         return forecast if self._targets is None else forecast.index_select(-1, self._targets)

@@ -29,7 +29,7 @@ from foretell.models.layers.transformer import EncoderLayer, encode
 @rewrites(PatchTST)
 def rewrite_patchtst(model: PatchTST, _: Call) -> nn.Module | None:
     """Leave the norm of the window to the encoder, whose form has time first already."""
-    if model.window_norm is not None:
+    if type(model.window_norm) is InstanceNorm:
         cast("PatchEncoder", model.branches[0]).window_norm = model.window_norm
         model.window_norm = None
     return None
@@ -38,7 +38,7 @@ def rewrite_patchtst(model: PatchTST, _: Call) -> nn.Module | None:
 @rewrites(PatchEncoder)
 def rewrite_patch_encoder(plain: PatchEncoder, _: Call) -> nn.Module | None:
     """Let tokens have two dimensions."""
-    if plain.config.joint_channels:
+    if plain.config.joint_channels or type(plain.window_norm) not in (InstanceNorm, type(None)):
         return None
     if not all_of(plain.layers, "attention", MultiHeadAttention):
         return None
@@ -158,7 +158,7 @@ class FlatPatchEncoder(nn.Module):
         config = plain.config
         self.config = config
         self.merged = is_narrow(config.d_model, config.heads)
-        norm = plain.window_norm
+        norm = cast("InstanceNorm | None", plain.window_norm)
         self.window_norm = TimeFirstInstanceNorm(norm) if norm is not None else None
         starts = config.stride * torch.arange(config.patches)
         steps = starts[:, None] + torch.arange(config.patch)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, NamedTuple, Self
+from typing import Literal, NamedTuple, Self
 
 import torch
 from pydantic import Field, model_validator
@@ -37,8 +37,6 @@ class AutoformerConfig(EncoderDecoderConfig):
         description="One mechanism for all, or one a layer or stage (docs/mechanisms.md).",
     )
     moving_average: int = Field(default=25, ge=1, description="Steps of the moving average, odd.")
-
-    causal: ClassVar[bool] = False
 
     @model_validator(mode="before")
     @classmethod

@@ -27,6 +27,7 @@ from foretell.models.forecaster import (
 )
 from foretell.models.layers.dropout import Dropout
 from foretell.models.layers.transformer import EncoderLayer, encode
+from foretell.models.layers.window_norms import WindowNormName
 
 
 @ARCHITECTURES.add
@@ -34,7 +35,7 @@ class ITransformerConfig(AttendingConfig):
     """Configuration of an iTransformer."""
 
     architecture: Literal["itransformer"] = "itransformer"
-    window_norm: Literal["mean", "last"] | None = Field(
+    window_norm: WindowNormName | None = Field(
         default="mean", description=ForecasterConfig.model_fields["window_norm"].description
     )
 

@@ -5,7 +5,7 @@ The defaults are the Time-Series-Library's form; the other fields cover the pape
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import torch
 from pydantic import Field, model_validator
@@ -27,8 +27,9 @@ from foretell.models.forecaster import (
 from foretell.models.layers.decomposition import SeriesDecomposition, check_kernel
 from foretell.models.layers.dropout import Dropout
 from foretell.models.layers.embedding import sinusoids
-from foretell.models.layers.normalization import InstanceNorm, TokenBatchNorm
+from foretell.models.layers.normalization import TokenBatchNorm, WindowNorm
 from foretell.models.layers.transformer import EncoderLayer, encode
+from foretell.models.layers.window_norms import WindowNormName
 
 Norm = Literal["layer", "batch"]
 # Whose map is 256 MiB a head.
@@ -69,7 +70,7 @@ class PatchTSTConfig(AttendingConfig):
         description="Probability, after an attention's last map and before dropout; the paper's "
         "code has that of dropout.",
     )
-    window_norm: Literal["mean", "last"] | None = Field(
+    window_norm: WindowNormName | None = Field(
         default="mean", description=ForecasterConfig.model_fields["window_norm"].description
     )
     individual: bool = Field(
@@ -104,8 +105,11 @@ class PatchTSTConfig(AttendingConfig):
 
     @model_validator(mode="after")
     def _check_patches(self) -> Self:
-        if self.patch > self.context:
-            raise ValueError(f"patch: {self.patch} steps are more than the context {self.context}")
+        if self.patch > self.context + self.pad_end * self.stride:
+            padded = " and a stride" if self.pad_end else ""
+            raise ValueError(
+                f"patch: {self.patch} steps are more than the context {self.context}{padded}"
+            )
         if self.decomposition is not None:
             check_kernel("decomposition", self.decomposition)
         if self.joint_channels and self.channels * self.patches > _MOST_JOINT:
@@ -122,7 +126,7 @@ class PatchTSTConfig(AttendingConfig):
         return PatchTST(self)
 
     @override
-    def build_window_norm(self) -> InstanceNorm | None:
+    def build_window_norm(self) -> WindowNorm[Any] | None:
         # Trend and rest have one each, as published.
         return None if self.decomposition else super().build_window_norm()
 

@@ -42,6 +42,7 @@ class TransformerConfig(EncoderDecoderConfig):
         feeding: What a decoder of chunks reads in training: the truth (`teacher`); more and more of
             its own forecasts (`scheduled`, Mihaylova and Martins, 2019, arXiv:1906.04331, in two
             passes); or those alone (`free`).
+        causal: Whether a step of the decoder must not attend to later ones.
         guidance: Weight of a penalty on cross-attention far from the diagonal, in training
             (Tachibana et al., 2018, arXiv:1710.08969).
     """
@@ -62,6 +63,9 @@ class TransformerConfig(EncoderDecoderConfig):
         default="teacher",
         description="What autoregressive decoding reads in training: the truth, a growing share of "
         "its own forecasts, or those alone.",
+    )
+    causal: bool = Field(
+        default=True, description="Whether a step of the decoder attends to none after it."
     )
     guidance: float = Field(
         default=0.0,
@@ -87,6 +91,8 @@ class TransformerConfig(EncoderDecoderConfig):
                 "decoding: autoregressive decoding reads what it forecasts, which has to be all "
                 "channels, not some targets"
             )
+        if chunked and not self.causal:
+            raise ValueError("causal: autoregressive decoding knows no later steps")
         if not chunked and self.feeding != "teacher":
             raise ValueError("feeding: only autoregressive decoding reads forecasts in training")
         if self.guidance:
@@ -94,6 +100,11 @@ class TransformerConfig(EncoderDecoderConfig):
             if not all(stage.form == "dense" and stage.key.in_time for stage in crossed):
                 raise ValueError("guidance: the cross-attention shows no map of steps to guide")
         return self
+
+    @property
+    @override
+    def causal_decoder(self) -> bool:
+        return self.causal
 
     @override
     def sites(self) -> dict[str, tuple[int, Site]]:

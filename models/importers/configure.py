@@ -64,8 +64,13 @@ def configure(architecture: Architecture, arguments: Arguments) -> ForecasterCon
             given | architecture.configure(values)
         )
     except ValidationError as error:
-        problems = "; ".join(
-            f"{'.'.join(str(part) for part in each['loc'])} {each['msg']}".strip()
-            for each in error.errors()
-        )
-        raise ImporterError(f"its arguments do not fit together: {problems}") from None
+        raise ImporterError(refusal(error)) from None
+
+
+def refusal(error: ValidationError) -> str:
+    """What to say of arguments that make no configuration."""
+    problems = "; ".join(
+        f"{'.'.join(str(part) for part in each['loc'])} {each['msg']}".strip()
+        for each in error.errors()
+    )
+    return f"its arguments do not fit together: {problems}"

@@ -36,14 +36,16 @@ class Request:
     """What to adopt, and what is known about it.
 
     Attributes:
-        file: The checkpoint.
-        source: The code base it comes from, where its keys do not tell.
+        file: The checkpoint; of a library that saves models in folders, the folder.
+        source: The code base or library it comes from, where its keys do not tell.
         architecture: The architecture, where neither setting nor script names it.
+        member: Which of the models of a folder.
         data: The CSV it was trained on, or None.
         setting: The name of its folder; by default that of the folder it lies in.
         script: A script, YAML or JSON file of its arguments, or the arguments themselves.
         arguments: Its arguments one by one, by the published code's names.
         scaler: Its standardisation, where not that of the data's training rows.
+        unscaled: Whether it was trained on values as they are.
         channels: Columns of the data in the model's order, where not all as they come.
         frequency: Spacing of the steps, where there is no data to tell it.
         bounds: Limits of channels, by name.
@@ -53,11 +55,13 @@ class Request:
     file: Path
     source: str | None = None
     architecture: str | None = None
+    member: str | None = None
     data: Path | None = None
     setting: str | None = None
     script: str | None = None
     arguments: Mapping[str, str] = field(default_factory=dict)
     scaler: Scaler | None = None
+    unscaled: bool = False
     channels: tuple[str, ...] | None = None
     frequency: str | None = None
     bounds: Mapping[str, Bound] = field(default_factory=dict)
@@ -111,9 +115,8 @@ def import_checkpoint(request: Request) -> Imported:
     model = configure(architecture, arguments).build()
     load_weights(model, layout, architecture.prepare(state, values_of(arguments)))
     model.eval()
-    return Imported(
-        _describe(request, model, panel, arguments), model, relevant(architecture, arguments)
-    )
+    info = describe(request, model, panel, arguments)
+    return Imported(info, model, relevant(architecture, arguments))
 
 
 def _setting(request: Request) -> Arguments:
@@ -139,12 +142,7 @@ def _read_data(
     request: Request, code: CodeBase, needed: list[str], resolved: Resolved
 ) -> Panel | None:
     """Read the data, if there is any, and ask for all that is still unknown."""
-    frequency = None
-    if request.frequency is not None:
-        try:
-            frequency = Frequency.parse(request.frequency)
-        except FrequencyError as error:
-            raise ImporterError(f"--frequency: {error}") from None
+    frequency = parse_frequency(request)
     arguments, channels = resolved.arguments, request.channels
     if request.data is not None:
         chosen = channels is not None
@@ -159,24 +157,72 @@ def _read_data(
         arguments.setdefault("enc_in", Argument(len(panel.channels), request.data.name))
         return panel
     require(needed, resolved, code)
-    if channels is None or frequency is None or request.scaler is None:
+    check_described(request)
+    named = request.channels or ()
+    check_names(named, arguments.setdefault("enc_in", Argument(len(named), "--channels")).value)
+    return None
+
+
+def parse_frequency(request: Request) -> Frequency | None:
+    """The spacing of the steps, if it is given.
+
+    Raises:
+        ImporterError: it is none.
+    """
+    if request.frequency is None:
+        return None
+    try:
+        return Frequency.parse(request.frequency)
+    except FrequencyError as error:
+        raise ImporterError(f"--frequency: {error}") from None
+
+
+def check_described(request: Request) -> None:
+    """Ask for what no file tells where there are no data.
+
+    Raises:
+        ImporterError: something of it is not given.
+    """
+    scaled = request.unscaled or request.scaler is not None
+    if request.channels is None or request.frequency is None or not scaled:
         raise ImporterError(
             "without --data, its channels' names, spacing and scale have to come from "
-            "--channels, --frequency, --mean and --std"
+            "--channels, --frequency, --mean and --std (or --unscaled)"
         )
-    count = arguments.setdefault("enc_in", Argument(len(channels), "--channels")).value
+
+
+def check_names(channels: Sequence[str], count: int) -> None:
+    """Refuse names that are not those of so many channels.
+
+    Raises:
+        ImporterError: they are more or fewer, or one occurs twice.
+    """
     if count != len(channels):
         raise ImporterError(f"--channels: expected {count} names, got {len(channels)}")
     if len(set(channels)) != len(channels):
         raise ImporterError("--channels: a name occurs twice")
-    return None
 
 
-def _describe(
+def describe(
     request: Request, model: Forecaster, panel: Panel | None, arguments: Arguments
 ) -> CheckpointInfo:
-    """All there is to know about the model; with data, its accuracy too."""
+    """All there is to know about the model; with data, its accuracy too.
+
+    Args:
+        request: What was asked for.
+        model: In eval mode.
+        panel: Its data, if there are any; their channels are the model's.
+        arguments: With `split`, if there are data.
+
+    Raises:
+        DataError: the data are too short, or lie beyond the bounds.
+        ImporterError: what is given does not fit the model.
+    """
     config, scaler, source, test = model.config, request.scaler, None, None
+    if request.unscaled:
+        if scaler is not None:
+            raise ImporterError("--unscaled: there are --mean and --std")
+        scaler = Scaler.identity(config.channels)
     if scaler is not None and len(scaler.mean) != config.channels:
         raise ImporterError(
             f"--mean and --std have {len(scaler.mean)} numbers, the model has "

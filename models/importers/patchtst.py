@@ -53,6 +53,11 @@ norm_ffn.*   feed_forward_norm.*  d_model
 }
 
 
+def plain_rows(norm: str) -> tuple[Row, ...]:
+    """The keys of one network with one head, by the norm in its layers; none of RevIN."""
+    return _layout(norm, decomposition=0, individual=0, affine=0).rows
+
+
 def _layout(norm: str, decomposition: int, individual: int, affine: int) -> Layout:
     found: list[Row] = []
     for i, branch in enumerate(("model_res", "model_trend") if decomposition else ("model",)):

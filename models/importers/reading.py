@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import Tensor
 
 from foretell.models.importers.errors import ImporterError
@@ -42,7 +44,19 @@ def read_state(path: Path) -> dict[str, Tensor]:
         loaded = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged file makes torch.load raise nearly anything
         raise ImporterError(f"{path}: {_explain(error)}") from None
-    return _check_finite(path, _strip(_tensors(path, loaded)))
+    return check_finite(path, _strip(_tensors(path, loaded)))
+
+
+def read_safetensors(path: Path) -> dict[str, Tensor]:
+    """Read the tensors of a safetensors file, on the CPU.
+
+    Raises:
+        ImporterError: the file is damaged, or has values that are not finite.
+    """
+    try:
+        return check_finite(path, load_file(path))
+    except (OSError, SafetensorError) as error:
+        raise ImporterError(f"{path}: damaged or cut off: {error}") from None
 
 
 def _explain(error: Exception) -> str:
@@ -83,7 +97,12 @@ def _strip(state: dict[str, Tensor]) -> dict[str, Tensor]:
     return state
 
 
-def _check_finite(path: Path, state: dict[str, Tensor]) -> dict[str, Tensor]:
+def check_finite(path: Path, state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors of a file.
+
+    Raises:
+        ImporterError: one holds what is no number.
+    """
     for key, tensor in state.items():
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
             raise ImporterError(f"{path}: {key} has values that are not finite")

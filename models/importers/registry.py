@@ -1,4 +1,4 @@
-"""The code bases that checkpoints are read from: a new one is one file and one entry here."""
+"""What checkpoints are read from: a new code base, or library, is one file and one entry here."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from foretell.models.importers import patchtst, time_series_library
 from foretell.models.importers.arguments import COMMON
 
 CODE_BASES = {code.name: code for code in (*time_series_library.CODE_BASES, *patchtst.CODE_BASES)}
+# Libraries that save a model in a folder, and the modules that read it.
+FOLDERS = {name: f"foretell.models.importers.{name}" for name in ("huggingface", "neuralforecast")}
 ARCHITECTURES = sorted({each.name for code in CODE_BASES.values() for each in code.architectures})
 OPTIONS = dict(COMMON)
 ALIASES: dict[str, str] = {}

@@ -139,7 +139,8 @@ def _encoder_decoder(embed: str, encoder: str, decoder: str, norms: str) -> tupl
     )
 
 
-def _autoformer(embed: str) -> tuple[Row, ...]:
+def autoformer_rows(embed: str) -> tuple[Row, ...]:
+    """The keys of an Autoformer, by how it embeds the calendar."""
     trend = "projection.weight  trend_projection.convolution.weight  c_out d_model 3"
     norms = """
     encoder.norm.layernorm.*  encoder_norm.norm.*  d_model
@@ -148,7 +149,8 @@ def _autoformer(embed: str) -> tuple[Row, ...]:
     return _encoder_decoder(embed, "", trend, norms)
 
 
-def _transformer(embed: str) -> tuple[Row, ...]:
+def transformer_rows(embed: str) -> tuple[Row, ...]:
+    """The keys of a Transformer, likewise."""
     decoder = """
     norm1.*  self_norm.*          d_model
     norm2.*  cross_norm.*         d_model
@@ -187,16 +189,18 @@ def _dlinear(individual: int) -> tuple[Row, ...]:
     )
 
 
-_ITRANSFORMER_ROWS = (
-    *rows(_ENCODER, *_ENCODER_LAYER),
-    *rows(
-        """
-        enc_embedding.value_embedding.*  embedding.*     d_model seq_len
-        encoder.norm.*                   encoder_norm.*  d_model
-        projection.*                     projection.*    pred_len d_model
-        """
-    ),
-)
+def itransformer_rows(projection: str) -> tuple[Row, ...]:
+    """The keys of an iTransformer, by what its last map is called."""
+    return (
+        *rows(_ENCODER, *_ENCODER_LAYER),
+        *rows(
+            f"""
+            enc_embedding.value_embedding.*  embedding.*     d_model seq_len
+            encoder.norm.*                   encoder_norm.*  d_model
+            {projection}.*                   projection.*    pred_len d_model
+            """
+        ),
+    )
 
 
 def _infer_calendar(state: State, _: Mapping[str, int]) -> Values:
@@ -308,7 +312,7 @@ def _configure_lags(values: Values) -> dict[str, Any]:
 _EMBEDS = ("timeF", "learned", "fixed")
 _AUTOFORMER = Architecture(
     "autoformer",
-    tuple(Layout("Autoformer", {"embed": embed}, _autoformer(embed)) for embed in _EMBEDS),
+    tuple(Layout("Autoformer", {"embed": embed}, autoformer_rows(embed)) for embed in _EMBEDS),
     _SERIES
     | {"factor": None, "moving_avg": "moving_average", "lags": None, "calendar": "calendar"},
     infer=_infer_calendar,
@@ -318,7 +322,7 @@ _AUTOFORMER = Architecture(
 )
 _TRANSFORMER = Architecture(
     "transformer",
-    tuple(Layout("Transformer", {"embed": embed}, _transformer(embed)) for embed in _EMBEDS),
+    tuple(Layout("Transformer", {"embed": embed}, transformer_rows(embed)) for embed in _EMBEDS),
     _SERIES | {"calendar": "calendar"},
     infer=_infer_transformer,
     derive=_check_frequency,
@@ -345,7 +349,7 @@ _DLINEAR = Architecture(
 )
 _ITRANSFORMER = Architecture(
     "itransformer",
-    (Layout("iTransformer", {}, _ITRANSFORMER_ROWS),),
+    (Layout("iTransformer", {}, itransformer_rows("projection")),),
     TOKENS | {"marks": None, "embed": None, "freq": None, "calendar": "calendar"},
     only_with={"embed": "marks", "freq": "marks"},
     derive=_add_calendar,

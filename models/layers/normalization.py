@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from abc import ABC, abstractmethod
+from typing import Generic, Literal, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 EPSILON = 1e-5
+S = TypeVar("S")
 
 
 class SeasonalLayerNorm(nn.Module):
@@ -42,7 +45,23 @@ class InstanceStatistics(NamedTuple):
     spread: Tensor
 
 
-class InstanceNorm(nn.Module):
+class WindowNorm(nn.Module, ABC, Generic[S]):
+    """Normalises each window by statistics of its own, and undoes that on what is forecast."""
+
+    @abstractmethod
+    def forward(self, history: Tensor) -> tuple[Tensor, S]:
+        """Normalise `[batch, context, channels]` and return what undoes it."""
+
+    @abstractmethod
+    def normalise(self, series: Tensor, statistics: S) -> Tensor:
+        """Normalise `[batch, time, channels]`, the window itself or what follows it."""
+
+    @abstractmethod
+    def reverse(self, forecast: Tensor, statistics: S) -> Tensor:
+        """Undo the normalisation on `[batch, horizon, channels]`."""
+
+
+class InstanceNorm(WindowNorm[InstanceStatistics]):
     """Reversible instance normalisation, RevIN (Kim et al., ICLR 2022).
 
     Args:
@@ -59,23 +78,23 @@ class InstanceNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(channels)) if affine else None
         self.bias = nn.Parameter(torch.zeros(channels)) if affine else None
 
+    @override
     def forward(self, history: Tensor) -> tuple[Tensor, InstanceStatistics]:
-        """Normalise `[batch, context, channels]` and return what undoes it."""
         mean = history.mean(dim=1, keepdim=True).detach()
         variance = history.var(dim=1, keepdim=True, correction=0).detach()
         centre = mean if self.centre == "mean" else history[:, -1:].detach()
         statistics = InstanceStatistics(centre, torch.sqrt(variance + EPSILON))
         return self.normalise(history, statistics), statistics
 
+    @override
     def normalise(self, series: Tensor, statistics: InstanceStatistics) -> Tensor:
-        """Normalise `[batch, time, channels]`, the window itself or what follows it."""
         normed = (series - statistics.centre) / statistics.spread
         if self.weight is not None and self.bias is not None:
             normed = normed * self.weight + self.bias
         return normed
 
+    @override
     def reverse(self, forecast: Tensor, statistics: InstanceStatistics) -> Tensor:
-        """Undo the normalisation on `[batch, horizon, channels]`."""
         if self.weight is not None and self.bias is not None:
             # The published code guards against a zero weight with eps squared.
             forecast = (forecast - self.bias) / (self.weight + EPSILON**2)

@@ -107,6 +107,8 @@ class Trainer:
             settings.loss, huber_delta=settings.huber_delta, quantile=settings.quantile
         )
         self.judge = judge_of(settings.loss, quantile=settings.quantile)
+        if model.head is not None:
+            self.loss = self.judge = model.head.loss
         self.optimizer = _OPTIMIZERS[settings.optimizer](
             model.parameters(),
             lr=self.learning_rate,
@@ -189,9 +191,12 @@ class Trainer:
         total = torch.zeros(3, dtype=torch.float64, device=self.device)
         with torch.inference_mode():
             for batch in self.validation.batches(windows_that_fit(model)):
-                forecast, target = model(*batch[:3]).double(), batch.target.double()
-                measures = (self.judge, functional.mse_loss, functional.l1_loss)
-                found = [measure(forecast, target) for measure in measures]
+                predicted, target = model.predict(Inputs(*batch[:3])), batch.target.double()
+                forecast = predicted.forecast.double()
+                found = [self.judge(predicted.said.double(), target)]
+                found += [
+                    one(forecast, target) for one in (functional.mse_loss, functional.l1_loss)
+                ]
                 total += torch.stack(found) * len(forecast)
         loss, mse, mae = (total / len(self.validation)).tolist()
         return loss, Accuracy(mse=mse, mae=mae)

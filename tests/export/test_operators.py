@@ -11,6 +11,7 @@ from foretell.export.graphs import OPSET, trace
 from foretell.export.operators import CUDA_KERNELS, devices_of, without_kernel
 from foretell.export.rewrites import inference_form
 from foretell.export.serving_form import ServingForm
+from foretell.models.architectures.dlinear import DLinearConfig
 
 FLOAT, HALF, BRAIN = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16
 
@@ -165,3 +166,13 @@ def test_decoding_in_chunks_is_for_both_devices():
     scaler = Scaler(mean=(0.0,) * 3, std=(1.0,) * 3)
     graphs = [trace(ServingForm(form, scaler, kind)) for kind in ("forecast", "explain")]
     assert devices_of(graphs) == ("cuda", "cpu")
+
+
+@pytest.mark.parametrize(
+    "norms", ["standard+decoupled", "robust+last", "invariant+mean", "minmax+minmax1", "magnitude"]
+)
+def test_norms_of_windows_run_on_cuda(norms: str) -> None:
+    form = inference_form(
+        DLinearConfig(channels=2, context=9, horizon=3, window_norm=norms).build()
+    )
+    assert without_kernel(trace(ServingForm(form, Scaler.identity(2), "forecast"))) == []

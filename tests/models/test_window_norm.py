@@ -38,6 +38,21 @@ def test_level_and_scale_of_a_window_go_through(
     torch.testing.assert_close(model.explain(windows).forecast, model(windows))
 
 
+@pytest.mark.parametrize("name", ["standard", "robust", "invariant", "minmax1+last"])
+def test_scalers_stand_around_a_model_as_well(name: str) -> None:
+    model, windows = make("patchtst", window_norm=name), history()
+    # Each adds a millionth to its spread.
+    found = model(windows * 7 + 100)
+    torch.testing.assert_close(found, model(windows) * 7 + 100, atol=1e-2, rtol=0)
+    torch.testing.assert_close(model.explain(windows).forecast, model(windows))
+
+
+@pytest.mark.parametrize("name", ["median", "robust+", "robust+last+mean"])
+def test_what_is_no_norm_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="expected mean, last, standard, "):
+        make("dlinear", window_norm=name)
+
+
 @pytest.mark.parametrize("architecture", list(ARCHITECTURES))
 def test_without_it_a_scale_changes_the_forecast(architecture: str) -> None:
     model, windows = make(architecture, window_norm=None), history()
@@ -80,5 +95,7 @@ def test_the_config_of_before_is_read() -> None:
 
 
 def test_trained_parameters_need_something_to_scale() -> None:
-    with pytest.raises(ValueError, match="affine: needs window_norm"):
-        make("dlinear", affine=True)
+    for name in (None, "robust"):
+        with pytest.raises(ValueError, match="affine: needs window_norm mean or last"):
+            make("dlinear", window_norm=name, affine=True)
+    assert make("dlinear", window_norm="robust+mean", affine=True).window_norm is not None

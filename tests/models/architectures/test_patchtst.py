@@ -42,6 +42,7 @@ FORMS = [
     {"final_norm": None, "norm": "batch"},
     {"pad_end": False},
     {"stride": 6, "patch": 24},
+    {"stride": 6, "patch": 28},
     {"stride": 5, "patch": 7},
     OFFICIAL,
     OFFICIAL | {"affine": True, "window_norm": "last"},
@@ -137,7 +138,8 @@ def test_decomposition_adds_two_networks() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"patch": 25}, "patch: 25 steps are more than the context"),
+        ({"patch": 99}, "patch: 99 steps are more than the context 24 and a stride"),
+        ({"patch": 25, "pad_end": False}, "patch: 25 steps are more than the context 24 "),
         ({"heads": 3}, "heads: 3 heads do not divide"),
         (
             {"joint_channels": True, "channels": 3000},

@@ -64,6 +64,12 @@ def test_batch_never_changes_a_forecast() -> None:
         torch.testing.assert_close(alone[0], together[i])
 
 
+def test_a_decoder_that_is_not_causal_looks_ahead() -> None:
+    for causal in (True, False):
+        weights = make(causal=causal).explain(*batch()).attention["decoder.1.self"].weights  # type: ignore[union-attr]
+        assert bool((weights.triu(1) > 0).any()) != causal
+
+
 def test_a_step_of_the_horizon_does_not_see_later_ones() -> None:
     model, (history, past, future) = make(), batch()
     changed = future.clone()
@@ -224,6 +230,7 @@ def test_guidance_is_the_weight_far_from_the_diagonal() -> None:
             "decoding_chunk: 70 chunks of 1 steps are more than 64",
         ),
         ({"feeding": "free"}, "feeding: only autoregressive"),
+        ({**CHUNKED, "causal": False}, "causal: autoregressive decoding knows no later steps"),
     ],
 )
 def test_decoding_that_cannot_be(

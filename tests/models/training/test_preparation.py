@@ -62,7 +62,7 @@ def test_yearly_data_has_no_calendar() -> None:
         (of("autoformer", attention={"mechanism": "autocorrelation", "factor": "inf"}), "^factor"),
         (of("patchtst", attention="oracle"), "^attention: expected one of"),
         (of("patchtst", heads=5), "^heads: 5 heads do not divide"),
-        (of("patchtst", patch=49), "^patch: 49 steps are more than the context"),
+        (of("patchtst", patch=57), "^patch: 57 steps are more than the context 48 and a stride"),
         (of("autoformer", moving_average=4), "^moving_average: expected an odd number"),
     ],
 )

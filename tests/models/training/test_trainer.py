@@ -58,6 +58,41 @@ def test_learns(settings: TrainingConfig, panel: Panel) -> None:
     assert last.seconds > 0
 
 
+@pytest.mark.parametrize("head", ["normal", "student-t"])
+def test_a_head_learns_from_the_likelihood(
+    settings: TrainingConfig, panel: Panel, head: str
+) -> None:
+    fields = settings.model_dump(exclude={"loss"})
+    own = {"patch": 4, "stride": 2, "d_model": 8, "d_ff": 8, "encoder_layers": 1, "head": head}
+    fields |= {"arch": "huggingface-patchtst", "model": own}
+    trainer = trainer_of(TrainingConfig.model_validate(fields), panel)
+    recorder = Recorder()
+    while not trainer.finished:
+        trainer.run_epoch(recorder)
+    first, *_, last = recorder.reports
+    assert last.validation_loss < first.validation_loss
+    with torch.inference_mode():
+        batch = next(trainer.validation.batches(10_000))
+        found = trainer.model.predict(Inputs(*batch[:3])).distribution
+    assert trainer.model.head is not None
+    loss = trainer.model.head.loss(found, batch.target)
+    assert last.validation_loss == pytest.approx(float(loss), rel=1e-4)
+    assert last.validation == evaluate(trainer.model, trainer.validation, 64)
+
+
+def test_counts_are_learned_as_they_are_and_nothing_but_the_likelihood(
+    settings: TrainingConfig, panel: Panel
+) -> None:
+    fields = settings.model_dump(exclude={"loss"})
+    own = {"patch": 4, "head": "negative-binomial", "window_norm": "magnitude"}
+    fields |= {"arch": "huggingface-patchtst", "model": own}
+    counted = prepare(TrainingConfig.model_validate(fields), panel)
+    assert set(counted.scaler.mean) == {0}
+    assert set(counted.scaler.std) == {1}
+    with pytest.raises(TrainingError, match="loss: with a head it is the likelihood"):
+        prepare(TrainingConfig.model_validate(fields | {"loss": "mae"}), panel)
+
+
 def test_one_seed_one_result(settings: TrainingConfig, panel: Panel) -> None:
     first, second = trainer_of(settings, panel), trainer_of(settings, panel)
     other = trainer_of(settings.model_copy(update={"seed": 1}), panel)

@@ -1,0 +1,272 @@
+"""Distributions that a model forecasts: what of them a manifest says, and their quantiles.
+
+Quantiles are computed of the parameters, in numpy alone: a server has no other library for them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from statistics import NormalDist
+from typing import Literal, Self
+
+import numpy as np
+from numpy.polynomial import chebyshev
+from numpy.typing import NDArray
+from pydantic import model_validator
+
+from foretell.bundle.attention import Part
+
+Floats = NDArray[np.float64]
+Family = Literal["normal", "student-t", "negative-binomial"]
+
+# In the order of the last axis of `distribution`. A negative binomial counts successes of odds
+# exp(logits) before `total_count` failures.
+PARAMETERS: Mapping[Family, tuple[str, ...]] = {
+    "normal": ("loc", "scale"),
+    "student-t": ("df", "loc", "scale"),
+    "negative-binomial": ("total_count", "logits"),
+}
+# Of a Student's t: fewer have no variance, and a model of it is made to have more.
+_LEAST_DF = 2.0
+# Levels that quantiles are told of: further out they are of the family, and not of any data.
+LOWEST, HIGHEST = 1e-6, 1 - 1e-6
+# Enough for 1e-8 of any of them.
+_DEGREE = 40
+# Larger counts have no quantiles.
+LARGEST_MEAN = 1e6
+# A mean and a count from which on four cumulants tell a quantile of counts but for one of them.
+_NEAR_NORMAL = 1e4
+_MOST_FAILURES = 1e9
+# The continued fraction takes about the root of the smaller parameter.
+_STEPS = 1000
+
+
+class Distribution(Part):
+    """What a model forecasts of each step and target besides the mean.
+
+    Attributes:
+        family: Which distributions.
+        parameters: Names of the last axis of the graphs' output `distribution`.
+    """
+
+    family: Family
+    parameters: tuple[str, ...]
+
+    @classmethod
+    def of(cls, family: Family) -> Self:
+        """That of a family."""
+        return cls(family=family, parameters=PARAMETERS[family])
+
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        if self.parameters != PARAMETERS[self.family]:
+            raise ValueError(f"parameters: expected {', '.join(PARAMETERS[self.family])}")
+        return self
+
+    def quantile(self, parameters: NDArray[np.floating], level: float) -> Floats:
+        """The quantile of every distribution.
+
+        Args:
+            parameters: `[…, parameters]` in the user's units.
+            level: From `LOWEST` to `HIGHEST`.
+
+        Returns:
+            `[…]`; NaN where a parameter is not finite, and of counts beyond `LARGEST_MEAN`.
+        """
+        found = np.moveaxis(parameters.astype(np.float64), -1, 0)
+        finite = np.isfinite(found).all(axis=0)
+        usual = np.array([3.0, 1.0, 1.0][: len(found)]).reshape(-1, *[1] * finite.ndim)
+        values = _QUANTILES[self.family](np.where(finite, found, usual), level)
+        return np.where(finite, values, np.nan)
+
+
+def _normal(parameters: Floats, level: float) -> Floats:
+    loc, scale = parameters
+    found: Floats = loc + scale * NormalDist().inv_cdf(level)
+    return found
+
+
+def _student_t(parameters: Floats, level: float) -> Floats:
+    df, loc, scale = parameters
+    share = _LEAST_DF / np.maximum(df, _LEAST_DF)
+    found: Floats = loc + scale * chebyshev.chebval(2 * share - 1, _student_t_series(level))
+    return found
+
+
+@lru_cache(maxsize=256)
+def _student_t_series(level: float) -> Floats:
+    """The quantile of Student's t by degrees of freedom: a Chebyshev series in `2 * (2 / df) - 1`.
+
+    For a level it is a smooth function of 1 / df, the normal distribution's at 0.
+    """
+    tail = min(level, 1 - level)
+    sign = math.copysign(1, level - 0.5)
+
+    def upper(place: Floats) -> Floats:
+        df = 2 * _LEAST_DF / (place + 1)
+        half = 0.5 * df
+        front = np.exp(_log_gamma(half + 0.5) - _log_gamma(half)) / np.sqrt(df * np.pi)
+        # The share above is convex: from the normal distribution's quantile, which is too low,
+        # Newton's method comes near from below.
+        found = np.full(len(df), abs(NormalDist().inv_cdf(tail)))
+        for _ in range(200):
+            beta = _incomplete_beta(half, np.full(len(df), 0.5), df / (df + found**2))
+            density = front * (1 + found**2 / df) ** (-half - 0.5)
+            step = (0.5 * beta - tail) / density
+            found += step
+            if (np.abs(step) <= 1e-13 * found).all():
+                break
+        return found
+
+    series: Floats = np.asarray(chebyshev.chebinterpolate(upper, _DEGREE))  # type: ignore[type-var]
+    return sign * series
+
+
+def _negative_binomial(parameters: Floats, level: float) -> Floats:
+    """The smallest count whose share is at least the level."""
+    count, logits = parameters
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean = count * np.exp(logits)
+    found = np.full(count.shape, np.nan)
+    fits = (count > 0) & (mean > 0) & (mean <= LARGEST_MEAN)
+    is_near = fits & (count >= _NEAR_NORMAL) & (mean >= _NEAR_NORMAL)
+    found[is_near] = np.ceil(_cornish_fisher(count[is_near], mean[is_near], level))
+    rest = fits & ~is_near
+    # With more of them it is Poisson's distribution, and their shares are lost in rounding.
+    found[rest] = _searched(np.minimum(count[rest], _MOST_FAILURES), mean[rest], level)
+    # What vanishes in rounding is no count at all.
+    found[(count > 0) & (mean == 0)] = 0
+    return found
+
+
+def _cornish_fisher(count: Floats, mean: Floats, level: float) -> Floats:
+    """Near the quantile of a negative binomial (Cornish and Fisher, 1938), by four cumulants."""
+    normal = NormalDist().inv_cdf(level)
+    odds = mean / count
+    deviation = np.sqrt(mean * (1 + odds))
+    skew = (1 + 2 * odds) / deviation
+    kurtosis = (1 + 6 * odds * (1 + odds)) / deviation**2
+    value = (
+        normal
+        + skew * (normal**2 - 1) / 6
+        + kurtosis * (normal**3 - 3 * normal) / 24
+        - skew**2 * (2 * normal**3 - 5 * normal) / 36
+    )
+    # The continuous distribution reaches the share of a count half a step after it.
+    found: Floats = mean + deviation * value - 0.5
+    return found
+
+
+def _searched(count: Floats, mean: Floats, level: float) -> Floats:
+    """Of `[n]` negative binomials: Newton's method within what encloses the quantile.
+
+    Below the median in the logarithms of share and count, above it in the logarithm of what
+    remains: each is nearly straight. The share of a count tells those of its neighbours.
+    """
+    found = np.zeros(len(count))
+    failure, odds = count / (count + mean), mean / (count + mean)
+    with np.errstate(divide="ignore"):
+        # 0 is the most frequent answer.
+        left = np.flatnonzero(count * np.log(failure) < math.log(level))
+    low, high = np.zeros(len(left)), np.full(len(left), np.inf)
+    at = np.maximum(np.round(_cornish_fisher(count[left], mean[left], level)), 1)
+    for step in range(_STEPS):
+        if not len(left):
+            return found
+        r, p, q = count[left], failure[left], odds[left]
+        share = _incomplete_beta(r, at + 1, p)
+        front = _log_gamma(r + at) - _log_gamma(at + 1) - _log_gamma(r)
+        weight = np.exp(front + r * np.log(p) + at * np.log(q))
+        enough, before = share >= level, share - weight >= level
+        after = share + weight * (at + r) / (at + 1) * q >= level
+        is_found = (enough & ~before) | (~enough & after)
+        found[left[is_found]] = np.where(enough, at, at + 1)[is_found]
+        low, high = np.where(enough, low, at), np.where(enough, at, high)
+        with np.errstate(all="ignore"):
+            if level < 0.5:
+                guess = at * np.exp((math.log(level) - np.log(share)) * share / (at * weight))
+            else:
+                guess = at + np.log((1 - share) / (1 - level)) * (1 - share) / weight
+        middle = np.where(np.isinf(high), 2 * at + 1, np.floor((low + high) / 2))
+        with np.errstate(invalid="ignore"):
+            # Every fourth step halves, whatever the method says.
+            is_within = (guess > low) & (guess < high) & (guess < 4 * at + 4) & (step % 4 < 3)
+        at = np.where(is_within, np.clip(np.round(guess), low + 1, high - 1), middle)
+        # Neighbours of which rounding says that none is the one.
+        is_close = ~is_found & (high - low <= 1)
+        found[left[is_close]] = high[is_close]
+        keep = ~(is_found | is_close)
+        left, low, high, at = left[keep], low[keep], high[keep], at[keep]
+    found[left] = np.nan
+    return found
+
+
+_QUANTILES: Mapping[Family, Callable[[Floats, float], Floats]] = {
+    "normal": _normal,
+    "student-t": _student_t,
+    "negative-binomial": _negative_binomial,
+}
+
+
+def _log_gamma(values: Floats) -> Floats:
+    """The logarithm of the gamma function of positive values (DLMF 5.11.1, shifted by 8)."""
+    product, high = np.ones_like(values), values + 8
+    for shift in range(8):
+        product *= values + shift
+    square = 1 / (high * high)
+    series = 1 / 12 - square * (1 / 360 - square * (1 / 1260 - square * (1 / 1680 - square / 1188)))
+    found: Floats = (high - 0.5) * np.log(high) - high + series / high - np.log(product)
+    return found + 0.5 * math.log(2 * math.pi)
+
+
+def _incomplete_beta(a: Floats, b: Floats, x: Floats) -> Floats:
+    """The regularised incomplete beta function (DLMF 8.17.22), by its continued fraction.
+
+    Args:
+        a: Positive, `[n]`.
+        b: Likewise.
+        x: From 0 to 1.
+    """
+    # Where the fraction converges fast, and the other side elsewhere.
+    other = x > (a + 1) / (a + b + 2)
+    with np.errstate(divide="ignore"):
+        powers = a * np.log(x) + b * np.log1p(-x)
+    a, b, x = np.where(other, b, a), np.where(other, a, b), np.where(other, 1 - x, x)
+    front = np.exp(_log_gamma(a + b) - _log_gamma(a) - _log_gamma(b) + powers) / a
+    share: Floats = front * _fraction(a, b, x)
+    return np.where(other, 1 - share, share)
+
+
+def _fraction(a: Floats, b: Floats, x: Floats) -> Floats:
+    """That of DLMF 8.17.22, by Lentz's method, as Thompson and Barnett (1986) have it."""
+    least = 1e-300
+    whole, places = np.ones(len(a)), np.arange(len(a))
+    ratio, inverse = np.ones(len(a)), _apart(1 - (a + b) * x / (a + 1), least) ** -1
+    found = inverse.copy()
+    # A few times the rounding error of a step: with less, some would never end.
+    error = np.minimum(1e-13 + 1e-16 * np.maximum(a, b), 1e-9)
+    for step in range(1, _STEPS):
+        even = step * (b - step) * x / ((a + 2 * step - 1) * (a + 2 * step))
+        odd = -(a + step) * (a + b + step) * x / ((a + 2 * step) * (a + 2 * step + 1))
+        for term in (even, odd):
+            inverse = 1 / _apart(1 + term * inverse, least)
+            ratio = _apart(1 + term / ratio, least)
+            found *= (change := ratio * inverse)
+        is_open = np.abs(change - 1) >= error
+        if 2 * np.count_nonzero(is_open) <= len(is_open):
+            whole[places] = found
+            if not is_open.any():
+                return whole
+            places = places[is_open]
+            a, b, x, error, ratio, inverse, found = (
+                each[is_open] for each in (a, b, x, error, ratio, inverse, found)
+            )
+    whole[places] = found
+    return whole
+
+
+def _apart(values: Floats, least: float) -> Floats:
+    """No value nearer to 0 than the least."""
+    return np.where(np.abs(values) < least, least, values)

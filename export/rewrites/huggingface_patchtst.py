@@ -1,0 +1,58 @@
+"""The PatchTST of Hugging Face as it is served."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from foretell.export.rewrites.attention import ServedAttention, TimeFirstAttention
+from foretell.export.rewrites.batch_norm import AffineNorm
+from foretell.export.rewrites.registry import Call, form_of, replace, rewrites
+from foretell.models.architectures.huggingface_patchtst import ChannelPatchLayer, Pooling
+from foretell.models.attention.softmax import MultiHeadAttention
+from foretell.models.layers.normalization import TokenBatchNorm
+
+
+@rewrites(ChannelPatchLayer)
+def rewrite_layer(plain: ChannelPatchLayer, call: Call) -> nn.Module | None:
+    """Let the attention that tokens and channels share be two of fixed lengths.
+
+    Other mechanisms than softmax, and what does not attend between channels, is replaced part by
+    part.
+    """
+    attention = plain.attention
+    if plain.channel_norm is None or type(attention) is not MultiHeadAttention:
+        return None
+    channels, tokens = call.shapes[0][1:3]
+    own, crossed = (
+        ServedAttention(TimeFirstAttention(attention, (length, length), embedded=True))
+        for length in (tokens, channels)
+    )
+    norms = {
+        name: getattr(plain, f"{name}_norm") for name in ("attention", "channel", "feed_forward")
+    }
+    affine = {
+        f"{name}_norm": AffineNorm(norm)
+        for name, norm in norms.items()
+        if isinstance(norm, TokenBatchNorm)
+    }
+    replace(plain, attention=own, crossed=crossed, **affine)
+    return plain
+
+
+@form_of(Pooling)
+class ServedPooling(nn.Module):
+    """The mean as a sum, the largest value as the first of a TopK (see `reductions`).
+
+    Args:
+        plain: The trained part, which has no weights.
+    """
+
+    def __init__(self, plain: Pooling) -> None:
+        super().__init__()
+        self.kind = plain.kind
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """As the plain one."""
+        if self.kind == "mean":
+            return tokens.sum(dim=2) / tokens.shape[2]
+        return tokens.transpose(2, 3).topk(1, dim=-1).values[..., 0]

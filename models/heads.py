@@ -1,0 +1,141 @@
+"""What a network forecasts of each step: a value, or the parameters of a distribution.
+
+Raw outputs become parameters by the rules of GluonTS (Alexandrov et al., JMLR 2020), which Hugging
+Face's transformers share: what has to be positive is `squareplus` of what the network says.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import ClassVar
+
+import torch
+from torch import Tensor, distributions
+from typing_extensions import override
+
+from foretell.bundle.distribution import PARAMETERS, Family
+
+
+class Head(ABC):
+    """A family of distributions; parameters are the last axis, in the order of `PARAMETERS`."""
+
+    family: ClassVar[Family]
+    # Whether its values are counts, of which no mean can be subtracted.
+    is_of_counts: ClassVar[bool] = False
+
+    @property
+    def size(self) -> int:
+        """How many parameters a distribution has."""
+        return len(PARAMETERS[self.family])
+
+    @abstractmethod
+    def constrain(self, raw: Tensor) -> Tensor:
+        """Parameters of what a network says, both `[…, parameters]`."""
+
+    @abstractmethod
+    def scaled(self, parameters: Tensor, centre: Tensor, spread: Tensor) -> Tensor:
+        """Those of the values times `spread` plus `centre`, each `[…]`."""
+
+    @abstractmethod
+    def mean(self, parameters: Tensor) -> Tensor:
+        """Of `[…, parameters]`, `[…]`."""
+
+    @abstractmethod
+    def distribution(self, parameters: Tensor) -> distributions.Distribution:
+        """Of `[…, parameters]`, as torch has it."""
+
+    def loss(self, parameters: Tensor, target: Tensor) -> Tensor:
+        """The mean negative logarithm of the likelihood of `target` `[…]`."""
+        found: Tensor = self.distribution(parameters).log_prob(target)
+        return -found.mean()
+
+
+class Normal(Head):
+    """Normal distributions, by mean and standard deviation."""
+
+    family = "normal"
+
+    @override
+    def constrain(self, raw: Tensor) -> Tensor:
+        loc, scale = raw[..., 0], raw[..., 1]
+        return torch.stack([loc, _positive(scale)], dim=-1)
+
+    @override
+    def scaled(self, parameters: Tensor, centre: Tensor, spread: Tensor) -> Tensor:
+        loc, scale = parameters[..., 0], parameters[..., 1]
+        return torch.stack([loc * spread + centre, scale * spread], dim=-1)
+
+    @override
+    def mean(self, parameters: Tensor) -> Tensor:
+        return parameters[..., 0]
+
+    @override
+    def distribution(self, parameters: Tensor) -> distributions.Distribution:
+        loc, scale = parameters[..., 0], parameters[..., 1]
+        return distributions.Normal(loc, scale, validate_args=False)
+
+
+class StudentT(Head):
+    """Student's t of more than two degrees of freedom, by these, location and scale."""
+
+    family = "student-t"
+
+    @override
+    def constrain(self, raw: Tensor) -> Tensor:
+        df, loc, scale = raw[..., 0], raw[..., 1], raw[..., 2]
+        return torch.stack([2 + _squareplus(df), loc, _positive(scale)], dim=-1)
+
+    @override
+    def scaled(self, parameters: Tensor, centre: Tensor, spread: Tensor) -> Tensor:
+        df, loc, scale = parameters[..., 0], parameters[..., 1], parameters[..., 2]
+        return torch.stack([df, loc * spread + centre, scale * spread], dim=-1)
+
+    @override
+    def mean(self, parameters: Tensor) -> Tensor:
+        return parameters[..., 1]
+
+    @override
+    def distribution(self, parameters: Tensor) -> distributions.Distribution:
+        df, loc, scale = parameters[..., 0], parameters[..., 1], parameters[..., 2]
+        return distributions.StudentT(df, loc, scale, validate_args=False)
+
+
+class NegativeBinomial(Head):
+    """Negative binomials, by `total_count` and the logarithm of the odds of a success."""
+
+    family = "negative-binomial"
+    is_of_counts = True
+
+    @override
+    def constrain(self, raw: Tensor) -> Tensor:
+        total_count, logits = raw[..., 0], raw[..., 1]
+        return torch.stack([_squareplus(total_count), logits], dim=-1)
+
+    @override
+    def scaled(self, parameters: Tensor, centre: Tensor, spread: Tensor) -> Tensor:
+        """Scale the mean; what is subtracted of the history is no part of counts."""
+        total_count, logits = parameters[..., 0], parameters[..., 1]
+        return torch.stack([total_count, logits + spread.log()], dim=-1)
+
+    @override
+    def mean(self, parameters: Tensor) -> Tensor:
+        return parameters[..., 0] * parameters[..., 1].exp()
+
+    @override
+    def distribution(self, parameters: Tensor) -> distributions.Distribution:
+        total_count, logits = parameters[..., 0], parameters[..., 1]
+        return distributions.NegativeBinomial(total_count, logits=logits, validate_args=False)
+
+
+HEADS: Mapping[Family, Head] = {
+    head.family: head for head in (Normal(), StudentT(), NegativeBinomial())
+}
+
+
+def _squareplus(raw: Tensor) -> Tensor:
+    return (raw + torch.sqrt(raw * raw + 4)) / 2
+
+
+def _positive(raw: Tensor) -> Tensor:
+    return _squareplus(raw).clamp(min=torch.finfo(torch.float32).eps)

@@ -1,0 +1,102 @@
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from foretell.bundle import distribution
+from foretell.bundle.distribution import LARGEST_MEAN, Distribution
+
+LEVELS = (1e-6, 0.001, 0.025, 0.1, 0.4, 0.49999, 0.5, 0.6, 0.9, 0.999, 1 - 1e-6)
+
+
+def test_parameters_are_those_of_the_family() -> None:
+    assert Distribution.of("student-t").parameters == ("df", "loc", "scale")
+    with pytest.raises(ValidationError, match="parameters: expected loc, scale"):
+        Distribution(family="normal", parameters=("scale", "loc"))
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_students_t_is_scipys(level: float) -> None:
+    stats = pytest.importorskip("scipy.stats", reason="what it is compared with")
+    random = np.random.default_rng(0)
+    df = np.array([2, 2.001, 2.5, 3, 4.5, 30, 1e3, 1e7, *(2 + random.exponential(5, 30))])
+    parameters = np.stack([df, df * 0 - 2, df * 0 + 3], axis=-1)
+    found = Distribution.of("student-t").quantile(parameters, level)
+    wanted = stats.t.ppf(level, df)
+    np.testing.assert_allclose(found, wanted * 3 - 2, rtol=1e-8, atol=1e-7)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_normal_is_scipys(level: float) -> None:
+    stats = pytest.importorskip("scipy.stats", reason="what it is compared with")
+    found = Distribution.of("normal").quantile(np.array([[3.0, 2.0]]), level)
+    np.testing.assert_allclose(found, stats.norm.ppf(level, 3, 2), rtol=1e-12)
+
+
+@pytest.mark.parametrize("level", [1e-4, 0.025, 0.5, 0.9, 0.9999])
+def test_negative_binomial_is_scipys(level: float) -> None:
+    stats = pytest.importorskip("scipy.stats", reason="what it is compared with")
+    random = np.random.default_rng(1)
+    count, logits = np.exp(random.uniform(-3, 4, 60)), random.uniform(-6, 3, 60)
+    parameters = np.stack([count, logits], axis=-1).reshape(6, 10, 2)
+    found = Distribution.of("negative-binomial").quantile(parameters, level)
+    wanted = stats.nbinom.ppf(level, count, 1 / (1 + np.exp(logits)))
+    np.testing.assert_array_equal(found, wanted.reshape(6, 10))
+
+
+@pytest.mark.parametrize("level", [1e-6, 0.025, 0.3, 0.5, 0.9, 0.999, 1 - 1e-6])
+def test_large_counts_are_scipys(level: float) -> None:
+    stats = pytest.importorskip("scipy.stats", reason="what it is compared with")
+    random = np.random.default_rng(2)
+    count, mean = np.exp(random.uniform(-4, 16, 300)), np.exp(random.uniform(0, 13.8, 300))
+    parameters = np.stack([count, np.log(mean / count)], axis=-1)
+    found = Distribution.of("negative-binomial").quantile(parameters, level)
+    wanted = stats.nbinom.ppf(level, count, count / (count + mean))
+    np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=0)
+    assert (found == wanted).mean() > 0.98
+
+
+def test_no_count_is_searched_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A share takes its continued fraction's steps, a quantile a few shares, whatever its size."""
+    random = np.random.default_rng(3)
+    count, mean = np.exp(random.uniform(-1, 11, 400)), np.exp(random.uniform(0, 13.8, 400))
+    parameters = np.stack([count, np.log(mean / count)], axis=-1)
+    steps, apart = [], distribution._apart
+
+    def counted(values, least):
+        steps.append(len(values))
+        return apart(values, least)
+
+    monkeypatch.setattr(distribution, "_apart", counted)
+    for level in (0.5, 0.999):
+        Distribution.of("negative-binomial").quantile(parameters, level)
+    assert sum(steps) < 1000 * len(parameters)
+    assert len(steps) < 20_000
+
+
+def test_counts_that_are_nearly_poissons_or_nothing() -> None:
+    rows = np.array([[1e30, np.log(10) - np.log(1e30)], [1e-30, 0], [2, -800]])
+    found = Distribution.of("negative-binomial").quantile(rows, 0.999)
+    # The share of at most 21 at a mean of 10 is 0.9993, that of at most 20 is 0.9984.
+    assert found.tolist() == [21, 0, 0]
+
+
+def test_a_geometric_distribution_by_hand() -> None:
+    """Of one half: 0 in half of all cases, at most 1 in three quarters."""
+    one = np.array([1.0, 0.0])
+    found = [Distribution.of("negative-binomial").quantile(one, p) for p in (0.49, 0.51, 0.76)]
+    assert found == [0, 1, 2]
+
+
+def test_what_is_not_finite_has_no_quantile() -> None:
+    rows = np.array([[np.nan, 0, 1], [3, np.inf, 1], [3, 5, 1]], np.float32)
+    found = Distribution.of("student-t").quantile(rows, 0.5)
+    assert np.isnan(found[:2]).all()
+    assert found[2] == pytest.approx(5)
+    many = np.array([[2.0, np.log(LARGEST_MEAN)], [-1, 0], [2, 800]])
+    assert np.isnan(Distribution.of("negative-binomial").quantile(many, 0.5)).all()
+
+
+def test_quantiles_never_decrease_with_the_level() -> None:
+    rows = np.array([[2.2, 1.0, 2.0], [9, -1, 0.5]])
+    found = [Distribution.of("student-t").quantile(rows, level) for level in LEVELS]
+    assert (np.diff(found, axis=0) >= 0).all()

@@ -1,0 +1,218 @@
+"""Folders of NeuralForecast as they should not be; what is right in them, it has saved itself.
+
+`tests/test_neuralforecast_end_to_end.py` compares forecasts with the library's.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from click.testing import CliRunner, Result
+from safetensors.torch import save_file
+from torch import Tensor
+
+from foretell.commands.import_ import command
+from foretell.models.checkpoint import load
+from foretell.models.importers.neuralforecast import FAMILIES
+
+ARGUMENTS: dict[str, Any] = {
+    "h": 3,
+    "input_size": 8,
+    "moving_avg_window": 5,
+    "scaler_type": "identity",
+    "loss": {"__nf__": "loss", "cls": "MAE", "args": {"horizon_weight": None}},
+}
+SETTINGS: dict[str, Any] = {"h": 3, "freq": "h", "local_scaler_type": None, "target_col": "sales"}
+
+
+def weights() -> dict[str, Tensor]:
+    torch.manual_seed(0)
+    return {
+        f"linear_{part}.{kind}": torch.randn(*shape)
+        for part in ("season", "trend")
+        for kind, shape in (("weight", (3, 8)), ("bias", (3,)))
+    }
+
+
+def write(
+    folder: Path,
+    *,
+    kind: str = "DLinear",
+    name: str = "DLinear_0",
+    settings: dict[str, Any] | None = None,
+    state: dict[str, Tensor] | None = None,
+    **arguments: Any,
+) -> Path:
+    """A folder as `nf.save` writes it, with a DLinear."""
+    folder.mkdir(exist_ok=True)
+    written = {"nf_format": "2", "configuration": SETTINGS | (settings or {})}
+    (folder / "configuration.json").write_text(json.dumps(written))
+    header = {"model_class": kind, "hyper_parameters": json.dumps(ARGUMENTS | arguments)}
+    save_file(state or weights(), folder / f"{name}.safetensors", metadata=header)
+    return folder
+
+
+def adopt(folder: Path, *options: str) -> Result:
+    given = ["--from", "neuralforecast", "--out", str(folder.parent / "out"), *options]
+    return CliRunner().invoke(command, [str(folder), *given])
+
+
+def refused(folder: Path, *options: str) -> str:
+    result = adopt(folder, *options)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert not (folder.parent / "out").exists()
+    return result.stderr
+
+
+def test_what_the_folder_tells_is_not_asked_for(tmp_path: Path) -> None:
+    result = adopt(write(tmp_path / "saved"))
+    assert result.exit_code == 0, result.output
+    assert "configuration.json" in result.stdout
+    info, model = load(tmp_path / "out")
+    assert (info.channels, info.frequency, info.scaler.std) == (("sales",), "h", (1.0,))
+    assert (info.config.context, info.config.horizon, info.config.window_norm) == (8, 3, None)
+    found = model(torch.ones(1, 8, 1))[0, :, 0]
+    state = weights()
+    expected = state["linear_trend.weight"].sum(1) + state["linear_trend.bias"]
+    torch.testing.assert_close(found, expected + state["linear_season.bias"])
+
+
+def test_options_go_before_the_folder(tmp_path: Path) -> None:
+    folder = write(tmp_path / "saved", settings={"freq": 1})
+    assert "--frequency" in refused(folder)
+    options = ["--frequency", "D", "--channels", "rain", "--mean", "5", "--std", "2"]
+    assert adopt(folder, *options).exit_code == 0
+    info = load(tmp_path / "out").info
+    assert (info.channels, info.frequency, info.scaler.mean) == (("rain",), "D", (5.0,))
+    assert adopt(write(folder), "--frequency", "15min", "--overwrite").exit_code == 0
+    assert load(tmp_path / "out").info.frequency == "15min"
+
+
+@pytest.mark.parametrize(
+    ("scaler", "expected"),
+    [
+        (None, None),
+        ("standard", "standard"),
+        ("robust", "robust"),
+        ("minmax", "minmax"),
+        ("minmax1", "minmax1"),
+        ("invariant", "invariant"),
+    ],
+)
+def test_scalers(tmp_path: Path, scaler: str | None, expected: str | None) -> None:
+    assert adopt(write(tmp_path / "saved", scaler_type=scaler)).exit_code == 0
+    assert load(tmp_path / "out").info.config.window_norm == expected
+
+
+def test_without_a_context_there_are_three_horizons(tmp_path: Path) -> None:
+    state = {key: each[..., :3] if each.ndim == 1 else each for key, each in weights().items()}
+    state |= {key: torch.zeros(3, 9) for key in state if key.endswith("weight")}
+    assert adopt(write(tmp_path / "saved", state=state, input_size=-1)).exit_code == 0
+    assert load(tmp_path / "out").info.config.context == 9
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"kind": "NHITS"}, "a NHITS; adopted are PatchTST, DLinear, iTransformer, "),
+        ({"hist_exog_list": ["price", "promo"]}, "hist_exog_list price, promo: models with exog"),
+        ({"exclude_insample_y": True}, "exclude_insample_y: it does not read the series"),
+        ({"settings": {"local_scaler_type": "standard"}}, "local_scaler_type standard: it scales"),
+        ({"loss": {"cls": "DistributionLoss"}}, "loss DistributionLoss: adopted are models of one"),
+        ({"scaler_type": "log"}, "scaler_type log: expected one of identity, standard, "),
+        ({"moving_avg_window": 4}, "moving_average: expected an odd number, got 4"),
+        ({"input_size": "8"}, "an argument is of another type: "),
+        ({"h": 4}, "linear_season.bias is [3], expected [4]"),
+        ({"state": {"linear_trend.bias": torch.zeros(3)}}, "missing (3):"),
+        ({"state": weights() | {"extra": torch.zeros(1)}}, "unexpected (1):\n    extra [1]"),
+        (
+            {"state": weights() | {"linear_trend.bias": torch.tensor([1.0, float("nan"), 0.0])}},
+            "linear_trend.bias has values that are not finite",
+        ),
+    ],
+)
+def test_what_cannot_be_served_is_refused_by_name(
+    tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    assert message in refused(write(tmp_path / "saved", **changes))
+
+
+def test_an_argument_that_is_not_in_the_header(tmp_path: Path) -> None:
+    folder = write(tmp_path / "saved", kind="PatchTST")
+    assert "its header does not say hidden_size, dropout, " in refused(folder)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("configuration.json", None, "configuration.json: No such file or directory; nf.save"),
+        ("configuration.json", b"{", "configuration.json: not what nf.save writes"),
+        ("configuration.json", b"[]", "configuration.json: not what nf.save writes"),
+        (
+            "configuration.json",
+            b'{"nf_format": "3", "configuration": {}}',
+            "configuration.json: format 3, expected 2",
+        ),
+        ("DLinear_0.safetensors", None, "holds no model; nf.save writes NAME_0.safetensors"),
+        ("DLinear_0.safetensors", b"12345678{}", "DLinear_0.safetensors: damaged or cut off: "),
+    ],
+)
+def test_a_broken_folder_is_refused(
+    tmp_path: Path, file: str, content: bytes | None, message: str
+) -> None:
+    folder = write(tmp_path / "saved")
+    (folder / file).unlink()
+    if content is not None:
+        (folder / file).write_bytes(content)
+    assert message in refused(folder)
+
+
+def test_weights_without_arguments_are_refused(tmp_path: Path) -> None:
+    folder = write(tmp_path / "saved")
+    save_file(weights(), folder / "DLinear_0.safetensors")
+    assert "its header has no class and arguments" in refused(folder)
+
+
+def test_pickles_of_before_are_refused_with_what_to_do(tmp_path: Path) -> None:
+    folder = write(tmp_path / "saved")
+    (folder / "configuration.json").unlink()
+    (folder / "DLinear_0.ckpt").write_bytes(b"PK")
+    assert "load it with NeuralForecast 3.2 or newer where it was made, and save" in refused(folder)
+
+
+def test_a_model_is_chosen(tmp_path: Path) -> None:
+    folder = write(tmp_path / "saved")
+    write(folder, name="other_0", scaler_type="robust")
+    # Neither is a model.
+    for name in ("configuration", "dataset"):
+        save_file({"a": torch.zeros(1)}, folder / f"{name}.safetensors")
+    message = refused(folder)
+    assert "several models; choose one with --member: DLinear_0, other_0" in message
+    assert "no such model; there is DLinear_0, other_0" in refused(folder, "--member", "other")
+    assert adopt(folder, "--member", "other_0").exit_code == 0
+    assert load(tmp_path / "out").info.config.window_norm == "robust"
+
+
+def test_series_that_were_not_saved_are_asked_for(tmp_path: Path) -> None:
+    """Of a model that reads several together."""
+    from foretell.models.importers.neuralforecast import _names
+
+    uids = {"__nf__": "series", "data": {"__nf__": "index", "values": ["a", "b"]}}
+    found = _names({"uids": uids}, 2, several=True)
+    assert found is not None
+    assert found.value == ("a", "b")
+    assert _names({"uids": uids}, 3, several=True) is None
+    assert _names({"uids": None}, 2, several=True) is None
+
+
+def test_every_field_is_one_of_ours() -> None:
+    from foretell.models.forecaster import ARCHITECTURES
+
+    for family in FAMILIES.values():
+        names = set(filter(None, family.fields.values()))
+        assert names <= set(ARCHITECTURES[family.architecture].model_fields)

@@ -1,0 +1,119 @@
+import pytest
+import torch
+from torch import Tensor
+
+from foretell.models.layers.window_norms import (
+    WINDOW_NORMS,
+    build_window_norm,
+    takes_affine,
+)
+
+NAMES = [*WINDOW_NORMS, "robust+last", "standard+mean", "invariant+last", "decoupled+minmax"]
+
+
+def normed(name: str, *values: float) -> tuple[list[float], float, float]:
+    """A window of one channel, and what of it is subtracted and divided by."""
+    history = torch.tensor(values, dtype=torch.float64)[None, :, None]
+    found, statistics = build_window_norm(name, 1, affine=False)(history)
+    assert isinstance(found, Tensor)
+    return found.flatten().tolist(), statistics.centre.item(), statistics.spread.item()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_is_undone(name: str) -> None:
+    torch.manual_seed(0)
+    layer = build_window_norm(name, 3, affine=takes_affine(name))
+    # The trained parameters of the one called so are not for the way in.
+    exact = 1 / (1 + 1e-6) if "decoupled" in name else 1
+    history = torch.randn(2, 21, 3, dtype=torch.float64) * 3 + 100
+    found, statistics = layer(history)
+    assert found.shape == history.shape
+    back = layer.reverse(found, statistics)
+    torch.testing.assert_close(back, history, rtol=1e-5 if exact != 1 else 1e-9, atol=0)
+    torch.testing.assert_close(layer.normalise(history, statistics), found)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_window_and_channel_is_by_itself(name: str) -> None:
+    torch.manual_seed(1)
+    layer = build_window_norm(name, 3, affine=False)
+    history = torch.randn(4, 10, 3)
+    found, _ = layer(history)
+    torch.testing.assert_close(layer(history[2:3])[0], found[2:3])
+    other = history.clone()
+    other[..., 0] = 7.0
+    torch.testing.assert_close(layer(other)[0][..., 1:], found[..., 1:])
+
+
+def test_standard_by_hand() -> None:
+    found, centre, spread = normed("standard", 1, 3, 5)
+    deviation = (8 / 3) ** 0.5 + 1e-6
+    assert found == pytest.approx([-2 / deviation, 0, 2 / deviation])
+    assert (centre, spread) == pytest.approx((3, deviation))
+
+
+def test_robust_takes_the_lower_median_of_both() -> None:
+    """Median 2 of 1, 2, 5, 9, and 1 of the distances 1, 0, 3, 7."""
+    found, centre, spread = normed("robust", 9, 1, 5, 2)
+    assert (centre, spread) == pytest.approx((2, 1 + 1e-6))
+    assert found == pytest.approx([7, -1, 3, 0], rel=1e-5)
+
+
+def test_robust_falls_back_where_most_values_are_one() -> None:
+    found, centre, spread = normed("robust", 4, 4, 4, 4, 9)
+    assert (centre, spread) == pytest.approx((4, 2 * 0.6744897501960817 + 1e-6))
+    assert found[:4] == [0, 0, 0, 0]
+
+
+def test_magnitude_subtracts_nothing() -> None:
+    found, centre, spread = normed("magnitude", -1, 3, 5)
+    assert found == pytest.approx([-1 / 3, 1, 5 / 3])
+    assert (centre, spread) == (0, 3)
+    assert normed("magnitude", 0, 0)[1:] == (0, 1e-10)
+
+
+def test_ranges_by_hand() -> None:
+    assert normed("minmax", 2, 6, 4)[0] == pytest.approx([0, 1, 0.5], abs=1e-6)
+    assert normed("minmax1", 2, 6, 4)[0] == pytest.approx([-1, 1, 0], abs=1e-6)
+    assert normed("minmax", 2, 6, 4)[1:] == pytest.approx((2, 4 + 1e-6))
+
+
+def test_invariant_is_the_inverse_hyperbolic_sine_of_robust() -> None:
+    values = (9.0, 1.0, 5.0, 2.0)
+    expected = torch.tensor(normed("robust", *values)[0], dtype=torch.float64).asinh()
+    assert normed("invariant", *values)[0] == pytest.approx(expected.tolist())
+
+
+def test_trained_parameters_of_decoupled_are_for_the_way_out_alone() -> None:
+    layer = build_window_norm("decoupled", 2, affine=False)
+    with torch.no_grad():
+        layer.weight.copy_(torch.tensor([2.0, -1.0]))  # type: ignore[operator]
+        layer.bias.copy_(torch.tensor([10.0, 20.0]))  # type: ignore[operator]
+    history = torch.tensor([1.0, 3.0, 5.0]).reshape(1, 3, 1).expand(-1, -1, 2)
+    found, statistics = layer(history)
+    torch.testing.assert_close(found, build_window_norm("standard", 2, affine=False)(history)[0])
+    deviation = (8 / 3) ** 0.5
+    expected = torch.tensor([2 * deviation + 13, 23.0]).reshape(1, 1, 2)
+    back = layer.reverse(torch.ones(1, 1, 2), statistics)
+    torch.testing.assert_close(back, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["standard", "robust", "minmax", "invariant", "decoupled"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_constant_window_has_a_spread_of_one(name: str, dtype: torch.dtype) -> None:
+    """Whose mean no rounding keeps from being its value."""
+    layer = build_window_norm(name, 1, affine=False)
+    history = torch.tensor([0.1, 12345.678, 1e-7, 0.0], dtype=dtype)[:, None, None]
+    found, statistics = layer(history.expand(-1, 97, -1))
+    assert not found.any()
+    torch.testing.assert_close(statistics.spread, torch.full_like(history, 1 + 1e-6))
+
+
+def test_the_outer_one_is_the_first() -> None:
+    torch.manual_seed(2)
+    history = torch.randn(2, 12, 1)
+    scaled, _ = build_window_norm("robust", 1, affine=False)(history)
+    expected, _ = build_window_norm("last", 1, affine=False)(scaled)
+    torch.testing.assert_close(
+        build_window_norm("robust+last", 1, affine=False)(history)[0], expected
+    )

@@ -1,0 +1,113 @@
+import pytest
+import torch
+from pydantic import ValidationError
+from torch import Tensor
+
+from foretell.bundle.distribution import PARAMETERS
+from foretell.models.forecaster import ARCHITECTURES, Forecaster, Inputs
+from foretell.models.heads import HEADS
+from tests.checkpoints import randomised
+
+SIZES = {"channels": 3, "context": 27, "horizon": 5, "patch": 6, "d_model": 8, "heads": 2}
+
+
+def make(**changes: object) -> Forecaster:
+    config = ARCHITECTURES["huggingface-patchtst"].model_validate(SIZES | changes)
+    return randomised(config)
+
+
+def history() -> Tensor:
+    torch.manual_seed(1)
+    return torch.randn(2, 27, 3)
+
+
+@pytest.mark.parametrize("family", HEADS)
+def test_parameters_are_those_that_it_may_have(family) -> None:
+    head = HEADS[family]
+    raw = torch.linspace(-50, 50, 30).reshape(-1, 1).expand(-1, head.size)
+    names = dict(zip(PARAMETERS[family], head.constrain(raw).unbind(-1), strict=True))
+    assert head.size == len(names)
+    for name in {"scale", "total_count"} & names.keys():
+        assert (names[name] > 0).all()
+    assert (names.get("df", torch.full((1,), 3.0)) > 2).all()
+
+
+def test_squareplus_by_hand() -> None:
+    """(1.5 + sqrt(1.5² + 4)) / 2 = 2."""
+    found = HEADS["student-t"].constrain(torch.tensor([1.5, -3.0, 1.5]))
+    torch.testing.assert_close(found, torch.tensor([4.0, -3.0, 2.0]))
+    torch.testing.assert_close(
+        HEADS["normal"].constrain(torch.tensor([7.0, 1.5])), torch.tensor([7.0, 2.0])
+    )
+    torch.testing.assert_close(
+        HEADS["negative-binomial"].constrain(torch.tensor([1.5, -1.0])), torch.tensor([2.0, -1.0])
+    )
+
+
+@pytest.mark.parametrize("family", HEADS)
+def test_mean_and_scale_are_torchs(family) -> None:
+    head = HEADS[family]
+    torch.manual_seed(0)
+    parameters = head.constrain(torch.randn(50, head.size, dtype=torch.float64))
+    torch.testing.assert_close(head.mean(parameters), head.distribution(parameters).mean)
+    centre, spread = torch.tensor(3.0).double(), torch.tensor(2.5).double()
+    scaled = head.distribution(head.scaled(parameters, centre, spread))
+    moved = 0 if head.is_of_counts else 3
+    torch.testing.assert_close(scaled.mean, head.mean(parameters) * 2.5 + moved)
+    if not head.is_of_counts:
+        wanted = head.distribution(parameters).stddev * 2.5
+        torch.testing.assert_close(scaled.stddev, wanted)
+
+
+@pytest.mark.parametrize("family", HEADS)
+def test_the_likelihood_is_largest_where_the_data_are(family) -> None:
+    head = HEADS[family]
+    parameters = head.constrain(torch.ones(4, head.size))
+    losses = [head.loss(parameters, torch.full((4,), value)) for value in (1.0, 40.0)]
+    assert losses[0] < losses[1]
+    alone = -head.distribution(parameters).log_prob(torch.ones(4)).mean()
+    torch.testing.assert_close(losses[0], alone)
+
+
+@pytest.mark.parametrize("family", ["normal", "student-t"])
+def test_level_and_scale_of_a_window_go_through_to_the_distribution(family: str) -> None:
+    model, windows = make(head=family), history()
+    found, moved = (model.explain(rows).distribution for rows in (windows, windows * 7 + 100))
+    assert found.shape == (2, 5, 3, len(PARAMETERS[family]))
+    torch.testing.assert_close(moved[..., -2], found[..., -2] * 7 + 100, atol=1e-2, rtol=0)
+    torch.testing.assert_close(moved[..., -1], found[..., -1] * 7, atol=1e-3, rtol=1e-4)
+    torch.testing.assert_close(model(windows), found[..., -2])
+
+
+def test_targets_are_picked_of_distributions_too() -> None:
+    all_of_them, some = make(head="student-t"), make(head="student-t", targets=(0, 2))
+    some.load_state_dict(all_of_them.state_dict())
+    found = some.explain(history())
+    torch.testing.assert_close(
+        found.distribution, all_of_them.explain(history()).distribution[:, :, [0, 2]]
+    )
+    assert found.forecast.shape == (2, 5, 2)
+
+
+def test_what_is_learned_from_is_the_distribution() -> None:
+    model = make(head="normal")
+    learned, penalty = model.forecast_to_learn(Inputs(history()), torch.zeros(2, 5, 3), 0.5)
+    torch.testing.assert_close(learned, model.explain(history()).distribution)
+    assert penalty == 0
+
+
+def test_a_model_of_values_has_none() -> None:
+    assert make().explain(history()).distribution is None
+    assert make().head is None
+
+
+def test_what_forecasts_values_alone_says_so() -> None:
+    with pytest.raises(ValidationError, match="head: dlinear forecasts values alone"):
+        ARCHITECTURES.read(
+            {"architecture": "dlinear", "channels": 1, "context": 8, "horizon": 2, "head": "normal"}
+        )
+    for norm in ("minmax", "decoupled", "invariant", "robust+mean"):
+        with pytest.raises(ValidationError, match="window_norm: with a head, none or one of mean"):
+            make(head="normal", window_norm=norm)
+    with pytest.raises(ValidationError, match="affine: not with a head"):
+        make(head="normal", affine=True)
