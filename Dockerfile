@@ -18,19 +18,19 @@ ENV REQUIREMENTS="import sys, tomllib; project = tomllib.load(open('pyproject.to
 # what is in the image besides its base.
 ENV FINISH="set -e; /opt/foretell/bin/pip install --no-deps .; \
     /opt/foretell/bin/pip uninstall --yes pip setuptools; \
-    LD_BIND_NOW=1 /opt/foretell/bin/python -I -c 'import foretell.service.server, foretell.service.api.forecast.write_table, onnxruntime, uvloop, opentelemetry.sdk.trace.export, opentelemetry.exporter.otlp.proto.http.trace_exporter'; \
+    LD_BIND_NOW=1 /opt/foretell/bin/python -I -c 'import foretell.service.server, foretell.service.api.forecast.write_table, onnxruntime, uvloop, opentelemetry.sdk.trace.export, opentelemetry.exporter.otlp.proto.http.trace_exporter, foretell.storage.mirror'; \
     /opt/sbom/bin/cyclonedx-py environment --output-reproducible --output-file /opt/foretell/sbom.json /opt/foretell/bin/python"
 
 # What foretell needs comes first: a change of its code does not install it again.
 FROM build AS build-cpu
-RUN python3 -c "$REQUIREMENTS" serve cpu otel > requirements.txt \
+RUN python3 -c "$REQUIREMENTS" serve cpu otel storage > requirements.txt \
     && /opt/foretell/bin/pip install --requirement requirements.txt && ./slim.sh /opt/foretell
 COPY . /src
 RUN sh -c "$FINISH"
 
 FROM build AS build-gpu
 # CUDA's libraries come as wheels: the host brings the driver alone.
-RUN python3 -c "$REQUIREMENTS" serve gpu otel > requirements.txt \
+RUN python3 -c "$REQUIREMENTS" serve gpu otel storage > requirements.txt \
     && /opt/foretell/bin/pip install --requirement requirements.txt && ./slim.sh /opt/foretell
 COPY . /src
 RUN sh -c "$FINISH"
@@ -38,7 +38,7 @@ RUN sh -c "$FINISH"
 FROM base AS serving
 RUN useradd --system --uid 10001 --no-create-home --shell /usr/sbin/nologin foretell
 ENV PATH=/opt/foretell/bin:$PATH FORETELL_HOST=0.0.0.0 FORETELL_PORT=8000 FORETELL_MODELS=/models \
-    ORT_DISABLE_TELEMETRY=1
+    FORETELL_CACHE=/tmp/foretell ORT_DISABLE_TELEMETRY=1
 USER 10001
 EXPOSE 8000
 # Whether the process lives: orchestrators kill what fails this. One process answers once its models

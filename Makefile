@@ -17,9 +17,10 @@ PUBLISHED := aft-pytorch linear-attention-transformer linformer local-attention 
 	axial_positional_embedding CoLT5-attention einops einx frozendict hyper-connections loguru \
 	mixture-of-experts product_key_memory
 
-.PHONY: serve test lint types audit demo help bench bench-accuracy bench-attention bench-bulk \
-	bench-dashboard bench-demo bench-door bench-page bench-precision bench-server \
-	bench-endurance bench-wide gpu-check gpu-graphs gpu-overhead gpu-subjects notebook \
+.PHONY: serve test lint types audit demo help bench bench-accuracy bench-adopted bench-attention bench-batch bench-bulk \
+	bench-dashboard bench-demo bench-door bench-fleet bench-page bench-precision bench-ray \
+	bench-server \
+	bench-endurance bench-many bench-wide gpu-check gpu-graphs gpu-overhead gpu-subjects notebook \
 	page-assets page-pictures clean
 .DELETE_ON_ERROR:
 
@@ -60,13 +61,30 @@ help:
 bench: $(TEST)
 	$(BIN)/python -m bench.graphs
 
+## measure adopted models next to NeuralForecast's own predict
+bench-adopted: $(TEST)
+	$(BIN)/python -m bench.adopted
+
 ## measure tables next to JSON
 bench-bulk: $(TEST)
 	$(BIN)/python -m bench.bulk
 
+## measure 200 models where 20 fit; writes its part of docs/repository.md; about three minutes
+bench-many: $(TEST)
+	$(BIN)/python -m bench.many_models
+
+# DATA is ETTh1.csv of the ETT data sets.
+## measure forecasts of a million series, killed and on Ray, too; writes its part of docs/batch.md
+bench-batch: $(TEST)
+	$(BIN)/python -m bench.batch --data $(DATA)
+
 ## measure memory and answers under load; about ten minutes
 bench-endurance: $(TEST)
 	$(BIN)/python -m bench.endurance
+
+## measure two servers and simulate fleets; writes docs/scaling.md; about four minutes
+bench-fleet: $(TEST)
+	$(BIN)/python -m bench.fleet
 
 ## take the pictures of docs/page.md; needs chromium
 page-pictures: $(TEST) demo
@@ -101,6 +119,10 @@ gpu-overhead: $(TEST)
 ## measure int8 and half precision next to float32
 bench-precision: $(TEST)
 	$(BIN)/python -m bench.precision
+
+## measure a Ray cluster of two nodes next to one, and the loss of a node; about three minutes
+bench-ray: $(TEST)
+	$(BIN)/python -m bench.ray_serve
 
 ## measure the memory of models of 862 channels and of 10,000 series; most of an hour
 bench-wide: $(TEST)
@@ -145,8 +167,9 @@ $(SERVE): pyproject.toml constraints.txt $(VENV)/.venv
 
 $(TEST): $(SERVE)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[$(RUNTIME),demo,dev]'
-# KServe's classes check our answers; its own requirements conflict with ours.
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-deps kserve
+# KServe's classes check our answers, and Nixtla's client asks for some; their own requirements
+# conflict with ours.
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-deps kserve nixtla
 # Published implementations of attention, which ours give the same numbers as.
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-deps $(PUBLISHED)
 	touch $@

@@ -10,6 +10,7 @@ from foretell.bundle.calendar import Calendar
 from foretell.bundle.frequency import Frequency
 from foretell.models.architectures.autoformer import AutoformerConfig
 from foretell.models.architectures.dlinear import DLinearConfig
+from foretell.models.architectures.huggingface_patchtst import HuggingFacePatchTSTConfig
 from foretell.models.architectures.itransformer import ITransformerConfig
 from foretell.models.architectures.patchtst import PatchTSTConfig
 from foretell.models.architectures.transformer import TransformerConfig
@@ -90,6 +91,10 @@ TRANSFORMERS = (
         "Transformer, normalised windows",
         TransformerConfig(**_SMALL, **_HALF, window_norm="last"),
     ),
+    Size(
+        "Transformer, whose decoder looks ahead, windows by median",
+        TransformerConfig(**_SMALL, **_HALF, causal=False, window_norm="robust"),
+    ),
 )
 PATCHTSTS = (
     Size("PatchTST", PatchTSTConfig(**_SMALL)),
@@ -116,18 +121,46 @@ PATCHTSTS = (
         ),
     ),
     Size("PatchTST, official, wide", PatchTSTConfig(**_SMALL | _WIDE, **_OFFICIAL, affine=True)),
+    Size("PatchTST, windows by median", PatchTSTConfig(**_SMALL, window_norm="robust+last")),
 )
 _SIZE: dict[str, Any] = {"channels": 3, "context": 48, "horizon": 12}
 DLINEARS = (
     Size("DLinear", DLinearConfig(**_SIZE)),
     Size("DLinear, individual", DLinearConfig(**_SIZE, individual=True, moving_average=5)),
     Size("DLinear, normalised windows", DLinearConfig(**_SIZE, window_norm="mean", affine=True)),
+    Size("DLinear, windows by median", DLinearConfig(**_SIZE, window_norm="invariant")),
+    Size("DLinear, windows by range", DLinearConfig(**_SIZE, window_norm="minmax1+decoupled")),
 )
 ITRANSFORMERS = (
     Size("iTransformer", ITransformerConfig(**_SMALL, calendar=_SCALED)),
     Size(
         "iTransformer, not normalised",
         ITransformerConfig(**_SMALL, window_norm=None),
+    ),
+)
+HUGGINGFACE_PATCHTSTS = (
+    Size(
+        "PatchTST of Hugging Face, channels attend, largest values",
+        HuggingFacePatchTSTConfig(
+            **_SMALL, channel_attention=True, pooling="max", stride=7, head="student-t"
+        ),
+    ),
+    Size(
+        "PatchTST of Hugging Face, class token, own embeddings, magnitudes",
+        HuggingFacePatchTSTConfig(
+            **_SMALL,
+            channel_attention=True,
+            class_token=True,
+            own_embedding=True,
+            norm="layer",
+            pre_norm=False,
+            window_norm="magnitude",
+            head="negative-binomial",
+        ),
+    ),
+    Size(
+        "PatchTST of Hugging Face, mean of patches",
+        HuggingFacePatchTSTConfig(**_SMALL, pooling="mean", window_norm=None),
     ),
 )
 MIXED = (
@@ -170,8 +203,19 @@ SAMPLE = (
     PATCHTSTS[1],
     PATCHTSTS[5],
     DLINEARS[1],
+    DLINEARS[3],
     ITRANSFORMERS[0],
+    *HUGGINGFACE_PATCHTSTS[:2],
     *MIXED,
     *MEDLEYS,
 )
-VARIANTS = (*AUTOFORMERS, *TRANSFORMERS, *PATCHTSTS, *DLINEARS, *ITRANSFORMERS, *MIXED, *MEDLEYS)
+VARIANTS = (
+    *AUTOFORMERS,
+    *TRANSFORMERS,
+    *PATCHTSTS,
+    *DLINEARS,
+    *ITRANSFORMERS,
+    *HUGGINGFACE_PATCHTSTS,
+    *MIXED,
+    *MEDLEYS,
+)

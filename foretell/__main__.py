@@ -19,8 +19,13 @@ _COMMANDS = (
     "verify",
     "backtest",
     "promote",
+    "push",
+    "list",
     "serve",
+    "serve-ray",
     "forecast",
+    "infer",
+    "batch",
     "explain",
     "report",
     "demo",
@@ -36,8 +41,8 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in _COMMANDS:
             return None
-        # A module cannot be called `import`.
-        module = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name
+        # A module cannot be called `import`, nor `serve-ray`.
+        module = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name.replace("-", "_")
         command: click.Command = importlib.import_module(f"foretell.commands.{module}").command
         return command
 
@@ -75,8 +80,11 @@ _EXTRAS = {
     "jinja2": "report",
     "markupsafe": "report",
     "matplotlib": "plot",
+    "mlflow": "mlflow",
+    "obstore": "storage",
     "optuna": "tune",
     "pvlib": "demo",
+    "ray": "ray",
     "tensorboard": "tensorboard",
 }
 

@@ -108,6 +108,10 @@ def print_calibration(manifest: Manifest) -> None:
     """
     report = manifest.calibration
     if report is None:
+        if manifest.distribution is not None:
+            click.echo(
+                f"quantiles of the {manifest.distribution.family} distributions it forecasts"
+            )
         if manifest.calibration_missing is not None:
             click.echo(f"no quantiles: {manifest.calibration_missing}")
         return

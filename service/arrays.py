@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from numpy.typing import NDArray
@@ -14,3 +15,12 @@ HISTORY_CALENDAR = "history_calendar"
 FUTURE_CALENDAR = "future_calendar"
 FORECAST = "forecast"
 MARGIN = "margin"
+DISTRIBUTION = "distribution"
+
+
+def asked_for(outputs: Arrays, attention: Sequence[str]) -> Arrays:
+    """What of a run's outputs is sent to who asked: all but attention that was not named."""
+    if not attention:
+        return outputs
+    names = (FORECAST, MARGIN, DISTRIBUTION, *attention)
+    return {name: outputs[name] for name in names if name in outputs}

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Self
 from foretell.bundle.nearness import listed, nearest
 
 _INFERENCE = "/v2"
+_NIXTLA = "/nixtla"
 # Of a name in a message.
 _SHOWN = 64
 # Of names of models that are alike: a hint that is wrong costs nothing, the error is one anyway.
@@ -200,6 +201,17 @@ class NotReadyError(ServiceError):
     status = 503
 
 
+class ModelLoadingError(ServiceError):
+    """The model is coming into memory, for longer than a request waits for it."""
+
+    type = "model_loading"
+    status = 503
+
+    def __init__(self, message: str, *, retry_after: int) -> None:
+        super().__init__(message, param="model")
+        self.retry_after = retry_after
+
+
 class LoadFailedError(ServiceError):
     """A version was not loaded on request; the message says why, and what was served still is."""
 
@@ -267,6 +279,12 @@ def is_inference(path: str) -> bool:
     return path == _INFERENCE or path.startswith(f"{_INFERENCE}/")
 
 
+def _flat(error: Mapping[str, str | None]) -> str:
+    """An error as one text: its place, and what is wrong there."""
+    places = [error["param"]] if error["param"] else []
+    return ": ".join([*places, str(error["message"])])
+
+
 def error_body(path: str, error: Mapping[str, str | None]) -> dict[str, Any]:
     """The body of an error's answer, as the clients of a path read it.
 
@@ -276,6 +294,7 @@ def error_body(path: str, error: Mapping[str, str | None]) -> dict[str, Any]:
     """
     if is_inference(path):
         # The Open Inference Protocol has one string, which its clients show as it is.
-        places = [error["param"]] if error["param"] else []
-        return {"error": ": ".join([*places, str(error["message"])])}
+        return {"error": _flat(error)}
+    if path == _NIXTLA or path.startswith(f"{_NIXTLA}/"):
+        return {"detail": _flat(error)}
     return {"error": error}

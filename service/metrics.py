@@ -156,6 +156,7 @@ CUT_OFF, STAGE_SECONDS = "foretell_connections_cut_off", "foretell_stage_seconds
 BATCH_WINDOWS, BATCH_FILL = "foretell_batch_windows", "foretell_batch_fill"
 DROPPED = "foretell_dropped"
 LOADS, LOAD_SECONDS = "foretell_model_loads", "foretell_model_load_seconds"
+EVICTIONS, LOAD_WAIT_SECONDS = "foretell_model_evictions", "foretell_load_wait_seconds"
 BACKTESTED, HELD = "foretell_backtest_values", "foretell_backtest_values_held"
 # Callers name the levels of a backtest's intervals: more than these would be no bounded set.
 _LEVELS = frozenset((0.5, 0.8, 0.9, 0.95))
@@ -182,6 +183,12 @@ _FAMILIES = {
     ),
     LOADS: Family("Attempts to load a model: loaded or refused.", (*_MODEL, "outcome")),
     LOAD_SECONDS: Family("Time to open a bundle and test it.", _MODEL, _LOAD_SECONDS),
+    EVICTIONS: Family("Models that left memory to make room for others.", _MODEL),
+    LOAD_WAIT_SECONDS: Family(
+        "Time that requests waited for a model to be loaded: loaded, expired or refused.",
+        ("outcome",),
+        _LOAD_SECONDS,
+    ),
     BACKTESTED: Family(
         "Values of backtests that intervals of a level were to hold.", (*_MODEL, "level")
     ),
@@ -328,11 +335,21 @@ class Metrics:
     def loaded(self, name: str, version: str, seconds: float) -> None:
         """A version answers."""
         self.counts.add(LOADS, name, version, "loaded")
+        # Rates are of counters that were 0 once.
+        self.counts.add(EVICTIONS, name, version, amount=0)
         self.counts.observe(((LOAD_SECONDS, name, version), seconds))
 
     def refused(self, name: str, version: str) -> None:
         """A version was not loaded."""
         self.counts.add(LOADS, name, version, "refused")
+
+    def evicted(self, name: str, version: str) -> None:
+        """A version left memory to make room."""
+        self.counts.add(EVICTIONS, name, version)
+
+    def waited(self, outcome: str, seconds: float) -> None:
+        """A request waited for its model to be loaded."""
+        self.counts.observe(((LOAD_WAIT_SECONDS, outcome), seconds))
 
     def render(self, gauges: Iterable[Metric] = ()) -> bytes:
         """All metrics in Prometheus' text format.

@@ -16,6 +16,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from ctypes import c_int64
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from multiprocessing import connection
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
@@ -361,6 +362,9 @@ def serve(settings: Settings) -> None:
         _logger.warning("no setting is called %s: it is ignored", name)
     # Once for all processes, and before anything is loaded.
     Keys.read(settings)
+    if not isinstance(settings.models, Path):
+        # Whoever lacks it is told so, by the one who imports it here.
+        import_module("foretell.storage.location")
     if settings.workers > 1:
         _serve_by_several(settings)
     else:

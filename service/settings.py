@@ -19,6 +19,7 @@ DeviceChoice = Literal["auto", "cpu", "cuda"]
 LogFormat = Literal["json", "text"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 VersionChoice = Literal["all", "latest"]
+LoadChoice = Literal["start", "on-demand"]
 Positive = Annotated[int, Field(ge=1)]
 Bytes = Annotated[int, BeforeValidator(lambda value: _measured(value, _BYTES, _SIZES)), Field(ge=1)]
 Duration = Annotated[float, BeforeValidator(lambda value: _measured(value, _SECONDS, _TIMES))]
@@ -35,6 +36,12 @@ Pins = Annotated[
     NoDecode,
     BeforeValidator(lambda value: _pins(value) if isinstance(value, str) else value),
 ]
+References = Annotated[
+    tuple[str, ...],
+    NoDecode,
+    BeforeValidator(lambda value: _references(value) if isinstance(value, str) else value),
+]
+Models = Annotated[Path | str, BeforeValidator(lambda value: _models(value))]
 Origins = Annotated[
     tuple[str, ...],
     NoDecode,
@@ -45,8 +52,8 @@ RootPath = Annotated[str, BeforeValidator(lambda value: _root_path(value))]
 _PREFIX = "FORETELL_"
 # What begins a path of the service itself.
 OWN_PATHS = {
-    *("backtest", "docs", "forecast", "healthz", "metrics", "models", "openapi.json", "page"),
-    *("readyz", "redoc", "v1", "v2"),
+    *("backtest", "docs", "forecast", "healthz", "metrics", "models", "nixtla"),
+    *("openapi.json", "page", "readyz", "redoc", "v1", "v2"),
 }
 # Of characters that no browser or proxy writes in another way.
 _ROOT_PATH = re.compile(r"(/(?!\.{1,2}(/|$))[A-Za-z0-9._~-]+)*")
@@ -76,7 +83,9 @@ class Settings(BaseSettings):
     """Everything an operator can set.
 
     Attributes:
-        models: The repository, `<models>/<name>/<version>/`.
+        models: The repository, `<models>/<name>/<version>/`: a folder, or the URL of a place in
+            object storage, which is a text.
+        cache: Folder for what is fetched from there; `foretell` among the user's caches if None.
         host: Address to listen on.
         port: Port to listen on; 0 takes a free one.
         root_path: What a proxy puts before all paths, such as `/forecasts`; whether it takes it off
@@ -91,6 +100,12 @@ class Settings(BaseSettings):
         versions: Whether `all` versions of a model are loaded, or the `latest` of each.
         pin: `name@version`, separated by commas: the version that a name means, where that is not
             the newest one loaded.
+        load: Whether models are loaded at the `start`, or `on-demand`, when they are first asked
+            for; they then leave memory again for others.
+        keep: `name` or `name@version`, separated by commas: models that are loaded at the start all
+            the same, and stay.
+        max_loaded: Most models in memory that were loaded on demand; if None, as many as fit.
+        load_wait_seconds: Most time that a request waits for its model to be loaded.
         watch_seconds: How often the repository is looked at for versions that came, changed or
             went; never if None.
         max_memory_bytes: Most memory of the process that runs the models: one that would exceed it
@@ -132,7 +147,8 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix=_PREFIX, env_ignore_empty=True, frozen=True)
 
-    models: Path
+    models: Models
+    cache: Path | None = None
     host: str = "127.0.0.1"
     port: Port = 8000
     root_path: RootPath | None = None
@@ -142,6 +158,10 @@ class Settings(BaseSettings):
     threads: Count | None = None
     versions: VersionChoice = "all"
     pin: Pins = {}
+    load: LoadChoice = "start"
+    keep: References = ()
+    max_loaded: Positive | None = None
+    load_wait_seconds: Seconds = 5.0
     watch_seconds: Seconds | None = None
     max_memory_bytes: Bytes | None = None
     max_batch: Positive | None = None
@@ -232,6 +252,11 @@ def _named(field: str, flags: Mapping[str, object]) -> str:
     return f"--{field.replace('_', '-')}: " if field in flags else f"{_PREFIX}{field.upper()}: "
 
 
+def _models(value: object) -> object:
+    # A path would lose one of the slashes.
+    return value if isinstance(value, str) and "://" in value else Path(str(value))
+
+
 def _measured(value: object, units: Mapping[str, float], expected: str) -> object:
     """A number with a unit as a number; what else there is passes."""
     if not isinstance(value, str):
@@ -265,6 +290,16 @@ def _root_path(value: object) -> object:
     if (first := path.partition("/")[2].partition("/")[0]) in OWN_PATHS:
         raise ValueError(f"/{first} is a path of the service itself; expected another one")
     return path
+
+
+def _references(text: str) -> list[str]:
+    found = [each.strip() for each in text.split(",")]
+    for each in found:
+        name, at, version = each.partition("@")
+        check_name(name)
+        if at:
+            check_version(version)
+    return found
 
 
 def _pins(text: str) -> dict[str, str]:

@@ -17,15 +17,19 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 # Folders at the top, which `foretell` has links to: they are imported as its packages alone.
 FOLDERS = ("bundle", "models", "export", "service")
-PACKAGES = (*FOLDERS, "foretell")
+# Those within `foretell` that others use.
+INNER = ("storage",)
+PACKAGES = (*FOLDERS, *INNER, "foretell")
 
 # What each package may import of the others, and the libraries whose place is elsewhere.
 ARROWS: dict[str, set[str]] = {
     "bundle": set(),
     "models": {"bundle"},
     "export": {"bundle", "models"},
-    "service": {"bundle"},
-    "foretell": {"bundle", "models", "export", "service"},
+    # A repository may be in object storage: the engine mirrors it.
+    "service": {"bundle", "storage"},
+    "storage": {"bundle"},
+    "foretell": {"bundle", "models", "export", "service", "storage"},
 }
 FOREIGN: dict[str, set[str]] = {
     "models": {"onnx", "onnxruntime", "onnxscript", "fastapi", "starlette", "uvicorn", "click"},
@@ -39,6 +43,7 @@ LIBRARIES: dict[str, set[str]] = {
         *("prometheus_client", "pydantic", "pydantic_core", "pydantic_settings"),
         *("simdjson", "starlette", "uvicorn", "uvloop"),
     },
+    "storage": {"obstore"},
 }
 # What only the files of tables need: it takes its time and memory to load.
 TABLES = {
@@ -46,22 +51,25 @@ TABLES = {
     "service/api/forecast/read_table.py": {"pyarrow"},
     "service/api/forecast/write_table.py": {"pyarrow"},
 }
+# What a cluster needs, and no other server: `service/ray/` alone is for it.
+CLUSTER = {"ray"}
 HEAVY = {"torch", "onnx", "onnxruntime", "fastapi", "pandas", "matplotlib"}
 # The extras of the installation with which each package works.
 EXTRAS: dict[str, set[str]] = {
     "bundle": set(),
     "models": {"train"},
     "export": {"cpu", "gpu", "train"},
-    "service": {"cpu", "gpu", "otel", "serve"},
-    "foretell": {"demo", "plot", "report", "train", "tune"},
+    "service": {"cpu", "gpu", "otel", "ray", "serve"},
+    "storage": {"storage"},
+    "foretell": {"demo", "mlflow", "plot", "ray", "report", "storage", "train", "tune"},
 }
 # The parts of `service` that know HTTP; the others are its core.
-HTTP_PARTS = {"api", "server", "web"}
+HTTP_PARTS = {"api", "ray", "server", "web"}
 HTTP_LIBRARIES = {"fastapi", "httptools", "starlette", "uvicorn", "http"}
 
 
 def modules(package: str) -> Iterator[Path]:
-    return (ROOT / package).rglob("*.py")
+    return (ROOT / "foretell" / package if package in INNER else ROOT / package).rglob("*.py")
 
 
 def imports(path: Path) -> set[str]:
@@ -97,7 +105,8 @@ def tops(names: set[str]) -> set[str]:
 def packages(names: set[str]) -> set[str]:
     """Those of ours that these names are of."""
     parts = [name.split(".") for name in names if tops({name}) == {"foretell"}]
-    return {next((part for part in own[1:2] if part in FOLDERS), own[0]) for own in parts}
+    known = (*FOLDERS, *INNER)
+    return {next((part for part in own[1:2] if part in known), own[0]) for own in parts}
 
 
 def bare(text: str) -> list[str]:
@@ -161,7 +170,8 @@ def test_libraries_stay_in_their_place(package: str) -> None:
 def test_serving_needs_little(package: str) -> None:
     allowed = LIBRARIES[package] | {"foretell"} | set(sys.stdlib_module_names)
     for name, path in where(package):
-        assert tops(imports(path)) <= allowed | TABLES.get(name, set()), name
+        more = CLUSTER if name.startswith("service/ray/") else TABLES.get(name, set())
+        assert tops(imports(path)) <= allowed | more, name
 
 
 @pytest.mark.parametrize("package", PACKAGES)

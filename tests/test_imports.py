@@ -94,7 +94,7 @@ def test_serve_imports_nothing_heavy_before_it_serves() -> None:
 def test_the_server_needs_no_torch(bundle: Path) -> None:
     modules = imported(APP, str(bundle.parent.parent))
     assert "onnxruntime" in modules
-    assert not modules & {*TRAINING, "foretell.client", "httpx"}
+    assert not modules & {*TRAINING, "foretell.client", "httpx", "ray"}
 
 
 def test_verify_needs_no_torch(bundle: Path) -> None:

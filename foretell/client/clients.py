@@ -45,6 +45,7 @@ class Client:
         timeout: Seconds that the server may take for an answer.
         retry_for: Seconds from the first try of a request within which others may follow; 0 for
             one try alone.
+        transport: What sends requests, if that is not to be httpx's own, over the network.
 
     Raises:
         InvalidInputError: one of them can be none.
@@ -61,9 +62,10 @@ class Client:
         key: str | None = None,
         timeout: float = TIMEOUT,
         retry_for: float = RETRY_FOR,
+        transport: httpx.BaseTransport | None = None,
     ) -> None:
         self._retry_for = retry_for
-        self._http = httpx.Client(**connection(url, key, timeout))
+        self._http = httpx.Client(**connection(url, key, timeout), transport=transport)
 
     def forecast(
         self,

@@ -1,12 +1,13 @@
-"""What commands share that send the end of a file to a server."""
+"""What commands share that have the end of a file forecast, by a server or a bundle."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 
@@ -14,12 +15,21 @@ from foretell.commands.grouped import GroupedCommand
 from foretell.commands.train import flags_given, refusal
 
 if TYPE_CHECKING:
+    from foretell.client import Client
     from foretell.forecast_file import Answers
+    from foretell.service.settings import DeviceChoice
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
+_FILE = click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+_HOLD_BACK = click.option(
+    "--hold-back",
+    type=click.IntRange(min=0),
+    default=0,
+    help="Rows at the end that are not sent, to see what followed.",
+)
 _OPTIONS = (
-    click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path)),
+    _FILE,
     click.option(
         "--model", help="Served name, or name@version; needed when the server has more than one."
     ),
@@ -37,12 +47,7 @@ _OPTIONS = (
         show_default=True,
         help="Seconds to wait.",
     ),
-    click.option(
-        "--hold-back",
-        type=click.IntRange(min=0),
-        default=0,
-        help="Rows at the end that are not sent, to see what followed.",
-    ),
+    _HOLD_BACK,
 )
 
 
@@ -63,8 +68,42 @@ def server_options(function: Function) -> Function:
     return function
 
 
+def bundle_options(function: Function) -> Function:
+    """Give a command a bundle, the file and the options that are left without a server."""
+    bundle = click.argument("bundle", type=click.Path(exists=True, file_okay=False, path_type=Path))
+    device = click.option(
+        "--device",
+        type=click.Choice(["auto", "cpu", "cuda"]),
+        default="auto",
+        show_default=True,
+        help="What runs the model.",
+    )
+    for option in (_HOLD_BACK, device, _FILE, bundle):
+        function = option(function)
+    return function
+
+
+class Asked(Protocol):
+    """What is asked for."""
+
+    @property
+    def file(self) -> Path:
+        """The file."""
+
+    @property
+    def model(self) -> str | None:
+        """The model, by its name, or name@version."""
+
+    @property
+    def hold_back(self) -> int:
+        """Rows at the end of the file that are not sent."""
+
+    def opened(self) -> AbstractContextManager[Client]:
+        """Who is asked; raises a ValueError if it cannot be."""
+
+
 @dataclass(frozen=True)
-class Asked:
+class AskedServer:
     """What `server_options` say; see there."""
 
     file: Path
@@ -73,6 +112,29 @@ class Asked:
     key: str | None
     timeout: float
     hold_back: int
+
+    def opened(self) -> AbstractContextManager[Client]:
+        """See `Asked`."""
+        from foretell.client import Client
+
+        return Client(self.url, key=self.key, timeout=self.timeout, retry_for=self.timeout)
+
+
+@dataclass(frozen=True)
+class AskedBundle:
+    """What `bundle_options` say; see there."""
+
+    bundle: Path
+    file: Path
+    device: DeviceChoice
+    hold_back: int
+    model: str | None = None
+
+    def opened(self) -> AbstractContextManager[Client]:
+        """See `Asked`."""
+        from foretell.in_process import opened
+
+        return opened(self.bundle, self.device)
 
 
 def ask(
@@ -86,22 +148,19 @@ def ask(
     """Read the file, send it and tell on stderr what there is to tell; ends the command on errors.
 
     Args:
-        asked: The file and the server.
+        asked: The file and who is asked.
         flags: How the file is read.
         options: Of the request.
         series: Names of those to send; all if there are none.
         one: Whether it must be one.
     """
-    from foretell.client import Client
     from foretell.client.errors import ForetellError
     from foretell.commands.data_options import reading_of
     from foretell.forecast_file import choose_model, read_histories, request_forecasts
 
     try:
         how = reading_of(flags_given(flags))
-        with Client(
-            asked.url, key=asked.key, timeout=asked.timeout, retry_for=asked.timeout
-        ) as client:
+        with asked.opened() as client:
             card = choose_model(client.models(), asked.model)
             histories, notes = read_histories(asked.file, card, how, series or (), asked.hold_back)
             if one and len(histories) > 1:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from foretell.commands.asking import (
-    Asked,
+    AskedServer,
     FileCommand,
     ask,
     check_picture,
@@ -50,7 +50,7 @@ def command(
     attention: dict[str, Any] = {"heads": "mean"}
     if stages:
         attention["stages"] = list(stages)
-    asked = Asked(file, model, url, key, timeout, hold_back)
+    asked = AskedServer(file, model, url, key, timeout, hold_back)
     series_names = None if series is None else (series,)
     (forecast,) = ask(asked, flags, {"attention": attention}, series_names, one=True).forecasts
     found = find_evidence(forecast.attention, forecast.times[0])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import click
+from click.core import ParameterSource
 
 from foretell.bundle.bounds import Bound
 from foretell.bundle.manifest import Precision
@@ -13,11 +15,14 @@ from foretell.commands.bounds_option import bounds_option
 
 
 @click.command("export")
-@click.argument("checkpoint", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument(
+    "source",
+    metavar="CHECKPOINT|BUNDLE",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+)
 @click.option(
     "--to",
     "repository",
-    required=True,
     type=click.Path(file_okay=False, path_type=Path),
     help="Folder of bundles that `foretell serve` serves; made if it does not exist.",
 )
@@ -49,9 +54,78 @@ from foretell.commands.bounds_option import bounds_option
     is_flag=True,
     help="Export a model, too, that is no better than repeating the last value or season.",
 )
+@click.option(
+    "--triton",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Model repository of Triton that gets the bundle's graph; made if it does not exist.",
+)
+@click.option(
+    "--mlflow",
+    type=click.Path(path_type=Path),
+    help="Folder that becomes a model of MLflow (extra mlflow).",
+)
+@click.pass_context
 def command(
+    ctx: click.Context,
+    /,
+    source: Path,
+    repository: Path | None,
+    triton: Path | None,
+    mlflow: Path | None,
+    **options: Any,  # noqa: ANN401
+) -> None:
+    """Write CHECKPOINT as an ONNX bundle that was verified against torch.
+
+    With --triton or --mlflow the bundle is written for these servers as well, and so is a BUNDLE
+    that is given, or the newest of a model's folder of them.
+    """
+    from foretell.bundle import layout
+
+    if mlflow is not None:
+        # Missing, or in the way, it is told before an export that takes its time.
+        import_module("mlflow")
+        if mlflow.exists():
+            raise _refusal(ValueError(f"{mlflow}: exists already"))
+    bundle = layout.newest(source)
+    if not (bundle / layout.MANIFEST).is_file():
+        if repository is None:
+            raise click.UsageError(f"{source} is no bundle: a checkpoint needs --to")
+        bundle = _export(source, repository, **options)
+    elif triton is None and mlflow is None:
+        raise click.UsageError(f"{source} is a bundle: it needs --triton or --mlflow")
+    elif given := _given(ctx):
+        raise click.UsageError(f"{source} is a bundle: {given} is of checkpoints")
+    try:
+        if triton is not None:
+            from foretell.triton_repository import write as write_triton
+
+            click.echo(f"written to {write_triton(bundle, triton)}")
+        if mlflow is not None:
+            from foretell.mlflow_model import write as write_mlflow
+
+            click.echo(f"written to {write_mlflow(bundle, mlflow)}")
+    except ValueError as error:
+        raise _refusal(error) from None
+
+
+def _given(ctx: click.Context) -> str | None:
+    """An option of checkpoints that was given, if any was."""
+    for option in ctx.command.params:
+        is_given = ctx.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
+        if is_given and option.name not in ("source", "triton", "mlflow"):
+            return option.opts[0]
+    return None
+
+
+def _refusal(error: Exception) -> SystemExit:
+    click.echo(f"foretell export: {error}", err=True)
+    return SystemExit(2)
+
+
+def _export(
     checkpoint: Path,
     repository: Path,
+    *,
     name: str | None,
     version: str | None,
     data: Path | None,
@@ -59,8 +133,8 @@ def command(
     precision: Precision,
     bounds: dict[str, Bound] | None,
     anyway: bool,
-) -> None:
-    """Write CHECKPOINT as an ONNX bundle that was verified against torch."""
+) -> Path:
+    """Export a checkpoint and tell what was verified; ends the command on errors."""
     import onnx
 
     from foretell.bundle import layout
@@ -92,8 +166,7 @@ def command(
             anyway=anyway,
         )
     except (BundleError, CheckpointError, DataError, ExportError) as error:
-        click.echo(f"foretell export: {error}", err=True)
-        raise SystemExit(2) from None
+        raise _refusal(error) from None
     manifest = read(folder)
     if said := offset_warning(manifest.scaler, manifest.channels):
         click.echo(f"warning: {said}", err=True)
@@ -105,3 +178,4 @@ def command(
     print_test({manifest.name: manifest.test}, manifest.frequency)
     print_calibration(manifest)
     click.echo(f"written to {folder}")
+    return folder

@@ -1,4 +1,4 @@
-"""`foretell import`: adopt a checkpoint of published code."""
+"""`foretell import`: adopt a checkpoint of published code, or of a library."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from foretell.commands.bounds_option import bounds_option
-from foretell.models.importers.registry import ARCHITECTURES, CODE_BASES, OPTIONS
+from foretell.models.importers.registry import ARCHITECTURES, CODE_BASES, FOLDERS, OPTIONS
 
 if TYPE_CHECKING:
     from foretell.bundle.bounds import Bound
@@ -28,13 +28,14 @@ def _arguments(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @click.command("import")
-@click.argument("file", type=_FILE)
+@click.argument("file", type=click.Path(exists=True, path_type=Path))
 @click.option(
     "--from",
     "source",
-    type=click.Choice(list(CODE_BASES)),
-    help="The code it comes from, where its keys are those of several.",
+    type=click.Choice([*CODE_BASES, *FOLDERS]),
+    help="The code it comes from, where its keys are those of several, or the library.",
 )
+@click.option("--member", help="Which of the models of a library's folder.")
 @click.option(
     "--arch",
     "architecture",
@@ -46,6 +47,7 @@ def _arguments(command: Callable[..., None]) -> Callable[..., None]:
 @click.option("--config", "script", help="Its shell script, YAML or JSON; or '--seq_len 96 …'.")
 @click.option("--mean", help="Mean of each channel: numbers, or a file of them.")
 @click.option("--std", help="Standard deviation of each channel, likewise.")
+@click.option("--unscaled", is_flag=True, help="It was trained on values as they are.")
 @click.option("--channels", help="Columns in the model's order, separated by commas.")
 @click.option("--frequency", help="Spacing of the steps, such as h or 15min; that of --data.")
 @bounds_option
@@ -64,12 +66,14 @@ def _arguments(command: Callable[..., None]) -> Callable[..., None]:
 def command(
     file: Path,
     source: str | None,
+    member: str | None,
     architecture: str | None,
     data: Path | None,
     setting: str | None,
     script: str | None,
     mean: str | None,
     std: str | None,
+    unscaled: bool,
     channels: str | None,
     frequency: str | None,
     bounds: dict[str, Bound] | None,
@@ -81,7 +85,7 @@ def command(
     overwrite: bool,
     **arguments: str | None,
 ) -> None:
-    """Adopt FILE, a state_dict of published code, as a checkpoint of our own.
+    """Adopt FILE, a state_dict of published code or a library's folder, as a checkpoint of our own.
 
     What its keys and shapes do not tell comes from the name of its folder (--setting), its script
     (--config) or the options that have its arguments' names; the rest is asked for.
@@ -96,6 +100,7 @@ def command(
     from foretell.models.importers.convert import Request, import_checkpoint
     from foretell.models.importers.data import read_scaler
     from foretell.models.importers.errors import ImporterError
+    from foretell.models.importers.folders import import_folder
     from foretell.terminal import print_test
 
     if out is None and (repository is None or name is None):
@@ -107,23 +112,29 @@ def command(
             check_version(version or "1")
         if out is not None:
             check_free(out, overwrite=overwrite)
-        imported = import_checkpoint(
+        _check_kind(file, source)
+        adopt = import_folder if source in FOLDERS else import_checkpoint
+        imported = adopt(
             Request(
                 file=file,
                 source=source,
                 architecture=architecture,
+                member=member,
                 data=data,
                 setting=setting,
                 script=script,
                 arguments={key: value for key, value in arguments.items() if value is not None},
                 scaler=read_scaler(mean, std),
+                unscaled=unscaled,
                 channels=tuple(split_names(channels)) if channels else None,
                 frequency=frequency,
                 bounds=bounds or {},
                 defaults=source_defaults,
             )
         )
-        _print_provenance(imported, scaler_given=mean is not None)
+        _print_provenance(
+            imported, scaler="--unscaled" if unscaled else "--mean, --std" if mean else None
+        )
         if said := offset_warning(imported.info.scaler, imported.info.channels):
             click.echo(f"warning: {said}", err=True)
         with tempfile.TemporaryDirectory() as scratch:
@@ -140,6 +151,16 @@ def command(
         raise SystemExit(2) from None
 
 
+def _check_kind(file: Path, source: str | None) -> None:
+    """Refuse a folder where a file is read, and a file where a folder is."""
+    if file.is_dir() and source not in FOLDERS:
+        raise click.UsageError(
+            f"{file} is a folder: name the library with --from {' or '.join(FOLDERS)}"
+        )
+    if not file.is_dir() and source in FOLDERS:
+        raise click.UsageError(f"{file} is no folder, which --from {source} reads")
+
+
 def _export(checkpoint: Path, repository: Path, name: str, version: str | None) -> None:
     from foretell.bundle.manifest import read
     from foretell.export.write import export_checkpoint
@@ -153,26 +174,31 @@ def _export(checkpoint: Path, repository: Path, name: str, version: str | None) 
     click.echo(f"bundle written to {bundle}")
 
 
-def _print_provenance(imported: Imported, *, scaler_given: bool) -> None:
-    """What the model is, and how that is known."""
+def _print_provenance(imported: Imported, *, scaler: str | None) -> None:
+    """What the model is, and how that is known; `scaler` names the options that give it."""
     from rich.table import Table
 
     from foretell.bundle.calendar import Calendar
     from foretell.terminal import show
 
     info = imported.info
-    table = Table("argument", "value", "provenance")
-    for name, (value, provenance) in imported.arguments.items():
+    table, data, rows = Table("argument", "value", "provenance"), "", ""
+    if info.data is not None:
+        data = info.data.path.name
+        ends = info.data.splits.ends_of(info.data.rows, info.config.horizon)
+        rows = "" if scaler else f"rows 0 to {ends[0]}"
+    arguments = {
+        **imported.arguments,
+        "channels": (", ".join(info.channels), data or "--channels"),
+        "frequency": (info.frequency, data or "--frequency"),
+        "scaler": (rows, scaler or data),
+        # What a library's folder tells of these.
+        **imported.arguments,
+    }
+    for name, (value, provenance) in arguments.items():
         if isinstance(value, Calendar):
             value = ", ".join(value.features)
         table.add_row(name, f"{value:g}" if isinstance(value, float) else str(value), provenance)
-    data = "--channels" if info.data is None else info.data.path.name
-    table.add_row("channels", ", ".join(info.channels), data)
-    table.add_row("frequency", info.frequency, "--frequency" if info.data is None else data)
-    rows = ""
-    if info.data is not None and not scaler_given:
-        rows = f"rows 0 to {info.data.splits.ends_of(info.data.rows, info.config.horizon)[0]}"
-    table.add_row("scaler", rows, "--mean, --std" if scaler_given else data)
     for name, bound in info.bounds.items():
         table.add_row(f"bounds of {name}", str(bound), "--bounds")
     show(table)

@@ -21,6 +21,9 @@ def command(bundle: Path, repository: Path, name: str | None, version: str | Non
     from foretell.bundle.errors import BundleError
     from foretell.bundle.placement import promote
 
+    # Of a URL, a path has one slash.
+    if repository.parts and repository.parts[0] in ("s3:", "gs:", "az:"):
+        raise click.UsageError("REPOSITORY is a folder; `foretell push` takes a URL")
     try:
         folder = promote(bundle, repository, name=name, version=version)
     except BundleError as error:

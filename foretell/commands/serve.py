@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 
 @click.command(name="serve")
-@click.option("--models", type=click.Path(path_type=Path), help="The repository of bundles.")
+@click.option("--models", help="The repository of bundles: a folder, s3://…, gs://… or az://….")
 @click.option("--host", help="Address to listen on; 127.0.0.1 unless given.")
 @click.option("--port", type=int, help="Port to listen on; 8000 unless given.")
 @click.option("--root-path", help="What a proxy puts before all paths, such as /forecasts.")
@@ -17,6 +15,11 @@ import click
     "--workers", type=int, help="Processes that read requests and write answers; 1 unless given."
 )
 @click.option("--threads", type=int, help="Threads of each that run models; as many as CPUs.")
+@click.option(
+    "--load",
+    type=click.Choice(["start", "on-demand"]),
+    help="When models are loaded; at the start unless given.",
+)
 @click.option("--operations-port", type=int, help="Another port for probes and metrics.")
 @click.option("--log-format", type=click.Choice(["json", "text"]), help="json unless given.")
 def command(**flags: object) -> None:

@@ -201,6 +201,9 @@ def _by_channel_and_step(
 
 def _intervals(about: Manifest, measured: Evaluation | None, charts: Charts) -> Section:
     title, report = "Intervals", about.calibration
+    if report is None and about.distribution is not None:
+        said = f"Quantiles are of the {about.distribution.family} distributions that it forecasts."
+        return Section(title, (said,), ())
     if report is None:
         return Section(
             title, (f"There are none: {about.calibration_missing or 'unknown why'}.",), ()

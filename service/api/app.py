@@ -25,6 +25,7 @@ from foretell.service.api.inference.infer import infer_router
 from foretell.service.api.inference.models import control_router, server_router
 from foretell.service.api.inference.models import models_router as inference_models_router
 from foretell.service.api.models import models_router
+from foretell.service.api.nixtla.routes import nixtla_router
 from foretell.service.api.openapi import describe_requests
 from foretell.service.api.page import Pages, page_router
 from foretell.service.engine.directory import brief
@@ -50,7 +51,10 @@ _SENT = [
     *("Authorization", "X-API-Key", "X-Request-Id", "X-Timeout-Ms", "Content-Encoding"),
     *("Inference-Header-Content-Length", "traceparent", "tracestate"),
 ]
-_READ = ["Retry-After", "X-Request-Id", "Inference-Header-Content-Length", "X-Foretell-Providers"]
+_READ = [
+    *("Retry-After", "Server-Timing", "X-Request-Id", "Inference-Header-Content-Length"),
+    "X-Foretell-Providers",
+]
 # Below that an answer is one packet all the same.
 _COMPRESSED_BYTES = 1024
 # How other servers call a forecast.
@@ -105,6 +109,7 @@ def create_app(settings: Settings, engine: Engine, *, tracer: Tracer | None = No
     )
     forecasts = timeseries_router(engine, settings, budget, offload)
     inferences = infer_router(engine, settings, budget, offload)
+    nixtla = nixtla_router(engine, settings, budget, offload)
     # The last one added is the first to be asked.
     app.add_middleware(Compressed, minimum_size=_COMPRESSED_BYTES, compresslevel=1)
     app.add_middleware(Direct, routes=forecasts.routes + inferences.routes, refuse=refuse)
@@ -129,6 +134,7 @@ def create_app(settings: Settings, engine: Engine, *, tracer: Tracer | None = No
         forecasts,
         models_router(engine, settings),
         inferences,
+        nixtla,
         # Before the paths of models: in /v2/models/stats, `stats` is none.
         server_router(engine, controllable=keys.controllable),
         inference_models_router(engine, settings),

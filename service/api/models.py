@@ -101,7 +101,7 @@ def _card(model: Model, versions: list[str], settings: Settings) -> ModelReport:
         max_horizon=most_steps(manifest, settings),
         frequency=manifest.frequency,
         needs_timestamps=manifest.calendar is not None,
-        quantiles=manifest.calibration is not None,
+        quantiles=manifest.calibration is not None or manifest.distribution is not None,
         verdict=None if manifest.test is None else verdict(manifest.test, manifest.step),
         attention=[stage.name for stage in manifest.attention],
         example=EXAMPLE in manifest.files,

@@ -35,12 +35,14 @@ class Pending(Protocol):
         began: When the first of its batches was taken.
         ended: When the last of them had run.
         batch: Windows of the largest of them.
+        loading: Seconds that it waited for its model to come into memory.
     """
 
     submitted: float
     began: float
     ended: float
     batch: int
+    loading: float
 
     def add_done_callback(self, callback: Callable[[Any], object], /) -> None:
         """Have a function called when it is done, from any thread; at once if it is."""
@@ -61,12 +63,17 @@ class Model(Protocol):
     Attributes:
         manifest: Of its bundle.
         intervals: Its quantiles.
-        max_batch: Most windows run together.
+        on_demand: Whether it comes into memory when it is asked for, and may go again: a server is
+            ready without it.
     """
 
     manifest: Manifest
     intervals: Intervals
-    max_batch: int
+    on_demand: bool
+
+    @property
+    def max_batch(self) -> int:
+        """Most windows run together."""
 
     @property
     def name(self) -> str:
@@ -118,6 +125,18 @@ class Loaded(Model, Protocol):
     @property
     def usage(self) -> Usage:
         """What its queue holds."""
+
+    @property
+    def resident(self) -> bool:
+        """Whether it is in memory."""
+
+    def load(self) -> None:
+        """Have it in memory when this returns.
+
+        Raises:
+            LoadFailedError: it was refused.
+            NotReadyError: the server is stopping.
+        """
 
     def close(self, timeout: float) -> None:
         """Refuse new work and finish what was accepted, within `timeout` seconds; drop the rest."""
@@ -280,11 +299,11 @@ class Directory:
         """Whether every name answers, and nothing that is loaded has failed.
 
         A version that was refused takes no traffic away while another one answers to the name, nor
-        does a model that was never wanted, or was unloaded on request.
+        does a model that was never wanted, or was unloaded on request, or comes on demand.
         """
         missed = {name for name, _, slot in self if slot.wanted and slot.refused}
         missed |= self.pins.keys()
-        failed = any(model.failure for model in self.models)
+        failed = any(model.failure and not model.on_demand for model in self.models)
         return bool(self.means) and missed <= self.means.keys() and not failed
 
     def _only(self) -> Model:

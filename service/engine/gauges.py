@@ -29,6 +29,9 @@ def gauges(models: Iterable[Loaded], workers: int, *, ready: bool) -> Iterator[M
         "1 while a model is served; the labels describe it.",
         labels=(*_MODEL, "provider", "architecture"),
     )
+    resident = GaugeMetricFamily(
+        "foretell_model_resident", "1 while a model is in memory, else 0.", labels=_MODEL
+    )
     coverage = GaugeMetricFamily(
         "foretell_interval_coverage_ratio",
         "What an interval held of the test split, by level and steps ahead; it was to hold level.",
@@ -47,9 +50,10 @@ def gauges(models: Iterable[Loaded], workers: int, *, ready: bool) -> Iterator[M
     for model in models:
         key, manifest = (model.name, model.version), model.manifest
         info.add_metric((*key, model.provider, manifest.architecture), 1)
+        resident.add_metric(key, model.resident)
         for family, value in zip(sizes, (*model.usage, model.max_batch), strict=True):
             family.add_metric(key, value)
         for one in manifest.calibration.coverage if manifest.calibration else ():
             steps = f"{one.first_step}-{one.last_step}"
             coverage.add_metric((*key, str(one.level), steps), one.coverage)
-    yield from (info, coverage, *sizes)
+    yield from (info, resident, coverage, *sizes)

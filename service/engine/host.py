@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-from foretell.service.arrays import FORECAST, MARGIN, Arrays
+from foretell.service.arrays import Arrays, asked_for
 from foretell.service.engine.directory import Model, Pending
 from foretell.service.engine.frames import (
     Frame,
@@ -156,11 +156,8 @@ class Host:
             if door.runs.pop(number, None) is None:
                 continue
             try:
-                ran = RAN.pack(run.submitted, run.began, run.ended, run.batch)
-                outputs = run.result()
-                if attention:
-                    wanted = (FORECAST, MARGIN, *attention)
-                    outputs = {name: outputs[name] for name in wanted if name in outputs}
+                ran = RAN.pack(run.submitted, run.began, run.ended, run.loading, run.batch)
+                outputs = asked_for(run.result(), attention)
                 told = frame(Kind.OUTPUTS, number, ran, *pack(outputs))
             except ServiceError as error:
                 if isinstance(error, ModelFailedError) and error.__cause__ is not None:

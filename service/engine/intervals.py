@@ -1,4 +1,4 @@
-"""Prediction intervals: quantiles around a forecast, from the calibration that its bundle holds."""
+"""Quantiles of forecasts: by the calibration of a bundle, or of distributions that it forecasts."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from foretell.bundle.bounds import limits
 from foretell.bundle.calibration import Calibration, bounds, scale
+from foretell.bundle.distribution import HIGHEST, LOWEST
 from foretell.bundle.manifest import Manifest
 from foretell.bundle.recalibration import Recalibration
 from foretell.service.errors import InvalidInputError, NotSupportedError
@@ -16,13 +17,17 @@ from foretell.service.validation import shown
 
 Floats = NDArray[np.float32]
 
+# Of counts each is searched for, which takes a few microseconds.
+_MOST_SEARCHED = 100_000
+
 
 class Intervals:
     """The quantiles a model can tell.
 
     Args:
         manifest: The model's.
-        calibration: Its bundle's; without one `check` refuses every request.
+        calibration: Its bundle's; without one and without distributions `check` refuses every
+            request.
 
     Attributes:
         calibration: As given.
@@ -38,8 +43,19 @@ class Intervals:
 
     @property
     def steps(self) -> int:
-        """Most steps ahead that have quantiles; 0 without a calibration."""
-        return 0 if self._manifest.calibration is None else self._manifest.calibration.steps
+        """Most steps ahead that have quantiles; 0 of a model without any."""
+        if self._manifest.calibration is not None:
+            return self._manifest.calibration.steps
+        # Those of later passes would be of a path of means.
+        return 0 if self._manifest.distribution is None else self._manifest.horizon
+
+    @property
+    def most(self) -> int | None:
+        """Most quantiles of a request, as a thread takes long to find them; None for no limit."""
+        drawn = self._manifest.distribution
+        if self.calibration is not None or drawn is None or drawn.family != "negative-binomial":
+            return None
+        return _MOST_SEARCHED
 
     def check(self, levels: Sequence[float], horizon: int, place: str) -> None:
         """Refuse what `quantiles` cannot answer.
@@ -50,27 +66,36 @@ class Intervals:
             place: Where the levels stand in the request.
 
         Raises:
-            NotSupportedError: the bundle has no calibration, or none for so many steps.
+            NotSupportedError: there are no quantiles, or none for so many steps.
             InvalidInputError: a level is not between 0 and 1, or more extreme than the calibration
-                bears; `param` is its place.
+                or a distribution bears; `param` is its place.
         """
         name, report = self._manifest.name, self._manifest.calibration
-        if report is None:
+        if report is None and self._manifest.distribution is None:
             reason = self._manifest.calibration_missing or "its bundle does not say why"
             raise NotSupportedError(f"{name} has no quantiles: {reason}", param=place)
-        if horizon > report.steps:
+        if horizon > self.steps:
+            how = "of the distributions that it forecasts," if report is None else "calibrated"
             raise NotSupportedError(
-                f"the quantiles of {name} are calibrated for at most {report.steps} steps, got a "
+                f"the quantiles of {name} are {how} for at most {self.steps} steps, got a "
                 f"horizon of {shown(horizon)}",
                 param=place,
             )
-        windows = report.windows[(horizon - 1) // self._manifest.horizon]
-        lowest, highest = bounds(windows)
+        windows, lowest, highest = 0, LOWEST, HIGHEST
+        if report is not None:
+            windows = report.windows[(horizon - 1) // self._manifest.horizon]
+            lowest, highest = bounds(windows)
         for index, level in enumerate(levels):
             # Comparisons that NaN fails.
             if not 0 < level < 1:
                 raise InvalidInputError(
                     f"expected a level between 0 and 1, got {shown(level)}",
+                    param=f"{place}[{index}]",
+                )
+            if report is None and not lowest <= level <= highest:
+                raise InvalidInputError(
+                    f"expected a level between {lowest:g} and {highest:.6f}, got {shown(level)}: "
+                    "further out a distribution tells of itself alone",
                     param=f"{place}[{index}]",
                 )
             if not lowest <= level <= highest:
@@ -81,7 +106,13 @@ class Intervals:
                     param=f"{place}[{index}]",
                 )
 
-    def quantiles(self, history: Floats, forecast: Floats, levels: Sequence[float]) -> Floats:
+    def quantiles(
+        self,
+        history: Floats,
+        forecast: Floats,
+        levels: Sequence[float],
+        distribution: Floats | None = None,
+    ) -> Floats:
         """Quantiles of forecasts; `check` has passed.
 
         That of level 0.5 is the median, which may differ from the forecast.
@@ -91,12 +122,16 @@ class Intervals:
                 first pass, also where later ones read its own forecasts.
             forecast: `[windows, horizon, targets]`, what the model made of it.
             levels: Of the quantiles, in any order.
+            distribution: `[windows, horizon, targets, parameters]`, what else the model made of
+                it, if it forecasts distributions: read where there is no calibration.
 
         Returns:
             `[levels, windows, horizon, targets]`, never decreasing with the level, within the
             bounds of their channels; not finite where a value is too large for float32.
         """
-        assert self.calibration is not None  # noqa: S101 - what `check` makes sure of
+        if self.calibration is None:
+            assert distribution is not None  # noqa: S101 - what `check` makes sure of
+            return self._of(distribution[:, : forecast.shape[1]], levels)
         offsets = self.calibration.at(np.array(levels, np.float64), forecast.shape[1])
         return self._around(history, forecast, offsets[:, None])
 
@@ -137,6 +172,16 @@ class Intervals:
         stored = Recalibration.of(self.calibration, forecast.shape[1])
         offsets = [stored.offsets(own, stride, levels) for own in errors]
         return self._around(history, forecast, np.stack(offsets, axis=1))
+
+    def _of(self, distribution: Floats, levels: Sequence[float]) -> Floats:
+        """Quantiles of distributions."""
+        described = self._manifest.distribution
+        assert described is not None  # noqa: S101 - as above
+        with np.errstate(over="ignore"):
+            found = np.stack([described.quantile(distribution, level) for level in levels])
+            if self._limits is not None:
+                found = self._limits.apply(found)
+            return found.astype(np.float32)
 
     def _around(self, history: Floats, forecast: Floats, offsets: NDArray[np.float64]) -> Floats:
         """Quantiles at offsets `[levels, windows or 1, horizon, targets]`."""

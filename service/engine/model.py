@@ -11,6 +11,7 @@ from concurrent.futures import wait
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from foretell.bundle import calibration, checksums, example, layout, manifest
 from foretell.bundle.errors import BundleError
@@ -53,6 +54,18 @@ class Capacity:
     max_bytes: int
 
 
+class Proof(NamedTuple):
+    """What the load of a bundle has shown, which is so while its files are the same.
+
+    Attributes:
+        stamp: Of each file its inode, size and time of change.
+        max_batch: Most windows run together.
+    """
+
+    stamp: tuple[tuple[int, int, int], ...]
+    max_batch: int
+
+
 class Model:
     """A bundle, loaded and replayed on the device that will serve it.
 
@@ -63,6 +76,9 @@ class Model:
         capacity: Batch and queue.
         observer: Told of waits and batches.
         anywhere: Whether the folder need not be `<name>/<version>`.
+        proofs: What earlier loads in this process have shown, by folder; takes that of this one.
+            What was shown is not tried again: sums, the graph with attention, the best batch. Then
+            the manifest must be the same, too.
 
     Attributes:
         manifest: Of the bundle.
@@ -75,6 +91,9 @@ class Model:
         StartError: the device does not work.
     """
 
+    on_demand = False
+    resident = True
+
     def __init__(
         self,
         folder: Path,
@@ -84,15 +103,15 @@ class Model:
         observer: Observer,
         *,
         anywhere: bool = False,
+        proofs: dict[Path, Proof] | None = None,
     ) -> None:
-        self.manifest = manifest.read(folder)
-        device, here = ("cuda", "CUDA") if runtime.on_gpu else ("cpu", "the CPU")
-        if device not in self.manifest.devices:
-            raise BundleError(
-                f"{folder}: is for {' and '.join(self.manifest.devices)} alone: it has operators "
-                f"without a kernel on {here}"
-            )
-        checksums.check(folder, self.manifest.files)
+        self.manifest = read_manifest(folder, runtime)
+        stamp = _stamp(folder, self.manifest) if proofs is not None else ()
+        proof = proofs.get(folder) if proofs else None
+        if proof is not None and proof.stamp != stamp:
+            proof = None
+        if proof is None:
+            checksums.check(folder, self.manifest.files)
         # What is damaged is told before what lies at the wrong place.
         if not anywhere and (reason := misplacement(folder, self.manifest)):
             raise BundleError(reason)
@@ -100,8 +119,9 @@ class Model:
         self._runtime = runtime
         self._batcher = batcher
         self.intervals = Intervals(self.manifest, calibration.read(folder, self.manifest))
-        # Few ask for it: it is read again when somebody does.
-        example.read(folder, self.manifest)
+        if proof is None:
+            # Few ask for it: it is read again when somebody does.
+            example.read(folder, self.manifest)
         self.max_batch = capacity.max_batch or runtime.largest_batch
         self._test = SelfTest(folder, self.manifest, self.max_batch)
         self._changing = threading.Lock()
@@ -111,7 +131,7 @@ class Model:
         self._sessions = {layout.FORECAST_GRAPH: self._open(layout.FORECAST_GRAPH, self.max_batch)}
         self._provider = self._sessions[layout.FORECAST_GRAPH].provider
         try:
-            self._self_test(tuned=capacity.max_batch is None and not runtime.on_gpu)
+            self._self_test(proof, tuned=capacity.max_batch is None and not runtime.on_gpu)
         except BaseException:
             self._sessions.pop(layout.FORECAST_GRAPH).close()
             raise
@@ -136,6 +156,8 @@ class Model:
                 layout.EXPLAIN_GRAPH: max(1, _ATTENTION_VALUES // attention_values(self.manifest))
             },
         )
+        if proofs is not None:
+            proofs[folder] = Proof(stamp, self.max_batch)
 
     @property
     def name(self) -> str:
@@ -184,10 +206,10 @@ class Model:
 
     async def example(self) -> Example | None:
         """See `directory.Model.example`."""
-        try:
-            return await asyncio.to_thread(example.read, self._folder, self.manifest)
-        except BundleError as error:
-            raise NotReadyError("the model's bundle was changed since it was loaded") from error
+        return await read_example(self._folder, self.manifest)
+
+    def load(self) -> None:
+        """See `directory.Loaded.load`: it is."""
 
     def close(self, timeout: float) -> None:
         """Refuse new work and finish what was accepted, within `timeout` seconds; drop the rest."""
@@ -251,9 +273,12 @@ class Model:
         _logger.info("opened %s on %s", session.graph, session.provider)
         return session
 
-    def _self_test(self, *, tuned: bool) -> None:
+    def _self_test(self, proof: Proof | None, *, tuned: bool) -> None:
         self._on_workers(self._warm)
         self._on_workers(self._replay)
+        if proof is not None:
+            self.max_batch = proof.max_batch
+            return
         if tuned:
             seconds: Seconds = {}
             self._on_workers(
@@ -287,6 +312,47 @@ class Model:
             if not call.done():
                 raise ModelFailedError(f"a worker was not free within {_WORKERS_SECONDS:.0f} s")
             call.result()
+
+
+def read_manifest(folder: Path, runtime: Runtime) -> Manifest:
+    """The manifest of a bundle that can be served here.
+
+    Raises:
+        BundleError: it does not keep the contract, or has no kernels for this device.
+    """
+    found = manifest.read(folder)
+    device, here = ("cuda", "CUDA") if runtime.on_gpu else ("cpu", "the CPU")
+    if device not in found.devices:
+        raise BundleError(
+            f"{folder}: is for {' and '.join(found.devices)} alone: it has operators "
+            f"without a kernel on {here}"
+        )
+    return found
+
+
+async def read_example(folder: Path, manifest: Manifest) -> Example | None:
+    """The window that a bundle carries, if it does.
+
+    Raises:
+        NotReadyError: the bundle is another one by now.
+    """
+    try:
+        return await asyncio.to_thread(example.read, folder, manifest)
+    except BundleError as error:
+        raise NotReadyError("the model's bundle was changed since it was loaded") from error
+
+
+def _stamp(folder: Path, manifest: Manifest) -> tuple[tuple[int, int, int], ...]:
+    """See `Proof`.
+
+    Raises:
+        BundleError: a file is missing.
+    """
+    try:
+        found = [(folder / name).stat() for name in (layout.MANIFEST, *manifest.files)]
+    except OSError as error:
+        raise BundleError(f"{error.filename}: {error.strerror}") from error
+    return tuple((one.st_ino, one.st_size, one.st_ctime_ns) for one in found)
 
 
 def attention_values(manifest: Manifest) -> int:

@@ -5,22 +5,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import platform
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from importlib import import_module, metadata
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
 from foretell.service.engine.batcher import Batcher
 from foretell.service.engine.catalogue import Policy
+from foretell.service.engine.directory import Loaded
 from foretell.service.engine.host import Host
 from foretell.service.engine.local import LocalEngine
-from foretell.service.engine.model import Capacity, Model
+from foretell.service.engine.model import Capacity, Model, Proof
+from foretell.service.engine.on_demand import OnDemand
 from foretell.service.engine.repository import Repository
+from foretell.service.engine.residents import Residents
 from foretell.service.engine.resources import (
     Memory,
     container_limit,
@@ -28,6 +30,7 @@ from foretell.service.engine.resources import (
     usable_cpus,
 )
 from foretell.service.engine.runtime import Runtime
+from foretell.service.engine.source import open_source
 from foretell.service.metrics import Metrics, Processes
 from foretell.service.settings import Settings
 
@@ -53,25 +56,42 @@ def load(settings: Settings, metrics: Metrics) -> Repository:
         StartError: the device does not work, or no model could be loaded.
     """
     runtime = Runtime(settings.device)
-    metrics.build = {
-        "version": metadata.version("foretell"),
-        "python": platform.python_version(),
-        "onnxruntime": runtime.library,
-        "provider": runtime.provider,
-    }
+    metrics.build = runtime.build
     batcher = Batcher(runtime.workers(settings.threads or usable_cpus()))
     capacity = Capacity(settings.max_batch, settings.max_queue, settings.max_queue_bytes)
+    policy = Policy(settings.versions, settings.pin)
+    folder, source = open_source(settings, policy.choose)
     doors = settings.workers * _DOOR_BYTES if settings.workers > 1 else 0
+    limit = settings.max_memory_bytes or container_limit(doors)
+    memory = Memory(limit)
+    residents = None
+    open_model: Callable[[Path], Loaded] = partial(_open, runtime, batcher, capacity, metrics, None)
+    if settings.load == "on-demand":
+        if limit is None and settings.max_loaded is None:
+            _logger.warning("nothing bounds the memory of models: see FORETELL_MAX_MEMORY_BYTES")
+        residents = Residents(
+            partial(_open, runtime, batcher, capacity, metrics, {}),
+            memory,
+            metrics,
+            most=settings.max_loaded,
+            wait_seconds=settings.load_wait_seconds,
+            drain_seconds=settings.timeout_seconds,
+        )
+        open_model = partial(_list, runtime, capacity, residents, settings.keep)
+        # Whoever loads one makes room for it.
+        memory = Memory(None)
     repository = Repository(
-        settings.models,
-        partial(_open, runtime, batcher, capacity, metrics),
+        folder,
+        open_model,
         metrics,
-        policy=Policy(settings.versions, settings.pin),
+        source=source,
+        policy=policy,
         watch_seconds=settings.watch_seconds,
-        memory=Memory(settings.max_memory_bytes or container_limit(doors)),
+        memory=memory,
         request_seconds=settings.timeout_seconds,
         batcher=batcher,
         lost=lambda: runtime.lost,
+        residents=residents,
     )
     repository.start()
     keep_what_is_loaded()
@@ -176,7 +196,26 @@ class Watch:
 
 
 def _open(
-    runtime: Runtime, batcher: Batcher, capacity: Capacity, metrics: Metrics, folder: Path
+    runtime: Runtime,
+    batcher: Batcher,
+    capacity: Capacity,
+    metrics: Metrics,
+    proofs: dict[Path, Proof] | None,
+    folder: Path,
 ) -> Model:
     observer = metrics.observer(folder.parent.name, folder.name)
-    return Model(folder, runtime, batcher, capacity, observer)
+    return Model(folder, runtime, batcher, capacity, observer, proofs=proofs)
+
+
+def _list(
+    runtime: Runtime,
+    capacity: Capacity,
+    residents: Residents,
+    kept: Sequence[str],
+    folder: Path,
+) -> Loaded:
+    """A model that is loaded when it is asked for, or now if it is to be kept."""
+    name, version = folder.parent.name, folder.name
+    if name in kept or f"{name}@{version}" in kept:
+        return residents.keep(folder)
+    return OnDemand(folder, runtime, capacity, residents)

@@ -56,7 +56,10 @@ class Work:
         began: When the first of its batches was taken; infinity before.
         ended: When the last of them had run.
         batch: Windows of the largest of them.
+        loading: 0: its model is in memory.
     """
+
+    loading = 0.0
 
     def __init__(
         self, graph: str, feeds: Arrays, deadline: float, drop: Callable[[Work], None]

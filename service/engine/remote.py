@@ -40,8 +40,9 @@ _logger = logging.getLogger(__name__)
 # Of a run: its deadline, the model's handle, whether it was admitted, and bytes of the names of the
 # attention outputs that are wanted, which follow.
 RUN = struct.Struct("<dI?xH")
-# Of its outputs: when it was submitted, began and ended, and the windows of its largest batch.
-RAN = struct.Struct("<dddQ")
+# Of its outputs: when it was submitted, began and ended, how long its model took to come, and the
+# windows of its largest batch. A multiple of 16 bytes: arrays follow.
+RAN = struct.Struct("<ddddQ8x")
 
 _RECONNECT_SECONDS = 0.05
 _COUNT_SECONDS = 1.0
@@ -58,6 +59,7 @@ class RemoteRun:
         "batch",
         "began",
         "ended",
+        "loading",
         "submitted",
     )
 
@@ -66,7 +68,7 @@ class RemoteRun:
         self._callback: Callable[[Any], object] | None = None
         self._outputs: Arrays | None = None
         self._error: ServiceError | None = None
-        self.submitted = self.began = self.ended = 0.0
+        self.submitted = self.began = self.ended = self.loading = 0.0
         self.batch = 0
 
     def add_done_callback(self, callback: Callable[[Any], object], /) -> None:
@@ -96,7 +98,8 @@ class RemoteRun:
 
     def succeed(self, body: memoryview) -> None:
         """Its outputs are here."""
-        self.submitted, self.began, self.ended, self.batch = RAN.unpack_from(body)
+        ran = RAN.unpack_from(body)
+        self.submitted, self.began, self.ended, self.loading, self.batch = ran
         self._outputs = unpack(body, RAN.size)
         self._cancel = None
         if self._callback is not None:
@@ -127,6 +130,9 @@ class RemoteModel:
         version: Its version.
         failure: Why it does not work any more, as the engine last said.
     """
+
+    # The engine says whether it is ready.
+    on_demand = False
 
     def __init__(
         self,

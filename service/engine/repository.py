@@ -15,7 +15,9 @@ from foretell.bundle.errors import BundleError
 from foretell.service.engine.batcher import Batcher
 from foretell.service.engine.catalogue import Catalogue, Fingerprints, Policy, without_folder
 from foretell.service.engine.directory import Directory, Entry, Loaded, Slot, State, unready
+from foretell.service.engine.residents import Residents
 from foretell.service.engine.resources import Memory, return_free_memory
+from foretell.service.engine.source import Source, fill
 from foretell.service.errors import (
     LoadFailedError,
     NotReadyError,
@@ -24,6 +26,7 @@ from foretell.service.errors import (
     UnknownModelError,
     UnknownVersionError,
 )
+from foretell.storage.errors import StorageError
 
 _logger = logging.getLogger(__name__)
 
@@ -48,6 +51,11 @@ class _Opened(NamedTuple):
     model: Loaded
     fingerprint: str
 
+    def is_as_good_as(self, fingerprint: str) -> bool:
+        """Whether opening the bundle again would make nothing better."""
+        works = self.model.on_demand or not self.model.failure
+        return works and self.fingerprint == fingerprint
+
 
 class Repository:
     """Reconciles the models that answer with what the operator wants of what is in a folder.
@@ -62,6 +70,7 @@ class Repository:
         folder: `<folder>/<name>/<version>/` are bundles.
         open_model: Opens a bundle, tests it and makes it ready for traffic.
         observer: Told of what comes and goes.
+        source: Fills the folder; None where others do.
         policy: Which versions are loaded, and which one a name means.
         watch_seconds: How often the folder is looked at; None looks for nothing but whether what
             was refused is still there.
@@ -70,6 +79,7 @@ class Repository:
             last be found.
         batcher: What runs the models; closed after them.
         lost: Why a GPU works no more, by the worker that it was of; empty while all do.
+        residents: What loads models on demand, stopped before them.
     """
 
     def __init__(
@@ -78,14 +88,19 @@ class Repository:
         open_model: Callable[[Path], Loaded],
         observer: Observer,
         *,
+        source: Source | None = None,
         policy: Policy | None = None,
         watch_seconds: float | None = None,
         memory: Memory | None = None,
         request_seconds: float = 30.0,
         batcher: Batcher | None = None,
         lost: Callable[[], dict[int, str]] = dict,
+        residents: Residents | None = None,
     ) -> None:
         self._catalogue = Catalogue(folder)
+        self._source = source
+        self._place = source or folder
+        self._failures: Mapping[tuple[str, str], str] = {}
         self._open_model = open_model
         self._observer = observer
         self._policy = policy or Policy()
@@ -94,6 +109,7 @@ class Repository:
         self._request_seconds = request_seconds
         self._batcher = batcher
         self._lost = lost
+        self._residents = residents
         self._draining = False
         # Held while models are opened, for what should be loaded and what was seen in the folder.
         self._changing = threading.Lock()
@@ -171,8 +187,9 @@ class Repository:
 
         Raises:
             StartError: the device does not work; there is no bundle, or none could be loaded, and
-                the folder is not watched.
+                the folder is not watched; or the folder is empty, and its source cannot be read.
         """
+        fill(self._catalogue, self._source)
         with self._changing:
             try:
                 self._seen = self._catalogue.fingerprints()
@@ -180,6 +197,7 @@ class Repository:
                 raise StartError(f"model repository {error}") from error
             for name, present in self._seen.items():
                 self._begin(name, present)
+            self._tell_failures(wanted=True)
         if self._watch_seconds is None and not self._directory.models:
             self._refuse_to_start()
         if not self._seen:
@@ -191,7 +209,7 @@ class Repository:
 
         The bundle is checked, opened and tested before it takes traffic. A model of the same
         version that came from another bundle, or has failed, is replaced; any other is left as it
-        is.
+        is, but comes into memory.
 
         Args:
             name: The model's name.
@@ -205,13 +223,14 @@ class Repository:
                 still answers.
             NotReadyError: the server is stopping.
         """
+        self._ask(name, version)
         present = self._catalogue.find(name, version)
         chosen = self._policy.choose(name, present) if version is None else [version]
         if not chosen:
             pin = self._policy.pins[name]
             raise LoadFailedError(f"{name} is pinned to version {pin}, which is not there")
         with self._changing:
-            self._load(name, chosen, alone=version is None)
+            self._load(name, chosen, alone=version is None, now=True)
 
     def unload(self, name: str, version: str | None = None) -> None:
         """Take a version out of service; what it has begun is finished.
@@ -244,8 +263,11 @@ class Repository:
 
         Raises:
             BundleError: the folder is not there, or is empty all of a sudden.
-            OSError: it cannot be read.
+            StorageError: its source cannot be read.
+            OSError: it cannot be read, or written from its source.
         """
+        if self._source is not None:
+            self._source.refresh()
         with self._changing:
             found = self._catalogue.fingerprints()
             if self._seen and not found:
@@ -264,6 +286,7 @@ class Repository:
                     if name not in self._behind:
                         _logger.error("what is new of %s is tried again: %s", name, error)
             self._seen, self._behind = {**found, **behind}, set(behind)
+            self._tell_failures()
 
     def forget(self) -> None:
         """Forget refusals of bundles that are gone; not while models change, or all are gone."""
@@ -273,7 +296,8 @@ class Repository:
             refused = [own for own in self._directory if own[2].refused]
             present = self._catalogue.versions() if refused else []
             for name, version, slot in refused:
-                if not present or (name, version) in present:
+                key = (name, version)
+                if not present or key in present or key in self._failures:
                     continue
                 if slot.model is None:
                     # Another one in its place is new.
@@ -292,6 +316,10 @@ class Repository:
         """Finish what was accepted, within `timeout` seconds over all models."""
         self.drain()
         self._stopped.set()
+        if self._residents is not None:
+            self._residents.stop()
+        if self._source is not None:
+            self._source.stop()
         end = time.monotonic() + timeout
         with self._replacing:
             retired = dict(self._retired)
@@ -304,6 +332,8 @@ class Repository:
             timer.join(max(0.0, end - time.monotonic()))
         if self._batcher is not None:
             self._batcher.close(_BATCHER_SECONDS)
+        if self._residents is not None:
+            self._residents.join(_WATCH_SECONDS)
         if self._watcher.is_alive():
             # Python's exit aborts a thread that is in onnxruntime.
             self._watcher.join(_WATCH_SECONDS)
@@ -323,8 +353,42 @@ class Repository:
             except Exception as error:
                 # Not again and again: what is wrong may stay so for days.
                 if str(error) != said:
-                    _logger.exception("the repository cannot be looked at; it is tried again")
+                    trace = not isinstance(error, StorageError)
+                    _logger.error(
+                        "the repository cannot be looked at; it is tried again: %s",
+                        error,
+                        exc_info=trace,
+                    )
                 said = str(error)
+
+    def _ask(self, name: str, version: str | None) -> None:
+        """Have what is wanted on request fetched; what is in the folder can be loaded anyway."""
+        if self._source is None:
+            return
+        try:
+            self._source.refresh(name, version)
+        except (StorageError, OSError) as error:
+            _logger.warning("what is loaded is as it was fetched before: %s", error)
+        failures = self._source.failures
+        if version is not None and (name, version) in failures:
+            raise LoadFailedError(f"{name}@{version}: {failures[name, version]}", param="model")
+
+    def _tell_failures(self, *, wanted: bool = False) -> None:
+        """Say of what could not be fetched, and was wanted from the start, that it was refused."""
+        if self._source is None:
+            return
+        before, self._failures = self._failures, self._source.failures
+        for (name, version), said in before.items():
+            slot = self._directory.get(name, version)
+            if (name, version) not in self._failures and slot.refused == said:
+                kept = replace(slot, refused="") if slot.model else self._left(name, version)
+                self._put(name, version, kept)
+        for (name, version), said in self._failures.items():
+            if before.get((name, version)) != said:
+                _logger.error("refused %s@%s: %s", name, version, said)
+                self._observer.refused(name, version)
+            slot = self._directory.get(name, version)
+            self._put(name, version, replace(slot, refused=said, wanted=slot.wanted or wanted))
 
     def _begin(self, name: str, present: Mapping[str, str]) -> None:
         """Load a model for the first time; an older version is better than none."""
@@ -341,20 +405,21 @@ class Repository:
                     raise error.__cause__ from None
 
     def _refuse_to_start(self) -> None:
-        folder = self._catalogue.folder
-        if not self._seen:
+        if not self._seen and not self._failures:
             raise StartError(self._nothing())
         # There is none where all names are pinned to versions that are not there.
         if reasons := [f"  {slot.refused}" for _, _, slot in self._directory if slot.refused]:
             raise StartError(
-                "\n".join([f"model repository {folder}: no bundle could be loaded:", *reasons])
+                "\n".join([f"model repository {self._place}: no bundle could be loaded:", *reasons])
             )
 
     def _nothing(self) -> str:
-        near = self._catalogue.nearest()
-        export = "`foretell export` writes them as <name>/<version>/"
-        hint = f"did you mean {near}?" if near else export
-        return f"model repository {self._catalogue.folder}: no bundle in it; {hint}"
+        hint = "`foretell export` writes them as <name>/<version>/"
+        if self._source is not None:
+            hint = "`foretell push` writes them there"
+        elif near := self._catalogue.nearest():
+            hint = f"did you mean {near}?"
+        return f"model repository {self._place}: no bundle in it; {hint}"
 
     def _catch_up(self, name: str, seen: Mapping[str, str], present: Mapping[str, str]) -> None:
         """Act on what is new of a model: fingerprints by version, as they were and are."""
@@ -365,20 +430,22 @@ class Repository:
             news = chosen
         try:
             if news:
-                self._load(name, news, alone=self._policy.only_latest)
+                # Nothing that is not tested takes the place of what answers.
+                now = bool(self._directory.versions(name))
+                self._load(name, news, alone=self._policy.only_latest, now=now)
         except ServiceError as error:
             _logger.warning("not all that is new of %s was loaded: %s", name, error)
         for version in gone:
             self._drop(name, version)
 
-    def _load(self, name: str, versions: Sequence[str], *, alone: bool) -> None:
+    def _load(self, name: str, versions: Sequence[str], *, alone: bool, now: bool) -> None:
         """Load versions of a model, if they are to be alone in place of all others of it."""
         reasons = []
         for version in versions:
             if self._draining:
                 raise NotReadyError("the server is stopping")
             try:
-                self._bring(name, version)
+                self._bring(name, version, now=now)
             except LoadFailedError as error:
                 reasons.append(error.message)
         if reasons:
@@ -388,11 +455,17 @@ class Repository:
                 if version not in versions:
                     self._drop(name, version)
 
-    def _bring(self, name: str, version: str, *, chosen: bool = False) -> None:
+    def _bring(self, name: str, version: str, *, chosen: bool = False, now: bool = False) -> None:
         """Have a version loaded as its bundle is.
 
         Nothing is done if it is, and works. Otherwise its bundle is opened and tested, and only
         then takes the place of what was there, which finishes what it has begun.
+
+        Args:
+            name: The model's name.
+            version: Its version.
+            chosen: Whether the policy wants it.
+            now: Whether one that comes on demand is to do so now, too.
 
         Raises:
             LoadFailedError: the bundle is refused; what was there still answers.
@@ -400,34 +473,50 @@ class Repository:
         slot = self._directory.get(name, version)
         slot = replace(slot, wanted=slot.wanted or chosen)
         old = self._opened.get((name, version))
+        opened: Loaded | None = None
         try:
             fingerprint = self._catalogue.fingerprint(name, version)
-            if old is not None and old.fingerprint == fingerprint and not old.model.failure:
-                self._put(name, version, replace(slot, refused=""))
-                return
+            same = old if old is not None and old.is_as_good_as(fingerprint) else None
             if old is None:
                 slot = replace(slot, busy=State.LOADING)
                 self._put(name, version, slot)
             started = time.monotonic()
-            folder = self._catalogue.bundle(name, version)
-            self._memory.check(folder)
-            model = self._open_model(folder)
+            if same is None:
+                model = opened = self._open(name, version)
+                if now:
+                    model.load()
         # Whatever is wrong with one bundle, the others are served.
         except Exception as error:
             said = str(error) or type(error).__name__
             _logger.error("refused %s@%s: %s", name, version, said)
             said = without_folder(said, self._catalogue.folder)
             self._put(name, version, replace(slot, busy=None, refused=said))
-            self._observer.refused(name, version)
+            if opened is None:
+                self._observer.refused(name, version)
+            else:
+                # What loads on demand has counted it.
+                opened.close(0.0)
             raise LoadFailedError(f"{name}@{version} was refused: {said}") from error
+        if same is not None:
+            self._put(name, version, replace(slot, refused=""))
+            if now:
+                same.model.load()
+            return
         seconds = time.monotonic() - started
         with self._replacing:
             self._opened[name, version] = _Opened(model, fingerprint)
             self._directory = self._directory.having(name, version, Slot(model, wanted=True))
             if old is not None:
                 self._retire(old.model)
-            self._observer.loaded(name, version, seconds)
-        _logger.info("loaded %s@%s in %.2f s", name, version, seconds)
+            if not model.on_demand:
+                self._observer.loaded(name, version, seconds)
+        done = "read" if model.on_demand else "loaded"
+        _logger.info("%s %s@%s in %.2f s", done, name, version, seconds)
+
+    def _open(self, name: str, version: str) -> Loaded:
+        folder = self._catalogue.bundle(name, version)
+        self._memory.check(folder)
+        return self._open_model(folder)
 
     def _drop(self, name: str, version: str) -> None:
         """Take a version out of service; it finishes what it has begun."""

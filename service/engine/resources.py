@@ -56,6 +56,7 @@ class Memory:
 
     def __init__(self, limit: int | None) -> None:
         self._limit = limit
+        self._first = resident_bytes()
 
     def check(self, folder: Path) -> None:
         """Make sure that a bundle fits.
@@ -63,9 +64,20 @@ class Memory:
         Raises:
             LoadFailedError: it does not.
         """
+        self._check(folder, resident_bytes())
+
+    def check_alone(self, folder: Path) -> None:
+        """Make sure that a bundle fits beside what the process held when this was made.
+
+        Raises:
+            LoadFailedError: it does not, whatever else is closed.
+        """
+        self._check(folder, self._first)
+
+    def _check(self, folder: Path, held: int) -> None:
         if self._limit is None:
             return
-        held, needed = resident_bytes(), bundle_bytes(folder)
+        needed = bundle_bytes(folder)
         if held + needed > self._limit:
             raise LoadFailedError(
                 f"{folder}: needs about {_mib(needed)} of memory; the process holds {_mib(held)} "

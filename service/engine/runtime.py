@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import platform
 from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,16 @@ class Runtime:
     def library(self) -> str:
         """Version of onnxruntime."""
         return str(self._onnxruntime.__version__)
+
+    @property
+    def build(self) -> dict[str, str]:
+        """What this process is made of, by label of `foretell_build_info`."""
+        return {
+            "version": metadata.version("foretell"),
+            "python": platform.python_version(),
+            "onnxruntime": self.library,
+            "provider": self.provider,
+        }
 
     @property
     def on_gpu(self) -> bool:

@@ -16,6 +16,7 @@ from foretell.bundle.comparison import relative_error
 from foretell.bundle.errors import BundleError
 from foretell.bundle.manifest import Manifest
 from foretell.service.arrays import (
+    DISTRIBUTION,
     FORECAST,
     FUTURE_CALENDAR,
     HISTORY,
@@ -154,6 +155,7 @@ class SelfTest:
             raise BundleError(
                 f"{session.graph}: forecasts probes as {forecast.shape}, not {expected.shape}"
             )
+        self._check_distribution(session, outputs, expected.shape)
         scale = np.array(self._manifest.target_scaler.std)
         error_size = relative_error(forecast, expected, scale).max()
         if not error_size <= self._manifest.probe_tolerance:
@@ -162,6 +164,17 @@ class SelfTest:
                 f"expected ones by {error_size:.2g}, over the tolerance of "
                 f"{self._manifest.probe_tolerance:.2g} (relative)"
             )
+
+    def _check_distribution(self, session: Session, outputs: Arrays, shape: Shape) -> None:
+        """Compare the shape of the parameters with what the manifest says of them."""
+        if self._manifest.distribution is None:
+            return
+        found, expected = (
+            outputs[DISTRIBUTION],
+            (*shape, len(self._manifest.distribution.parameters)),
+        )
+        if found.shape != expected:
+            raise BundleError(f"{session.graph}: {DISTRIBUTION} is {found.shape}, not {expected}")
 
     def _check_attention(self, session: Session, outputs: Arrays, windows: int) -> None:
         """Compare what there is of attention with what the manifest says of it."""
@@ -192,7 +205,11 @@ class SelfTest:
         return inputs
 
     def _outputs(self, graph: str) -> set[str]:
-        outputs = {FORECAST} if self._manifest.margin_bound is None else {FORECAST, MARGIN}
+        further = {
+            MARGIN: self._manifest.margin_bound is not None,
+            DISTRIBUTION: self._manifest.distribution is not None,
+        }
+        outputs = {FORECAST, *(name for name, is_there in further.items() if is_there)}
         if graph == layout.EXPLAIN_GRAPH:
             outputs.update(
                 name for stage in self._manifest.attention for name in stage.output_names

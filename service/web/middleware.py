@@ -68,6 +68,7 @@ class Exchange:
         model: The model that answers, once known; a bounded set of names, for metrics.
         version: The model's version, likewise.
         windows: Histories that are forecast, once known.
+        loading: Seconds that it waited for its model to come into memory.
     """
 
     request_id: str
@@ -78,6 +79,7 @@ class Exchange:
     model: str = ""
     version: str = ""
     windows: int = 0
+    loading: float = 0.0
 
     def staged(self, stage: Stage, began: int) -> None:
         """Count a stage of the answer that has ended, and tell the trace.
@@ -95,6 +97,7 @@ class Exchange:
         """Count what work that is done went through, and tell the trace."""
         waited, ran = pending.began - pending.submitted, pending.ended - pending.began
         self.metrics.ran(self.model, self.version, waited, ran)
+        self.loading += pending.loading
         if self.trace is None:
             return
         # The batcher's clock does not say what time it is.
@@ -154,6 +157,9 @@ class Observed:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message["headers"] = [*message.get("headers", ()), header]
+                if exchange.loading:
+                    took = b"load;dur=%.1f" % (1000 * exchange.loading)
+                    message["headers"].append((b"server-timing", took))
             await send(message)
 
         try:

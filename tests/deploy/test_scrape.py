@@ -11,6 +11,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+import yaml
 
 from bench.panels import expressions, panels
 from bench.prometheus import Prometheus
@@ -91,6 +92,15 @@ def test_every_metric_of_the_alerts_is_scraped(prometheus: Prometheus) -> None:
     named = set(re.findall(r"\b(?:foretell|process)_\w+", (DEPLOY / "alerts.yml").read_text()))
     scraped = set(prometheus.ask("label/__name__/values"))
     assert named - {"foretell_rejected_total", "foretell_stage_seconds"} <= scraped
+
+
+def test_what_keda_asks_has_a_number(prometheus: Prometheus) -> None:
+    autoscaler = yaml.safe_load((DEPLOY / "kubernetes/components/keda/autoscaler.yaml").read_text())
+    query = autoscaler["spec"]["triggers"][0]["metadata"]["query"]
+    # Here nobody adds what Prometheus' operator does.
+    plain = query.replace('{namespace="foretell"}', "")
+    assert plain != query
+    until(lambda: prometheus.values(plain) == [0])
 
 
 def test_an_alert_fires_when_a_model_is_taken_away(

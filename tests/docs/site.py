@@ -24,6 +24,7 @@ def prepare(folder: Path) -> None:
     demo._write_request("patchtst", table, folder / ".demo" / "request.json")
     for spec in (*_demo_models(table.channels), *_imported_models()):
         write_bundle(folder / "models", spec)
+    (folder / ".demo" / "repository").symlink_to(folder / "models")
     _write_etth1(folder / "ETTh1.csv")
     table.values[-demo.CONTEXT :].astype("<f4").tofile(folder / "history.f32")
     (folder / ".venv").mkdir()

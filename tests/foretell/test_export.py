@@ -155,5 +155,5 @@ def test_data_of_another_model(checkpoint: Path, data: Path, tmp_path: Path):
 
 
 def test_bad_arguments(checkpoint: Path, tmp_path: Path):
-    assert "Missing option '--to'" in run(checkpoint).stderr
+    assert "is no bundle: a checkpoint needs --to" in run(checkpoint).stderr
     assert run(tmp_path / "nowhere", f"--to={tmp_path}").exit_code == 2

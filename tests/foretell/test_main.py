@@ -19,8 +19,13 @@ COMMANDS = (
     "verify",
     "backtest",
     "promote",
+    "push",
+    "list",
     "serve",
+    "serve-ray",
     "forecast",
+    "infer",
+    "batch",
     "explain",
     "report",
     "demo",
@@ -78,6 +83,7 @@ def test_version():
         ("pvlib", "'foretell[demo]'"),
         ("tensorboard", "'foretell[tensorboard]'"),
         ("optuna", "'foretell[tune]'"),
+        ("ray.serve", "'foretell[ray]'"),
     ],
 )
 def test_a_library_that_is_not_installed(

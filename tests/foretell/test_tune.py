@@ -197,9 +197,9 @@ def test_another_search_is_not_gone_on_with(data: Path, tmp_path: Path) -> None:
 
 def test_what_is_searched(data: Path) -> None:
     panel = read(data)
-    space = space_of({"arch": "patchtst", "horizon": "12", "d_ff": 8}, {"d_model": (8, 16)}, panel)
-    # Not 12: a patch has 16 steps.
-    assert space["context"] == (24, 48, 96)
+    space = space_of({"arch": "patchtst", "horizon": "6", "d_ff": 8}, {"d_model": (8, 16)}, panel)
+    # Not 6: a patch has 16 steps, of which a stride of 8 may be padding.
+    assert space["context"] == (12, 24, 48)
     assert space["d_model"] == (8, 16)
     assert "d_ff" not in space
     assert isinstance(space["learning_rate"], Range)

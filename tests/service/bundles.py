@@ -31,6 +31,7 @@ class Spec:
     Attributes:
         targets: The channels it forecasts; all if none are named.
         burn: Matrix products it wastes on each window, to be slow.
+        ballast: MiB of further weights, by which each window is multiplied for nothing.
         fails: Whether the graph fails on a last value of 1 or more.
         margin_bound: If set, the graphs have a margin: the first value of a one-channel history.
         calibrated: Passes over the horizon with quantiles, from 99 windows each: the forecast plus
@@ -50,6 +51,7 @@ class Spec:
     with_calendar: bool = False
     stages: tuple[AttentionStage, ...] = ()
     burn: int = 0
+    ballast: int = 0
     fails: bool = False
     margin_bound: float | None = None
     calibrated: int = 0
@@ -124,12 +126,19 @@ def write_bundle(repository: Path, spec: Spec) -> Path:
     """Write the bundle of a spec; returns its folder."""
     folder = repository / spec.name / spec.version
     folder.mkdir(parents=True)
-    (folder / layout.WEIGHTS).write_bytes(spec.scale.tobytes())
+    weights = {"scale": spec.scale.tobytes()}
+    if spec.ballast:
+        weights["ballast"] = _ballast(spec).tobytes()
+    (folder / layout.WEIGHTS).write_bytes(b"".join(weights.values()))
     for file, stages in ((layout.FORECAST_GRAPH, ()), (layout.EXPLAIN_GRAPH, spec.stages)):
         model = _graph(spec, stages)
-        scale = next(tensor for tensor in model.graph.initializer if tensor.name == "scale")
-        set_external_data(scale, layout.WEIGHTS)
-        scale.ClearField("raw_data")
+        offset = 0
+        for tensor in model.graph.initializer:
+            if tensor.name in weights:
+                size = len(weights[tensor.name])
+                set_external_data(tensor, layout.WEIGHTS, offset=offset, length=size)
+                tensor.ClearField("raw_data")
+                offset += size
         (folder / file).write_bytes(model.SerializeToString())
     _write_probes(folder, spec)
     if spec.calibrated:
@@ -261,6 +270,7 @@ def _graph(spec: Spec, stages: tuple[AttentionStage, ...]) -> onnx.ModelProto:
         build.add("Add", ["season", "none"], "added")
         repeated = build.add("Add", ["repeated", "added"], "seasonal")
     repeated = _burn(build, repeated, spec.burn)
+    repeated = _weigh(build, repeated, spec)
     if spec.fails:
         # A table of one row: a last value of 1 or more looks beyond it.
         build.add("Cast", ["last"], "row", to=TensorProto.INT64)
@@ -305,6 +315,21 @@ def _burn(build: _Builder, value: str, products: int) -> str:
     build.add("ReduceMean", [current], "ash", keepdims=0)
     build.add("Mul", ["ash", build.constant("no-ash", np.float32(0))], "gone")
     return build.add("Add", [value, "gone"], "slow")
+
+
+def _ballast(spec: Spec) -> Floats:
+    return np.ones((1024, 256 * spec.ballast), np.float32)
+
+
+def _weigh(build: _Builder, value: str, spec: Spec) -> str:
+    if not spec.ballast:
+        return value
+    build.constant("ballast", _ballast(spec))
+    # Of the history, or it would be worked out once and thrown away.
+    build.add("ReduceMean", ["history"], "level", keepdims=0)
+    build.add("Mul", [build.constant("nothings", np.zeros((1, 1024), np.float32)), "level"], "row")
+    build.add("MatMul", ["row", "ballast"], "load")
+    return build.add("Add", [value, build.add("ReduceSum", ["load"], "sum", keepdims=0)], "heavy")
 
 
 def _explain(build: _Builder, spec: Spec, stage: AttentionStage) -> None:

@@ -23,7 +23,7 @@ class Server:
     """`foretell serve` on a free port.
 
     Args:
-        models: The repository.
+        models: The repository, a folder or a URL.
         log: A file that takes its log.
         code: Python to run instead of the command's own entry point.
         program: What to run instead of `python -m foretell`.
@@ -34,7 +34,7 @@ class Server:
 
     def __init__(
         self,
-        models: Path,
+        models: Path | str,
         log: Path,
         *,
         code: str = "",

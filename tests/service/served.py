@@ -10,6 +10,7 @@ from foretell.bundle.errors import BundleError
 from foretell.service.engine.catalogue import Policy
 from foretell.service.engine.repository import Repository
 from foretell.service.engine.resources import Memory
+from foretell.service.engine.source import Source
 from foretell.service.settings import VersionChoice
 
 
@@ -32,16 +33,23 @@ class Served:
 
     Attributes:
         content: Of the bundle.
+        on_demand: Whether it says that it comes on demand.
         failure: To be set by the test.
         closed: Set once it is closed.
     """
 
+    resident = True
+
     def __init__(self, name: str, version: str, content: str = "good") -> None:
+        self.on_demand = False
         self.name = name
         self.version = version
         self.content = content
         self.failure: str | None = None
         self.closed = threading.Event()
+
+    def load(self) -> None:
+        pass
 
     def close(self, timeout: float) -> None:
         self.closed.set()
@@ -100,6 +108,7 @@ class Scene:
         request_seconds: float = 0.0,
         watch_seconds: float | None = None,
         memory: Memory | None = None,
+        source: Source | None = None,
         **pins: str,
     ) -> None:
         self.folder = folder
@@ -109,6 +118,7 @@ class Scene:
             folder,
             self.open,
             self.told,
+            source=source,
             policy=Policy(versions, pins),
             watch_seconds=watch_seconds,
             memory=memory,

@@ -97,6 +97,11 @@ def test_loads() -> None:
     metrics.refused("m", "1")
     metrics.loaded("m", "1", 0.5)
     assert value(metrics, "foretell_model_load_seconds_sum", **LABELS) == 0.5
+    assert value(metrics, "foretell_model_evictions_total", **LABELS) == 0
+    metrics.evicted("m", "1")
+    assert value(metrics, "foretell_model_evictions_total", **LABELS) == 1
+    metrics.waited("expired", 2.0)
+    assert value(metrics, "foretell_load_wait_seconds_sum", outcome="expired") == 2
     for outcome in ("loaded", "refused"):
         assert value(metrics, "foretell_model_loads_total", outcome=outcome, **LABELS) == 1
 

@@ -51,6 +51,11 @@ def test_names_variables_that_are_no_setting(monkeypatch: pytest.MonkeyPatch) ->
         ("PIN", "one@latest"),
         ("PIN", "@1"),
         ("PIN", "one@1,one@2"),
+        ("LOAD", "never"),
+        ("KEEP", "one,"),
+        ("KEEP", "one@newest"),
+        ("MAX_LOADED", "0"),
+        ("LOAD_WAIT_SECONDS", "0"),
         ("WATCH_SECONDS", "0"),
         ("CORS_ORIGINS", "app.example.com"),
         ("CORS_ORIGINS", "https://app.example.com/"),
@@ -167,6 +172,11 @@ def test_pins(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Settings.read(models="m").pin == {"one": "3", "wind-2": "17"}
 
 
+def test_models_to_keep(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORETELL_KEEP", "one, wind-2@17")
+    assert Settings.read(models="m").keep == ("one", "wind-2@17")
+
+
 @pytest.mark.parametrize("text", ["*", "https://a.example, http://localhost:5173"])
 def test_origins(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv("FORETELL_CORS_ORIGINS", text)
@@ -220,3 +230,8 @@ def test_the_manual_names_every_setting_and_its_default() -> None:
         else:
             read = Settings.read(**{"models": "m", name: described[name]})
             assert getattr(read, name) == field.default, name
+
+
+def test_a_repository_may_be_elsewhere() -> None:
+    assert Settings.read(models="models").models == Path("models")
+    assert Settings.read(models="s3://bucket//models").models == "s3://bucket//models"

@@ -32,7 +32,7 @@ from foretell.service.api.forecast.task import (
     check_quantiles,
 )
 from foretell.service.api.notices import Notice, notice, outside
-from foretell.service.arrays import FORECAST, Arrays
+from foretell.service.arrays import DISTRIBUTION, FORECAST, Arrays
 from foretell.service.engine.directory import Model
 from foretell.service.errors import InvalidInputError
 from foretell.service.settings import Settings
@@ -54,10 +54,13 @@ def plan(options: BacktestOptions, inputs: int, model: Model, settings: Settings
     quantiles = check_quantiles(levels, horizon, model) if levels else ()
     passes = -(-horizon // manifest.horizon)
     most = room(inputs, horizon, passes, len(quantiles), manifest, settings)
+    if quantiles and (searched := model.intervals.most) is not None:
+        values = inputs * horizon * len(manifest.targets) * len(quantiles)
+        most = min(most, searched // values)
     stride, least = options.stride or horizon, 1
     is_corrected = options.calibration == "history"
     if is_corrected:
-        check_corrected(quantiles)
+        check_corrected(quantiles, model)
         stride = options.stride or stride_of(horizon)
         # So many that one has enough before it whose steps are known there.
         least = LEAST_ORIGINS - (-horizon // stride)
@@ -110,9 +113,9 @@ class Backtest:
             ServiceError: no input could be forecast; it is the first one's error.
         """
         content = partial(self._content, outputs)
-        return respond(self._read, "backtest", content, self._warnings(outputs))
+        return respond(self._read, "backtest", content, self.warnings(outputs))
 
-    def _warnings(self, outputs: Arrays) -> list[Notice]:
+    def warnings(self, outputs: Arrays) -> list[Notice]:
         """What the answer warns of; of windows and forecasts, those of the latest origins."""
         job, past = self.job, self._past
         latest = [span.stop - 1 for span in past.spans]
@@ -156,7 +159,10 @@ class Backtest:
             quantiles = self._corrected(history, forecast, future, origins)
             notes["calibration"] = {"method": "history", "origins": quantiles.shape[1]}
         elif job.plan.quantiles:
-            quantiles = job.model.intervals.quantiles(history, forecast, job.plan.quantiles)
+            further = outputs[DISTRIBUTION][span] if DISTRIBUTION in outputs else None
+            quantiles = job.model.intervals.quantiles(
+                history, forecast, job.plan.quantiles, further
+            )
         results = _results(history, forecast, future, quantiles, job)
         if not job.plan.is_corrected:
             # Beside what the stored offsets held of the test split.

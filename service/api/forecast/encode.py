@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 
 from foretell.bundle.frequency import Frequency
 from foretell.bundle.recalibration import stride_of
+from foretell.service.api.body import ALWAYS
 from foretell.service.api.forecast.attention import describe
 from foretell.service.api.forecast.inputs import Series
 from foretell.service.api.forecast.job import PAST, Job, warn
 from foretell.service.api.forecast.timeline import write_labels
 from foretell.service.api.notices import Notice, outside
-from foretell.service.arrays import FORECAST, MARGIN, Arrays
+from foretell.service.arrays import DISTRIBUTION, FORECAST, MARGIN, Arrays
 from foretell.service.errors import InvalidInputError, ServiceError, error_object
 from foretell.service.web.middleware import new_identifier
 
@@ -34,6 +35,9 @@ _SORTED = 8
 
 def encoding_work(job: Job, outputs: Arrays) -> int:
     """How much there is to do to write the answer, as bytes of numbers that it might hold."""
+    if job.plan.quantiles and job.model.intervals.most is not None:
+        # Even a few that are searched for take milliseconds.
+        return ALWAYS
     size = sum([rows.nbytes for rows in outputs.values()])
     size += len(job.plan.quantiles) * outputs[FORECAST].nbytes
     if job.past is not None:
@@ -213,7 +217,8 @@ def quantiles_of(job: Job, outputs: Arrays) -> Floats:
     plan, intervals, past = job.plan, job.model.intervals, job.past
     forecast = outputs[FORECAST][:, : plan.horizon]
     if past is None:
-        return intervals.quantiles(job.history, forecast, plan.quantiles)
+        further = outputs.get(DISTRIBUTION)
+        return intervals.quantiles(job.history, forecast, plan.quantiles, further)
     errors = intervals.errors(past.history, outputs[PAST][:, : plan.horizon], past.future)
     return intervals.corrected(
         job.history,

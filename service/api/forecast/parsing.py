@@ -63,11 +63,7 @@ def parse(body: bytes, task: Task = FORECASTING) -> tuple[Any, Ignored]:
         UnreadableError: the body is no JSON, or begins with more than 64 KiB of blanks.
         InvalidInputError: the request does not fit the interface.
     """
-    if len(body) > _BEGINNING:
-        # A parser looks at, and copies, all of what may be nothing but blanks or zeros.
-        first = body[:_BEGINNING].lstrip(b" \t\n\r")[:1]
-        if not first or first not in b'{["-0123456789tfnNI':
-            raise unreadable(f"the body is not JSON: it begins with {body[:20]!r}", body)
+    _check_beginning(body)
     found = request = _read(body)
     names, ignored = task.names, Ignored()
     for level, inner in _LEVELS:
@@ -77,6 +73,27 @@ def parse(body: bytes, task: Task = FORECASTING) -> tuple[Any, Ignored]:
             names.sift(level, found, level, ignored)
         found = found.get(inner)
     return validate(task.envelope, request), ignored
+
+
+def read_json(body: bytes) -> Any:  # noqa: ANN401 - any JSON
+    """Read JSON.
+
+    Raises:
+        UnreadableError: the body is none, or begins with more than 64 KiB of blanks.
+    """
+    _check_beginning(body)
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return _read_leniently(body)
+
+
+def _check_beginning(body: bytes) -> None:
+    """A parser looks at, and copies, all of what may be nothing but blanks or zeros."""
+    if len(body) > _BEGINNING:
+        first = body[:_BEGINNING].lstrip(b" \t\n\r")[:1]
+        if not first or first not in b'{["-0123456789tfnNI':
+            raise unreadable(f"the body is not JSON: it begins with {body[:20]!r}", body)
 
 
 def _read(body: bytes) -> Any:  # noqa: ANN401 - any JSON

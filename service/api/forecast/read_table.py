@@ -76,6 +76,20 @@ def decode(
         InvalidInputError: the table does not fit the model, or none of its series does;
             `NotSupportedError` likewise.
     """
+    request = read_request(table, task, options, model, settings)
+    if not len(request.job.history):
+        raise next(entry for entry in request.job.entries if isinstance(entry, ServiceError))
+    return request
+
+
+def read_request(
+    table: pa.Table, task: Task, options: BaseModel, model: Model, settings: Settings
+) -> Request:
+    """Read a table of which any series, and all of them, may be bad; see `decode`.
+
+    Raises:
+        InvalidInputError: the table does not fit the model; `NotSupportedError` likewise.
+    """
     manifest = model.manifest
     groups = read_groups(table, settings.max_inputs)
     wanted = task.plan(options, len(groups), model, settings)
@@ -87,9 +101,7 @@ def decode(
     reader = _Reader(manifest, wanted, groups, times, values)
     entries = [reader.read(index) for index in range(len(groups))]
     history, calendar = reader.arrays()
-    if not len(history):
-        raise next(entry for entry in entries if isinstance(entry, ServiceError))
-    past = None if reader.origins is None else reader.origins.past()
+    past = None if reader.origins is None or not len(history) else reader.origins.past()
     job = Job(model, wanted, entries, history, calendar, None, notices, past)
     return Request(job, groups.ids, times)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from importlib import import_module
 from typing import Protocol
 
@@ -34,7 +35,7 @@ from foretell.service.api.forecast.schemas import (
 )
 from foretell.service.api.forecast.task import FORECASTING, Task
 from foretell.service.arrays import Arrays
-from foretell.service.engine.directory import Model, Pending
+from foretell.service.engine.directory import Directory, Model, Pending
 from foretell.service.engine.local import Engine
 from foretell.service.settings import Settings
 from foretell.service.validation import QUERY, Ignored
@@ -80,16 +81,17 @@ def timeseries_router(
         offload: Reads large requests and writes large answers.
     """
     router = APIRouter(tags=["time series"])
-    forecast = _endpoint(FORECASTING, None, engine, settings, budget, offload)
-    backtest = _endpoint(BACKTESTING, Backtest, engine, settings, budget, offload)
-    for endpoint, task, answer, *paths in (
+    forecast = endpoint(read, None, engine, settings, budget, offload)
+    reader = partial(read, task=BACKTESTING)
+    backtest = endpoint(reader, Backtest, engine, settings, budget, offload)
+    for answering, task, answer, *paths in (
         (forecast, FORECASTING, ForecastResponse, "/forecast", "/v1/timeseries/forecast"),
         (backtest, BACKTESTING, BacktestResponse, "/backtest"),
     ):
         for path in paths:
             router.add_api_route(
                 path,
-                endpoint,
+                answering,
                 methods=["POST"],
                 name=task.name,
                 description=task.description,
@@ -110,21 +112,33 @@ def timeseries_router(
     return router
 
 
-def _endpoint(
-    task: Task,
+def endpoint(
+    reader: Reader,
     answers: type[Backtest] | None,
     engine: Engine,
     settings: Settings,
     budget: BodyBudget,
     offload: Offload,
+    *,
+    media_types: tuple[str, ...] = (JSON, ARROW),
 ) -> Callable[[Request], Awaitable[Response]]:
-    """What answers requests for a task: by forecasts, or with something else in JSON."""
+    """What answers requests that are run as jobs.
 
-    async def endpoint(request: Request) -> Response:
+    Args:
+        reader: Reads them.
+        answers: Makes of what was read what is answered in JSON, if that is not of its own type.
+        engine: Runs the models.
+        settings: Limits.
+        budget: Counts the bodies of requests.
+        offload: Reads large requests and writes large answers.
+        media_types: Of bodies; the first is taken for granted.
+    """
+
+    async def respond(request: Request) -> Response:
         exchange = exchange_of(request.scope)
         deadline = deadline_of(exchange.headers, settings.timeout_seconds)
         with budget.share() as take:
-            media = media_type(exchange.headers, JSON, ARROW)
+            media = media_type(exchange.headers, *media_types)
             body = await read_body(
                 request.receive, exchange.headers, settings.max_body_bytes, deadline, take
             )
@@ -134,10 +148,10 @@ def _endpoint(
             began = time.time_ns()
             if media == JSON and size >= LARGE:
                 take(await offload.run(size, deadline, parsing_bytes, body))
-            parsed = await offload.run(work, deadline, read, media, body, query, settings, task)
+            parsed = await offload.run(work, deadline, reader, media, body, query, settings)
             if parsed.memory:
                 take(parsed.memory)
-            model = engine.directory.find(parsed.model)
+            model = parsed.find(engine.directory)
             exchange.model, exchange.version = model.name, model.version
             found = await offload.run(parsed.work, deadline, parsed.decode, model, settings)
             if answers is not None:
@@ -171,7 +185,7 @@ def _endpoint(
         exchange.staged("encode", began)
         return Response(answer, headers=headers, media_type=media)
 
-    return endpoint
+    return respond
 
 
 class Answering(Protocol):
@@ -191,9 +205,8 @@ class Answering(Protocol):
 class Parsed(Protocol):
     """A request, read as far as it can be without knowing its model."""
 
-    @property
-    def model(self) -> str | None:
-        """The model it names."""
+    def find(self, directory: Directory) -> Model:
+        """The model that it means; raises as `Directory.find`."""
 
     @property
     def work(self) -> int:
@@ -205,6 +218,9 @@ class Parsed(Protocol):
 
     def decode(self, model: Model, settings: Settings) -> Answering:
         """Read the rest; raises a `ServiceError` that says where it does not fit."""
+
+
+Reader = Callable[[str, bytes, Mapping[str, str], Settings], Parsed]
 
 
 def read(
@@ -251,7 +267,9 @@ class _JsonRequest:
         self._ignored = ignored
         self._size = size
         self._task = task
-        self.model = envelope.model
+
+    def find(self, directory: Directory) -> Model:
+        return directory.find(self._envelope.model)
 
     @property
     def work(self) -> int:

@@ -80,6 +80,7 @@ def plan(options: ForecastOptions, inputs: int, model: Model, settings: Settings
             "(max_answer_values); send fewer inputs, or ask for fewer steps or quantiles",
             param="options",
         )
+    _check_searched(inputs * horizon * len(model.manifest.targets) * len(quantiles), model)
     attention = None
     if options.attention is not None:
         attention = _check_attention(options.attention, inputs, model, settings)
@@ -134,14 +135,36 @@ def check_quantiles(levels: list[float], horizon: int, model: Model) -> tuple[fl
     return tuple(levels)
 
 
-def check_corrected(quantiles: tuple[float, ...]) -> None:
-    """Refuse to correct what is not asked for.
+def _check_searched(values: int, model: Model) -> None:
+    """Refuse more quantiles than a thread finds in a moment.
+
+    Raises:
+        InvalidInputError: they are more.
+    """
+    most = model.intervals.most
+    if most is not None and values > most:
+        raise InvalidInputError(
+            f"the answer would hold {values} quantiles of counts, which are searched for, and may "
+            f"hold {most}; send fewer inputs, or ask for fewer steps or quantiles",
+            param="options.quantiles",
+        )
+
+
+def check_corrected(quantiles: tuple[float, ...], model: Model) -> None:
+    """Refuse to correct what is not asked for, or not calibrated.
 
     Raises:
         InvalidInputError: there are no quantiles.
+        NotSupportedError: they are of distributions.
     """
     if not quantiles:
         raise InvalidInputError("it is of quantiles, and none is asked for", param=_CORRECTED)
+    if model.intervals.calibration is None:
+        raise NotSupportedError(
+            f"the quantiles of {model.name} are of the distributions that it forecasts, which no "
+            "errors correct",
+            param=_CORRECTED,
+        )
 
 
 def _rolling(
@@ -153,7 +176,7 @@ def _rolling(
     settings: Settings,
 ) -> Rolling:
     """The origins whose errors correct quantiles."""
-    check_corrected(quantiles)
+    check_corrected(quantiles, model)
     # The forecasts themselves wait with them.
     most = room(inputs, horizon, passes, len(quantiles), model.manifest, settings, beside=1)
     if most < LEAST_ORIGINS:

@@ -20,7 +20,7 @@ from foretell.service.api.forecast.task import Task
 from foretell.service.api.forecast.timeline import Timeline
 from foretell.service.api.notices import outside
 from foretell.service.arrays import FORECAST, MARGIN, Arrays
-from foretell.service.engine.directory import Model
+from foretell.service.engine.directory import Directory, Model
 from foretell.service.errors import InvalidInputError, ServiceError, error_object
 from foretell.service.settings import Settings
 from foretell.service.validation import validate
@@ -85,7 +85,7 @@ def _times(series: list[Series], horizon: int, times: Times) -> pa.Array:
         assert one.timeline is not None  # noqa: S101 - the table has times
         # Series with the same timestamps share their timeline.
         if id(one.timeline) not in known:
-            known[id(one.timeline)] = _moments(one.timeline, horizon, times)
+            known[id(one.timeline)] = moments_of(one.timeline, horizon, times)
         found.append(known[id(one.timeline)])
     moments = pa.array(np.concatenate(found), pa.timestamp("us", getattr(times.kind, "tz", None)))
     try:
@@ -96,8 +96,8 @@ def _times(series: list[Series], horizon: int, times: Times) -> pa.Array:
         ) from None
 
 
-def _moments(timeline: Timeline, horizon: int, times: Times) -> Timestamps:
-    """Forecast steps `[horizon]`; in UTC where the column has a time zone."""
+def moments_of(timeline: Timeline, horizon: int, times: Times) -> Timestamps:
+    """Forecast steps `[horizon]` as the column has them: in UTC where it has a time zone."""
     walls, offset = timeline.read(0, horizon)
     if offset is None or getattr(times.kind, "tz", None) is None:
         return walls
@@ -178,10 +178,9 @@ class TableRequest:
         self._options = validate(task.query, dict(query), "query")
         self._table = read_table(body, settings.max_body_bytes // _SMALLEST)
 
-    @property
-    def model(self) -> str | None:
-        """The model it names."""
-        return self._options.model
+    def find(self, directory: Directory) -> Model:
+        """The model that it means; raises as `Directory.find`."""
+        return directory.find(self._options.model)
 
     @property
     def work(self) -> int:

@@ -16,7 +16,14 @@ from pydantic import (
 
 from foretell.bundle.attention import ElementType
 from foretell.bundle.manifest import Manifest
-from foretell.service.arrays import FORECAST, FUTURE_CALENDAR, HISTORY, HISTORY_CALENDAR, MARGIN
+from foretell.service.arrays import (
+    DISTRIBUTION,
+    FORECAST,
+    FUTURE_CALENDAR,
+    HISTORY,
+    HISTORY_CALENDAR,
+    MARGIN,
+)
 from foretell.service.engine.directory import Model
 from foretell.service.settings import Settings
 from foretell.service.validation import QUERY, Names
@@ -236,6 +243,9 @@ def input_shapes(manifest: Manifest) -> dict[str, tuple[int, ...]]:
 def forecast_outputs(manifest: Manifest) -> dict[str, TensorMetadata]:
     """The outputs that every run has, by name."""
     outputs = [_tensor(FORECAST, "FP32", manifest.horizon, len(manifest.targets))]
+    if manifest.distribution is not None:
+        shape = manifest.horizon, len(manifest.targets), len(manifest.distribution.parameters)
+        outputs.append(_tensor(DISTRIBUTION, "FP32", *shape))
     if manifest.margin_bound is not None:
         outputs.append(_tensor(MARGIN, "FP32"))
     return {output.name: output for output in outputs}

@@ -42,6 +42,7 @@ def test_a_model(open_model: Callable[[Path], Model], batcher: Batcher, tmp_path
         ("ready", ()): 1,
         ("runners", ()): 3,
         ("model_info", described): 1,
+        ("model_resident", KEY): 1,
         ("queue_depth", KEY): 3,
         ("queue_limit", KEY): 64,
         ("queue_bytes", KEY): window.nbytes,

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from foretell.bundle import layout
 from foretell.bundle.bounds import Bound
 from foretell.bundle.calibration import Calibration, order_statistics, stored_levels
+from foretell.bundle.distribution import Distribution, Family
 from foretell.bundle.errors import BundleError
 from foretell.bundle.manifest import CalibrationReport, Manifest, Scaler
 from foretell.service.engine.intervals import Intervals
@@ -49,6 +50,67 @@ def refusal(intervals: Intervals, levels: list[float], horizon: int) -> ServiceE
     with pytest.raises(ServiceError) as raised:
         intervals.check(levels, horizon, "options.quantiles")
     return raised.value
+
+
+def drawn(family: Family, **changes: object) -> Intervals:
+    update = {"calibration": None, "distribution": Distribution.of(family), **changes}
+    return Intervals(MANIFEST.model_copy(update=update), None)
+
+
+def test_of_distributions() -> None:
+    history, forecast = inputs()
+    parameters = np.stack([forecast, np.full_like(forecast, 2)], axis=-1)
+    normal = drawn("normal")
+    assert normal.steps == HORIZON
+    normal.check([1e-6, 0.5], HORIZON, "options.quantiles")
+    # One standard deviation.
+    low, middle, high = normal.quantiles(
+        history, forecast, [0.15865525, 0.5, 0.84134475], parameters
+    )
+    np.testing.assert_allclose(middle, forecast, rtol=1e-6)
+    np.testing.assert_allclose((low, high), (forecast - 2, forecast + 2), atol=1e-5)
+    shorter = normal.quantiles(history, forecast[:, :1], [0.5], parameters)
+    np.testing.assert_allclose(shorter[0], forecast[:, :1], rtol=1e-6)
+    bounded = drawn("normal", bounds={"irradiance": Bound(low=0)})
+    found = bounded.quantiles(history, forecast, [0.01], parameters)[0]
+    assert found[..., 1].min() == 0
+    assert found[..., 0].min() < 0
+
+
+def test_levels_and_steps_that_distributions_do_not_tell() -> None:
+    for level in (0.0, 1.0, float("nan")):
+        error = refusal(drawn("normal"), [0.5, level], HORIZON)
+        assert error.param == "options.quantiles[1]"
+        assert error.message.startswith("expected a level between 0 and 1")
+    for level in (9e-7, 1 - 9e-7):
+        error = refusal(drawn("student-t"), [0.5, level], HORIZON)
+        assert error.param == "options.quantiles[1]"
+        assert error.message.startswith("expected a level between 1e-06 and 0.999999, got ")
+    error = refusal(drawn("normal"), [0.5], HORIZON + 1)
+    assert isinstance(error, NotSupportedError)
+    assert error.message == (
+        "the quantiles of weather are of the distributions that it forecasts, for at most 3 steps, "
+        "got a horizon of 4"
+    )
+
+
+def test_only_counts_are_searched_for() -> None:
+    assert drawn("negative-binomial").most == 100_000
+    assert drawn("student-t").most is None
+    assert INTERVALS.most is None
+    both = MANIFEST.model_copy(update={"distribution": Distribution.of("negative-binomial")})
+    assert Intervals(both, CALIBRATION).most is None
+
+
+def test_a_calibration_counts_before_distributions() -> None:
+    history, forecast = inputs()
+    both = Intervals(
+        MANIFEST.model_copy(update={"distribution": Distribution.of("normal")}), CALIBRATION
+    )
+    parameters = np.stack([forecast, np.full_like(forecast, 2)], axis=-1)
+    found = both.quantiles(history, forecast, [0.2], parameters)
+    np.testing.assert_array_equal(found, INTERVALS.quantiles(history, forecast, [0.2]))
+    assert both.steps == STEPS
 
 
 def test_a_bundle_without_calibration() -> None:

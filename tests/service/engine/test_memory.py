@@ -45,6 +45,20 @@ def test_refuses_what_does_not_fit(folder: Path, monkeypatch: pytest.MonkeyPatch
         Memory(105 * MIB).check(folder)
 
 
+def test_what_never_fits_is_told_from_what_does_not_now(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = [50 * MIB]
+    monkeypatch.setattr("foretell.service.engine.resources.resident_bytes", lambda: held[0])
+    large, small = Memory(56 * MIB), Memory(55 * MIB)
+    held[0] = 51 * MIB
+    large.check_alone(folder)
+    with pytest.raises(LoadFailedError, match="holds 51 MiB of the 56 MiB"):
+        large.check(folder)
+    with pytest.raises(LoadFailedError, match="holds 50 MiB of the 55 MiB"):
+        small.check_alone(folder)
+
+
 def test_knows_what_the_process_holds() -> None:
     # What is free already might be taken again.
     return_free_memory()

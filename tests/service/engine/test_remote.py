@@ -475,17 +475,30 @@ def test_a_door_gets_the_window_that_a_bundle_carries(models: Path, tmp_path: Pa
     uvloop.run(run())
 
 
-def test_an_engine_that_ends_answers_what_it_runs(models: Path, tmp_path: Path) -> None:
-    write_bundle(models, Spec(name="slow", burn=400))
-
+def test_an_engine_that_ends_answers_what_it_runs(halves: Halves) -> None:
     async def run() -> None:
-        halves = Halves(models, tmp_path / "engine")
+        begun, released = threading.Event(), threading.Event()
+
+        def hold(_: int) -> None:
+            begun.set()
+            assert released.wait(_PATIENCE)
+
+        async def release() -> None:
+            await until(lambda: halves.host._closing)
+            released.set()
+
         async with contextlib.AsyncExitStack() as stack:
             async with halves.engine() as engine:
                 door = await stack.enter_async_context(halves.door())
-                slow = door.directory.find("slow")
-                going = slow.submit(windows(4), deadline=deadline())
-                await until(lambda: engine.repository.busy_seconds > 0)
+                batcher = engine.repository._batcher
+                assert batcher is not None
+                batcher.on_workers(hold)
+                assert begun.wait(_PATIENCE)
+                going = door.directory.find(None).submit(windows(4), deadline=deadline())
+                await until(lambda: any(each.runs for each in halves.host._doors))
+                # No earlier than the engine has been told to end.
+                releasing = asyncio.create_task(release())
+            await releasing
             assert (await outcome(going))["forecast"].shape == (4, 4, 1)
 
     uvloop.run(run())

@@ -713,3 +713,82 @@ def test_looks_again_and_says_once_what_is_wrong(
     said = [str(record.exc_info[1]) for record in caplog.records if record.exc_info]
     assert said == ["gone", "gone", "denied"]
     assert not scene.repository._watcher.is_alive()
+
+
+class OnDemand(Served):
+    """A model that is loaded when it is asked for; one whose content is `late …` is refused."""
+
+    def __init__(self, name: str, version: str, content: str = "good") -> None:
+        super().__init__(name, version, content)
+        self.on_demand = True
+        self.loads = 0
+
+    def load(self) -> None:
+        self.loads += 1
+        if self.content.startswith("late"):
+            raise LoadFailedError(self.content)
+
+
+@pytest.fixture
+def lazy(tmp_path: Path) -> Scene:
+    """Versions 1 and 2 of a model that is loaded when it is asked for."""
+    scene = Scene(tmp_path)
+    was = scene.repository._open_model
+
+    def open_one(folder: Path) -> OnDemand:
+        found = was(folder)
+        return OnDemand(found.name, found.version, found.content)
+
+    scene.repository._open_model = open_one
+    for reference in ("one@1", "one@2"):
+        scene.place(reference)
+    scene.repository.start()
+    return scene
+
+
+def test_nothing_is_loaded_before_it_is_asked_for(lazy: Scene) -> None:
+    assert lazy.has == ["one@1", "one@2"]
+    assert [lazy.find(f"one@{version}").loads for version in "12"] == [0, 0]
+    assert lazy.told.events == []
+    lazy.repository.load("one", "1")
+    lazy.repository.load("one", "1")
+    assert [lazy.find(f"one@{version}").loads for version in "12"] == [2, 0]
+
+
+def test_a_server_is_ready_without_what_comes_on_demand(lazy: Scene) -> None:
+    model = lazy.find("one@2")
+    model.failure = "weights differ"
+    assert lazy.repository.ready
+    assert lazy.states["one@2"] == State.UNAVAILABLE
+    assert lazy.repository.report()["one@2"] == "weights differ"
+    # It is not another bundle: the model tries by itself.
+    lazy.repository.load("one", "2")
+    assert lazy.find("one@2") is model
+    assert model.loads == 1
+
+
+def test_a_new_version_is_loaded_before_a_name_means_it(lazy: Scene) -> None:
+    lazy.place("one@3")
+    lazy.place("one@4", "late and bad")
+    lazy.place("two@1", "late and bad")
+    lazy.repository.look()
+    assert lazy.find("one").version == "3"
+    assert lazy.find("one").loads == 1
+    assert lazy.repository.report()["one@4"] == "late and bad"
+    # Nothing answered to this name that could have been kept.
+    assert lazy.find("two").loads == 0
+    for reference in ("one@3", "two@1"):
+        lazy.place(reference, "late, later")
+    with pytest.raises(LoadFailedError, match="one@3 was refused: late, later"):
+        lazy.repository.load("one", "3")
+    assert lazy.find("one@3").content == "good"
+    # What loads them has counted that.
+    assert not [event for event in lazy.told.events if "refused" in str(event)]
+
+
+def test_what_the_model_says_of_its_load(lazy: Scene) -> None:
+    lazy.find("one@2").content = "late and bad"
+    with pytest.raises(LoadFailedError, match=r"^late and bad$"):
+        lazy.repository.load("one", "2")
+    # The bundle is the same: the slot has nothing against it.
+    assert lazy.repository.index()[1] == Entry("one", "2", State.READY)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from foretell.bundle import layout, manifest
+from foretell.bundle.distribution import Distribution
 from foretell.bundle.errors import BundleError
 from foretell.service.arrays import Arrays
 from foretell.service.engine import selftest
@@ -47,6 +48,31 @@ class Repeats:
 def self_test(folder: Path, max_batch: int = 8, spec: Spec = SPEC) -> SelfTest:
     bundle = write_bundle(folder, spec)
     return SelfTest(bundle, manifest.read(bundle), max_batch)
+
+
+class Draws(Repeats):
+    """The same with distributions.
+
+    Args:
+        parameters: How many numbers each has.
+    """
+
+    def __init__(self, parameters: int) -> None:
+        super().__init__()
+        self.parameters = parameters
+
+    def run(self, feeds: Arrays, worker: int = 0) -> Arrays:
+        outputs = super().run(feeds, worker)
+        shape = (*outputs["forecast"].shape, self.parameters)
+        return outputs | {"distribution": np.ones(shape, np.float32)}
+
+
+def test_distributions_have_the_parameters_of_the_manifest(tmp_path: Path) -> None:
+    described = Distribution.of("student-t")
+    test = self_test(tmp_path, spec=Spec(changes={"distribution": described}))
+    test.replay(Draws(3), 0)
+    with pytest.raises(BundleError, match=r"distribution is \(3, 4, 1, 2\), not \(3, 4, 1, 3\)"):
+        test.replay(Draws(2), 0)
 
 
 @pytest.mark.parametrize(

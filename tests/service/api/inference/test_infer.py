@@ -152,7 +152,7 @@ def test_a_model_that_fails(tmp_path: Path) -> None:
 class Run(Future[Arrays]):
     """A run that is done when the test says so."""
 
-    submitted = began = ended = 0.0
+    submitted = began = ended = loading = 0.0
     batch = 1
 
 

@@ -1,0 +1,1 @@
+"""Forecasts of whole tables, with no server: `foretell batch`."""

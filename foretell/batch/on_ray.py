@@ -1,0 +1,101 @@
+"""Parts on a cluster of Ray: one actor a CPU or GPU, over all of its nodes."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import ray
+from ray.data import ActorPoolStrategy, DataContext
+from ray.exceptions import RayError
+
+from foretell.batch.errors import BatchError
+from foretell.batch.output import Counts
+from foretell.batch.parts import Done, Work, Worker
+from foretell.batch.plan import Part
+
+
+def run_parts(
+    work: Work, parts: Sequence[Part], workers: int | None, address: str
+) -> Iterator[Done]:
+    """Forecast parts, in any order. Those of a node that is lost are done again by others.
+
+    Args:
+        work: What to do; its places are the same from all nodes.
+        parts: The parts.
+        workers: Actors at most; if None as many as the cluster has GPUs, or else CPUs.
+        address: Of the cluster; `local` is one of this machine for this run.
+
+    Raises:
+        BatchError: there is no such cluster, or a part cannot be forecast.
+    """
+    # Nothing is told to Ray's makers, unless the operator wants that.
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    was_there = ray.is_initialized()
+    try:
+        if not was_there:
+            is_local = address == "local"
+            ray.init(
+                address=address,
+                include_dashboard=False if is_local else None,
+                log_to_driver=False,
+                logging_level=logging.WARNING,
+            )
+        yield from _run(work, parts, workers)
+    except (ConnectionError, ValueError, RayError) as error:
+        raise BatchError(f"Ray: {getattr(error, 'cause', None) or error}") from error
+    finally:
+        if not was_there:
+            ray.shutdown()
+
+
+def _run(work: Work, parts: Sequence[Part], workers: int | None) -> Iterator[Done]:
+    resources = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    gpus = 0 if work.device == "cpu" else int(resources.get("GPU", 0))
+    most = min(workers or gpus or int(resources.get("CPU", 0)), len(parts))
+    if not most:
+        raise BatchError("the cluster has no CPU")
+    context = DataContext.get_current()
+    context.enable_progress_bars = False
+    context.raise_original_map_exception = True
+    # Actors have one part at a time, so that all are as busy as they can be at one.
+    context.autoscaling_config.actor_pool_util_upscaling_threshold = 1.0
+    # Of each part a block: what is done again is one.
+    rows = ray.data.from_items(
+        [{"part": place} for place in range(len(parts))], override_num_blocks=len(parts)
+    )
+    done = rows.map_batches(
+        _Actor,
+        fn_constructor_args=(work, list(parts)),
+        batch_size=1,
+        # With a node lost there is room for fewer.
+        compute=ActorPoolStrategy(
+            min_size=1, max_size=most, initial_size=most, max_tasks_in_flight_per_actor=1
+        ),
+        num_gpus=1 if gpus else None,
+        num_cpus=None if gpus else 1,
+    )
+    for row in done.iter_rows():
+        yield Done(int(row["part"]), Counts(int(row["forecast"]), int(row["rejected"])))
+
+
+class _Actor:
+    """A worker on a node."""
+
+    def __init__(self, work: Work, parts: list[Part]) -> None:
+        self._work = work
+        self._parts = parts
+        self._worker: Worker | None = None
+
+    def __call__(self, batch: dict[str, Any]) -> dict[str, list[int]]:
+        if self._worker is None:
+            # Here, and not when the actor begins: what it raises comes to the command.
+            self._worker = Worker(self._work)
+        done = self._worker.run(self._parts[int(batch["part"][0])])
+        return {
+            "part": [done.part],
+            "forecast": [done.counts.forecast],
+            "rejected": [done.counts.rejected],
+        }

@@ -1,0 +1,216 @@
+"""Long tables, read as one sequence of rows: Parquet by row groups, CSV by files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import csv, parquet
+
+from foretell.batch.errors import BatchError
+from foretell.batch.places import Place
+from foretell.bundle.nearness import listed
+from foretell.service.api.forecast.table import ID, TARGET, TIME
+
+# The column that tells which of all rows a row is, from 0.
+ROW = "row"
+# Rows that are read at a time, and bytes of a text.
+_ROWS, _BLOCK = 256 * 1024, 4 * 1024 * 1024
+# Bytes of a row group that is not read whole, and of each of its columns that are held then.
+_LARGE, _BUFFER = 256 * 1024 * 1024, 1024 * 1024
+
+
+class Columns(NamedTuple):
+    """What a table calls its columns.
+
+    Attributes:
+        id: Of the names of series.
+        time: Of the times; None in tables without.
+        values: Of the values, in the order of the model's channels.
+    """
+
+    id: str
+    time: str | None
+    values: tuple[str, ...]
+
+
+class Piece(NamedTuple):
+    """What of a file can be read by itself.
+
+    Attributes:
+        file: Its name.
+        group: The row group; None for a whole file.
+    """
+
+    file: str
+    group: int | None
+
+
+class Span(NamedTuple):
+    """Rows of a piece.
+
+    Attributes:
+        piece: The piece.
+        skipped: Its rows before them.
+        rows: How many they are.
+        row: Which row of the file the first of them is, from 0.
+        first: Which of all rows it is.
+    """
+
+    piece: Piece
+    skipped: int
+    rows: int
+    row: int
+    first: int
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The files of a place that hold one long table.
+
+    Attributes:
+        place: Where they lie.
+        columns: What they call their columns.
+        channels: What the model calls the values.
+    """
+
+    place: Place
+    columns: Columns
+    channels: tuple[str, ...]
+
+    def pieces(self, file: str) -> list[Piece]:
+        """What of a file can be read by itself.
+
+        Raises:
+            BatchError: it cannot be read.
+        """
+        if _is_text(self.place, file):
+            return [Piece(file, None)]
+        with told(self.place.of(file)), self.place.open(file) as source:
+            groups = parquet.ParquetFile(source).num_row_groups
+            return [Piece(file, group) for group in range(groups)]
+
+    def schema(self, file: str) -> pa.Schema:
+        """The columns that are read of a file, by our names and in the types that are read.
+
+        Raises:
+            BatchError: it cannot be read, or has no such columns.
+        """
+        found = read_schema(self.place, file, self.columns)
+        names = self.names
+        fields = []
+        for ours, theirs in names.items():
+            if found.names.count(theirs) != 1:
+                raise BatchError(
+                    f"{self.place.of(file)}: expected one column {theirs!r}; the table has "
+                    f"{listed(found.names) or 'none'}"
+                )
+            kind = found.field(theirs).type
+            fields.append((ours, kind.value_type if pa.types.is_dictionary(kind) else kind))
+        return pa.schema(fields)
+
+    def ids(self, piece: Piece) -> Iterator[pa.Array]:
+        """The names of series of a piece's rows, in parts; texts may be dictionaries."""
+        for batch in self._read(piece, [self.columns.id]):
+            yield batch.column(0)
+
+    def rows(self, spans: Sequence[Span]) -> Iterator[pa.Table]:
+        """The rows of spans, in parts: `unique_id`, `ds`, the channels and `row`."""
+        names = self.names
+        for span in spans:
+            at, end = 0, span.skipped + span.rows
+            for batch in self._read(span.piece, list(names.values())):
+                first, last = max(at, span.skipped), min(at + len(batch), end)
+                if first < last:
+                    part = batch.slice(first - at, last - first)
+                    row = span.first + first - span.skipped
+                    columns = {ours: part.column(theirs) for ours, theirs in names.items()}
+                    columns[ROW] = pa.array(np.arange(row, row + len(part)))
+                    yield pa.table(columns)
+                at += len(batch)
+                if at >= end:
+                    break
+
+    @property
+    def names(self) -> dict[str, str]:
+        """What a file calls the columns that are read, by what we call them."""
+        times = {} if self.columns.time is None else {TIME: self.columns.time}
+        values = zip(self.channels, self.columns.values, strict=True)
+        return {ID: self.columns.id, **times, **dict(values)}
+
+    def _read(self, piece: Piece, names: list[str]) -> Iterator[pa.RecordBatch]:
+        with told(self.place.of(piece.file)), self.place.open(piece.file) as source:
+            if piece.group is None:
+                yield from _open_text(source, piece.file, self.columns, names)
+                return
+            file = parquet.ParquetFile(source, read_dictionary=[self.columns.id])
+            if file.metadata.row_group(piece.group).total_byte_size > _LARGE:
+                # Slower, but it holds little of a row group at a time.
+                file = parquet.ParquetFile(
+                    source, read_dictionary=[self.columns.id], buffer_size=_BUFFER
+                )
+            yield from file.iter_batches(
+                _ROWS, row_groups=[piece.group], columns=names, use_threads=False
+            )
+
+
+def read_schema(place: Place, file: str, columns: Columns | None) -> pa.Schema:
+    """All columns of a file.
+
+    Args:
+        place: Where it lies.
+        file: Its name.
+        columns: Those whose types are known of a text; the others, its first rows tell.
+
+    Raises:
+        BatchError: it cannot be read.
+    """
+    with told(place.of(file)), place.open(file) as source:
+        if _is_text(place, file):
+            return _open_text(source, place.of(file), columns).schema
+        return parquet.ParquetFile(source).schema_arrow
+
+
+def _is_text(place: Place, file: str) -> bool:
+    return place.of(file).endswith((".csv", ".csv.gz"))
+
+
+def _open_text(
+    source: pa.NativeFile, file: str, columns: Columns | None, names: list[str] | None = None
+) -> csv.CSVStreamingReader:
+    kinds = {}
+    if columns is not None:
+        # Names of series that are numbers may begin with zeros.
+        kinds = dict.fromkeys(columns.values, pa.float64()) | {columns.id: pa.string()}
+    return csv.open_csv(
+        pa.input_stream(source, "gzip" if file.endswith(".gz") else None),
+        csv.ReadOptions(block_size=_BLOCK, use_threads=False),
+        convert_options=csv.ConvertOptions(column_types=kinds, include_columns=names),
+    )
+
+
+def columns_of(
+    names: Sequence[str], id_column: str, time_column: str, channels: tuple[str, ...]
+) -> Columns:
+    """Which columns of a table are read; the one channel of a model may also be called `y`."""
+    values = channels
+    if len(channels) == 1 and channels[0] not in names and TARGET in names:
+        values = (TARGET,)
+    return Columns(id_column, time_column if time_column in names else None, values)
+
+
+@contextmanager
+def told(place: str) -> Iterator[None]:
+    """Name the place of what Arrow cannot read.
+
+    Raises:
+        BatchError: instead of Arrow's error.
+    """
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        raise BatchError(f"{place}: {str(error).splitlines()[0]}") from None

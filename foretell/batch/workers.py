@@ -1,0 +1,118 @@
+"""Parts on the processes of this machine: one a core, or one a GPU."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from importlib import metadata
+from multiprocessing import connection
+from multiprocessing.queues import SimpleQueue
+from multiprocessing.synchronize import Event
+from pathlib import Path
+
+from foretell.batch.errors import BatchError
+from foretell.batch.parts import Done, Work, Worker
+from foretell.batch.plan import Part
+from foretell.service.engine.resources import usable_cpus
+from foretell.service.settings import DeviceChoice
+
+_GPUS = Path("/proc/driver/nvidia/gpus")
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
+# Times in a row that processes may be killed without a part done in between.
+_DEATHS = 3
+
+
+def gpus_of(device: DeviceChoice) -> list[str]:
+    """The GPUs that processes may take, by the names that CUDA has for them."""
+    try:
+        metadata.distribution("onnxruntime-gpu")
+    except metadata.PackageNotFoundError:
+        return []
+    if device == "cpu":
+        return []
+    given = os.environ.get(_VISIBLE)
+    if given is not None:
+        # Empty or -1: they are hidden.
+        return [name for name in given.split(",") if name not in ("", "-1")]
+    return [str(number) for number, _ in enumerate(_GPUS.glob("*"))]
+
+
+def run_parts(work: Work, parts: Sequence[Part], workers: int | None) -> Iterator[Done]:
+    """Forecast parts, in any order.
+
+    Args:
+        work: What to do.
+        parts: The parts.
+        workers: Processes; if None one a GPU, or else one a core.
+
+    Raises:
+        BatchError: a part cannot be forecast, or processes are killed again and again.
+    """
+    gpus = gpus_of(work.device)
+    count = min(workers or len(gpus) or usable_cpus(), len(parts))
+    left = {part.number: part for part in parts}
+    deaths = 0
+    while left:
+        try:
+            for done in _run(work, list(left.values()), count, gpus):
+                del left[done.part]
+                deaths = 0
+                yield done
+        except BrokenProcessPool:
+            deaths += 1
+            if deaths == _DEATHS:
+                raise BatchError(
+                    f"processes of workers were killed {deaths} times in a row, by a lack of "
+                    "memory maybe; what is written stays, and --workers takes fewer"
+                ) from None
+
+
+def _run(work: Work, parts: list[Part], count: int, gpus: list[str]) -> Iterator[Done]:
+    """Forecast parts on processes that all end where one is killed."""
+    context = multiprocessing.get_context("spawn")
+    stopped, turns = context.Event(), context.SimpleQueue()
+    for number in range(count):
+        turns.put(gpus[number % len(gpus)] if gpus else None)
+    pool = ProcessPoolExecutor(count, context, _begin, (work, stopped, turns))
+    try:
+        for future in as_completed([pool.submit(_part, part) for part in parts]):
+            yield future.result()
+    finally:
+        stopped.set()
+        pool.shutdown(cancel_futures=True)
+
+
+class _Process:
+    """What a process of a worker has."""
+
+    work: Work
+    stopped: Event
+    worker: Worker | None = None
+
+
+def _begin(work: Work, stopped: Event, turns: SimpleQueue[str | None]) -> None:
+    # Who interrupts the command is answered by it; and nothing goes on when it is killed.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    if (gpu := turns.get()) is not None:
+        os.environ[_VISIBLE] = gpu
+    _Process.work, _Process.stopped = work, stopped
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        connection.wait([parent.sentinel])
+        os._exit(1)
+
+
+def _part(part: Part) -> Done:
+    if _Process.worker is None:
+        # Here, and not when the process begins: what it raises comes to the command.
+        _Process.worker = Worker(_Process.work)
+    return _Process.worker.run(part, lambda: not _Process.stopped.is_set())

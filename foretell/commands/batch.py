@@ -1,0 +1,127 @@
+"""`foretell batch`: forecast every series of a table, without a server."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, get_args
+
+import click
+
+from foretell.bundle.gaps import Missing
+from foretell.commands.forecast import levels
+from foretell.commands.train import refusal
+
+if TYPE_CHECKING:
+    from foretell.batch.run import Summary
+
+
+@click.command("batch")
+@click.argument("source", metavar="INPUT")
+@click.argument("target", metavar="OUTPUT")
+@click.option(
+    "--model",
+    required=True,
+    help="A bundle's folder, or that of a model: its newest version, or another one by @VERSION.",
+)
+@click.option("--horizon", type=click.IntRange(min=1), help="Steps ahead; the model's by default.")
+@click.option("--quantiles", callback=levels, help="Their levels, such as 0.1,0.9.")
+@click.option(
+    "--missing",
+    type=click.Choice(get_args(Missing)),
+    default="error",
+    show_default=True,
+    help="What becomes of missing values: the series is rejected, or they are filled in.",
+)
+@click.option("--id-column", default="unique_id", show_default=True, help="Names the series.")
+@click.option("--timestamp-column", default="ds", show_default=True, help="Holds the times.")
+@click.option(
+    "--device",
+    type=click.Choice(["auto", "cpu", "cuda"]),
+    default="auto",
+    show_default=True,
+    help="Where the model runs.",
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    help="Processes; one a GPU by default, or else one a core.",
+)
+@click.option(
+    "--ray",
+    metavar="[ADDRESS]",
+    is_flag=False,
+    flag_value="local",
+    envvar="RAY_ADDRESS",
+    help="Run on a cluster of Ray, which needs the extra ray; one of this machine without ADDRESS.",
+)
+@click.option(
+    "--part-rows",
+    type=click.IntRange(min=1),
+    default=4 * 1024 * 1024,
+    show_default=True,
+    help="Rows of INPUT behind a file of OUTPUT, at least.",
+)
+def command(
+    source: str,
+    target: str,
+    model: str,
+    quantiles: tuple[float, ...],
+    timestamp_column: str,
+    workers: int | None,
+    ray: str | None,
+    part_rows: int,
+    **options: Any,  # noqa: ANN401
+) -> None:
+    """Forecast all series of the table INPUT into OUTPUT/forecasts, on all cores.
+
+    INPUT is a Parquet or CSV file, or a folder of them: rows in order of series and time, in
+    columns unique_id, ds and the model's channels (y, where it has one). Series that cannot be
+    forecast go to OUTPUT/rejected, with the reason. The same command goes on where it was
+    interrupted.
+    """
+    from foretell.batch.errors import BatchError
+    from foretell.batch.models import find_bundle
+    from foretell.batch.preparation import Asked
+    from foretell.batch.progress import ConsoleProgress
+    from foretell.batch.run import forecast_table
+    from foretell.batch.workers import run_parts
+    from foretell.bundle.errors import BundleError
+    from foretell.storage.errors import StorageError
+
+    try:
+        asked = Asked(
+            source=source,
+            target=target,
+            bundle=find_bundle(model),
+            quantiles=quantiles,
+            time_column=timestamp_column,
+            **options,
+        )
+        with ConsoleProgress() as progress:
+            execute = partial(run_parts, workers=workers)
+            if ray is not None:
+                from foretell.batch import on_ray
+
+                execute = partial(on_ray.run_parts, workers=workers, address=ray)
+            summary = forecast_table(asked, execute, progress, part_rows)
+    except (BatchError, BundleError, StorageError, OSError) as error:
+        raise refusal(str(error)) from None
+    except KeyboardInterrupt:
+        click.echo("interrupted; the same command goes on with what is left", err=True)
+        raise SystemExit(130) from None
+    click.echo(_told(summary, target))
+
+
+def _told(summary: Summary, target: str) -> str:
+    """The last line."""
+    counts, new = summary.counts, sum(summary.counts) - summary.before
+    told = f"{counts.forecast:,} series forecast in {target}"
+    if counts.rejected:
+        told += f", {counts.rejected:,} in {target}/rejected"
+    if summary.before:
+        told += f"; {summary.before:,} of them before"
+    return told + (
+        f"; {new:,} in {summary.seconds:,.1f} s, {new / summary.seconds:,.0f} series/s"
+        if new
+        else ""
+    )

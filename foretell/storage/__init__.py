@@ -1,0 +1,1 @@
+"""Bundles and tables in object storage; needs the extra `storage`."""

@@ -1,0 +1,152 @@
+"""Places in object storage: `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import obstore
+from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
+from obstore.store import AzureStore, GCSStore, S3Store
+
+from foretell.storage.errors import StorageError
+
+if TYPE_CHECKING:
+    # Types of its stubs alone.
+    from obstore.store import ClientConfig, ObjectStore, RetryConfig
+
+_URL = re.compile(r"([^:/]+)://([^/]*)(?:/(.*))?", re.DOTALL)
+_BUCKET = re.compile(r"[A-Za-z0-9$][A-Za-z0-9._-]*")
+# What each client reads from the environment, among others.
+_CREDENTIALS = {
+    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a role of this machine",
+    "gs": "GOOGLE_APPLICATION_CREDENTIALS, or an account of this machine",
+    "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, or an identity",
+}
+_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+# A request that stalls or fails is tried again, within seconds: who waits has a copy to go on with.
+_RETRY: RetryConfig = {"max_retries": 4, "retry_timeout": timedelta(seconds=20)}
+_CLIENT: ClientConfig = {
+    "connect_timeout": timedelta(seconds=5),
+    "read_timeout": timedelta(seconds=20),
+    # Of a whole file, which may be gigabytes.
+    "timeout": timedelta(minutes=10),
+}
+
+
+@dataclass(frozen=True)
+class Location:
+    """A prefix of a bucket.
+
+    Attributes:
+        url: What it is called, without a slash at the end.
+        store: Holds what lies under the prefix, by paths relative to it.
+    """
+
+    url: str
+    store: ObjectStore
+
+    def __str__(self) -> str:
+        return self.url
+
+    def of(self, path: str) -> str:
+        """What an object is called."""
+        return f"{self.url}/{path}"
+
+    @contextmanager
+    def told(self, path: str = "") -> Iterator[None]:
+        """Say what goes wrong in here in a line that names the place.
+
+        Args:
+            path: Of an object; none where it is about the whole prefix.
+
+        Raises:
+            StorageError: what obstore raised.
+        """
+        try:
+            yield
+        except (BaseError, FileNotFoundError) as error:
+            place = self.of(path) if path else self.url
+            raise StorageError(f"{place}: {_reason(error, self.url.partition(':')[0])}") from None
+
+    def read(self, path: str) -> Iterator[bytes]:
+        """An object, in pieces.
+
+        Raises:
+            StorageError: it is not there, or breaks off.
+        """
+        with self.told(path):
+            yield from map(bytes, obstore.get(self.store, path))
+
+
+def is_url(text: str) -> bool:
+    """Whether a text names a place elsewhere, rather than a file or folder of this machine."""
+    return "://" in text
+
+
+def open_location(url: str) -> Location:
+    """A place in object storage; nothing is asked of it yet.
+
+    Credentials and endpoints are read from the environment: `AWS_*`, `GOOGLE_*`, `AZURE_*`.
+
+    Args:
+        url: `s3://bucket/prefix`, `gs://bucket/prefix` or `az://container/prefix`; the prefix may
+            be empty.
+
+    Raises:
+        StorageError: it is no such URL, or the environment does not say enough.
+    """
+    found = _URL.fullmatch(url)
+    if found is None or found[1] not in _CREDENTIALS:
+        raise StorageError(f"{url}: expected s3://bucket/prefix, gs://… or az://…")
+    scheme, bucket, prefix = found[1], found[2], (found[3] or "").strip("/")
+    if not _BUCKET.fullmatch(bucket):
+        raise StorageError(f"{url}: expected the name of a bucket after {scheme}://")
+    place = "/".join(filter(None, (f"{scheme}://{bucket}", prefix)))
+    try:
+        return Location(place, _store(scheme, bucket, prefix))
+    except (BaseError, OSError, ValueError) as error:
+        raise StorageError(f"{place}: {_reason(error, scheme)}") from None
+
+
+def _store(scheme: str, bucket: str, prefix: str) -> ObjectStore:
+    if scheme == "gs":
+        return GCSStore(bucket, prefix=prefix, client_options=_CLIENT, retry_config=_RETRY)
+    if scheme == "az":
+        return AzureStore(bucket, prefix=prefix, client_options=_CLIENT, retry_config=_RETRY)
+    # Whoever names such an endpoint means it: a server on the same machine or network.
+    plain = any(os.environ.get(name, "").startswith("http://") for name in _ENDPOINTS)
+    client: ClientConfig = {**_CLIENT, "allow_http": plain}
+    return S3Store(bucket, prefix=prefix, client_options=client, retry_config=_RETRY)
+
+
+def _reason(error: Exception, scheme: str) -> str:
+    """What obstore says, without the answer and the state of its client in full."""
+    said, _, details = str(error).partition("\n\nDebug source:")
+    status = re.search(r"status code: (\d+ [^:<\n]*)", said)
+    answer = re.search(r"<Code>(.*?)</Code>\s*<Message>(.*?)</Message>", said, re.DOTALL)
+    if answer is not None:
+        reason = f"{answer[1]}: {answer[2]}"
+    elif status is not None:
+        reason = status[1]
+    else:
+        reason = said.rpartition(" - ")[2].partition("\n")[0].removeprefix("HTTP error: ")
+        if "TimedOut" in details:
+            reason += " (no answer in time)"
+        elif (cause := re.search(r'message: "(.*?)"', details)) is not None:
+            reason += f" ({cause[1]})"
+    if _is_about_credentials(error, said):
+        return f"{reason}; credentials are read from {_CREDENTIALS[scheme]}"
+    return reason
+
+
+def _is_about_credentials(error: Exception, said: str) -> bool:
+    if isinstance(error, PermissionDeniedError | UnauthenticatedError):
+        return True
+    signs = ("code: 401", "code: 403", "Missing", "Account must", "token", "169.254.169.254")
+    return any(sign in said for sign in signs)

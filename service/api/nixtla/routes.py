@@ -1,0 +1,194 @@
+"""The door of the nixtla client, under `/nixtla`: forecasts, cross-validation and anomalies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from fastapi import APIRouter
+from fastapi import Request as Call
+
+from foretell.service.api.body import ALWAYS, BodyBudget, Offload
+from foretell.service.api.forecast.parsing import read_json
+from foretell.service.api.forecast.routes import JSON, Answering, endpoint
+from foretell.service.api.nixtla.known import Known, anomalies
+from foretell.service.api.nixtla.reading import (
+    check_model,
+    check_request,
+    find,
+    frequency_of,
+    places,
+    quantiles_of,
+    read_backtest,
+    read_forecast,
+    read_history,
+)
+from foretell.service.api.nixtla.wire import (
+    AnomalyRequest,
+    CrossValidationRequest,
+    ForecastRequest,
+    OnlineAnomalyRequest,
+    Request,
+)
+from foretell.service.api.nixtla.writing import Backtesting, Forecasting
+from foretell.service.engine.directory import Directory, Model
+from foretell.service.engine.local import Engine
+from foretell.service.errors import InvalidInputError, NotSupportedError
+from foretell.service.settings import Settings
+from foretell.service.validation import validate
+
+_ROOT = "/nixtla"
+
+
+def nixtla_router(
+    engine: Engine, settings: Settings, budget: BodyBudget, offload: Offload
+) -> APIRouter:
+    """The routes of this door.
+
+    They are in no OpenAPI document: what it would say is Nixtla's to say, and its client's to send.
+
+    Args:
+        engine: Runs the models.
+        settings: Limits.
+        budget: Counts the bodies of requests.
+        offload: Reads large requests and writes large answers.
+    """
+    router = APIRouter(prefix=_ROOT, include_in_schema=False)
+    kinds: list[tuple[str, type[Request]]] = [
+        ("forecast", ForecastRequest),
+        ("cross_validation", CrossValidationRequest),
+        ("anomaly_detection", AnomalyRequest),
+        ("online_anomaly_detection", OnlineAnomalyRequest),
+    ]
+    for name, kind in kinds:
+        answering = endpoint(
+            partial(_Read, kind), None, engine, settings, budget, offload, media_types=(JSON,)
+        )
+        router.add_api_route(f"/v2/{name}", answering, methods=["POST"], name=f"nixtla_{name}")
+
+    @router.get("/model_params")
+    async def model_params(call: Call) -> dict[str, dict[str, int]]:
+        """How many rows a model reads, and how many it forecasts at once."""
+        frequency = frequency_of(call.query_params.get("freq", ""))
+        model = find(engine.directory, call.query_params.get("model", ""), frequency)
+        check_model(model, frequency)
+        manifest = model.manifest
+        return {"detail": {"input_size": manifest.context, "horizon": manifest.horizon}}
+
+    @router.get("/validate_api_key")
+    async def validate_api_key() -> dict[str, str]:
+        """That the key is right, which was looked at before."""
+        return {"detail": "the key is valid"}
+
+    @router.get("/v2/models")
+    async def models() -> dict[str, list[dict[str, str]]]:
+        """Names of the served models of one channel."""
+        served = [one.name for one in engine.directory.defaults if len(one.manifest.channels) == 1]
+        return {"models": [{"name": name} for name in served]}
+
+    @router.get("/v2/finetuned_models")
+    async def finetuned_models() -> dict[str, list[str]]:
+        """There are none."""
+        return {"finetuned_models": []}
+
+    @router.post("/v2/finetune")
+    async def finetune() -> None:
+        """Refused."""
+        raise NotSupportedError(
+            "nothing is trained here: train with `foretell train`, and serve what it exports"
+        )
+
+    @router.post("/v2/{task}/async")
+    async def jobs(call: Call) -> None:
+        """Refused."""
+        task = call.path_params["task"][:40]
+        raise NotSupportedError(
+            f"{task} is not served as a job: forecast, cross_validation, detect_anomalies and "
+            "detect_anomalies_online of the client are, by calls that wait for their answer"
+        )
+
+    return router
+
+
+class _Read:
+    """A request, as far as it was read without its model.
+
+    Args:
+        kind: What it asks for.
+        media_type: JSON.
+        body: Its body.
+        query: Of its URL, which nobody reads.
+        settings: Limits.
+
+    Raises:
+        ServiceError: it is no such request, or asks for what no model here does.
+    """
+
+    memory = 0
+    # Windows may be cut out of all rows.
+    work = ALWAYS
+
+    def __init__(
+        self,
+        kind: type[Request],
+        media_type: str,  # noqa: ARG002 - as all readers are called
+        body: bytes,
+        query: Mapping[str, str],  # noqa: ARG002 - likewise
+        settings: Settings,
+    ) -> None:
+        self._request = request = validate(kind, read_json(body))
+        if len(request.series.sizes) > settings.max_inputs:
+            raise InvalidInputError(
+                f"expected at most {settings.max_inputs} series in a request (max_inputs), got "
+                f"{len(request.series.sizes)}; pass num_partitions",
+                param="series.sizes",
+            )
+        check_request(request)
+        self._frequency = frequency_of(request.freq)
+
+    def find(self, directory: Directory) -> Model:
+        """The model that it means."""
+        return find(directory, self._request.model, self._frequency)
+
+    def decode(self, model: Model, settings: Settings) -> Answering:
+        """Read the rest; raises a `ServiceError` that says where it does not fit."""
+        check_model(model, self._frequency)
+        with places():
+            return _DECODERS[type(self._request)](self._request, model, settings)
+
+
+def _forecast(request: ForecastRequest, model: Model, settings: Settings) -> Answering:
+    bounds = quantiles_of(request.level or ())
+    return Forecasting(request, bounds, read_forecast(request, bounds, model, settings))
+
+
+def _cross_validation(
+    request: CrossValidationRequest, model: Model, settings: Settings
+) -> Answering:
+    bounds = quantiles_of(request.level or ())
+    if request.full_history:
+        return Backtesting(
+            request, bounds, read_history(request, bounds, model, settings), Known.answer
+        )
+    stride = request.step_size or request.h
+    job = read_backtest(request, request.h, stride, request.n_windows, bounds, model, settings)
+    return Backtesting(request, bounds, job, Known.answer)
+
+
+def _anomalies(request: AnomalyRequest, model: Model, settings: Settings) -> Answering:
+    (deviation,) = model.manifest.target_scaler.std
+    answer = partial(anomalies, request=request, deviation=deviation)
+    if not isinstance(request, OnlineAnomalyRequest):
+        return Backtesting(request, {}, read_history(request, {}, model, settings), answer)
+    stride = request.step_size or request.h
+    job = read_backtest(request, request.h, stride, None, {}, model, settings)
+    return Backtesting(request, {}, job, answer)
+
+
+_DECODERS: dict[type[Request], Callable[[Any, Model, Settings], Answering]] = {
+    ForecastRequest: _forecast,
+    CrossValidationRequest: _cross_validation,
+    AnomalyRequest: _anomalies,
+    OnlineAnomalyRequest: _anomalies,
+}

@@ -1,0 +1,146 @@
+"""From a job's outputs to the answers that the nixtla client reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from foretell.service.api.body import ALWAYS
+from foretell.service.api.forecast.backtest import Backtest
+from foretell.service.api.forecast.encode import encoding_work, quantiles_of
+from foretell.service.api.forecast.job import Job, warn
+from foretell.service.api.nixtla.known import Known
+from foretell.service.api.nixtla.reading import own_places
+from foretell.service.api.nixtla.wire import Request
+from foretell.service.api.notices import Notice, notice, outside
+from foretell.service.arrays import DISTRIBUTION, FORECAST, Arrays
+from foretell.service.errors import InvalidInputError
+
+Floats = NDArray[np.float32]
+
+
+class Forecasting:
+    """A request for forecasts, read whole.
+
+    Args:
+        request: The request.
+        bounds: The quantiles that it asks for, by their names in the answer.
+        job: What to do.
+    """
+
+    def __init__(self, request: Request, bounds: Mapping[str, float], job: Job) -> None:
+        self._request = request
+        self._bounds = bounds
+        self.job = job
+
+    def encoding_work(self, outputs: Arrays) -> int:
+        """How much there is to do to write the answer, as `Offload` has it."""
+        return encoding_work(self.job, outputs)
+
+    def encode(self, outputs: Arrays) -> bytes:
+        """Write the answer.
+
+        Raises:
+            InvalidInputError: a forecast is not finite.
+        """
+        job = self.job
+        forecast = outputs[FORECAST][:, : job.plan.horizon]
+        _check_finite(forecast, np.arange(len(forecast)))
+        quantiles = quantiles_of(job, outputs) if job.plan.quantiles else None
+        intervals = _by_name(job, self._bounds, quantiles)
+        answer = {
+            "mean": forecast.ravel(),
+            "intervals": {name: own.ravel() for name, own in intervals.items()} or None,
+            "weights_x": None,
+            # Who asks for them gets no forecast where the answer says nothing of them.
+            "feature_contributions": None,
+        }
+        far = outside(job.model.manifest, job.history, forecast, "inputs[{}].series".format)
+        return _written(answer, self._request, warn(job, far))
+
+
+class Backtesting:
+    """A request for forecasts of rows that it holds, read whole.
+
+    Args:
+        request: The request.
+        bounds: The quantiles that it asks for, by their names in the answer.
+        job: What it would be as a request for forecasts; its past is what is forecast.
+        answer: Makes an answer of what was forecast.
+    """
+
+    def __init__(
+        self,
+        request: Request,
+        bounds: Mapping[str, float],
+        job: Job,
+        answer: Callable[[Known], dict[str, Any]],
+    ) -> None:
+        assert job.past is not None  # noqa: S101 - `read_backtest` has it made
+        self._request = request
+        self._bounds = bounds
+        self._answer = answer
+        self._past = job.past
+        self._backtest = Backtest(job, is_table=False)
+        self.job = self._backtest.job
+
+    def encoding_work(self, _: Arrays) -> int:
+        """How much there is to do to write the answer, as `Offload` has it."""
+        return ALWAYS
+
+    def encode(self, outputs: Arrays) -> bytes:
+        """Write the answer.
+
+        Raises:
+            InvalidInputError: a forecast is not finite, or they are too few for what is asked.
+        """
+        job, past = self.job, self._past
+        forecast = outputs[FORECAST][:, : job.plan.horizon]
+        owner = np.repeat(np.arange(len(past.spans)), [len(own) for own in past.origins])
+        _check_finite(forecast, owner)
+        quantiles = None
+        if job.plan.quantiles:
+            quantiles = job.model.intervals.quantiles(
+                job.history, forecast, job.plan.quantiles, outputs.get(DISTRIBUTION)
+            )
+        intervals = _by_name(job, self._bounds, quantiles)
+        known = Known.of(self._request.series.sizes, past, forecast[..., 0], intervals)
+        return _written(self._answer(known), self._request, self._backtest.warnings(outputs))
+
+
+def _check_finite(forecast: Floats, owner: NDArray[np.int64]) -> None:
+    """Refuse what has no place in JSON.
+
+    Args:
+        forecast: `[windows, horizon, 1]`.
+        owner: `[windows]`, the numbers of their series.
+    """
+    is_finite = np.isfinite(forecast).all(axis=(1, 2))
+    if not is_finite.all():
+        raise InvalidInputError(
+            "the model's forecast of this series is not finite: its values are too far from those "
+            "it was trained on",
+            param=f"series[{owner[is_finite.argmin()]}].y",
+        )
+
+
+def _by_name(job: Job, bounds: Mapping[str, float], quantiles: Floats | None) -> dict[str, Floats]:
+    """Quantiles `[levels, windows, horizon, 1]` by the name of each."""
+    if quantiles is None:
+        return {}
+    levels = job.plan.quantiles
+    return {name: quantiles[levels.index(level), ..., 0] for name, level in bounds.items()}
+
+
+def _written(answer: dict[str, Any], request: Request, warnings: list[Notice]) -> bytes:
+    unread = [
+        notice("ignored_field", "not known, and not read", name[:60])
+        for name in request.model_extra or ()
+    ]
+    if warnings or unread:
+        answer["warnings"] = own_places(unread + warnings)
+    return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)

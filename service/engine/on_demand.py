@@ -1,0 +1,130 @@
+"""A model that is served whether it is in memory or not."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from foretell.bundle import calibration
+from foretell.bundle.errors import BundleError
+from foretell.bundle.example import Example
+from foretell.bundle.placement import misplacement
+from foretell.service.arrays import Arrays
+from foretell.service.engine.directory import Pending
+from foretell.service.engine.intervals import Intervals
+from foretell.service.engine.model import Capacity, read_example, read_manifest
+from foretell.service.engine.queues import Usage
+from foretell.service.engine.residents import Berth, Residents
+from foretell.service.engine.runtime import Runtime
+from foretell.service.engine.waiting import Waiting
+from foretell.service.errors import NotReadyError
+
+
+class OnDemand:
+    """A bundle of which the manifest and the quantiles are read; see `directory.Loaded`.
+
+    Its sums are compared and its probes replayed when it is loaded.
+
+    Args:
+        folder: The bundle.
+        runtime: Where it is to run.
+        capacity: Batch and queue, here of what waits for a load.
+        residents: Loads it.
+
+    Attributes:
+        manifest: Of the bundle.
+        intervals: Its quantiles.
+        provider: The execution provider that runs it.
+
+    Raises:
+        BundleError: the bundle cannot be served here, or does not lie where its manifest says.
+    """
+
+    on_demand = True
+
+    def __init__(
+        self, folder: Path, runtime: Runtime, capacity: Capacity, residents: Residents
+    ) -> None:
+        self.manifest = read_manifest(folder, runtime)
+        if reason := misplacement(folder, self.manifest):
+            raise BundleError(reason)
+        self.intervals = Intervals(self.manifest, calibration.read(folder, self.manifest))
+        self.provider = runtime.provider
+        self._max_batch = capacity.max_batch or runtime.largest_batch
+        self._residents = residents
+        self._berth = Berth(folder, self.manifest, capacity.max_windows, capacity.max_bytes)
+
+    @property
+    def name(self) -> str:
+        """The name it is served under."""
+        return self.manifest.name
+
+    @property
+    def version(self) -> str:
+        """Its version."""
+        return self.manifest.version
+
+    @property
+    def max_batch(self) -> int:
+        """Most windows run together; before it was loaded, what is usual."""
+        model = self._berth.model
+        return self._max_batch if model is None else model.max_batch
+
+    @property
+    def failure(self) -> str | None:
+        """Why it does not work, or the last load of it failed, if so."""
+        model = self._berth.model
+        return (model and model.failure) or self._berth.refused or None
+
+    @property
+    def resident(self) -> bool:
+        """Whether it is in memory."""
+        return self._berth.model is not None
+
+    @property
+    def usage(self) -> Usage:
+        """What its queue holds, or what waits for it."""
+        berth = self._berth
+        if (model := berth.model) is not None:
+            return model.usage
+        return Usage(berth.windows, berth.max_windows, berth.bytes, berth.max_bytes)
+
+    def submit(
+        self,
+        feeds: Arrays,
+        *,
+        attention: Sequence[str] = (),
+        deadline: float,
+        admitted: bool = False,
+    ) -> Pending:
+        """See `directory.Model.submit`; it may wait to be loaded.
+
+        Raises:
+            ServiceError: as `Model.submit`, or `Residents.wait`.
+        """
+        berth = self._berth
+        berth.used = time.monotonic()
+        if (model := berth.model) is not None:
+            try:
+                return model.submit(
+                    feeds, attention=attention, deadline=deadline, admitted=admitted
+                )
+            except NotReadyError:
+                # It has just made room for another one.
+                pass
+        run = Waiting(feeds, attention, deadline)
+        self._residents.wait(berth, run, admitted=admitted)
+        return run
+
+    async def example(self) -> Example | None:
+        """See `directory.Model.example`."""
+        return await read_example(self._berth.folder, self.manifest)
+
+    def load(self) -> None:
+        """See `directory.Loaded.load`."""
+        self._residents.load(self._berth)
+
+    def close(self, timeout: float) -> None:
+        """See `directory.Loaded.close`."""
+        self._residents.close(self._berth, timeout)

@@ -1,0 +1,128 @@
+"""What doors and engines of a cluster have counted, added up in one place."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from contextlib import suppress
+from typing import Any
+
+from ray.exceptions import RayError
+from ray.serve.exceptions import RayServeException
+
+from foretell.service.errors import EngineLostError
+from foretell.service.metrics import Metrics, Taken
+from foretell.service.ray.handles import Handle
+from foretell.service.statistics import statistics
+
+_COUNT_SECONDS = 1.0
+# While there is none, Ray would wait for another one to take its place.
+_ANSWER_SECONDS = 2.0
+# Who says nothing for so long is gone, and so are its requests.
+_GONE_SECONDS = 10.0
+
+
+class Tally:
+    """The sum of what is told, since this began; another one in its place begins at 0."""
+
+    def __init__(self) -> None:
+        self._metrics = Metrics()
+        self._heard: dict[str, float] = {}
+        self._numbers: dict[str, int] = {}
+
+    async def tell(
+        self, who: str, number: int, taken: Taken, in_flight: int, build: dict[str, str]
+    ) -> None:
+        """Add what a door or an engine has counted since it last told.
+
+        Args:
+            who: It.
+            number: How often it has told; what is told again counts once.
+            taken: Its counts.
+            in_flight: Requests that it is answering.
+            build: What it runs, if it runs models.
+        """
+        if number > self._numbers.get(who, 0):
+            self._numbers[who] = number
+            self._metrics.counts.merge(taken)
+        self._metrics.elsewhere[who] = in_flight
+        self._metrics.build = build or self._metrics.build
+        self._heard[who] = time.monotonic()
+
+    async def render(self) -> bytes:
+        """All of it in Prometheus' text format."""
+        now = time.monotonic()
+        for who in [who for who, heard in self._heard.items() if now - heard > _GONE_SECONDS]:
+            del self._heard[who], self._numbers[who], self._metrics.elsewhere[who]
+        return self._metrics.render()
+
+    async def statistics(self, versions: list[tuple[str, str]]) -> dict[str, Any]:
+        """The counts of versions by name and version, as a `StatisticsReport` has them."""
+        return statistics(self._metrics, versions).model_dump()
+
+
+async def asked(handle: Handle, *given: object) -> Any:  # noqa: ANN401 - what the method returns
+    """What the tally answers.
+
+    Args:
+        handle: Of a method of it.
+        given: What that takes.
+
+    Raises:
+        EngineLostError: nothing, within seconds.
+    """
+    response = handle.remote(*given)
+    try:
+        async with asyncio.timeout(_ANSWER_SECONDS):
+            return await response
+    except (RayError, RayServeException, TimeoutError) as error:
+        response.cancel()
+        raise EngineLostError("what the cluster has counted cannot be had just now") from error
+
+
+class Teller:
+    """Tells the tally what a process has counted, once a second.
+
+    Args:
+        metrics: The process'.
+        tally: A handle of it.
+    """
+
+    def __init__(self, metrics: Metrics, tally: Handle) -> None:
+        self._metrics = metrics
+        self._tally = tally.options(method_name="tell")
+        self._who = uuid.uuid4().hex
+        self._telling: asyncio.Task[None] | None = None
+        # What is being told, until it is known that it was heard.
+        self._number = 0
+        self._taken: Taken | None = None
+        self._turn = asyncio.Lock()
+
+    def start(self) -> None:
+        """Begin, on this event loop, unless it has begun."""
+        if self._telling is None:
+            self._telling = asyncio.create_task(self._keep_telling())
+
+    async def tell(self) -> None:
+        """Tell now; while nobody can be told, what was counted stays here."""
+        metrics = self._metrics
+        async with self._turn:
+            if self._taken is None:
+                self._number += 1
+                self._taken = metrics.counts.take()
+            told = (self._who, self._number, self._taken, metrics.in_flight, metrics.build)
+            with suppress(EngineLostError):
+                await asked(self._tally, *told)
+                self._taken = None
+
+    async def close(self) -> None:
+        """Tell the rest, and end."""
+        if self._telling is not None:
+            self._telling.cancel()
+        await self.tell()
+
+    async def _keep_telling(self) -> None:
+        while True:
+            await asyncio.sleep(_COUNT_SECONDS)
+            await self.tell()

@@ -1,0 +1,130 @@
+"""What the resources may be, by schemas that others publish.
+
+Kubernetes' own are those of the package kubernetes-validate, which is only read; KServe's the
+classes that its package has of its OpenAPI document, read as texts, for to import them takes more
+than is installed; those of KEDA and of Prometheus' operator lie in `operators/`.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jsonschema_rs
+import pytest
+
+VERSIONS = ("1.32", "1.37")
+_OPERATORS = Path(__file__).parent / "operators" / "operators.json"
+_META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
+# What `openapi-generator` calls JSON's types.
+_PLAIN = {"str": str, "int": int, "bool": bool, "float": (int, float)}
+
+
+@cache
+def _file(distribution: str, path: str) -> Path:
+    found = metadata.distribution(distribution).locate_file(path)
+    return Path(str(found))
+
+
+@cache
+def kubernetes(version: str, name: str) -> jsonschema_rs.Validator:
+    """Of a type such as `io.k8s.api.core.v1.Container`, in which nothing else is allowed."""
+    folder = f"kubernetes_validate/kubernetes-json-schema/v{version}.0-local-strict"
+    text = _file("kubernetes-validate", f"{folder}/_definitions.json").read_text()
+    definitions = json.loads(text.replace("/api/_definitions.json#", "#"))
+    return jsonschema_rs.validator_for({**definitions, "$ref": f"#/$defs/{name}"})
+
+
+@cache
+def operators() -> jsonschema_rs.Validator:
+    """Of what KEDA and Prometheus' operator add."""
+    return jsonschema_rs.validator_for(json.loads(_OPERATORS.read_text()))
+
+
+def check(resource: dict[str, Any], version: str) -> None:
+    """Compare a resource with the schema of its kind.
+
+    Raises:
+        AssertionError: it has something that the schema has not, or something else than it says.
+    """
+    group, _, own = resource["apiVersion"].rpartition("/")
+    if group == "serving.kserve.io":
+        name = own[0].upper() + own[1:] + resource["kind"]
+        _check_kserve(resource, name, resource["kind"])
+        return
+    if group in ("keda.sh", "monitoring.coreos.com"):
+        validator = operators()
+    else:
+        # `networking.k8s.io` is `networking` here, and the group without a name `core`.
+        validator = kubernetes(
+            version, f"io.k8s.api.{group.split('.')[0] or 'core'}.{own}.{resource['kind']}"
+        )
+    assert not [
+        f"{error.instance_path}: {error.message}" for error in validator.iter_errors(resource)
+    ]
+
+
+class _Type(NamedTuple):
+    """A class of KServe: its fields' types by their names in JSON, and those that it requires."""
+
+    fields: dict[str, str]
+    required: set[str]
+
+
+@cache
+def _modules() -> dict[str, str]:
+    try:
+        path = _file("kserve", "kserve/models/__init__.py")
+    except metadata.PackageNotFoundError:
+        pytest.skip("kserve is not installed: pip install --no-deps kserve")
+    return {
+        name: module
+        for module, name in re.findall(
+            r"^from kserve\.models\.(\w+) import (\w+)", path.read_text(), re.MULTILINE
+        )
+    }
+
+
+@cache
+def _type(name: str) -> _Type:
+    text = _file("kserve", f"kserve/models/{_modules()[name]}.py").read_text()
+
+    def literal(variable: str) -> dict[str, str]:
+        found = re.search(rf"^    {variable} = (\{{.*?\n    \}})", text, re.MULTILINE | re.DOTALL)
+        assert found is not None
+        return dict(ast.literal_eval(found[1]))
+
+    types, names = literal("openapi_types"), literal("attribute_map")
+    required = set(re.findall(r"Invalid value for `(\w+)`, must not be `None`", text))
+    return _Type(
+        {names[own]: kind for own, kind in types.items()}, {names[own] for own in required}
+    )
+
+
+def _check_kserve(value: Any, kind: str, place: str) -> None:
+    if found := re.fullmatch(r"list\[(.+)\]", kind):
+        assert isinstance(value, list), place
+        for index, one in enumerate(value):
+            _check_kserve(one, found[1], f"{place}[{index}]")
+    elif found := re.fullmatch(r"dict\(str, (.+)\)", kind):
+        assert isinstance(value, dict), place
+        for key, one in value.items():
+            _check_kserve(one, found[1], f"{place}.{key}")
+    elif kind in _PLAIN:
+        assert isinstance(value, _PLAIN[kind]), f"{place}: {value!r} is no {kind}"
+    elif kind in _modules():
+        assert isinstance(value, dict), place
+        known = _type(kind)
+        assert set(value) <= set(known.fields), f"{place}: {set(value) - set(known.fields)}"
+        assert known.required <= set(value), f"{place}: {known.required - set(value)} missing"
+        for key, one in value.items():
+            _check_kserve(one, known.fields[key], f"{place}.{key}")
+    else:
+        name = _META if kind == "V1ObjectMeta" else f"io.k8s.api.core.v1.{kind.removeprefix('V1')}"
+        errors = kubernetes(VERSIONS[-1], name).iter_errors(value)
+        assert not [f"{place}{error.instance_path}: {error.message}" for error in errors]

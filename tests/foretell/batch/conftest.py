@@ -1,0 +1,3 @@
+from tests.service.conftest import client, models
+
+__all__ = ["client", "models"]

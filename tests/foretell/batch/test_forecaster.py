@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from foretell.batch.forecaster import Forecaster
+from foretell.service.api.forecast.schemas import ForecastOptions
+from foretell.service.session import CpuSession
+from tests.foretell.batch.tables import many, wave
+
+
+def test_no_window_is_run_alone(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """onnxruntime computes it in another way, so that a forecast would show who came with it."""
+    forecaster = Forecaster(models / "repeat" / "1", ForecastOptions(), "cpu")
+    sizes: list[int] = []
+    run = CpuSession.run
+
+    def watched(self: CpuSession, feeds: dict, worker: int = 0) -> dict:
+        sizes.append(len(feeds["history"]))
+        return run(self, feeds, worker)
+
+    monkeypatch.setattr(CpuSession, "run", watched)
+    for count in range(1, 2 * forecaster.model.max_batch + 2):
+        chunk = many(count).append_column("row", pa.array(np.arange(8 * count)))
+        [found], rejected = forecaster.forecast(chunk)
+        assert not rejected
+        last = [np.float32(wave(number, 8)[-1]) for number in range(count)]
+        assert found.layers[0, :, 0, 0].tolist() == last
+    forecaster.close()
+    assert 1 not in sizes

@@ -1,0 +1,318 @@
+"""Runs that begin, are interrupted, go on, and refuse to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import csv, parquet
+
+from foretell.batch.errors import BatchError
+from foretell.batch.parts import Done, Work, Worker
+from foretell.batch.places import LocalPlace
+from foretell.batch.plan import Part
+from foretell.batch.preparation import Asked
+from foretell.batch.run import Progress, forecast_table
+from tests.foretell.batch.tables import forecasts, here, many, rejected, run, table, wave
+from tests.service.bundles import Spec, write_bundle
+
+
+class Watched(Progress):
+    def __init__(self) -> None:
+        self.told: list[tuple[int, ...]] = []
+
+    def divided(self, series: int, done: int) -> None:
+        self.told.append((series, done))
+
+    def advanced(self, series: int) -> None:
+        self.told.append((series,))
+
+
+def test_a_run_goes_on_where_it_was(models: Path, tmp_path: Path) -> None:
+    given = pa.concat_tables([many(100), table({"t0": wave(0, 3), "z": wave(1, 8)})])
+    given_path = tmp_path / "given.parquet"
+    parquet.write_table(given, given_path, row_group_size=64)
+    bundle = models / "repeat" / "1"
+
+    def until(count: int) -> Any:
+        def execute(work: Work, parts: Sequence[Part]) -> Iterator[Done]:
+            yield from here(work, parts[:count])
+            if count < len(parts):
+                raise KeyboardInterrupt
+
+        return execute
+
+    asked = Asked(str(given_path), str(tmp_path / "out"), bundle, device="cpu")
+    first = Watched()
+    with pytest.raises(KeyboardInterrupt):
+        forecast_table(asked, until(3), first, 100)
+    assert first.told == [(102, 0), (16,), (16,), (16,)]
+    out = tmp_path / "out"
+    written = {file.name: file.stat().st_mtime_ns for file in (out / "forecasts").iterdir()}
+    assert sorted(written) == [f"part-0000{number}.parquet" for number in range(3)]
+    assert not (out / "_SUCCESS").exists()
+    second = Watched()
+    summary = forecast_table(asked, until(99), second, 100)
+    assert second.told[0] == (102, 48)
+    assert (summary.counts, summary.before) == ((101, 1), 48)
+    assert (out / "_SUCCESS").exists()
+    for name, time in written.items():
+        assert (out / "forecasts" / name).stat().st_mtime_ns == time
+    undisturbed = tmp_path / "undisturbed"
+    undisturbed.mkdir()
+    run(given_path, bundle, undisturbed)
+    assert forecasts(tmp_path).equals(forecasts(undisturbed))
+    assert rejected(tmp_path).keys() == {"t0"}
+    # Nothing is left to do.
+    third = forecast_table(asked, until(0), Watched(), 100)
+    assert (third.counts, third.before) == ((101, 1), 102)
+
+
+def test_a_part_that_fails_leaves_nothing(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: object, *_: object) -> None:
+        raise MemoryError
+
+    given = pa.concat_tables([table({"bad": wave(0, 3)}), many(30)])
+    with monkeypatch.context() as patch:
+        patch.setattr("foretell.batch.output.Writer.add", fail)
+        with pytest.raises(MemoryError):
+            run(given, models / "repeat" / "1", tmp_path)
+    files = [path.name for path in (tmp_path / "out").rglob("*") if path.is_file()]
+    assert sorted(files) == [".lock", "_foretell.json"]
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"horizon": 2}, "is of other options: horizon 4, not 2; write to another place"),
+        ({"missing": "ffill"}, "is of other options: missing error, not ffill"),
+        ({"quantiles": (0.1,)}, r"is of other options: quantiles None, not \[0.1\]"),
+        ({"bundle": "calibrated/2"}, r"is of model calibrated@1 \(\w+\), not calibrated@2"),
+        ({"given": many(21)}, "is of another table, or its files were written since"),
+    ],
+)
+def test_something_else_is_refused(tmp_path: Path, change: dict[str, Any], told: str) -> None:
+    for version in ("1", "2"):
+        write_bundle(tmp_path, Spec(name="calibrated", version=version, calibrated=1))
+    given = many(20)
+    run(given, tmp_path / "calibrated" / "1", tmp_path)
+    asked = {"given": tmp_path / "given.parquet", "bundle": "calibrated/1"} | change
+    bundle = tmp_path / asked.pop("bundle")
+    with pytest.raises(BatchError, match=told):
+        run(asked.pop("given"), bundle, tmp_path, **asked)
+
+
+def test_a_model_that_was_exchanged_is_refused(tmp_path: Path) -> None:
+    bundle = write_bundle(tmp_path, Spec())
+    run(many(3), bundle, tmp_path)
+    about = json.loads((bundle / "manifest.json").read_bytes())
+    (bundle / "manifest.json").write_text(json.dumps(about | {"parameters": 7}))
+    with pytest.raises(BatchError, match="is of model"):
+        run(tmp_path / "given.parquet", bundle, tmp_path)
+
+
+def test_folders_of_others_are_left_alone(models: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "mine.txt").write_text("mine")
+    with pytest.raises(BatchError, match="is not empty, and not of an earlier run"):
+        run(many(3), models / "repeat" / "1", tmp_path)
+    (out / "mine.txt").unlink()
+    (out / "_foretell.json").write_text("{}")
+    with pytest.raises(BatchError, match=r"_foretell.json: is not a record of this release"):
+        run(many(3), models / "repeat" / "1", tmp_path)
+
+
+def test_two_do_not_write_at_a_time(models: Path, tmp_path: Path) -> None:
+    with LocalPlace(tmp_path / "out").claimed(), pytest.raises(BatchError, match="another run"):
+        run(many(3), models / "repeat" / "1", tmp_path)
+    assert run(many(3), models / "repeat" / "1", tmp_path).counts == (3, 0)
+
+
+def test_what_killed_workers_had_begun_is_removed(models: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "out" / "forecasts"
+    folder.mkdir(parents=True)
+    (folder / ".part-00000.parquet.0a1b2c3d").touch()
+    run(many(3), models / "repeat" / "1", tmp_path)
+    assert [path.name for path in folder.iterdir()] == ["part-00000.parquet"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({"horizon": 17}, "--horizon: expected at most 16 steps"),
+        ({"quantiles": (0.5,)}, "--quantiles: repeat has no quantiles"),
+        ({"quantiles": (0.1, 0.1)}, "--quantiles: 0.1 is asked for twice"),
+        ({"id_column": "name"}, "expected one column 'name'; the table has unique_id, ds, load"),
+        ({"id_column": "load"}, "column 'load': expected strings or integers, got double"),
+        ({"time_column": "unique_id"}, "column 'unique_id': expected timestamps or dates"),
+    ],
+)
+def test_what_does_not_fit_is_told_before_anything_is_written(
+    models: Path, tmp_path: Path, asked: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(BatchError, match=told):
+        run(many(3), models / "repeat" / "1", tmp_path, **asked)
+    assert not (tmp_path / "out").exists()
+
+
+def test_tables_that_do_not_fit(models: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "tables"
+    folder.mkdir()
+    with pytest.raises(BatchError, match="there is no file that ends with"):
+        run(folder, models / "repeat" / "1", tmp_path)
+    parquet.write_table(many(3).slice(0, 0), folder / "a.parquet")
+    with pytest.raises(BatchError, match="there are no rows"):
+        run(folder, models / "repeat" / "1", tmp_path)
+    with pytest.raises(BatchError, match="a column of times is required"):
+        run(many(3).drop_columns(["ds"]), models / "calendar" / "1", tmp_path)
+    text = pa.table({"unique_id": ["a"], "ds": ["x"], "load": ["y"]})
+    with pytest.raises(BatchError, match="column 'ds': expected timestamps"):
+        run(text, models / "repeat" / "1", tmp_path)
+    whole = many(3).cast(pa.schema([("unique_id", "string"), ("ds", "date32"), ("load", "float")]))
+    parquet.write_table(whole, folder / "b.parquet")
+    with pytest.raises(BatchError, match=r"b.parquet: its columns are .*ds date32"):
+        run(folder, models / "repeat" / "1", tmp_path)
+    (folder / "c.parquet").write_bytes(b"no table")
+    (folder / "b.parquet").unlink()
+    with pytest.raises(BatchError, match=r"c.parquet: Parquet magic bytes not found"):
+        run(folder, models / "repeat" / "1", tmp_path)
+
+
+def test_a_table_that_breaks_off(models: Path, tmp_path: Path) -> None:
+    path = tmp_path / "given.parquet"
+    parquet.write_table(many(300), path, compression="none", use_dictionary=False)
+    content = bytearray(path.read_bytes())
+    content[4:40] = bytes(36)
+    path.write_bytes(content)
+    with pytest.raises(BatchError, match=r"given.parquet: "):
+        run(path, models / "repeat" / "1", tmp_path)
+
+
+def test_forecasts_that_lie_among_the_tables_are_refused(models: Path, tmp_path: Path) -> None:
+    parquet.write_table(many(3), tmp_path / "given.parquet")
+    for target in (tmp_path / "out", tmp_path):
+        asked = Asked(f"{tmp_path}/", str(target), models / "repeat" / "1", device="cpu")
+        with pytest.raises(BatchError, match="of which all files are read"):
+            forecast_table(asked, here, Progress())
+
+
+def test_places_are_the_same_from_other_folders(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    parquet.write_table(many(3), "given.parquet")
+    asked = Asked("given.parquet", "out", models / "repeat" / "1", device="cpu")
+
+    def elsewhere(work: Work, parts: Sequence[Part]) -> Iterator[Done]:
+        assert (work.source, work.target) == (f"{tmp_path}/given.parquet", f"{tmp_path}/out")
+        yield from here(work, parts)
+
+    forecast_table(asked, elsewhere, Progress())
+
+
+def test_parts_that_are_not_there_are_told(models: Path, tmp_path: Path) -> None:
+    parquet.write_table(many(30), tmp_path / "given.parquet", row_group_size=64)
+    bundle = models / "repeat" / "1"
+    asked = Asked(str(tmp_path / "given.parquet"), str(tmp_path / "out"), bundle, device="cpu")
+
+    def lost(work: Work, parts: Sequence[Part]) -> Iterator[Done]:
+        for done in here(work, parts):
+            if done.part == 1:
+                (tmp_path / "out" / "forecasts" / parts[1].file).unlink()
+            yield done
+
+    with pytest.raises(BatchError, match=r"part-00001.parquet: was written by a worker, and is no"):
+        forecast_table(asked, lost, Progress(), 100)
+    assert not (tmp_path / "out" / "_SUCCESS").exists()
+    assert forecast_table(asked, here, Progress(), 100).counts == (30, 0)
+
+
+def test_columns_by_other_names(models: Path, tmp_path: Path) -> None:
+    given = many(3).rename_columns(["store", "hour", "y"])
+    given = given.append_column("note", pa.array(["x"] * len(given)))
+    run(given, models / "repeat" / "1", tmp_path, id_column="store", time_column="hour")
+    found = forecasts(tmp_path)
+    assert found.column_names[:4] == ["store", "hour", "step", "forecast"]
+    assert set(found["model"].to_pylist()) == {"repeat"}
+    assert set(found["version"].to_pylist()) == {"1"}
+    given = given.rename_columns(["model", "hour", "y", "note"])
+    with pytest.raises(BatchError, match="have a column 'model' of their own"):
+        run(given, models / "repeat" / "1", tmp_path, id_column="model", time_column="hour")
+
+
+def test_text(models: Path, tmp_path: Path) -> None:
+    given = many(40)
+    names = [f"{int(name[1:]):04d}" for name in given["unique_id"].to_pylist()]
+    given = given.set_column(0, "unique_id", pa.array(names))
+    folder = tmp_path / "tables"
+    folder.mkdir()
+    csv.write_csv(given.slice(0, 100), folder / "a.csv")
+    with pa.CompressedOutputStream(str(folder / "b.csv.gz"), "gzip") as file:
+        csv.write_csv(given.slice(100), file)
+    assert run(folder, models / "calendar" / "1", tmp_path).counts == (40, 0)
+    text = forecasts(tmp_path).sort_by([("unique_id", "ascending"), ("step", "ascending")])
+    other = tmp_path / "other"
+    other.mkdir()
+    run(given, models / "calendar" / "1", other)
+    same = forecasts(other).sort_by([("unique_id", "ascending"), ("step", "ascending")])
+    assert text["forecast"].to_pylist() == same["forecast"].to_pylist()
+    assert text["unique_id"].to_pylist()[::4] == [f"{number:04d}" for number in range(40)]
+
+
+def test_numbers_as_names(models: Path, tmp_path: Path) -> None:
+    given = many(9).set_column(0, "unique_id", pa.array(np.repeat(np.arange(9), 8)))
+    run(given, models / "repeat" / "1", tmp_path)
+    found = forecasts(tmp_path)["unique_id"]
+    assert found.type == pa.int64()
+    assert found.to_pylist()[::4] == list(range(9))
+
+
+def test_only_the_latest_rows_are_read(models: Path, tmp_path: Path) -> None:
+    values = wave(0, 20)
+    values[2] = np.nan
+    assert run(table({"a": values}), models / "repeat" / "1", tmp_path).counts == (1, 0)
+
+
+def test_what_a_sound_model_fails_with_is_rejected(tmp_path: Path) -> None:
+    bundle = write_bundle(tmp_path, Spec(fails=True))
+    series = {f"s{number:02d}": np.full(8, 0.5) for number in range(20)}
+    series["s07"] = np.full(8, 2.0)
+    assert run(table(series), bundle, tmp_path).counts == (19, 1)
+    assert rejected(tmp_path)["s07"]["reason"] == "onnxruntime could not run the model"
+
+
+def test_ill_conditioned_series_are_marked(tmp_path: Path) -> None:
+    bundle = write_bundle(tmp_path, Spec(margin_bound=0.5))
+    run(table({"a": np.full(8, 0.4), "b": np.full(8, 0.6)}), bundle, tmp_path)
+    assert forecasts(tmp_path)["ill_conditioned"].to_pylist() == [True] * 4 + [False] * 4
+
+
+def test_a_forecast_that_is_not_finite_is_rejected(tmp_path: Path) -> None:
+    bundle = write_bundle(tmp_path, Spec(calibrated=1))
+    series = {"a": np.ones(8), "b": np.append(np.full(7, -3e38), 3e38), "c": np.ones(8)}
+    assert run(table(series), bundle, tmp_path, quantiles=(0.9,)).counts == (2, 1)
+    assert "is not finite" in rejected(tmp_path)["b"]["reason"]
+
+
+def test_a_worker_that_is_not_to_go_on_stops(models: Path, tmp_path: Path) -> None:
+    def stopped(work: Work, parts: Sequence[Part]) -> Iterator[Done]:
+        worker = Worker(work)
+        try:
+            yield worker.run(parts[0], lambda: False)
+        finally:
+            worker.close()
+
+    parquet.write_table(many(3), tmp_path / "given.parquet")
+    bundle = models / "repeat" / "1"
+    asked = Asked(str(tmp_path / "given.parquet"), str(tmp_path / "out"), bundle, device="cpu")
+    with pytest.raises(BatchError, match="stopped"):
+        forecast_table(asked, stopped, Progress())
+    assert not list((tmp_path / "out" / "forecasts").iterdir())

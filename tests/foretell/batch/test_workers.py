@@ -1,0 +1,129 @@
+"""Processes that are killed, of a run of the command itself."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from foretell.batch import workers
+from foretell.batch.errors import BatchError
+from foretell.batch.output import Counts
+from foretell.batch.parts import Done
+from foretell.batch.plan import Part
+from tests.foretell.batch.tables import forecasts, many, rejected, run, table, wave
+from tests.service.bundles import Spec, write_bundle
+
+PARTS = 16
+
+
+def until(condition: Callable[[], Any], patience: float = 90) -> Any:
+    end = time.monotonic() + patience
+    while not (found := condition()):
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    return found
+
+
+def test_killed_at_any_time_nothing_is_lost_and_nothing_twice(tmp_path: Path) -> None:
+    bundle = write_bundle(tmp_path, Spec(burn=10))
+    given = pa.concat_tables([many(PARTS * 32), table({"short": wave(0, 3)})])
+    path = tmp_path / "given.parquet"
+    parquet.write_table(given, path, row_group_size=256)
+    command = [sys.executable, "-m", "foretell", "batch", path, tmp_path / "out", "--model", bundle]
+    command += ["--workers", "2", "--part-rows", "256", "--device", "cpu"]
+    folder = tmp_path / "out" / "forecasts"
+
+    def whole(least: int) -> bool:
+        return folder.exists() and len(list(folder.glob("part-*"))) >= least
+
+    first = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    until(lambda: whole(1) or first.poll() is not None)
+    about = psutil.Process(first.pid)
+    # The others of multiprocessing forecast nothing.
+    children = [one for one in about.children() if "spawn_main" in " ".join(one.cmdline())]
+    children[0].kill()
+    until(lambda: whole(6) or first.poll() is not None)
+    children = about.children(recursive=True)
+    os.kill(first.pid, signal.SIGKILL)
+    assert first.wait() == -signal.SIGKILL
+    # Nobody goes on writing.
+    assert not psutil.wait_procs(children, 30)[1]
+    before = len(list(folder.glob("part-*")))
+    assert 6 <= before < PARTS
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert f"{PARTS * 32:,} series forecast in {tmp_path}/out, 1 in" in done.stdout
+    assert f"; {before * 32:,} of them before; " in done.stdout
+    other = tmp_path / "other"
+    other.mkdir()
+    run(path, bundle, other, part_rows=256)
+    assert forecasts(tmp_path).equals(forecasts(other))
+    assert rejected(tmp_path) == rejected(other)
+    assert not list((tmp_path / "out").glob("*/.part*"))
+
+
+def _parts(count: int) -> list[Part]:
+    return [Part(number, 1, ()) for number in range(count)]
+
+
+def test_processes_that_are_killed_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = []
+
+    def die(work: Any, parts: list[Part], count: int, gpus: list[str]) -> Iterator[Done]:
+        given.append([part.number for part in parts])
+        if len(given) in (3, 4):
+            yield Done(parts[0].number, Counts(1, 0))
+        raise BrokenProcessPool
+
+    monkeypatch.setattr(workers, "_run", die)
+    work: Any = type("Work", (), {"device": "cpu"})
+    found = workers.run_parts(work, _parts(4), 2)
+    assert [next(found).part, next(found).part] == [0, 1]
+    with pytest.raises(BatchError, match="killed 3 times in a row"):
+        next(found)
+    assert given == [[0, 1, 2, 3]] * 3 + [[1, 2, 3]] + [[2, 3]] * 2
+
+
+def test_one_process_a_gpu_by_its_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(workers, "_GPUS", tmp_path)
+    (tmp_path / "0000:01").touch()
+    (tmp_path / "0000:02").touch()
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(workers.metadata, "distribution", lambda name: name)
+    assert workers.gpus_of("cpu") == []
+    assert workers.gpus_of("auto") == ["0", "1"]
+    for hidden in ("", "-1"):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
+        assert workers.gpus_of("auto") == []
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,GPU-5")
+    assert workers.gpus_of("cuda") == ["3", "GPU-5"]
+    counts = []
+
+    def watch(work: Any, parts: list[Part], count: int, gpus: list[str]) -> Iterator[Done]:
+        counts.append((count, gpus))
+        yield from (Done(part.number, Counts(1, 0)) for part in parts)
+
+    monkeypatch.setattr(workers, "_run", watch)
+    work: Any = type("Work", (), {"device": "auto"})
+    assert len(list(workers.run_parts(work, _parts(4), None))) == 4
+    assert len(list(workers.run_parts(work, _parts(1), 3))) == 1
+    assert counts == [(2, ["3", "GPU-5"]), (1, ["3", "GPU-5"])]
+
+
+def test_without_the_build_for_gpus_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise workers.metadata.PackageNotFoundError
+
+    monkeypatch.setattr(workers.metadata, "distribution", missing)
+    assert workers.gpus_of("auto") == []

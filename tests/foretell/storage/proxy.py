@@ -1,0 +1,103 @@
+"""What happens between a client and a server of object storage."""
+
+from __future__ import annotations
+
+import re
+from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Event, Thread
+from types import TracebackType
+from typing import Literal, Self
+from urllib.parse import urlsplit
+
+Kind = Literal["silent", "500", "denied", "cut", "wrong", "pages"]
+_DENIED = b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"
+
+
+def _spoilt(kinds: set[Kind], status: int, content: bytes) -> tuple[int, bytes]:
+    if "500" in kinds:
+        return 500, b""
+    if "denied" in kinds:
+        return 403, _DENIED
+    if "wrong" in kinds:
+        return status, bytes([content[0] ^ 1]) + content[1:]
+    return status, content
+
+
+class Proxy:
+    """Passes on what it is asked, and spoils some of the answers, while it is entered.
+
+    Attributes:
+        faults: What happens to a request whose method and path have this pattern: it is not
+            answered, or with an error, with half of the bytes or with a wrong one; a listing comes
+            two entries at a time.
+        asked: Methods and paths.
+    """
+
+    def __init__(self, target: str) -> None:
+        self.faults: dict[str, Kind] = {}
+        self.asked: list[str] = []
+        self._ended = Event()
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler(target))
+        self._thread = Thread(target=self._server.serve_forever, args=(0.01,))
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+
+    def gets(self) -> list[str]:
+        """Objects that were read, by the ends of their paths: version and file."""
+        found = [re.fullmatch(r"GET .*/(\w+/[\w.]+)", asked) for asked in self.asked]
+        return [match[1] for match in found if match]
+
+    def _handler(self, target: str) -> type[BaseHTTPRequestHandler]:
+        proxy, host = self, urlsplit(target).netloc
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                asked = f"{self.command} {self.path}"
+                proxy.asked.append(asked)
+                kinds = {kind for known, kind in proxy.faults.items() if re.search(known, asked)}
+                path = self.path + ("&max-keys=2" if "pages" in kinds else "")
+                body = self.rfile.read(int(self.headers.get("content-length") or 0))
+                connection = HTTPConnection(host)
+                connection.request(self.command, path, body, dict(self.headers))
+                answer = connection.getresponse()
+                status, content = answer.status, answer.read()
+                connection.close()
+                if "silent" in kinds:
+                    proxy._ended.wait()
+                    return
+                status, content = _spoilt(kinds, status, content)
+                self.send_response(status)
+                for name in ("etag", "last-modified", "content-type"):
+                    if value := answer.getheader(name):
+                        self.send_header(name, value)
+                self.send_header("content-length", str(len(content)))
+                self.end_headers()
+                if "cut" in kinds:
+                    content = content[: len(content) // 2]
+                    self.close_connection = True
+                if self.command != "HEAD":
+                    self.wfile.write(content)
+
+            do_PUT = do_POST = do_HEAD = do_DELETE = do_GET  # noqa: N815
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        return Handler
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._ended.set()
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()

@@ -1,0 +1,80 @@
+"""Servers of repositories in object storage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import httpx
+import obstore
+import pytest
+from click.testing import CliRunner
+
+from foretell.commands.serve import command
+from foretell.storage.location import open_location
+from foretell.storage.push import push
+from tests.foretell.storage.proxy import Proxy
+from tests.service.bundles import Spec, write_bundle
+from tests.service.process import Server
+from tests.service.waiting import until
+
+
+def ask(server: Server) -> str:
+    """The version that answers."""
+    body = {"inputs": [{"series": [1.0] * 8}]}
+    answer = httpx.post(f"{server.url}/forecast", json=body).raise_for_status()
+    return str(answer.json()["model_version"])
+
+
+def refused(server: Server) -> str:
+    return str(httpx.get(f"{server.url}/readyz").json()["models"].get("repeat@3"))
+
+
+def test_no_fault_changes_what_is_served(
+    bucket: str, s3: str, environment: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    location = open_location(f"{bucket}/models")
+    bundle = write_bundle(tmp_path / "models", Spec())
+    push(bundle, location)
+    with Proxy(s3) as proxy:
+        environment.setenv("AWS_ENDPOINT_URL", proxy.url)
+        given = {"watch_seconds": 0.05, "cache": tmp_path / "cache", "workers": 2}
+        with Server(location.url, tmp_path / "log", **given) as server:
+            assert ask(server) == "1"
+            push(bundle, location)
+            until(lambda: ask(server) == "2")
+            # Another file than the ones that are here.
+            other = write_bundle(tmp_path / "other", Spec(channels=("load", "wind")))
+            proxy.faults["GET .*weights"] = "wrong"
+            push(other, location, version="3")
+            until(lambda: "repeat/3/weights.bin: sha256 differs" in refused(server))
+            assert ask(server) == "2"
+            assert httpx.get(f"{server.url}/readyz").status_code == 200
+            obstore.delete(location.store, "repeat/3/manifest.json")
+            until(lambda: refused(server) == "None")
+            proxy.faults["list-type"] = "denied"
+            until(lambda: "it is tried again: " in server.log)
+            assert ask(server) == "2"
+            assert httpx.get(f"{server.url}/readyz").status_code == 200
+            assert server.stop() == 0
+        # Another one starts from what the first has fetched.
+        with Server(location.url, tmp_path / "log", cache=tmp_path / "cache") as server:
+            assert ask(server) == "2"
+            assert "served as they were fetched before" in server.log
+            assert "AccessDenied: Access Denied; credentials are read from AWS_" in server.log
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("ftp://bucket", "ftp://bucket: expected s3://bucket/prefix, gs://… or az://…"),
+        ("s3://nowhere", "model repository s3://nowhere: NoSuchBucket"),
+    ],
+)
+def test_where_there_is_nothing(
+    url: str, message: str, environment: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    environment.setattr("foretell.service.logs.configure", lambda *_: None)
+    environment.setenv("FORETELL_CACHE", str(tmp_path / "cache"))
+    result = CliRunner().invoke(command, ["--models", url, "--port", "0", "--device", "cpu"])
+    assert result.exit_code == 2
+    assert message in result.stderr

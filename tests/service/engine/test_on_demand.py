@@ -1,0 +1,228 @@
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from unittest.mock import Mock
+
+import numpy as np
+import pytest
+
+from foretell.bundle import checksums, layout
+from foretell.bundle.errors import BundleError
+from foretell.service.engine.batcher import Batcher
+from foretell.service.engine.model import Capacity, Model, Proof
+from foretell.service.engine.on_demand import OnDemand
+from foretell.service.engine.queues import Usage, Work
+from foretell.service.engine.residents import Residents
+from foretell.service.engine.resources import Memory
+from foretell.service.engine.runtime import Runtime
+from foretell.service.engine.selftest import SelfTest
+from foretell.service.errors import LoadFailedError, NotReadyError
+from foretell.service.metrics import Metrics
+from tests.service.bundles import Spec, rewrite_manifest, softmax_stage, write_bundle
+from tests.service.conftest import Quiet
+
+_CAPACITY = Capacity(None, 64, 1 << 20)
+_PATIENCE = 30.0
+
+
+class Scene:
+    """Models of this process, one of them in memory at a time, or `most`."""
+
+    def __init__(self, runtime: Runtime, batcher: Batcher, most: int = 1) -> None:
+        self._runtime = runtime
+        self._batcher = batcher
+        self.proofs: dict[Path, Proof] = {}
+        self.opened: list[Model] = []
+        self.residents = Residents(
+            self._open, Memory(None), Metrics(), most=most, wait_seconds=_PATIENCE, drain_seconds=1
+        )
+
+    def _open(self, folder: Path) -> Model:
+        model = Model(folder, self._runtime, self._batcher, _CAPACITY, Quiet(), proofs=self.proofs)
+        self.opened.append(model)
+        return model
+
+    def list(self, folder: Path) -> OnDemand:
+        return OnDemand(folder, self._runtime, _CAPACITY, self.residents)
+
+
+@pytest.fixture
+def scene(
+    runtime: Runtime,
+    batcher: Batcher,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+) -> Iterator[Scene]:
+    monkeypatch.setattr("foretell.service.engine.residents.gc", Mock())
+    scene = Scene(runtime, batcher, getattr(request, "param", 1))
+    yield scene
+    scene.residents.stop()
+    scene.residents.join(_PATIENCE)
+    for model in scene.opened:
+        model.close(1)
+
+
+def forecast(model: OnDemand, value: float = 2.0) -> list[float]:
+    feeds = {"history": np.full((1, 8, 1), value, np.float32)}
+    done = model.submit(feeds, deadline=time.monotonic() + _PATIENCE).result(_PATIENCE)
+    return list(done["forecast"][0, :, 0])
+
+
+def test_it_is_known_before_it_is_loaded(scene: Scene, tmp_path: Path) -> None:
+    spec = Spec(name="m", version="3", calibrated=1, example=8)
+    model = scene.list(write_bundle(tmp_path, spec))
+    assert (model.name, model.version, model.provider) == ("m", "3", "CPUExecutionProvider")
+    assert model.manifest.horizon == 4
+    assert model.intervals.calibration is not None
+    assert model.on_demand
+    assert not model.resident
+    assert model.failure is None
+    assert model.usage == Usage(0, 64, 0, 1 << 20)
+    usual = model.max_batch
+    found = asyncio.run(model.example())
+    assert found is not None
+    assert found.series == "a house"
+    assert scene.opened == []
+    assert forecast(model) == [2.0] * 4
+    assert model.resident
+    scene.opened[0].max_batch = usual + 1
+    assert model.max_batch == usual + 1
+
+
+def test_it_comes_and_goes(scene: Scene, tmp_path: Path) -> None:
+    one, two = (scene.list(write_bundle(tmp_path, Spec(name=name))) for name in ("one", "two"))
+    for model, other in ((one, two), (two, one), (one, two)):
+        assert forecast(model, 3.0) == [3.0] * 4
+        assert model.resident
+        assert not other.resident
+
+
+def test_who_finds_it_as_it_goes_is_answered(
+    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = (scene.list(write_bundle(tmp_path, Spec(name=name))) for name in ("one", "two"))
+    one.load()
+    found = scene.opened[0]
+    submit = found.submit
+
+    def late(*args: object, **given: object) -> Work:
+        two.load()
+        return submit(*args, **given)
+
+    monkeypatch.setattr(found, "submit", late)
+    assert forecast(one, 5.0) == [5.0] * 4
+    assert len(scene.opened) == 3
+
+
+@pytest.mark.parametrize("scene", [2], indirect=True)
+def test_who_is_asked_for_stays(scene: Scene, tmp_path: Path) -> None:
+    names = ("one", "two", "three")
+    one, two, three = (scene.list(write_bundle(tmp_path, Spec(name=name))) for name in names)
+    for model in (one, two, one, three):
+        forecast(model)
+    assert [model.resident for model in (one, two, three)] == [True, False, True]
+
+
+@pytest.mark.parametrize("file", [layout.MANIFEST, layout.CALIBRATION])
+def test_what_is_needed_to_list_it_is_checked(scene: Scene, tmp_path: Path, file: str) -> None:
+    folder = write_bundle(tmp_path, Spec(calibrated=1))
+    (folder / file).write_bytes(b"broken")
+    with pytest.raises(BundleError, match=file):
+        scene.list(folder)
+
+
+def test_it_lies_where_it_says(scene: Scene, tmp_path: Path) -> None:
+    folder = write_bundle(tmp_path, Spec()).rename(tmp_path / "repeat" / "2")
+    with pytest.raises(BundleError, match="version"):
+        scene.list(folder)
+    folder = write_bundle(tmp_path, Spec(name="gpu", changes={"devices": ("cuda",)}))
+    with pytest.raises(BundleError, match="is for cuda alone"):
+        scene.list(folder)
+
+
+def test_the_rest_is_checked_when_it_is_loaded(scene: Scene, tmp_path: Path) -> None:
+    spec = Spec(name="m")
+    folder = write_bundle(tmp_path, spec)
+    model = scene.list(folder)
+    weights = (folder / layout.WEIGHTS).read_bytes()
+    (folder / layout.WEIGHTS).write_bytes(b"other")
+    with pytest.raises(NotReadyError, match=r"^m@1 could not be loaded"):
+        forecast(model)
+    said = "m/1/weights.bin: sha256 differs from the manifest; the file was changed"
+    assert model.failure == said
+    with pytest.raises(LoadFailedError, match="sha256 differs"):
+        model.load()
+    (folder / layout.WEIGHTS).write_bytes(weights)
+    model.load()
+    assert model.failure is None
+    assert forecast(model) == [2.0] * 4
+
+
+def test_another_bundle_in_its_place_is_not_served_by_its_manifest(
+    scene: Scene, tmp_path: Path
+) -> None:
+    folder = write_bundle(tmp_path, Spec(name="m"))
+    model = scene.list(folder)
+    rewrite_manifest(folder, Spec(name="m", changes={"parameters": 7}))
+    with pytest.raises(LoadFailedError, match=r"^m/1: was changed since it was read; load it"):
+        model.load()
+    assert not model.resident
+    assert forecast(scene.list(folder)) == [2.0] * 4
+
+
+def test_what_was_shown_is_not_tried_again(
+    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[str] = []
+
+    def note(owner: object, name: str) -> None:
+        was = getattr(owner, name)
+
+        def noting(*args: object) -> object:
+            tried.append(name)
+            return was(*args)
+
+        monkeypatch.setattr(owner, name, noting)
+
+    for owner, name in ((checksums, "check"), (SelfTest, "time_runs"), (SelfTest, "replay")):
+        note(owner, name)
+    folder = write_bundle(tmp_path, Spec(name="m", stages=(softmax_stage(),)))
+    model, other = scene.list(folder), scene.list(write_bundle(tmp_path, Spec(name="other")))
+    model.load()
+    assert tried == ["check", "replay", "time_runs", "replay"]
+    scene.opened[0].max_batch = 5
+    scene.proofs[folder] = scene.proofs[folder]._replace(max_batch=5)
+    other.load()
+    tried.clear()
+    model.load()
+    # The session is another one: that it runs, and as well as before, is seen.
+    assert tried == ["replay"]
+    assert model.max_batch == 5
+    other.load()
+    tried.clear()
+    # The same bytes, written again, may be others.
+    (folder / layout.WEIGHTS).write_bytes((folder / layout.WEIGHTS).read_bytes())
+    model.load()
+    assert tried == ["check", "replay", "time_runs", "replay"]
+
+
+def test_a_file_that_is_gone(scene: Scene, tmp_path: Path) -> None:
+    folder = write_bundle(tmp_path, Spec(name="m"))
+    model = scene.list(folder)
+    (folder / layout.WEIGHTS).unlink()
+    with pytest.raises(LoadFailedError, match=r"^m/1/weights\.bin: No such file"):
+        model.load()
+
+
+def test_it_is_closed(scene: Scene, tmp_path: Path) -> None:
+    model = scene.list(write_bundle(tmp_path, Spec(name="m")))
+    assert forecast(model) == [2.0] * 4
+    model.close(1)
+    assert not model.resident
+    with pytest.raises(NotReadyError, match="the model is stopping"):
+        forecast(model)
+    with pytest.raises(NotReadyError, match="the model is stopping"):
+        model.load()

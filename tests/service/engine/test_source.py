@@ -1,0 +1,208 @@
+"""A repository whose folder is filled from elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from foretell.service.engine.directory import State
+from foretell.service.errors import LoadFailedError, StartError, UnknownVersionError
+from foretell.storage.errors import StorageError
+from tests.service.served import Scene, place, remove
+from tests.service.waiting import until
+
+Version = tuple[str, str]
+
+
+class Source:
+    """Fills a folder with what a test says.
+
+    Attributes:
+        holds: Contents by name and version.
+        failures: Versions that cannot be fetched, and why.
+        error: Raised instead of anything else.
+        asked: What was wanted.
+        stopped: Whether it was told to stop.
+    """
+
+    def __init__(self, folder: Path, *references: str) -> None:
+        self.folder = folder
+        self.holds: dict[str, str] = dict.fromkeys(references, "good")
+        self.failures: Mapping[Version, str] = {}
+        self.error: Exception | None = None
+        self.asked: list[tuple[str | None, str | None]] = []
+        self.stopped = False
+
+    def __str__(self) -> str:
+        return "s3://bucket"
+
+    def refresh(self, name: str | None = None, version: str | None = None) -> None:
+        self.asked.append((name, version))
+        if self.error is not None:
+            raise self.error
+        for folder in list(self.folder.glob("*/*")):
+            if f"{folder.parent.name}@{folder.name}" not in self.holds:
+                remove(self.folder, folder.parent.name, folder.name)
+        for reference, content in self.holds.items():
+            own, _, number = reference.partition("@")
+            if (own, number) not in self.failures:
+                place(self.folder, own, number, content)
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+def scene_of(source: Source, watch_seconds: float | None = None) -> Scene:
+    return Scene(source.folder, source=source, watch_seconds=watch_seconds)
+
+
+def test_the_folder_is_filled_first(tmp_path: Path) -> None:
+    source = Source(tmp_path, "one@1", "two@1")
+    scene = scene_of(source)
+    scene.repository.start()
+    assert scene.has == ["one@1", "two@1"]
+    assert source.asked == [(None, None)]
+    scene.repository.close(5)
+    assert source.stopped
+
+
+def test_what_was_fetched_before_is_served(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    place(tmp_path, "one", "1")
+    source = Source(tmp_path)
+    source.error = StorageError("s3://bucket: no answer")
+    scene = scene_of(source)
+    scene.repository.start()
+    assert scene.has == ["one@1"]
+    assert scene.repository.ready
+    assert "served as they were fetched before: s3://bucket: no answer" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (StorageError("s3://bucket: denied"), "^model repository s3://bucket: denied$"),
+        (
+            PermissionError("not yours"),
+            r"^the cache cannot be written \(FORETELL_CACHE\): not yours$",
+        ),
+    ],
+)
+def test_with_nothing_to_serve_it_does_not_start(
+    tmp_path: Path, error: Exception, said: str
+) -> None:
+    source = Source(tmp_path)
+    source.error = error
+    with pytest.raises(StartError, match=said):
+        scene_of(source, watch_seconds=3600).repository.start()
+
+
+def test_what_is_missing_names_the_source(tmp_path: Path) -> None:
+    source = Source(tmp_path)
+    with pytest.raises(
+        StartError, match="repository s3://bucket: no bundle in it; `foretell push`"
+    ):
+        scene_of(source).repository.start()
+    source.holds["one@1"] = "good"
+    source.failures = {("one", "1"): "one/1/weights.bin: sha256 differs"}
+    with pytest.raises(
+        StartError, match=r"(?s)repository s3://bucket: .*one/1/weights.bin: sha256"
+    ):
+        scene_of(source).repository.start()
+
+
+def test_what_comes_is_served_and_what_goes_is_not(tmp_path: Path) -> None:
+    source = Source(tmp_path, "one@1")
+    scene = scene_of(source)
+    scene.repository.start()
+    source.holds = {"one@2": "good"}
+    scene.repository.look()
+    assert scene.has == ["one@2"]
+
+
+def test_what_fails_later_changes_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    source = Source(tmp_path, "one@1")
+    scene = scene_of(source, watch_seconds=0.01)
+    scene.repository.start()
+    source.error = StorageError("s3://bucket: denied")
+    until(lambda: "it is tried again: s3://bucket: denied" in caplog.text)
+    before = len(source.asked)
+    until(lambda: len(source.asked) > before + 2)
+    assert scene.has == ["one@1"]
+    assert scene.repository.ready
+    # Once, and without a trace.
+    assert caplog.text.count("denied") == 1
+    assert "Traceback" not in caplog.text
+    source.error = None
+    source.holds["one@2"] = "good"
+    until(lambda: scene.has == ["one@1", "one@2"])
+    scene.repository.close(5)
+
+
+def test_what_cannot_be_fetched_was_refused(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = Source(tmp_path, "one@1", "one@2", "two@1")
+    source.failures = {("one", "2"): "one/2/weights.bin: differs", ("two", "1"): "two/1: differs"}
+    scene = scene_of(source)
+    scene.repository.start()
+    scene.repository.look()
+    scene.repository.forget()
+    assert scene.has == ["one@1"]
+    assert scene.repository.report() == {
+        "one@1": "ready",
+        "one@2": "one/2/weights.bin: differs",
+        "two@1": "two/1: differs",
+    }
+    # `one` answers, `two` does not.
+    assert not scene.repository.ready
+    assert scene.told.events.count("refused one@2") == 1
+    assert caplog.text.count("refused one@2: one/2/weights.bin: differs") == 1
+    source.failures = {}
+    del source.holds["two@1"]
+    scene.repository.look()
+    assert scene.repository.report() == {"one@1": "ready", "one@2": "ready"}
+    assert scene.repository.ready
+
+
+def test_what_cannot_be_fetched_again_answers_as_it_was(tmp_path: Path) -> None:
+    source = Source(tmp_path, "one@1")
+    scene = scene_of(source)
+    scene.repository.start()
+    source.holds["one@1"] = "better"
+    source.failures = {("one", "1"): "differs"}
+    scene.repository.look()
+    assert scene.find("one").content == "good"
+    assert scene.repository.directory.get("one", "1").refused == "differs"
+    # It is whole again, and as it was.
+    source.holds["one@1"], source.failures = "good", {}
+    scene.repository.look()
+    assert not scene.repository.directory.get("one", "1").refused
+    assert scene.open.opened == ["one@1"]
+
+
+def test_what_is_loaded_on_request_is_fetched(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = Source(tmp_path, "one@1")
+    scene = scene_of(source)
+    scene.repository.start()
+    source.holds["one@2"] = "good"
+    scene.repository.load("one", "2")
+    assert source.asked[-1] == ("one", "2")
+    assert scene.has == ["one@1", "one@2"]
+    source.failures = {("one", "3"): "one/3/weights.bin: differs"}
+    with pytest.raises(LoadFailedError, match=r"one@3: one/3/weights\.bin: differs"):
+        scene.repository.load("one", "3")
+    source.error = StorageError("no answer")
+    scene.repository.unload("one", "2")
+    until(lambda: scene.states["one@2"] == State.UNAVAILABLE)
+    source.failures = {}
+    scene.repository.load("one", "2")
+    assert scene.has == ["one@1", "one@2"]
+    assert "what is loaded is as it was fetched before: no answer" in caplog.text
+    with pytest.raises(UnknownVersionError):
+        scene.repository.load("one", "4")

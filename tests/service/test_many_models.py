@@ -1,0 +1,202 @@
+"""More models than memory has room for, through what callers and operators see."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from unittest.mock import Mock
+
+import numpy as np
+import pytest
+import uvloop
+
+from foretell.bundle import layout
+from foretell.service.engine.model import Model
+from foretell.service.engine.resources import resident_bytes
+from tests.service.bundles import Spec, write_bundle
+from tests.service.client import Client
+from tests.service.engine.test_remote import Halves, deadline, outcome
+
+_MODELS, _ROOM = 12, 3
+_PATIENCE = 30.0
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Models `m0` to `m11`, whose horizons are 1 to 12."""
+    folder = tmp_path_factory.mktemp("many")
+    for number in range(_MODELS):
+        write_bundle(folder, Spec(name=f"m{number}", horizon=number + 1))
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    # All that the tests have imported would be looked through for each model that goes.
+    monkeypatch.setattr("foretell.service.engine.residents.gc", Mock())
+
+
+@pytest.fixture
+def server(many: Path) -> Iterator[Client]:
+    with Client(many, load="on-demand", max_loaded=_ROOM, keep="m0") as server:
+        yield server
+
+
+def body(number: int, value: float = 1.0) -> dict[str, object]:
+    return {"model": f"m{number}", "inputs": [{"series": [value] * 8}]}
+
+
+def resident(server: Client) -> set[str]:
+    return {model.name for model in server.repository.models if model.resident}
+
+
+def metric(server: Client, line: str) -> float:
+    for each in server.get("/metrics").text.splitlines():
+        if each.startswith(line + " "):
+            return float(each.split()[-1])
+    raise AssertionError(line)
+
+
+def test_all_are_served_and_few_are_in_memory(server: Client) -> None:
+    assert resident(server) == {"m0"}
+    names = {card["name"]: card for card in server.get("/models").json()}
+    assert sorted(names) == sorted(f"m{number}" for number in range(_MODELS))
+    assert names["m7"]["horizon"] == 8
+    assert server.get("/readyz").json()["models"]["m7@1"] == "ready"
+    # A mistake costs no load.
+    assert server.error(body(7) | {"inputs": [{"series": []}]})["type"] == "invalid_input"
+    assert resident(server) == {"m0"}
+    for _ in range(2):
+        for number in range(_MODELS):
+            answer = server.forecast(body(number, float(number)))
+            [content] = answer.json()["outputs"][0]["content"]
+            assert content["mean_forecast"] == [float(number)] * (number + 1)
+            told = answer.headers.get("server-timing", "")
+            assert told.startswith("load;dur=") == (number > 0)
+            assert {"m0", f"m{number}"} <= resident(server)
+            assert len(resident(server)) <= _ROOM + 1
+    assert "server-timing" not in server.forecast(body(_MODELS - 1)).headers
+    assert resident(server) == {"m0", "m9", "m10", "m11"}
+    for name, loads in (("m5", 2), ("m0", 1)):
+        counted = f'foretell_model_loads_total{{model="{name}",outcome="loaded",version="1"}}'
+        assert metric(server, counted) == loads
+    assert metric(server, 'foretell_model_evictions_total{model="m5",version="1"}') == 2
+    assert metric(server, 'foretell_model_resident{model="m5",version="1"}') == 0
+    assert metric(server, 'foretell_model_resident{model="m9",version="1"}') == 1
+    assert metric(server, 'foretell_load_wait_seconds_count{outcome="loaded"}') == 22
+
+
+def test_at_once(server: Client) -> None:
+    """Callers of all models at a time; what is in memory is counted at every load."""
+    most = 0
+    opened: list[Model] = []
+    was = server.repository._residents._open_model
+
+    def count(folder: Path) -> Model:
+        nonlocal most
+        model = was(folder)
+        opened.append(model)
+        most = max(most, sum(bool(each._sessions) for each in opened))
+        return model
+
+    server.repository._residents._open_model = count
+    directory = server.repository.directory
+    random = np.random.default_rng(0)
+
+    def ask(number: int) -> None:
+        feeds = {"history": np.full((1, 8, 1), float(number), np.float32)}
+        model = directory.find(f"m{number}")
+        run = model.submit(feeds, deadline=time.monotonic() + _PATIENCE)
+        found = run.result(_PATIENCE)["forecast"]
+        assert found.tolist() == [[[float(number)]] * (number + 1)]
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(ask, random.integers(0, _MODELS, 200).tolist()))
+    assert most == _ROOM
+    assert len(opened) > _ROOM
+
+
+def test_by_bytes(many: Path, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        write_bundle(tmp_path, Spec(name=name, ballast=1))
+    huge = write_bundle(tmp_path, Spec(name="huge"))
+    with (huge / layout.WEIGHTS).open("r+b") as file:
+        file.truncate(2**32)
+    limit = resident_bytes() + 2**30
+    with Client(tmp_path, load="on-demand", max_memory_bytes=limit) as server:
+        for name in ("one", "two"):
+            answer = server.forecast({"model": name, "inputs": [{"series": [1.0] * 8}]})
+            assert answer.is_success
+        answer = server.forecast({"model": "huge", "inputs": [{"series": [1.0] * 8}]})
+        assert answer.status_code == 503
+        assert answer.json()["error"]["type"] == "not_ready"
+        # Nothing went in vain, and nothing else is less ready for it.
+        assert resident(server) == {"one", "two"}
+        ready = server.get("/readyz")
+        assert ready.status_code == 200
+        said = ready.json()["models"]["huge@1"]
+        assert said.startswith("huge/1: needs about 8192 MiB of memory; the process holds")
+
+
+def test_a_first_caller_is_told_how_long(server: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = threading.Event()
+    residents = server.repository._residents
+    was = residents._open_model
+    monkeypatch.setattr(residents, "_wait_seconds", 0.05)
+    monkeypatch.setattr(
+        residents, "_open_model", lambda folder: gate.wait(_PATIENCE) and was(folder)
+    )
+    answer = server.forecast(body(5))
+    assert answer.status_code == 503
+    assert answer.headers["retry-after"] == "1"
+    error = answer.json()["error"]
+    assert error["type"] == "model_loading"
+    assert error["message"].startswith("m5@1 is being loaded, for longer than the 0.05 s")
+    # Others are answered meanwhile.
+    assert server.forecast(body(0)).is_success
+    assert metric(server, 'foretell_load_wait_seconds_count{outcome="expired"}') == 1
+    gate.set()
+    server.repository.load("m5")
+    assert "server-timing" not in server.forecast(body(5)).headers
+
+
+def test_by_request(many: Path) -> None:
+    key = {"X-API-Key": "admin"}
+    with Client(many, load="on-demand", max_loaded=_ROOM, admin_keys="admin") as server:
+        path = "/v2/repository/models/m4/"
+        assert server.request("POST", path + "load", headers=key).is_success
+        assert resident(server) == {"m4"}
+        assert server.request("POST", path + "load", headers=key).is_success
+        index = server.request("POST", "/v2/repository/index", headers=key).json()
+        assert {entry["state"] for entry in index} == {"READY"}
+        assert server.request("POST", path + "unload", headers=key).is_success
+        assert server.forecast(body(4)).status_code == 503
+        assert server.get("/readyz").status_code == 200
+
+
+def test_through_a_door(many: Path, tmp_path: Path) -> None:
+    halves = Halves(many, tmp_path / "engine", load="on-demand", max_loaded=_ROOM, keep="m0")
+
+    async def run() -> None:
+        async with halves.engine() as engine, halves.door() as door:
+            for number in [*range(_MODELS), 0, 1]:
+                model = door.directory.find(f"m{number}")
+                assert model.manifest.horizon == number + 1
+                feeds = {"history": np.full((2, 8, 1), 3.0, np.float32)}
+                going = model.submit(feeds, deadline=deadline())
+                found = (await outcome(going))["forecast"]
+                assert found.tolist() == [[[3.0]] * (number + 1)] * 2
+                assert (going.loading > 0) == (number > 0)
+                assert going.submitted <= going.began < going.ended
+                assert going.batch >= 1
+            assert sum(model.resident for model in engine.repository.models) == _ROOM + 1
+            # Whoever leaves is not waited for.
+            gone = door.directory.find("m5").submit(feeds, deadline=deadline())
+            gone.cancel()
+            await asyncio.sleep(0)
+
+    uvloop.run(run())
