@@ -98,7 +98,7 @@ def test_numbers_are_the_nearest_to_what_is_written(tmp_path: Path) -> None:
         text(*PLAIN).replace(",", ", "),
         b"\xef\xbb\xbf" + text(*PLAIN).replace("\n", "\r\n").encode(),
         text(*PLAIN).encode("utf-16"),
-        gzip.compress(text(*PLAIN).encode()),
+        gzip.compress(text(*PLAIN).encode(), mtime=0),
         "# of the station\n\n" + text(*PLAIN) + "# the end\n\n,,\n",
         text(*(f"{row}," for row in PLAIN), header="date,a,b,"),
         zipped(text(*PLAIN)),
@@ -244,7 +244,7 @@ def test_understands_a_mess(tmp_path: Path, content: str, channels: str, note: s
         (zipped(text(*PLAIN), text(*PLAIN)), "no zip file of one table"),
         (b"date,a\n2020-01-01,\xff\n", r"not UTF-8 text \(byte 18\); save it as CSV in UTF-8"),
         (b"\x1f\x8b\x08", "end-of-stream"),
-        (gzip.compress(bytes(9))[:10] + b"\xff" * 20, "data.csv: Error -3 while decompressing"),
+        (gzip.compress(bytes(9), mtime=0)[:10] + b"\xff" * 20, "data.csv: Error -3"),
     ],
 )
 def test_names_place_and_remedy(tmp_path: Path, content: str | bytes, message: str) -> None:
