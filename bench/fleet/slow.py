@@ -43,8 +43,9 @@ def _install() -> None:
     Runtime.open = open_slow  # type: ignore[method-assign]
 
 
-# The processes of a server import it, too.
-_install()
-
+# The processes of a server import it as `__mp_main__`; who imports it for its names keeps a
+# runtime as it is.
+if __name__ in {"__main__", "__mp_main__"}:
+    _install()
 if __name__ == "__main__":
     main()

@@ -14,6 +14,7 @@ from bench.fleet.hosts import Device, Host
 from bench.fleet.measuring import Measured, servers
 from bench.fleet.report import Compared, Findings, page
 from bench.fleet.seen import Seen
+from foretell.service.engine.runtime import Runtime
 
 
 def seen(p50: float, batch: float) -> Seen:
@@ -80,6 +81,10 @@ def test_connections_come_with_the_servers() -> None:
     choose = policies(3)["four connections for each server, which stay"](Random(0))
     # Of so many servers hardly two connections have the same.
     assert len({choose([0] * 1_000_000) for _ in range(500)}) == 12
+
+
+def test_this_process_has_its_own_runtime() -> None:
+    assert Runtime.open.__module__ == Runtime.__module__
 
 
 def test_a_real_server_takes_the_time_that_it_is_given(tmp_path: Path) -> None:
