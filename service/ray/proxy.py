@@ -1,14 +1,15 @@
 """What Ray's proxy says of a door that died, in our words.
 
-The proxy answers what it had passed to a replica that died with 500, in plain text. A forecast
-changes nothing, so callers are to ask again. Ray asks `middlewares` for what goes around its proxy
-where `RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH` names it in a node's environment.
+Of what it had passed to a replica that died the proxy answers nothing, or 500 in plain text: its
+server makes either 500. A forecast changes nothing, so callers are to ask again. Ray asks
+`middlewares` for what goes around its proxy where `RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH` names
+it in a node's environment.
 """
 
 from __future__ import annotations
 
-import orjson
 from starlette.middleware import Middleware
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from foretell.service.errors import EngineLostError, error_body, error_object
@@ -18,7 +19,7 @@ PATH = f"{__name__}.middlewares"
 
 
 class DoorLost:
-    """ASGI middleware that makes errors of the proxy, which are plain text, 503.
+    """ASGI middleware that makes 503 of what the proxy doesn't answer, and of its plain 500.
 
     Args:
         app: The proxy.
@@ -29,27 +30,21 @@ class DoorLost:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request."""
-        lost = False
+        began = lost = False
 
         async def send_ours(message: Message) -> None:
-            nonlocal lost
+            nonlocal began, lost
+            began = True
             if message["type"] == "http.response.start":
                 lost = message["status"] == 500 and not _is_ours(message)
-                if lost:
-                    error = EngineLostError("the process that read this has ended; ask again")
-                    body = orjson.dumps(error_body(scope["path"], error_object(error)))
-                    headers = {**error.headers, "Content-Type": "application/json"}
-                    headers["Content-Length"] = str(len(body))
-                    pairs = [(key.lower().encode(), val.encode()) for key, val in headers.items()]
-                    await send({**message, "status": error.status, "headers": pairs})
-                    await send({"type": "http.response.body", "body": body})
-            elif lost:
-                # The rest of what the proxy had to say.
-                return
             if not lost:
                 await send(message)
 
         await self._app(scope, receive, send_ours)
+        if scope["type"] == "http" and (lost or not began):
+            error = EngineLostError("the process that read this has ended; ask again")
+            body = error_body(scope["path"], error_object(error))
+            await JSONResponse(body, error.status, error.headers)(scope, receive, send)
 
 
 def middlewares() -> list[Middleware]:

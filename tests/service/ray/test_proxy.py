@@ -7,12 +7,12 @@ from typing import Any
 import httpx
 import pytest
 from starlette.responses import JSONResponse, PlainTextResponse, Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from foretell.service.ray.proxy import PATH
 
 
-def passed(answer: Response, path: str = "/forecast") -> httpx.Response:
+def passed(answer: ASGIApp, path: str = "/forecast") -> httpx.Response:
     """What callers get of an answer."""
 
     async def proxy(scope: Scope, receive: Receive, send: Send) -> None:
@@ -30,8 +30,13 @@ def passed(answer: Response, path: str = "/forecast") -> httpx.Response:
     return asyncio.run(ask())
 
 
-def test_a_door_that_died_is_one_to_ask_again() -> None:
-    found = passed(PlainTextResponse("The actor died unexpectedly.", 500))
+async def nothing(scope: Scope, receive: Receive, send: Send) -> None:
+    """What the proxy says of a replica that died before it had begun to answer."""
+
+
+@pytest.mark.parametrize("answer", [PlainTextResponse("The actor died.", 500), nothing])
+def test_a_door_that_died_is_one_to_ask_again(answer: ASGIApp) -> None:
+    found = passed(answer)
     assert (found.status_code, found.headers["Retry-After"]) == (503, "1")
     assert found.json()["error"] == {
         "code": "503",
