@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,10 +18,14 @@ with warnings.catch_warnings():
     # What Ray does with pydantic is none of our doing.
     warnings.simplefilter("ignore")
     import ray
+    from ray import cloudpickle
     from ray._private import state
 
+from foretell.batch import on_ray
 from foretell.batch.errors import BatchError
 from foretell.batch.on_ray import run_parts
+from foretell.batch.parts import Done, Work, Worker
+from foretell.batch.plan import Part
 from foretell.batch.preparation import Asked
 from foretell.batch.run import Progress, Summary, forecast_table
 from tests.foretell.batch.tables import forecasts, many, rejected, run, table, wave
@@ -43,10 +48,10 @@ def cluster() -> Iterator[None]:
     ray.shutdown()
 
 
-def on_ray(path: Path, bundle: Path, out: Path) -> Summary:
+def forecast(path: Path, bundle: Path, out: Path) -> Summary:
     asked = Asked(str(path), str(out), bundle, device="cpu")
 
-    def execute(work, parts):
+    def execute(work: Work, parts: Sequence[Part]) -> Iterator[Done]:
         return run_parts(work, parts, None, "local")
 
     return forecast_table(asked, execute, Progress(), 100)
@@ -57,7 +62,7 @@ def test_the_same_as_on_processes(cluster: None, tmp_path: Path) -> None:
     given = pa.concat_tables([many(60), table({"short": wave(0, 3)})])
     path = tmp_path / "given.parquet"
     parquet.write_table(given, path, row_group_size=64)
-    assert on_ray(path, bundle, tmp_path / "out").counts == (60, 1)
+    assert forecast(path, bundle, tmp_path / "out").counts == (60, 1)
     names = [about["ActorClassName"] for about in state.actors().values()]
     assert sum("_Actor" in name for name in names) == 2
     other = tmp_path / "other"
@@ -68,7 +73,55 @@ def test_the_same_as_on_processes(cluster: None, tmp_path: Path) -> None:
     # What fails there is told here.
     (bundle / "forecast.onnx").write_bytes(b"")
     with pytest.raises(BatchError, match=r"Ray: .*forecast\.onnx"):
-        on_ray(path, bundle, tmp_path / "again")
+        forecast(path, bundle, tmp_path / "again")
+
+
+def test_a_part_that_ends_its_process_is_given_up(
+    cluster: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = tmp_path / "begun"
+
+    class Crashing(Worker):
+        def run(self, part: Part, *_: object) -> Done:
+            if part.number == 1:
+                with begun.open("a") as file:
+                    file.write("x")
+                os.kill(os.getpid(), signal.SIGKILL)
+            return super().run(part)
+
+    monkeypatch.setattr(on_ray, "Worker", Crashing)
+    # With what is put into the module here.
+    cloudpickle.register_pickle_by_value(on_ray)
+    path = tmp_path / "given.parquet"
+    parquet.write_table(many(40), path, row_group_size=64)
+    try:
+        with pytest.raises(BatchError) as told:
+            forecast(path, write_bundle(tmp_path, Spec()), tmp_path / "out")
+    finally:
+        cloudpickle.unregister_pickle_by_value(on_ray)
+    assert f"part 1 (from row 128 of {path}) has ended the process of its worker 3" in str(
+        told.value
+    )
+    assert "the same command goes on: with fewer --workers" in str(told.value)
+    assert "\n" not in str(told.value)
+    assert begun.read_text() == "xxx"
+    monkeypatch.undo()
+    assert forecast(path, tmp_path / "repeat" / "1", tmp_path / "out").counts == (40, 0)
+
+
+def test_parts_of_lost_nodes_are_at_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    alive = {"a": True, "b": True, "c": True}
+    monkeypatch.setattr(
+        ray, "nodes", lambda: [{"NodeID": node, "Alive": is_it} for node, is_it in alive.items()]
+    )
+    tries = on_ray._Tries()
+    assert [tries.begin(1, "a"), tries.begin(2, "a")] == [0, 0]
+    alive["a"] = False
+    assert [tries.begin(1, "b"), tries.begin(2, "c")] == [0, 0]
+    assert [tries.begin(1, "c"), tries.begin(1, "c")] == [1, 2]
+    # It dies with them, a moment after its workers.
+    alive["c"] = False
+    assert [tries.begin(1, "b"), tries.begin(2, "b")] == [1, 0]
 
 
 def test_a_cluster_that_is_not_there(tmp_path: Path) -> None:
