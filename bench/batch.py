@@ -18,6 +18,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from multiprocessing import connection
 from multiprocessing.queues import SimpleQueue
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
@@ -114,7 +115,11 @@ def write_table(folder: Path, count: int, rows: NDArray[np.float64]) -> None:
 
 
 def loop(bundle: Path, count: int) -> float:
-    """Seconds that onnxruntime takes for so many windows, on all cores."""
+    """Seconds that onnxruntime takes for so many windows, on all cores.
+
+    Raises:
+        SystemExit: one of its processes has failed.
+    """
     workers = usable_cpus()
     context = multiprocessing.get_context("spawn")
     barrier, queue = context.Barrier(workers), context.SimpleQueue()
@@ -124,10 +129,20 @@ def loop(bundle: Path, count: int) -> float:
     ]
     for child in children:
         child.start()
-    seconds = [queue.get() for _ in children]
-    for child in children:
-        child.join()
-    return float(max(seconds))
+    try:
+        left = {child.sentinel: child for child in children}
+        while left:
+            for ended in connection.wait(left):
+                child = left.pop(ended)
+                child.join()
+                if child.exitcode:
+                    raise SystemExit(f"a process of the loop ended with {child.exitcode}")
+    finally:
+        # They would wait for it at the barrier.
+        for child in children:
+            child.kill()
+            child.join()
+    return max(queue.get() for _ in children)
 
 
 def _loop(bundle: Path, count: int, barrier: Barrier, queue: SimpleQueue[float]) -> None:
