@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -197,6 +198,17 @@ def test_months(client: Client, models: Path, tmp_path: Path) -> None:
     answer, _ = ask(client, given, model="monthly")
     assert forecasts(tmp_path)["ds"].to_pylist() == answer["ds"].to_pylist()
     assert forecasts(tmp_path)["forecast"].to_pylist() == answer["load"].to_pylist()
+
+
+def test_weeks_of_another_day(tmp_path: Path) -> None:
+    bundle = write_bundle(tmp_path, Spec(frequency="W-MON"))
+    monday = START + np.timedelta64(7, "D") * np.arange(8)
+    times = {"good": monday, "late": monday + np.timedelta64(2, "D")}
+    given = table({name: wave(0, 8) for name in times}, times=times)
+    assert run(given, bundle, tmp_path).counts == (1, 1)
+    assert (rejected(tmp_path)["late"]["column"], rejected(tmp_path)["late"]["row"]) == ("ds", 8)
+    [first, *_] = forecasts(tmp_path)["ds"].to_pylist()
+    assert first == START.item() + 8 * timedelta(days=7)
 
 
 def test_several_channels(client: Client, models: Path, tmp_path: Path) -> None:
