@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -23,7 +25,11 @@ _TRIES = 3
 
 
 def run_parts(
-    work: Work, parts: Sequence[Part], workers: int | None, address: str
+    work: Work,
+    parts: Sequence[Part],
+    workers: int | None,
+    address: str,
+    find: Callable[[], Path] | None = None,
 ) -> Iterator[Done]:
     """Forecast parts, in any order. Those of a node that is lost are done again by others.
 
@@ -32,6 +38,7 @@ def run_parts(
         parts: The parts.
         workers: Actors at most; if None as many as the cluster has GPUs, or else CPUs.
         address: Of the cluster; `local` is one of this machine for this run.
+        find: Finds the bundle on a node; None where it lies at the same place on all.
 
     Raises:
         BatchError: there is no such cluster, a part cannot be forecast, or it ends the process of
@@ -49,7 +56,7 @@ def run_parts(
                 log_to_driver=False,
                 logging_level=logging.WARNING,
             )
-        yield from _run(work, parts, workers)
+        yield from _run(work, parts, workers, find)
     except (ConnectionError, ValueError, RayError) as error:
         cause = getattr(error, "cause", None)
         # What follows on our own words is advice on Ray's settings.
@@ -60,7 +67,9 @@ def run_parts(
             ray.shutdown()
 
 
-def _run(work: Work, parts: Sequence[Part], workers: int | None) -> Iterator[Done]:
+def _run(
+    work: Work, parts: Sequence[Part], workers: int | None, find: Callable[[], Path] | None
+) -> Iterator[Done]:
     resources = ray.cluster_resources()  # type: ignore[no-untyped-call]
     gpus = 0 if work.device == "cpu" else int(resources.get("GPU", 0))
     most = min(workers or gpus or int(resources.get("CPU", 0)), len(parts))
@@ -78,7 +87,7 @@ def _run(work: Work, parts: Sequence[Part], workers: int | None) -> Iterator[Don
     tries = _tries()
     done = rows.map_batches(
         _Actor,
-        fn_constructor_args=(work, list(parts), tries),
+        fn_constructor_args=(work, list(parts), tries, find),
         batch_size=1,
         # With a node lost there is room for fewer.
         compute=ActorPoolStrategy(
@@ -121,7 +130,14 @@ class _Tries:
 class _Actor:
     """A worker on a node."""
 
-    def __init__(self, work: Work, parts: list[Part], tries: Any) -> None:  # noqa: ANN401
+    def __init__(
+        self,
+        work: Work,
+        parts: list[Part],
+        tries: Any,  # noqa: ANN401
+        find: Callable[[], Path] | None,
+    ) -> None:
+        self._find = find
         self._work = work
         self._parts = parts
         self._tries = tries
@@ -134,7 +150,8 @@ class _Actor:
             raise BatchError(_ended(self._work, part))
         if self._worker is None:
             # Here, and not when the actor begins: what it raises comes to the command.
-            self._worker = Worker(self._work)
+            found = self._find() if self._find else self._work.bundle
+            self._worker = Worker(replace(self._work, bundle=found))
         done = self._worker.run(part)
         return {
             "part": [done.part],

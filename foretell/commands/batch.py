@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import click
@@ -21,7 +22,14 @@ if TYPE_CHECKING:
 @click.option(
     "--model",
     required=True,
-    help="A bundle's folder, or that of a model: its newest version, or another one by @VERSION.",
+    help="A bundle's folder, or that of a model: its newest version, or another one by @VERSION; "
+    "or the URL of either in object storage.",
+)
+@click.option(
+    "--cache",
+    type=click.Path(file_okay=False, path_type=Path),
+    envvar="FORETELL_CACHE",
+    help="Where models of object storage are kept; ~/.cache/foretell by default.",
 )
 @click.option("--horizon", type=click.IntRange(min=1), help="Steps ahead; the model's by default.")
 @click.option("--quantiles", callback=levels, help="Their levels, such as 0.1,0.9.")
@@ -65,6 +73,7 @@ def command(
     source: str,
     target: str,
     model: str,
+    cache: Path | None,
     quantiles: tuple[float, ...],
     timestamp_column: str,
     workers: int | None,
@@ -80,7 +89,7 @@ def command(
     interrupted.
     """
     from foretell.batch.errors import BatchError
-    from foretell.batch.models import find_bundle
+    from foretell.batch.models import find_bundle, pinned
     from foretell.batch.preparation import Asked
     from foretell.batch.progress import ConsoleProgress
     from foretell.batch.run import forecast_table
@@ -89,10 +98,11 @@ def command(
     from foretell.storage.errors import StorageError
 
     try:
+        bundle = find_bundle(model, cache)
         asked = Asked(
             source=source,
             target=target,
-            bundle=find_bundle(model),
+            bundle=bundle,
             quantiles=quantiles,
             time_column=timestamp_column,
             **options,
@@ -102,7 +112,9 @@ def command(
             if ray is not None:
                 from foretell.batch import on_ray
 
-                execute = partial(on_ray.run_parts, workers=workers, address=ray)
+                there = pinned(model, bundle)
+                find = partial(find_bundle, there, cache) if there else None
+                execute = partial(on_ray.run_parts, workers=workers, address=ray, find=find)
             summary = forecast_table(asked, execute, progress, part_rows)
     except (BatchError, BundleError, StorageError, OSError) as error:
         raise refusal(str(error)) from None

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -48,11 +49,16 @@ def cluster() -> Iterator[None]:
     ray.shutdown()
 
 
-def forecast(path: Path, bundle: Path, out: Path) -> Summary:
+def forecast(
+    path: Path, bundle: Path, out: Path, find: Callable[[], Path] | None = None
+) -> Summary:
     asked = Asked(str(path), str(out), bundle, device="cpu")
 
     def execute(work: Work, parts: Sequence[Part]) -> Iterator[Done]:
-        return run_parts(work, parts, None, "local")
+        if find is not None:
+            # Who has begun the run has it somewhere else.
+            work = replace(work, bundle=Path("/nowhere"))
+        return run_parts(work, parts, None, "local", find)
 
     return forecast_table(asked, execute, Progress(), 100)
 
@@ -62,7 +68,7 @@ def test_the_same_as_on_processes(cluster: None, tmp_path: Path) -> None:
     given = pa.concat_tables([many(60), table({"short": wave(0, 3)})])
     path = tmp_path / "given.parquet"
     parquet.write_table(given, path, row_group_size=64)
-    assert forecast(path, bundle, tmp_path / "out").counts == (60, 1)
+    assert forecast(path, bundle, tmp_path / "out", lambda: bundle).counts == (60, 1)
     names = [about["ActorClassName"] for about in state.actors().values()]
     assert sum("_Actor" in name for name in names) == 2
     other = tmp_path / "other"
