@@ -77,7 +77,8 @@ class Worker:
         except (BundleError, StartError, ServiceError) as error:
             raise BatchError(str(error)) from None
         manifest = self._forecaster.model.manifest
-        self._tables = Tables(open_place(work.source), work.columns, manifest.channels)
+        time = work.columns.time and work.schema.field(work.columns.time).type
+        self._tables = Tables(open_place(work.source), work.columns, manifest.channels, time)
         self._target = open_place(work.target)
 
     def run(self, part: Part, go_on: Callable[[], bool] = lambda: True) -> Done:

@@ -1,4 +1,4 @@
-"""Long tables, read as one sequence of rows: Parquet by row groups, CSV by files."""
+"""Long tables, read as one sequence of rows: Parquet by row groups, CSV by blocks of bytes."""
 
 from __future__ import annotations
 
@@ -9,17 +9,21 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from pyarrow import csv, parquet
+from pyarrow import parquet
 
 from foretell.batch.errors import BatchError
 from foretell.batch.places import Place
+from foretell.batch.texts import Block, converted, open_text, parsed
 from foretell.bundle.nearness import listed
 from foretell.service.api.forecast.table import ID, TARGET, TIME
+from foretell.service.validation import shown
 
 # The column that tells which of all rows a row is, from 0.
 ROW = "row"
-# Rows that are read at a time, and bytes of a text.
-_ROWS, _BLOCK = 256 * 1024, 4 * 1024 * 1024
+# Rows that are read at a time.
+_ROWS = 256 * 1024
+# Bytes of a text that are read by themselves.
+_BLOCK = 64 * 1024 * 1024
 # Bytes of a row group that is not read whole, and of each of its columns that are held then.
 _LARGE, _BUFFER = 256 * 1024 * 1024, 1024 * 1024
 
@@ -43,11 +47,11 @@ class Piece(NamedTuple):
 
     Attributes:
         file: Its name.
-        group: The row group; None for a whole file.
+        group: The row group, or the block of a text; gzipped ones have one.
     """
 
     file: str
-    group: int | None
+    group: int
 
 
 class Span(NamedTuple):
@@ -76,11 +80,13 @@ class Tables:
         place: Where they lie.
         columns: What they call their columns.
         channels: What the model calls the values.
+        time: The type of the times, without which texts are not read but for names.
     """
 
     place: Place
     columns: Columns
     channels: tuple[str, ...]
+    time: pa.DataType | None = None
 
     def pieces(self, file: str) -> list[Piece]:
         """What of a file can be read by itself.
@@ -89,7 +95,10 @@ class Tables:
             BatchError: it cannot be read.
         """
         if _is_text(self.place, file):
-            return [Piece(file, None)]
+            if _is_zipped(self.place, file):
+                return [Piece(file, 0)]
+            with told(self.place.of(file)), self.place.open(file) as source:
+                return [Piece(file, block) for block in range(-(-source.size() // _BLOCK))]
         with told(self.place.of(file)), self.place.open(file) as source:
             groups = parquet.ParquetFile(source).num_row_groups
             return [Piece(file, group) for group in range(groups)]
@@ -119,8 +128,12 @@ class Tables:
             yield batch.column(0)
 
     def rows(self, spans: Sequence[Span]) -> Iterator[pa.Table]:
-        """The rows of spans, in parts: `unique_id`, `ds`, the channels and `row`."""
+        """The rows of spans, in parts: `unique_id`, `ds`, the channels and `row`.
+
+        Where spans are of texts also `wrong`: see `converted`.
+        """
         names = self.names
+        has_text = any(_is_text(self.place, span.piece.file) for span in spans)
         for span in spans:
             at, end = 0, span.skipped + span.rows
             for batch in self._read(span.piece, list(names.values())):
@@ -129,6 +142,8 @@ class Tables:
                     part = batch.slice(first - at, last - first)
                     row = span.first + first - span.skipped
                     columns = {ours: part.column(theirs) for ours, theirs in names.items()}
+                    if has_text:
+                        columns = converted(columns, self._kinds(TIME, self.channels))
                     columns[ROW] = pa.array(np.arange(row, row + len(part)))
                     yield pa.table(columns)
                 at += len(batch)
@@ -142,11 +157,30 @@ class Tables:
         values = zip(self.channels, self.columns.values, strict=True)
         return {ID: self.columns.id, **times, **dict(values)}
 
+    def _kinds(self, time: str | None, values: Sequence[str]) -> dict[str, pa.DataType]:
+        """The types of columns of a text, of which these are the names."""
+        times = {} if self.time is None or time is None else {time: self.time}
+        return {**times, **dict.fromkeys(values, pa.float64())}
+
     def _read(self, piece: Piece, names: list[str]) -> Iterator[pa.RecordBatch]:
-        with told(self.place.of(piece.file)), self.place.open(piece.file) as source:
-            if piece.group is None:
-                yield from _open_text(source, piece.file, self.columns, names)
+        with told(self.place.of(piece.file)):
+            if not _is_text(self.place, piece.file):
+                yield from self._read_group(piece, names)
                 return
+            rows = 0
+            try:
+                kinds = self._kinds(self.columns.time, self.columns.values)
+                for batch in self._read_text(piece, kinds, names):
+                    yield batch
+                    rows += len(batch)
+            except pa.ArrowInvalid:
+                # Something is no number, or no time; as texts, what is can be told from it.
+                for batch in self._read_text(piece, dict.fromkeys(names, pa.string()), names):
+                    yield batch[rows:]
+                    rows = max(0, rows - len(batch))
+
+    def _read_group(self, piece: Piece, names: list[str]) -> Iterator[pa.RecordBatch]:
+        with self.place.open(piece.file) as source:
             file = parquet.ParquetFile(source, read_dictionary=[self.columns.id])
             if file.metadata.row_group(piece.group).total_byte_size > _LARGE:
                 # Slower, but it holds little of a row group at a time.
@@ -156,6 +190,17 @@ class Tables:
             yield from file.iter_batches(
                 _ROWS, row_groups=[piece.group], columns=names, use_threads=False
             )
+
+    def _read_text(
+        self, piece: Piece, kinds: dict[str, pa.DataType], names: list[str]
+    ) -> Iterator[pa.RecordBatch]:
+        # Names of series that are numbers may begin with zeros.
+        kinds = kinds | {self.columns.id: pa.string()}
+        with self.place.open(piece.file) as source:
+            is_zipped = _is_zipped(self.place, piece.file)
+            if not is_zipped:
+                source = pa.PythonFile(Block(source, piece.group, _BLOCK), "r")
+            yield from open_text(source, kinds, names, is_zipped=is_zipped)
 
 
 def read_schema(place: Place, file: str, columns: Columns | None) -> pa.Schema:
@@ -167,30 +212,32 @@ def read_schema(place: Place, file: str, columns: Columns | None) -> pa.Schema:
         columns: Those whose types are known of a text; the others, its first rows tell.
 
     Raises:
-        BatchError: it cannot be read.
+        BatchError: it cannot be read, or a column of values has none.
     """
     with told(place.of(file)), place.open(file) as source:
-        if _is_text(place, file):
-            return _open_text(source, place.of(file), columns).schema
-        return parquet.ParquetFile(source).schema_arrow
+        if not _is_text(place, file):
+            return parquet.ParquetFile(source).schema_arrow
+        values = () if columns is None else columns.values
+        texts = dict.fromkeys(values if columns is None else (columns.id, *values), pa.string())
+        reader = open_text(source, texts, is_zipped=_is_zipped(place, file))
+        found = reader.schema
+        first = next(iter(reader), None)
+        for name in {*values} & {*found.names}:
+            if first and parsed(first.column(name), pa.float64())[1].all():
+                raise BatchError(
+                    f"{place.of(file)}: column {name!r}: expected numbers, got "
+                    f"{shown(first.column(name)[0].as_py())}"
+                )
+            found = found.set(found.names.index(name), pa.field(name, pa.float64()))
+        return found
 
 
 def _is_text(place: Place, file: str) -> bool:
-    return place.of(file).endswith((".csv", ".csv.gz"))
+    return place.of(file).endswith(".csv") or _is_zipped(place, file)
 
 
-def _open_text(
-    source: pa.NativeFile, file: str, columns: Columns | None, names: list[str] | None = None
-) -> csv.CSVStreamingReader:
-    kinds = {}
-    if columns is not None:
-        # Names of series that are numbers may begin with zeros.
-        kinds = dict.fromkeys(columns.values, pa.float64()) | {columns.id: pa.string()}
-    return csv.open_csv(
-        pa.input_stream(source, "gzip" if file.endswith(".gz") else None),
-        csv.ReadOptions(block_size=_BLOCK, use_threads=False),
-        convert_options=csv.ConvertOptions(column_types=kinds, include_columns=names),
-    )
+def _is_zipped(place: Place, file: str) -> bool:
+    return place.of(file).endswith(".csv.gz")
 
 
 def columns_of(

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from foretell.batch.plan import starts_of
 from foretell.batch.tables import ROW
+from foretell.batch.texts import WRONG
 from foretell.bundle.errors import TimestampError
 from foretell.bundle.frequency import Unit
 from foretell.bundle.manifest import Manifest
@@ -24,12 +25,13 @@ from foretell.bundle.zones import offsets_at
 from foretell.service.api.forecast.clocks import FixedClock, ZoneClock
 from foretell.service.api.forecast.read_table import read_request
 from foretell.service.api.forecast.schemas import ForecastOptions
-from foretell.service.api.forecast.table import ID, Times, read_times
+from foretell.service.api.forecast.table import ID, TIME, Times, read_times
 from foretell.service.api.forecast.task import FORECASTING, Plan
 from foretell.service.api.forecast.write_table import moments_of
 from foretell.service.engine.directory import Model
 from foretell.service.errors import InvalidInputError, ServiceError
 from foretell.service.settings import Settings
+from foretell.service.validation import shown
 
 # Units of which so many are always as long, wherever they begin.
 _EVEN = (Unit.SECOND, Unit.MINUTE, Unit.HOUR, Unit.DAY, Unit.WEEK)
@@ -100,7 +102,8 @@ class Reader:
         """What of a chunk is to be forecast, and what is not.
 
         Args:
-            chunk: Whole series, `unique_id`, `ds` if there are times, the channels and `row`.
+            chunk: Whole series, `unique_id`, `ds` if there are times, the channels, `row`, and
+                `wrong` if it is of texts.
 
         Raises:
             InvalidInputError: a column is not of the type that it should be.
@@ -110,8 +113,10 @@ class Reader:
         found = [self._regular(chunk, starts, ends)]
         others = ~np.isin(starts, found[0].series, assume_unique=True)
         rejected: list[Rejected] = []
-        if others.any():
-            rows = [np.arange(*each) for each in zip(starts[others], ends[others], strict=True)]
+        rows = [np.arange(*each) for each in zip(starts[others], ends[others], strict=True)]
+        if WRONG in chunk.column_names:
+            chunk, rows = _without_wrong(chunk, rows, rejected)
+        if rows:
             self._one_by_one(chunk, rows, found, rejected)
         return _joined(found), rejected
 
@@ -248,6 +253,31 @@ class _Steps:
         """Steps `[times, end - first + 1]`, the `first`, … and `end` after each of some times."""
         found = last[:, None] + self.microseconds * np.arange(first, end + 1)
         return found.view("M8[us]")
+
+
+def _without_wrong(
+    chunk: pa.Table, rows: list[NDArray[np.int64]], rejected: list[Rejected]
+) -> tuple[pa.Table, list[NDArray[np.int64]]]:
+    """A chunk of texts without that column, and of some series those of which nothing is wrong.
+
+    Args:
+        chunk: The chunk.
+        rows: Of each of them.
+        rejected: Takes the others.
+    """
+    wrong = chunk.column(WRONG)
+    places = np.flatnonzero(wrong.is_valid().to_numpy())
+    good = []
+    for own in rows:
+        first = places[np.searchsorted(places, own[0]) :][:1]
+        if not len(first) or first[0] > own[-1]:
+            good.append(own)
+            continue
+        told = wrong[int(first[0])].as_py()
+        kind = "a time like those of other rows" if told["column"] == TIME else "a number"
+        reason = f"expected {kind}, got {shown(told['text'])}"
+        rejected.append(Rejected(int(own[0]), reason, told["column"], int(first[0])))
+    return chunk.drop_columns([WRONG]), good
 
 
 def _latest(values: NDArray[Any], ends: NDArray[np.int64], count: int) -> NDArray[Any]:

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import csv, parquet
 
+from foretell.batch import tables
 from foretell.batch.errors import BatchError
 from foretell.batch.places import LocalPlace
 from foretell.batch.plan import divide
@@ -47,13 +48,24 @@ def divided(tables: Tables, rows: int) -> list[list[tuple[object, float]]]:
     return found
 
 
-@pytest.mark.parametrize("kind", ["parquet", "csv"])
+@pytest.mark.parametrize("kind", ["parquet", "csv", "blocks"])
 @pytest.mark.parametrize("rows", [1, 6, 13, 1000])
 @pytest.mark.parametrize(("per_file", "group"), [(100, 100), (100, 4), (7, 3), (1, 1), (11, 11)])
 @pytest.mark.parametrize("numbers", [False, True])
 def test_parts_are_whole_series_and_every_row_once(
-    tmp_path: Path, rows: int, per_file: int, group: int, kind: str, *, numbers: bool
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    rows: int,
+    per_file: int,
+    group: int,
+    kind: str,
+    *,
+    numbers: bool,
 ) -> None:
+    if kind == "blocks":
+        # Of one or two lines.
+        monkeypatch.setattr(tables, "_BLOCK", 12)
+        kind = "csv"
     names = ids(numbers=numbers)
     parts = divided(write(tmp_path, names, per_file=per_file, group=group, kind=kind), rows)
     if kind == "csv":

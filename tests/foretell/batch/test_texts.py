@@ -1,0 +1,148 @@
+"""CSV: what is wrong in it is of single series, and a large file is read by blocks."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import csv
+
+from foretell.batch import tables, texts
+from foretell.batch.errors import BatchError
+from tests.foretell.batch.tables import forecasts, many, rejected, run, wave
+
+
+def text_of(given: pa.Table, end: str = "\n") -> str:
+    sink = pa.BufferOutputStream()
+    csv.write_csv(given, sink)
+    return sink.getvalue().to_pybytes().decode().replace("\n", end)
+
+
+def with_cell(text: str, row: int, column: int, value: str) -> str:
+    """A text with another value in a cell."""
+    lines = text.split("\n")
+    cells = lines[row + 1].split(",")
+    cells[column] = value
+    lines[row + 1] = ",".join(cells)
+    return "\n".join(lines)
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "given.csv"
+    path.write_bytes(text.encode())
+    return path
+
+
+def values(folder: Path) -> dict[str, list[tuple[Any, float]]]:
+    """Forecasts by series."""
+    found: dict[str, list[tuple[Any, float]]] = {}
+    for row in forecasts(folder).to_pylist():
+        found.setdefault(row["unique_id"], []).append((row["ds"], row["forecast"]))
+    return found
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a text few rows are parsed at a time."""
+    monkeypatch.setattr(texts, "_BYTES", 400)
+
+
+@pytest.mark.parametrize("row", [1, 41, 77])
+@pytest.mark.parametrize(
+    ("column", "value", "told"),
+    [
+        (2, "n/a?", "expected a number, got the string 'n/a?'"),
+        (2, '"1,5"', "expected a number, got the string '1,5'"),
+        (1, "soon", "expected a time like those of other rows, got the string 'soon'"),
+    ],
+)
+@pytest.mark.usefixtures("small")
+def test_text_in_place_of_a_number_is_of_one_series(
+    models: Path, tmp_path: Path, row: int, column: int, value: str, told: str
+) -> None:
+    if (row, column) == (1, 1):
+        pytest.skip("the first rows say what the times are")
+    given = many(10)
+    path = written(tmp_path, with_cell(text_of(given), row, column, value))
+    assert run(path, models / "calendar" / "1", tmp_path, missing="ffill").counts == (9, 1)
+    name = given["unique_id"][row].as_py()
+    bad = rejected(tmp_path)
+    assert bad.keys() == {name}
+    assert (bad[name]["reason"], bad[name]["row"]) == (told, row)
+    assert bad[name]["column"] == given.column_names[column]
+    other = tmp_path / "other"
+    other.mkdir()
+    run(given, models / "calendar" / "1", other, missing="ffill")
+    whole = values(other)
+    del whole[name]
+    assert values(tmp_path) == whole
+
+
+@pytest.mark.usefixtures("small")
+def test_what_the_model_does_not_read_may_be_anything(models: Path, tmp_path: Path) -> None:
+    given = many(6, 20)
+    path = written(tmp_path, with_cell(text_of(given), 45, 2, "closed"))
+    assert run(path, models / "repeat" / "1", tmp_path).counts == (6, 0)
+    assert values(tmp_path)["s0002"][0][1] == np.float32(wave(2, 20)[-1])
+
+
+def test_numbers_next_to_texts_are_read_as_without_them(models: Path, tmp_path: Path) -> None:
+    text = text_of(many(10))
+    # The last value of each of three series; the forecast repeats it.
+    for row, value in ((47, "NA"), (55, "  2.5 "), (63, "+1e-1"), (70, "none"), (71, "none too")):
+        text = with_cell(text, row, 2, value)
+    path = written(tmp_path, text)
+    assert run(path, models / "repeat" / "1", tmp_path, missing="ffill").counts == (9, 1)
+    found = values(tmp_path)
+    assert found["s0005"][0][1] == np.float32(wave(5, 8)[6])
+    assert found["s0006"][0][1] == np.float32(2.5)
+    assert found["s0007"][0][1] == np.float32(0.1)
+    assert rejected(tmp_path)["s0008"]["row"] == 70
+
+
+def test_a_column_without_numbers_is_refused(models: Path, tmp_path: Path) -> None:
+    text = "unique_id,ds,load\n" + 'a,2024-01-01,"1,5"\n' * 8
+    with pytest.raises(BatchError, match=r"column 'load': expected numbers, got the string '1,5'"):
+        run(written(tmp_path, text), models / "repeat" / "1", tmp_path)
+    assert not (tmp_path / "out").exists()
+
+
+def test_rows_that_are_no_rows_are_told(models: Path, tmp_path: Path) -> None:
+    text = text_of(many(10)) + "s9999,2024-01-01\n"
+    with pytest.raises(BatchError, match=r"given.csv: .*Expected 3 columns, got 2"):
+        run(written(tmp_path, text), models / "repeat" / "1", tmp_path)
+
+
+@pytest.mark.parametrize("block", [40, 333, 1000])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_large_text_is_divided(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int, end: str
+) -> None:
+    given = many(30)
+    # Longer than a block.
+    text = with_cell(text_of(given), 100, 2, "x" * 100).replace("\n", end)
+    monkeypatch.setattr(tables, "_BLOCK", block)
+    path = written(tmp_path, text.removesuffix(end))
+    assert run(path, models / "calendar" / "1", tmp_path, part_rows=40).counts == (29, 1)
+    assert len(list((tmp_path / "out" / "forecasts").iterdir())) > 3
+    assert rejected(tmp_path)["s0012"]["row"] == 100
+    other = tmp_path / "other"
+    other.mkdir()
+    run(given, models / "calendar" / "1", other)
+    whole = values(other)
+    del whole["s0012"]
+    assert values(tmp_path) == whole
+
+
+def test_a_zipped_text_is_one_part(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "_BLOCK", 40)
+    path = tmp_path / "given.csv.gz"
+    path.write_bytes(gzip.compress(text_of(many(30)).encode()))
+    assert run(path, models / "repeat" / "1", tmp_path, part_rows=40).counts == (30, 0)
+    assert len(list((tmp_path / "out" / "forecasts").iterdir())) == 1
