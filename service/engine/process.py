@@ -94,6 +94,11 @@ def load(settings: Settings, metrics: Metrics) -> Repository:
         residents=residents,
     )
     repository.start()
+    known = {name for one in repository.index() for name in (one.name, f"{one.name}@{one.version}")}
+    for kept in settings.keep:
+        if kept not in known:
+            # It may come later.
+            _logger.warning("FORETELL_KEEP: %s is not in the repository", kept)
     keep_what_is_loaded()
     return repository
 

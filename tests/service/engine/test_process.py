@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import cast
 
 import pytest
 
-from foretell.service.engine.process import Watch
+from foretell.service.engine.process import Watch, load
 from foretell.service.engine.repository import Repository
+from foretell.service.metrics import Metrics
+from foretell.service.settings import Settings
+from tests.service.bundles import Spec, write_bundle
 
 
 class Losing:
@@ -43,3 +47,15 @@ def test_a_worker_that_does_not_come_back() -> None:
     assert not watched.stuck
     repository.busy_seconds = 301.0
     assert watched.stuck
+
+
+def test_what_is_to_be_kept_and_is_not_there(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_bundle(tmp_path, Spec())
+    keep = ("repeat", "repeat@1", "repeat@2", "repaet")
+    settings = Settings(models=tmp_path, device="cpu", load="on-demand", max_loaded=1, keep=keep)
+    load(settings, Metrics()).close(5)
+    assert [each for each in caplog.messages if "KEEP" in each] == [
+        f"FORETELL_KEEP: {name} is not in the repository" for name in ("repeat@2", "repaet")
+    ]
