@@ -50,6 +50,7 @@ def in_folder(repository: Path) -> list[Listed]:
 
     Raises:
         BundleError: there is no such folder.
+        OSError: it, or one in it, cannot be read.
     """
     found = []
     for name in layout.model_names(repository):

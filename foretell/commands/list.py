@@ -20,7 +20,7 @@ def command(repository: str) -> None:
 
     try:
         bundles = in_storage(repository) if "://" in repository else in_folder(Path(repository))
-    except (BundleError, StorageError) as error:
+    except (BundleError, StorageError, OSError) as error:
         click.echo(f"foretell list: {error}", err=True)
         raise SystemExit(2) from None
     print_bundles(bundles)

@@ -250,6 +250,17 @@ def test_list(bundle: Path, bucket: str, tmp_path: Path) -> None:
     assert rows == [["repeat", "1"], ["wide", "12"]]
 
 
+def test_a_folder_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(folder: Path) -> None:
+        # The administrator may read all there is.
+        raise PermissionError(13, "Permission denied", str(folder))
+
+    monkeypatch.setattr(Path, "iterdir", denied)
+    result = run(list_, tmp_path)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == f"foretell list: [Errno 13] Permission denied: '{tmp_path}'\n"
+
+
 @pytest.mark.parametrize(
     ("repository", "message"),
     [("nowhere", "nowhere: no such folder"), ("s3://nowhere", "s3://nowhere: NoSuchBucket")],
