@@ -67,7 +67,8 @@ class Berth:
     Attributes:
         model: While it is in memory.
         used: When it was last asked for, on the clock of `time.monotonic`.
-        waiting: Runs that wait for it.
+        windows: How many wait for it.
+        bytes: What they hold.
         load: Is done once the load is over that is waited for or going on; says what is wrong.
         refused: Why the last load failed, or empty.
         closed: Whether it is never loaded again.
@@ -81,7 +82,9 @@ class Berth:
         self.max_bytes = max_bytes
         self.model: Loaded | None = None
         self.used = 0.0
-        self.waiting: list[Waiting] = []
+        self.windows = self.bytes = 0
+        # In the order in which they came.
+        self._waiting: dict[Waiting, None] = {}
         self.load: Future[str] | None = None
         self.refused = ""
         self.closed = False
@@ -93,15 +96,26 @@ class Berth:
     def __str__(self) -> str:
         return f"{self.name}@{self.version}"
 
-    @property
-    def windows(self) -> int:
-        """How many wait for it."""
-        return sum(each.windows for each in [*self.waiting] if not each.done())
+    def enter(self, run: Waiting) -> None:
+        """A run waits for the model."""
+        self._waiting[run] = None
+        self.windows += run.windows
+        self.bytes += run.bytes
 
-    @property
-    def bytes(self) -> int:
-        """What they hold."""
-        return sum(each.bytes for each in [*self.waiting] if not each.done())
+    def leave(self, run: Waiting) -> bool:
+        """A run waits no more; whether it did."""
+        if run not in self._waiting:
+            return False
+        del self._waiting[run]
+        self.windows -= run.windows
+        self.bytes -= run.bytes
+        return True
+
+    def leave_all(self) -> list[Waiting]:
+        """Those that wait, which wait no more."""
+        waiting, self._waiting = [*self._waiting], {}
+        self.windows = self.bytes = 0
+        return waiting
 
 
 class Residents:
@@ -190,12 +204,14 @@ class Residents:
                     if not admitted:
                         self._admit(berth, run)
                     self._want(berth)
-                    berth.waiting.append(run)
+                    berth.enter(run)
                     self._waits.append((run.asked + self._wait_seconds, berth, ref(run)))
                     self._changed.notify_all()
-                    return
+                    break
             if run.start(model):
                 return
+        # Whoever gives it up makes room; outside of the lock, as it may be over already.
+        run.add_done_callback(lambda _: self._leave(berth, run))
 
     def load(self, berth: Berth) -> None:
         """Wait until a model is in memory; one that does not work is loaded again.
@@ -223,7 +239,7 @@ class Residents:
         """Take a model out for good: what it has accepted is finished within so many seconds."""
         with self._changed:
             berth.closed = True
-            waiting, berth.waiting = berth.waiting, []
+            waiting = berth.leave_all()
             model, berth.model = berth.model, None
             self._present.discard(berth)
         for run in waiting:
@@ -244,6 +260,10 @@ class Residents:
         """Wait for a load that is going on."""
         for thread in self._threads:
             thread.join(timeout)
+
+    def _leave(self, berth: Berth, run: Waiting) -> None:
+        with self._changed:
+            berth.leave(run)
 
     def _check_open(self, berth: Berth) -> None:
         if self._stopped or berth.closed:
@@ -314,7 +334,7 @@ class Residents:
                     berth.model, berth.used = model, time.monotonic()
                     self._present.add(berth)
                     self._measured(berth, seconds)
-                    waiting, berth.waiting = berth.waiting, []
+                    waiting = berth.leave_all()
             if closed:
                 model.close(0.0)
             else:
@@ -347,7 +367,7 @@ class Residents:
             load, berth.load = berth.load, None
             self._wanted.pop(berth, None)
             self._began = 0.0
-            waiting, berth.waiting = berth.waiting, []
+            waiting = berth.leave_all()
         now = time.monotonic()
         for run in waiting:
             self._observer.waited("refused", now - run.asked)
@@ -408,9 +428,8 @@ class Residents:
                     continue
                 _, berth, reference = self._waits.popleft()
                 run = reference()
-                if run is None or run not in berth.waiting:
+                if run is None or not berth.leave(run):
                     continue
-                berth.waiting.remove(run)
                 retry_after = self._retry_after(berth)
             if not run.done():
                 self._observer.waited("expired", self._wait_seconds)

@@ -305,7 +305,7 @@ def test_a_wait_is_bounded_and_the_load_goes_on(make: Make) -> None:
     assert late.value.headers == {"Retry-After": "1"}
     assert late.value.param == "model"
     assert scene.told.waits == [("expired", 0.05)] * 2
-    assert scene.berth("one").waiting == []
+    assert scene.berth("one").windows == 0
     scene.gate.set()
     scene.residents.load(scene.berth("two"))
     assert scene.present == ["one", "two"]
@@ -351,6 +351,25 @@ def test_what_waits_is_bounded(make: Make) -> None:
     assert len(second.result(_PATIENCE)["history"]) == 2
     assert len(scene.told.waits) == 2
     assert len(scene.models["one"].works) == 2
+
+
+def test_who_comes_is_not_held_up_by_who_waits(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = []
+    done = Waiting.done
+    monkeypatch.setattr(Waiting, "done", lambda run: looked.append(run) or done(run))
+    scene = make()
+    scene.gate.clear()
+    berth = scene.berth("one")
+    berth.max_windows = berth.max_bytes = 10_000
+    runs = [scene.ask("one") for _ in range(100)]
+    assert len(looked) < 1000
+    for run in runs[::2]:
+        assert run.cancel()
+    assert (berth.windows, berth.bytes) == (50, 400)
+    scene.gate.set()
+    assert all(run.result(_PATIENCE) for run in runs[1::2])
+    # Whoever has left does not leave again.
+    assert (berth.windows, berth.bytes) == (0, 0)
 
 
 def test_what_is_given_up_is_not_run_on(make: Make) -> None:
