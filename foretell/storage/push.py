@@ -33,7 +33,8 @@ def push(
     """Copy a bundle into a repository; servers see it whole or not at all.
 
     The manifest is written last, and only where there is none. Where that is not reached, what was
-    written is removed; if that fails, too, nobody reads it and the next push writes over it.
+    written is removed; if that fails, too, nobody reads it and the next push writes over it. Where
+    the manifest itself fails nothing is removed: it may have been written all the same.
 
     Args:
         bundle: Its folder.
