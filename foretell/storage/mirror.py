@@ -67,6 +67,7 @@ class Mirror:
         location: As given.
         folder: `<folder>/<name>/<version>/` are the bundles.
         failures: Why versions could not be fetched, at the last refresh.
+        read_at: When the location was last read, in seconds since 1970; 0 before.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class Mirror:
         place = location.url.replace("://", "-").replace("/", "-")[:80]
         self.folder = cache / f"{place}-{sha256(location.url.encode()).hexdigest()[:12]}"
         self.failures: Mapping[Version, str] = {}
+        self.read_at = 0.0
         self._failed: dict[Version, _Failed] = {}
         self._choose = choose
         self._checked: set[Version] = set()
@@ -107,6 +109,7 @@ class Mirror:
             here = set(self._here())
             if here and not found:
                 raise StorageError(f"{self.location}: is empty; what was fetched stays")
+            self.read_at = time.time()
             for key in here - found.keys():
                 self._remove(*key)
             wanted = self._wanted(found)
@@ -225,6 +228,7 @@ class Mirror:
                 if self._stopped.is_set():
                     raise StorageError(f"{self.location.of(path)}: the server is stopping")
                 file.write(piece)
+                self.read_at = time.time()
                 os.utime(self.folder / _LOCK)
 
     def _remove(self, name: str, version: str) -> None:

@@ -12,18 +12,27 @@ from foretell.service.engine.directory import Loaded
 _MODEL = ("model", "version")
 
 
-def gauges(models: Iterable[Loaded], workers: int, *, ready: bool) -> Iterator[Metric]:
+def gauges(
+    models: Iterable[Loaded], workers: int, *, ready: bool, read_at: float | None = None
+) -> Iterator[Metric]:
     """Gauges of an engine.
 
     Args:
         models: Every loaded version of every model.
         workers: How many run batches at a time.
         ready: Whether the server can answer.
+        read_at: When object storage was last read; None unless it is watched.
     """
     yield GaugeMetricFamily("foretell_ready", "1 while the server can answer.", value=ready)
     yield GaugeMetricFamily(
         "foretell_runners", "What runs batches: threads on a CPU, or GPUs.", value=workers
     )
+    if read_at is not None:
+        yield GaugeMetricFamily(
+            "foretell_storage_last_sync_timestamp_seconds",
+            "When the repository in object storage was last read, in seconds since 1970.",
+            value=read_at,
+        )
     info = GaugeMetricFamily(
         "foretell_model_info",
         "1 while a model is served; the labels describe it.",

@@ -149,7 +149,12 @@ class LocalEngine:
     async def render(self) -> bytes:
         """See `Engine.render`."""
         repository = self.repository
-        now = gauges(repository.models, repository.workers, ready=repository.ready)
+        now = gauges(
+            repository.models,
+            repository.workers,
+            ready=repository.ready,
+            read_at=repository.read_at,
+        )
         return await asyncio.to_thread(self.metrics.render, now)
 
     def drain(self) -> None:

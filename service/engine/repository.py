@@ -167,6 +167,13 @@ class Repository:
         """Whether every name answers, nothing has failed, and the server is not stopping."""
         return not self._draining and not self.lost and self._directory.ready
 
+    @property
+    def read_at(self) -> float | None:
+        """When the source was last read, in seconds since 1970; None unless it is watched."""
+        if self._source is None or self._watch_seconds is None:
+            return None
+        return self._source.read_at
+
     def report(self) -> dict[str, str]:
         """State of every version, by `name@version`: `ready`, `draining`, or why it is not."""
         report = self._directory.report()

@@ -20,9 +20,11 @@ class Source(Protocol):
 
     Attributes:
         failures: Why versions are not in the folder, or not as they are in the source.
+        read_at: When the source was last read, in seconds since 1970; 0 before.
     """
 
     failures: Mapping[tuple[str, str], str]
+    read_at: float
 
     def refresh(self, name: str | None = None, version: str | None = None) -> None:
         """Bring the folder up to date, with a version that is wanted, too.

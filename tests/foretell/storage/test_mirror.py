@@ -3,10 +3,12 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import obstore
 import pytest
@@ -79,6 +81,35 @@ def test_a_look_is_one_listing(mirror: Mirror, proxy: Proxy) -> None:
     mirror.refresh()
     [asked] = proxy.asked
     assert "list-type=2" in asked
+
+
+def test_when_it_was_read(
+    mirror: Mirror, bundle: Path, location: Location, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert Mirror(location, mirror.folder.parent).read_at == 0
+    now = [100.0]
+    clock = SimpleNamespace(time=lambda: now[0], monotonic=time.monotonic)
+    monkeypatch.setattr(module, "time", clock)
+    mirror.refresh()
+    assert mirror.read_at == 100
+    now[0] = 200
+    proxy.faults["list-type"] = "denied"
+    with pytest.raises(StorageError):
+        mirror.refresh()
+    assert mirror.read_at == 100
+    proxy.faults.clear()
+    # A large bundle comes for longer than any listing.
+    push(bundle, location, name="sea")
+    download = mirror._download
+
+    def later(path: str, target: Path) -> None:
+        now[0] += 1000
+        download(path, target)
+
+    monkeypatch.setattr(mirror, "_download", later)
+    mirror.refresh()
+    assert now[0] > 1000
+    assert mirror.read_at == now[0]
 
 
 def test_what_comes_and_goes(mirror: Mirror, bundle: Path, location: Location) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import httpx
@@ -16,6 +17,8 @@ from tests.foretell.storage.proxy import Proxy
 from tests.service.bundles import Spec, write_bundle
 from tests.service.process import Server
 from tests.service.waiting import until
+
+READ = "foretell_storage_last_sync_timestamp_seconds"
 
 
 def ask(server: Server) -> str:
@@ -40,6 +43,7 @@ def test_no_fault_changes_what_is_served(
         given = {"watch_seconds": 0.05, "cache": tmp_path / "cache", "workers": 2}
         with Server(location.url, tmp_path / "log", **given) as server:
             assert ask(server) == "1"
+            assert abs(server.metric(READ) - time.time()) < 3600
             push(bundle, location)
             until(lambda: ask(server) == "2")
             # Another file than the ones that are here.

@@ -15,16 +15,24 @@ from tests.service.bundles import Spec, write_bundle
 KEY = (("model", "m"), ("version", "1"))
 
 
-def samples(*models: Model, ready: bool = True) -> dict[tuple[str, tuple[object, ...]], float]:
+def samples(
+    *models: Model, ready: bool = True, read_at: float | None = None
+) -> dict[tuple[str, tuple[object, ...]], float]:
     return {
         (sample.name.removeprefix("foretell_"), tuple(sample.labels.items())): sample.value
-        for family in gauges(models, 3, ready=ready)
+        for family in gauges(models, 3, ready=ready, read_at=read_at)
         for sample in family.samples
     }
 
 
 def test_an_engine_without_models() -> None:
     assert samples(ready=False) == {("ready", ()): 0, ("runners", ()): 3}
+
+
+def test_when_object_storage_was_read() -> None:
+    for read_at in (0.0, 12.5):
+        found = samples(read_at=read_at)
+        assert found["storage_last_sync_timestamp_seconds", ()] == read_at
 
 
 def test_a_model(open_model: Callable[[Path], Model], batcher: Batcher, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ class Source:
         holds: Contents by name and version.
         failures: Versions that cannot be fetched, and why.
         error: Raised instead of anything else.
+        read_at: A time.
         asked: What was wanted.
         stopped: Whether it was told to stop.
     """
@@ -32,6 +33,7 @@ class Source:
         self.holds: dict[str, str] = dict.fromkeys(references, "good")
         self.failures: Mapping[Version, str] = {}
         self.error: Exception | None = None
+        self.read_at = 7.0
         self.asked: list[tuple[str | None, str | None]] = []
         self.stopped = False
 
@@ -98,6 +100,13 @@ def test_with_nothing_to_serve_it_does_not_start(
     source.error = error
     with pytest.raises(StartError, match=said):
         scene_of(source, watch_seconds=3600).repository.start()
+
+
+def test_when_it_was_read_is_told_where_it_is_watched(tmp_path: Path) -> None:
+    source = Source(tmp_path, "one@1")
+    assert scene_of(source).repository.read_at is None
+    assert scene_of(source, watch_seconds=3600).repository.read_at == 7.0
+    assert Scene(tmp_path, watch_seconds=3600).repository.read_at is None
 
 
 def test_what_is_missing_names_the_source(tmp_path: Path) -> None:
