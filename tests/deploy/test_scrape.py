@@ -33,14 +33,16 @@ SPEC = Spec(calibrated=1)
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models")
     write_bundle(folder, SPEC)
-    write_bundle(folder, Spec(name="other"))
+    for name in ("other", "third"):
+        write_bundle(folder, Spec(name=name))
     return folder
 
 
 @pytest.fixture(scope="module")
 def server(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     log = tmp_path_factory.mktemp("server") / "log"
-    with Server(models, log, watch_seconds="200ms", pin=f"{SPEC.name}@1") as server:
+    settings = {"pin": f"{SPEC.name}@1", "load": "on-demand", "keep": SPEC.name, "max_loaded": 1}
+    with Server(models, log, watch_seconds="200ms", **settings) as server:
         yield server
 
 
@@ -52,8 +54,8 @@ def prometheus(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 def ask(server: Server) -> None:
-    """A forecast, an error, a backtest, and a connection that is cut off."""
-    for model, status in ((SPEC.name, 200), ("none", 404)):
+    """Ask models that put each other out, and one that is not there; and all else that counts."""
+    for model, status in ((SPEC.name, 200), ("other", 200), ("third", 200), ("none", 404)):
         body = {"model": model, "inputs": [{"series": [1.0] * 8}]}
         assert httpx.post(f"{server.url}/forecast", json=body).status_code == status
     entry = {"series": [float(row % 5) for row in range(20)], "start_timestamp": "2024-03-01"}
