@@ -163,6 +163,44 @@ HUGGINGFACE_PATCHTSTS = (
         HuggingFacePatchTSTConfig(**_SMALL, pooling="mean", window_norm=None),
     ),
 )
+# With heads of NeuralForecast's, and the norms within scalers that they bring.
+HEADED = (
+    Size(
+        "DLinear, normal distributions, windows by range",
+        DLinearConfig(**_SIZE, window_norm="minmax1", head="neuralforecast-normal"),
+    ),
+    Size(
+        "iTransformer, Student's t",
+        ITransformerConfig(
+            **_SMALL, window_norm="identity+mean", affine=True, head="neuralforecast-student-t"
+        ),
+    ),
+    Size(
+        "PatchTST, negative binomials, individual heads",
+        PatchTSTConfig(
+            **_SMALL,
+            window_norm="robust+last",
+            individual=True,
+            head="neuralforecast-negative-binomial",
+        ),
+    ),
+    Size(
+        "PatchTST, normal distributions",
+        PatchTSTConfig(**_SMALL, head="neuralforecast-normal"),
+    ),
+    Size(
+        "Transformer, Student's t",
+        TransformerConfig(
+            **_SMALL, **_HALF, window_norm="decoupled", head="neuralforecast-student-t"
+        ),
+    ),
+    Size(
+        "Autoformer, normal distributions",
+        AutoformerConfig(
+            **_SMALL, **_HALF, attention=_FEW, window_norm="standard", head="neuralforecast-normal"
+        ),
+    ),
+)
 MIXED = (
     Size(
         "Transformer, mixed mechanisms",
@@ -206,6 +244,7 @@ SAMPLE = (
     DLINEARS[3],
     ITRANSFORMERS[0],
     *HUGGINGFACE_PATCHTSTS[:2],
+    *HEADED[1:3],
     *MIXED,
     *MEDLEYS,
 )
@@ -216,6 +255,7 @@ VARIANTS = (
     *DLINEARS,
     *ITRANSFORMERS,
     *HUGGINGFACE_PATCHTSTS,
+    *HEADED,
     *MIXED,
     *MEDLEYS,
 )

@@ -231,7 +231,7 @@ def _write(
         calendar=info.config.calendar,
         scaler=scaler,
         bounds=info.bounds,
-        distribution=None if info.config.head is None else Distribution.of(info.config.head),
+        distribution=None if model.head is None else Distribution.of(model.head.family),
         attention=model.stages,
         margin_bound=verified.margin_bound,
         test=test,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 from pydantic import Field, model_validator
@@ -25,6 +25,7 @@ def _half(known: dict[str, int]) -> int:
 class EncoderDecoderConfig(AttendingConfig):
     """A forecaster whose decoder reads the last `label` steps again and then the horizon."""
 
+    has_heads: ClassVar[bool] = True
     label: int = Field(
         default_factory=_half,
         ge=0,
@@ -72,6 +73,20 @@ class EncoderDecoderConfig(AttendingConfig):
             return None
         start = self.context - self.label
         return torch.cat([history_calendar[:, start:], future_calendar], dim=1)
+
+    def by_parameter(self, said: Tensor) -> Tensor:
+        """All steps of a parameter together.
+
+        Args:
+            said: `[batch, horizon, parameters * channels]`.
+
+        Returns:
+            `[batch, parameters * horizon, channels]`.
+        """
+        if self.head is None:
+            return said
+        parts = said.reshape(-1, self.horizon, self.parameters, self.channels)
+        return parts.transpose(1, 2).flatten(1, 2)
 
     @override
     def sites(self) -> dict[str, tuple[int, Site]]:

@@ -20,14 +20,13 @@ from typing_extensions import override
 
 from foretell.bundle.attention import AttentionStage
 from foretell.bundle.calendar import Calendar, Encoding
-from foretell.bundle.distribution import Family
 from foretell.bundle.frequency import Frequency
 from foretell.models.attention.evidence import Evidence, Parts, Single
-from foretell.models.heads import HEADS, Head
-from foretell.models.layers.normalization import InstanceStatistics, WindowNorm
+from foretell.models.heads import HEADS, Head, HeadName
+from foretell.models.layers.normalization import WindowNorm
 from foretell.models.layers.window_norms import (
-    SHIFTING,
     WindowNormName,
+    anchors_by_revin,
     build_window_norm,
     takes_affine,
 )
@@ -111,8 +110,10 @@ class ForecasterConfig(BaseModel):
         "within A, none leaves it as it is. A training takes the mean if nothing is given.",
     )
     affine: bool = Field(default=False, description="Whether RevIN has trained parameters.")
-    head: Family | None = Field(
-        default=None, description="The distributions that it forecasts, or none for values."
+    head: HeadName | None = Field(
+        default=None,
+        description="The distributions that it forecasts, or none for values; those of "
+        "neuralforecast have its rules for parameters.",
     )
 
     # Whether its networks say `horizon` values of every parameter, one parameter after the other.
@@ -146,12 +147,10 @@ class ForecasterConfig(BaseModel):
             return self
         if not self.has_heads:
             raise ValueError(f"head: {self.architecture} forecasts values alone")
-        if self.affine:
-            raise ValueError("affine: not with a head, whose scales it would turn around")
-        if self.window_norm not in (None, *SHIFTING):
+        if self.affine and anchors_by_revin(self.window_norm or ""):
             raise ValueError(
-                f"window_norm: with a head, none or one of {', '.join(SHIFTING)}: the parameters "
-                "of distributions are shifted and scaled alone"
+                "affine: with a head, within another norm alone (identity+mean): it would turn "
+                "scales around"
             )
         return self
 
@@ -329,11 +328,12 @@ class Forecaster(nn.Module, ABC):
             history, statistics = self.window_norm(inputs.history)
             inputs = inputs._replace(history=history)
         found = self.run(inputs, explain=explain)
+        said, anchor = found.forecast, None
+        if self.window_norm is not None:
+            said, anchor = self.window_norm.anchor(said, statistics)
         horizon, channels = self.config.horizon, self.config.channels
-        raw = found.forecast.reshape(-1, head.size, horizon, channels).permute(0, 2, 3, 1)
-        parameters = head.constrain(raw)
-        if isinstance(statistics, InstanceStatistics):
-            parameters = head.scaled(parameters, *statistics)
+        raw = said.reshape(-1, head.size, horizon, channels).permute(0, 2, 3, 1)
+        parameters = head.anchored(raw, anchor)
         if self._targets is not None:
             parameters = parameters.index_select(2, self._targets)
         return Explained(head.mean(parameters), found.attention, parameters)

@@ -1,20 +1,32 @@
 """What a network forecasts of each step: a value, or the parameters of a distribution.
 
 Raw outputs become parameters by the rules of GluonTS (Alexandrov et al., JMLR 2020), which Hugging
-Face's transformers share: what has to be positive is `squareplus` of what the network says.
+Face's transformers share: what has to be positive is `squareplus` of what the network says. Or by
+those of NeuralForecast's `DistributionLoss` (Olivares et al., 2022): `softplus` of it, and more.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, distributions
+from torch.nn import functional
 from typing_extensions import override
 
 from foretell.bundle.distribution import PARAMETERS, Family
+from foretell.models.layers.normalization import InstanceStatistics
+
+HeadName = Literal[
+    "normal",
+    "student-t",
+    "negative-binomial",
+    "neuralforecast-normal",
+    "neuralforecast-student-t",
+    "neuralforecast-negative-binomial",
+]
 
 
 class Head(ABC):
@@ -32,6 +44,16 @@ class Head(ABC):
     @abstractmethod
     def constrain(self, raw: Tensor) -> Tensor:
         """Parameters of what a network says, both `[…, parameters]`."""
+
+    def anchored(self, raw: Tensor, anchor: InstanceStatistics | None) -> Tensor:
+        """Parameters of what a network says of windows that were normalised.
+
+        Args:
+            raw: `[batch, horizon, channels, parameters]`.
+            anchor: What the distributions are shifted and scaled by, or None for neither.
+        """
+        parameters = self.constrain(raw)
+        return parameters if anchor is None else self.scaled(parameters, *anchor)
 
     @abstractmethod
     def scaled(self, parameters: Tensor, centre: Tensor, spread: Tensor) -> Tensor:
@@ -128,9 +150,58 @@ class NegativeBinomial(Head):
         return distributions.NegativeBinomial(total_count, logits=logits, validate_args=False)
 
 
-HEADS: Mapping[Family, Head] = {
-    head.family: head for head in (Normal(), StudentT(), NegativeBinomial())
+class NeuralForecastNormal(Normal):
+    """NeuralForecast's, whose deviation is at least 0.2 of the window's."""
+
+    @override
+    def constrain(self, raw: Tensor) -> Tensor:
+        loc, scale = raw[..., 0], raw[..., 1]
+        return torch.stack([loc, functional.softplus(scale) + 0.2], dim=-1)
+
+
+class NeuralForecastStudentT(StudentT):
+    """NeuralForecast's, of at least three degrees of freedom."""
+
+    @override
+    def constrain(self, raw: Tensor) -> Tensor:
+        df, loc, scale = raw[..., 0], raw[..., 1], raw[..., 2]
+        df, scale = 3 + functional.softplus(df), functional.softplus(scale) + 0.1
+        return torch.stack([df, loc, scale], dim=-1)
+
+
+class NeuralForecastNegativeBinomial(NegativeBinomial):
+    """NeuralForecast's, of which a network says the mean and the inverse of `total_count`.
+
+    Both follow the window: the mean is shifted too, and larger windows have larger counts.
+    """
+
+    @override
+    def constrain(self, raw: Tensor) -> Tensor:
+        return self.anchored(raw, None)
+
+    @override
+    def anchored(self, raw: Tensor, anchor: InstanceStatistics | None) -> Tensor:
+        said, inverse = functional.softplus(raw).unbind(-1)
+        mean, spread = (said, 1.0) if anchor is None else (said * anchor.spread, anchor.spread)
+        if anchor is not None:
+            # The centre of counts is not below 0, and nothing is lost in their sum.
+            mean = mean + anchor.centre.clamp(min=0)
+        # Sums with a number as small as this would be left out of graphs.
+        mean = mean.clamp(min=_TINY)
+        total_count = (spread + 1) / inverse.clamp(min=_TINY)
+        return torch.stack([total_count, torch.log(mean / total_count)], dim=-1)
+
+
+HEADS: Mapping[HeadName, Head] = {
+    "normal": Normal(),
+    "student-t": StudentT(),
+    "negative-binomial": NegativeBinomial(),
+    "neuralforecast-normal": NeuralForecastNormal(),
+    "neuralforecast-student-t": NeuralForecastStudentT(),
+    "neuralforecast-negative-binomial": NeuralForecastNegativeBinomial(),
 }
+# What NeuralForecast adds to what has to be more than 0, which is at least as much here.
+_TINY = 1e-8
 
 
 def _squareplus(raw: Tensor) -> Tensor:

@@ -2,39 +2,32 @@
 
 from __future__ import annotations
 
-import logging
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from click.testing import CliRunner
-from numpy.typing import NDArray
 
 from foretell.commands.import_ import command
 from foretell.models.importers.neuralforecast import read
+from tests.neuralforecast import (
+    CHANNELS,
+    HORIZON,
+    PATCHES,
+    SERIES,
+    STEPS,
+    Floats,
+    assert_close,
+    by_series,
+    inputs,
+    train,
+    windows,
+)
 from tests.service.client import Client
 
-CONTEXT, HORIZON, SERIES = 17, 11, 4
-STEPS: dict[str, Any] = {
-    "hidden_size": 8,
-    "n_head": 2,
-    "conv_hidden_size": 12,
-    "encoder_layers": 2,
-}
-PATCHES: dict[str, Any] = {
-    "hidden_size": 8,
-    "n_heads": 2,
-    "linear_hidden_size": 12,
-    "encoder_layers": 2,
-    "patch_len": 6,
-    "stride": 3,
-}
-CHANNELS: dict[str, Any] = {"n_series": SERIES, "hidden_size": 8, "n_heads": 2, "d_ff": 12}
 # By alias: the class, its arguments, and whether it is served as well.
 MODELS: dict[str, tuple[str, dict[str, Any], bool]] = {
     "patchtst": ("PatchTST", PATCHES | {"scaler_type": "robust", "revin_affine": True}, True),
@@ -76,94 +69,15 @@ MODELS: dict[str, tuple[str, dict[str, Any], bool]] = {
 }
 SERVED = [name for name, (_, _, served) in MODELS.items() if served]
 
-Floats = NDArray[np.float32]
-
-
-def windows() -> Floats:
-    """Sixteen of the lengths of a context, from a walk to what no series is."""
-    random = np.random.default_rng(7)
-    found = random.normal(size=(16, CONTEXT)).cumsum(axis=1)
-    steps = np.arange(CONTEXT)
-    found[1] = found[1] * 100 + 1000
-    found[2] *= 1e-3
-    found[3] = 3
-    found[4] = 0
-    found[5] = np.where(steps % 4 == 0, found[5], 2)
-    found[6] = steps
-    found[7] = np.sin(2 * np.pi * steps / 8)
-    found[8] = np.where(steps == 16, 50, found[8])
-    return found.astype(np.float32)
-
-
-def frame(values: Floats) -> pd.DataFrame:
-    times = pd.date_range("2024-01-01", periods=values.shape[1], freq="h")
-    return pd.concat(
-        [
-            pd.DataFrame({"unique_id": f"s{i:02}", "ds": times, "y": values[i]})
-            for i in reversed(range(len(values)))
-        ]
-    )
-
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Floats]]:
     """A folder of trained models, and what each forecasts of every window, `[16, horizon]`."""
-    quiet = {
-        **dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar"), False),
-        "enable_model_summary": False,
-        "accelerator": "cpu",
-        "devices": 1,
-        "max_steps": 3,
-    }
     folder, random = tmp_path_factory.mktemp("neuralforecast") / "saved", np.random.default_rng(0)
-    rows = frame(random.normal(size=(SERIES, 60)).cumsum(axis=1).astype(np.float32) + 10)
-    expected: dict[str, Floats] = {}
-    with warnings.catch_warnings():
-        # What lightning and its libraries say of each other.
-        warnings.simplefilter("ignore")
-        pytest.importorskip("neuralforecast")
-        from neuralforecast import NeuralForecast, models
-        from neuralforecast.losses import pytorch as losses
-
-        logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
-        made = []
-        for alias, (kind, arguments, _) in MODELS.items():
-            loss = getattr(losses, arguments.get("loss", "MAE"))()
-            sizes = {"h": HORIZON, "input_size": CONTEXT, "alias": alias, "learning_rate": 0.01}
-            made.append(getattr(models, kind)(**{**sizes, **quiet, **arguments, "loss": loss}))
-        trained = NeuralForecast(models=made, freq="h")
-        trained.fit(rows)
-        trained.save(str(folder))
-        # Copies of what it was made of.
-        single = [model for model in trained.models if model.n_series == 1]
-        several = [model for model in trained.models if model.n_series > 1]
-        trained.models = single
-        found = trained.predict(frame(windows()))
-        for model in single:
-            expected[model.alias] = found[model.alias].to_numpy(np.float32).reshape(16, HORIZON)
-        trained.models = several
-        groups = [trained.predict(frame(part)) for part in windows().reshape(-1, SERIES, CONTEXT)]
-        for model in several:
-            columns = [group[model.alias].to_numpy(np.float32) for group in groups]
-            expected[model.alias] = np.concatenate(columns).reshape(16, HORIZON)
-    return folder, expected
-
-
-def inputs(name: str) -> Floats:
-    """What a model reads, `[windows, context, channels]`."""
-    if MODELS[name][0] == "iTransformer":
-        return windows().reshape(-1, SERIES, CONTEXT).swapaxes(1, 2)
-    return windows()[..., None]
-
-
-def by_series(forecast: Floats) -> Floats:
-    """`[windows, horizon, channels]` as `[series, horizon]`."""
-    return forecast.swapaxes(1, 2).reshape(16, HORIZON)
-
-
-def assert_close(found: Floats, expected: Floats) -> None:
-    scale = np.abs(expected).max(axis=1, keepdims=True)
-    assert (np.abs(found - expected) / np.maximum(scale, 1e-3)).max() < 1e-5
+    values = random.normal(size=(SERIES, 60)).cumsum(axis=1).astype(np.float32) + 10
+    models = {alias: (kind, arguments) for alias, (kind, arguments, _) in MODELS.items()}
+    found = train(models, values, windows(), folder)
+    return folder, {alias: columns[..., 0] for alias, columns in found.items()}
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -173,7 +87,9 @@ def test_an_adopted_model_forecasts_what_the_library_does(
     folder, expected = library
     model = read(folder, f"{name}_0").model
     with torch.inference_mode():
-        found = by_series(model(torch.from_numpy(inputs(name).copy())).numpy())
+        found = by_series(
+            model(torch.from_numpy(inputs(MODELS[name][0], windows()).copy())).numpy()
+        )
     steady = np.ones(16, bool)
     if MODELS[name][0] == "Autoformer":
         # All lags of a constant or a line correlate alike: rounding chooses among them.
@@ -199,7 +115,7 @@ def client(
 def test_over_http(client: Client, library: tuple[Path, dict[str, Floats]], name: str) -> None:
     rows = [
         {"series": window.tolist(), "start_timestamp": "2024-01-01T00:00:00"}
-        for window in inputs(name)
+        for window in inputs(MODELS[name][0], windows())
     ]
     answer = client.forecast({"model": name, "inputs": rows})
     assert answer.status_code == 200, answer.text

@@ -161,7 +161,7 @@ class TrendProjection(nn.Module):
 
     def __init__(self, plain: TokenEmbedding, config: AutoformerConfig, left_out: Tensor) -> None:
         super().__init__()
-        length, channels = config.decoder_length, config.channels
+        length, channels = config.decoder_length, config.parameters * config.channels
         self.shape = (-1, channels, 3 * length)
         weight = plain.convolution.weight.detach()
         # To channels with their neighbours.

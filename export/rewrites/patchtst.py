@@ -29,7 +29,8 @@ from foretell.models.layers.transformer import EncoderLayer, encode
 @rewrites(PatchTST)
 def rewrite_patchtst(model: PatchTST, _: Call) -> nn.Module | None:
     """Leave the norm of the window to the encoder, whose form has time first already."""
-    if type(model.window_norm) is InstanceNorm:
+    # Of distributions it is undone on their parameters.
+    if type(model.window_norm) is InstanceNorm and model.head is None:
         cast("PatchEncoder", model.branches[0]).window_norm = model.window_norm
         model.window_norm = None
     return None

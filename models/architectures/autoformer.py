@@ -107,7 +107,7 @@ class AutoformerEncoderLayer(nn.Module):
 
 
 class AutoformerDecoded(NamedTuple):
-    """Seasonal tokens `[batch, time, d_model]`, trend `[batch, time, channels]` and evidence."""
+    """Tokens `[batch, time, d_model]`, trend `[batch, time, parameters * channels]`, evidence."""
 
     seasonal: Tensor
     trend: Tensor
@@ -134,7 +134,7 @@ class AutoformerDecoderLayer(nn.Module):
         self.cross_decomposition = SeriesDecomposition(config.moving_average)
         self.feed_forward = _feed_forward(config)
         self.feed_forward_decomposition = SeriesDecomposition(config.moving_average)
-        self.trend_projection = TokenEmbedding(config.d_model, config.channels)
+        self.trend_projection = TokenEmbedding(config.d_model, config.parameters * config.channels)
         # As published: only an embedding starts otherwise than torch's convolutions.
         self.trend_projection.convolution.reset_parameters()
         self.dropout = Dropout(config.dropout)
@@ -177,7 +177,7 @@ class Autoformer(Forecaster):
             for i in range(config.decoder_layers)
         )
         self.decoder_norm = SeasonalLayerNorm(config.d_model)
-        self.projection = nn.Linear(config.d_model, config.channels)
+        self.projection = nn.Linear(config.d_model, config.parameters * config.channels)
 
     @override
     def run(self, inputs: Inputs, *, explain: bool) -> Explained:
@@ -189,13 +189,17 @@ class Autoformer(Forecaster):
 
         calendar = self.config.decoder_calendar(history_calendar, future_calendar)
         seasonal, trend = self.decoder_start(history)
+        if self.config.head is not None:
+            # The trend of the history begins that of every parameter.
+            trend = trend.repeat(1, 1, self.config.parameters)
         tokens = self.decoder_embedding(seasonal, calendar)
         for i, layer in enumerate(self.decoder_layers):
             decoded: AutoformerDecoded = layer(tokens, memory, explain=explain)
             tokens, trend = decoded.seasonal, trend + decoded.trend
             seen[f"decoder.{i}.self"], seen[f"decoder.{i}.cross"] = decoded.own, decoded.cross
         forecast = self.projection(self.decoder_norm(tokens)) + trend
-        return Explained.of(forecast[:, -self.config.horizon :], seen)
+        forecast = self.config.by_parameter(forecast[:, -self.config.horizon :])
+        return Explained.of(forecast, seen)
 
 
 def _feed_forward(config: AutoformerConfig) -> FeedForward:

@@ -6,7 +6,7 @@ The baseline that attention has to beat; it has none, and no evidence.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal, Self, cast
+from typing import ClassVar, Literal, Self, cast
 
 import torch
 from pydantic import Field, model_validator
@@ -28,6 +28,7 @@ class DLinearConfig(ForecasterConfig):
     """Configuration of a DLinear."""
 
     architecture: Literal["dlinear"] = "dlinear"
+    has_heads: ClassVar[bool] = True
     moving_average: int = Field(default=25, ge=1, description="Steps of the moving average, odd.")
     individual: bool = Field(
         default=False, description="Each channel has its own map to the horizon."
@@ -66,7 +67,7 @@ class DLinear(Forecaster):
         """From the context to the horizon, for all channels or for each; they start as its mean."""
         config = self.config
         maps = [
-            nn.Linear(config.context, config.horizon)
+            nn.Linear(config.context, config.parameters * config.horizon)
             for _ in range(config.channels if config.individual else 1)
         ]
         for one in maps:
@@ -74,7 +75,7 @@ class DLinear(Forecaster):
         return nn.ModuleList(maps) if config.individual else maps[0]
 
     def _map(self, maps: nn.Module, series: Tensor) -> Tensor:
-        """`[batch, context, channels]` to `[batch, channels, horizon]`."""
+        """`[batch, context, channels]` to `[batch, channels, parameters * horizon]`."""
         by_channel = series.transpose(1, 2)
         if not self.config.individual:
             return maps(by_channel)  # type: ignore[no-any-return]

@@ -5,7 +5,7 @@ As the Time-Series-Library has it: calendar features, where there are any, are f
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -35,6 +35,7 @@ class ITransformerConfig(AttendingConfig):
     """Configuration of an iTransformer."""
 
     architecture: Literal["itransformer"] = "itransformer"
+    has_heads: ClassVar[bool] = True
     window_norm: WindowNormName | None = Field(
         default="mean", description=ForecasterConfig.model_fields["window_norm"].description
     )
@@ -78,7 +79,7 @@ class ITransformer(Forecaster):
             for name in config.sites()
         )
         self.encoder_norm = nn.LayerNorm(config.d_model)
-        self.projection = nn.Linear(config.d_model, config.horizon)
+        self.projection = nn.Linear(config.d_model, config.parameters * config.horizon)
 
     @override
     def run(self, inputs: Inputs, *, explain: bool) -> Explained:

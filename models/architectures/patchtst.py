@@ -5,7 +5,7 @@ The defaults are the Time-Series-Library's form; the other fields cover the pape
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from pydantic import Field, model_validator
@@ -45,6 +45,7 @@ class PatchTSTConfig(AttendingConfig):
     """Configuration of a PatchTST."""
 
     architecture: Literal["patchtst"] = "patchtst"
+    has_heads: ClassVar[bool] = True
     patch: int = Field(default=16, ge=1, description="Steps of a patch.")
     stride: int = Field(default=8, ge=1, description="Steps from one patch to the next.")
     pad_end: bool = Field(
@@ -110,6 +111,8 @@ class PatchTSTConfig(AttendingConfig):
             raise ValueError(
                 f"patch: {self.patch} steps are more than the context {self.context}{padded}"
             )
+        if self.decomposition is not None and self.head is not None:
+            raise ValueError("decomposition: with a head, whose parameters are no sum of two")
         if self.decomposition is not None:
             check_kernel("decomposition", self.decomposition)
         if self.joint_channels and self.channels * self.patches > _MOST_JOINT:
@@ -208,7 +211,8 @@ class PatchEncoder(nn.Module):
         self.final_norm = _norm(config.final_norm)(config.d_model)
         heads = config.channels if config.individual else 1
         self.heads = nn.ModuleList(
-            nn.Linear(config.d_model * config.patches, config.horizon) for _ in range(heads)
+            nn.Linear(config.d_model * config.patches, config.parameters * config.horizon)
+            for _ in range(heads)
         )
         self.head_dropout = Dropout(config.head_dropout)
 
@@ -218,8 +222,8 @@ class PatchEncoder(nn.Module):
         """Forecast from `[batch, context, channels]`.
 
         Returns:
-            `[batch, horizon, channels]` and, if asked for, what each layer attended to, with a
-            channels axis after batch where each attends by itself.
+            `[batch, parameters * horizon, channels]` and, if asked for, what each layer attended
+            to, with a channels axis after batch where each attends by itself.
         """
         statistics = None
         if self.window_norm is not None:
@@ -247,7 +251,7 @@ class PatchEncoder(nn.Module):
         return series.unfold(-1, self.config.patch, self.config.stride)
 
     def _head(self, features: Tensor) -> Tensor:
-        """`[batch, channels, d_model * patches]` to `[batch, channels, horizon]`."""
+        """`[batch, channels, d_model * patches]` to `[batch, channels, parameters * horizon]`."""
         if not self.config.individual:
             return self.head_dropout(self.heads[0](features))  # type: ignore[no-any-return]
         forecasts = [head(features[:, channel]) for channel, head in enumerate(self.heads)]

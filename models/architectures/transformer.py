@@ -93,6 +93,11 @@ class TransformerConfig(EncoderDecoderConfig):
             )
         if chunked and not self.causal:
             raise ValueError("causal: autoregressive decoding knows no later steps")
+        if self.head is not None and (chunked or self.guidance):
+            raise ValueError(
+                "head: with one pass and no guidance alone: chunks read values, and a likelihood "
+                "is all that is learned from"
+            )
         if not chunked and self.feeding != "teacher":
             raise ValueError("feeding: only autoregressive decoding reads forecasts in training")
         if self.guidance:
@@ -172,7 +177,7 @@ class Transformer(Forecaster):
             for i in range(config.decoder_layers)
         )
         self.decoder_norm = nn.LayerNorm(config.d_model)
-        self.projection = nn.Linear(config.d_model, config.channels)
+        self.projection = nn.Linear(config.d_model, config.parameters * config.channels)
 
     @override
     def run(self, inputs: Inputs, *, explain: bool) -> Explained:
@@ -236,7 +241,7 @@ class Transformer(Forecaster):
             tokens = decoded.output
             seen[f"decoder.{i}.self"], seen[f"decoder.{i}.cross"] = decoded.own, decoded.cross
         forecast: Tensor = self.projection(self.decoder_norm(tokens))
-        return forecast[:, -self.config.horizon :], seen
+        return self.config.by_parameter(forecast[:, -self.config.horizon :]), seen
 
     def _in_chunks(
         self,

@@ -8,13 +8,14 @@ Scalers of each window, and RevIN within them, are norms of windows
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
 import torch
 from pydantic import ValidationError
+from torch import Tensor
 
 from foretell.bundle.errors import FrequencyError
 from foretell.bundle.frequency import Frequency
@@ -27,6 +28,7 @@ from foretell.models.importers.configure import refusal
 from foretell.models.importers.errors import ImporterError
 from foretell.models.importers.layouts import Layout, Row, rows
 from foretell.models.importers.neuralforecast_folder import CONFIGURATION, Member, read_folder
+from foretell.models.importers.neuralforecast_losses import Said, read_loss
 from foretell.models.importers.saved import Saved
 from foretell.models.importers.weights import load_weights
 from foretell.models.layers.normalization import TokenBatchNorm
@@ -42,11 +44,8 @@ _SCALERS = {
     "invariant": "invariant",
     "revin": "decoupled",
 }
-# What they are trained with has no part in the forecast.
-_POINT_LOSSES = (
-    *("MAE", "MSE", "RMSE", "MAPE", "SMAPE", "MASE", "relMSE", "FreDF"),
-    *("QuantileLoss", "HuberLoss", "TukeyLoss", "HuberQLoss"),
-)
+# What they keep next to the weights.
+_LOSSES = ("loss.", "valid_loss.")
 _EXOGENOUS = ("futr_exog_list", "hist_exog_list", "stat_exog_list", "cat_exog_list")
 
 
@@ -57,6 +56,8 @@ class Family:
     Attributes:
         architecture: What it is here.
         rows: Its keys, those of norms of windows apart.
+        said: Part of the keys of the maps whose rows are what the network says: of each step all
+            parameters.
         fields: Its arguments, and our field that takes each as it stands; None where `configure`
             or `inner_norm` reads it.
         configure: Fields that no argument gives as it stands.
@@ -67,6 +68,7 @@ class Family:
 
     architecture: str
     rows: tuple[Row, ...]
+    said: str
     fields: Mapping[str, str | None]
     configure: Callable[[Values], dict[str, Any]] = lambda _: {}
     inner_norm: Callable[[Values], str | None] = lambda _: None
@@ -87,12 +89,17 @@ def read(folder: Path, member: str | None) -> Saved:
             f"{found.file}: a {found.kind}; adopted are {', '.join(FAMILIES)} of NeuralForecast"
         )
     _check_served(found)
+    said = read_loss(found)
     values = _values(found, family)
     scaler = _SCALERS[values["scaler_type"]]
     try:
         inner = family.inner_norm(values)
+        if said.head is not None and inner is not None:
+            # What is undone on what the network says, and not on the distributions of that.
+            scaler = scaler or "identity"
         fields = _fields(values, family) | {
-            "window_norm": "+".join(name for name in (scaler, inner) if name) or None
+            "window_norm": "+".join(name for name in (scaler, inner) if name) or None,
+            "head": said.head,
         }
         model = ARCHITECTURES[family.architecture].model_validate(fields).build()
     except ValidationError as error:
@@ -100,17 +107,16 @@ def read(folder: Path, member: str | None) -> Saved:
     except TypeError as error:
         raise ImporterError(f"{found.file}: an argument is of another type: {error}") from None
     channels = model.config.channels
-    state = {
-        # One scale and shift for all channels.
-        key: each.flatten().expand(channels).contiguous() if key.startswith("scaler.") else each
-        for key, each in found.state.items()
-    }
+    state = _prepare(found, family, said, channels)
     layout = Layout(f"{found.kind} of NeuralForecast", {}, family.rows + _norm_rows(scaler, inner))
     load_weights(model, layout, state)
     family.finish(model, values)
     return Saved(
         model.eval(),
-        {name: Argument(value, found.file.name) for name, value in values.items()},
+        {
+            name: Argument(value, found.file.name)
+            for name, value in {**values, "loss": said.title}.items()
+        },
         channels=_names(found.settings, channels, several=family.several),
         frequency=_frequency(found.settings),
         unscaled=True,
@@ -137,13 +143,6 @@ def _check_served(found: Member) -> None:
             f"{found.file.parent / CONFIGURATION}: local_scaler_type {local}: it scales each "
             "series by all of its rows, of which a request has some; train with scaler_type"
         )
-    loss = arguments.get("loss")
-    criterion = loss.get("cls") if isinstance(loss, Mapping) else loss
-    if criterion not in _POINT_LOSSES:
-        raise ImporterError(
-            f"{found.file}: loss {criterion}: adopted are models of one value a step, by "
-            f"{', '.join(_POINT_LOSSES)}"
-        )
     if arguments.get("scaler_type") not in _SCALERS:
         raise ImporterError(
             f"{found.file}: scaler_type {arguments.get('scaler_type')}: expected one of "
@@ -158,6 +157,30 @@ def _values(found: Member, family: Family) -> dict[str, Any]:
     if missing:
         raise ImporterError(f"{found.file}: its header does not say {', '.join(missing)}")
     return {name: found.arguments[name] for name in names}
+
+
+def _prepare(found: Member, family: Family, said: Said, channels: int) -> dict[str, Tensor]:
+    """The weights under their keys, with parameters in our order."""
+    state = {}
+    for key, each in found.state.items():
+        if key.startswith(_LOSSES):
+            continue
+        if key.startswith("scaler."):
+            # One scale and shift for all channels.
+            each = each.flatten().expand(channels).contiguous()
+        elif family.said in key:
+            each = _by_parameter(each, said.order)
+        state[key] = each
+    return state
+
+
+def _by_parameter(rows: Tensor, order: Sequence[int]) -> Tensor:
+    """Rows of all parameters a step as those of all steps a parameter."""
+    if len(rows) % len(order):
+        # Of another size, which is said of its key.
+        return rows
+    steps = rows.reshape(-1, len(order), *rows.shape[1:])[:, list(order)]
+    return steps.transpose(0, 1).reshape(rows.shape)
 
 
 def _fields(values: Values, family: Family) -> dict[str, Any]:
@@ -258,10 +281,10 @@ def _shift_norms(model: Forecaster, values: Values) -> None:
     last = TokenBatchNorm(encoder.config.d_model)
     with torch.no_grad():
         last.norm.weight.fill_(math.sqrt(1 + last.norm.eps))
-        variance, mean = cast("torch.Tensor", first.running_var), first.running_mean
+        variance, mean = cast("Tensor", first.running_var), first.running_mean
         scale = first.weight.double() / torch.sqrt(variance.double() + first.eps)
         projection = encoder.patch_projection
-        shifted = projection.bias.double() - cast("torch.Tensor", mean).double()
+        shifted = projection.bias.double() - cast("Tensor", mean).double()
         projection.bias.copy_(shifted * scale + first.bias.double())
         projection.weight.copy_(projection.weight.double() * scale[:, None])
         encoder.positions.mul_(scale)
@@ -273,6 +296,7 @@ FAMILIES: Mapping[str, Family] = {
     "PatchTST": Family(
         "patchtst",
         patchtst.plain_rows("batch"),
+        "head.linear.",
         _TOKENS
         | {"n_heads": "heads", "linear_hidden_size": "d_ff", "activation": "activation"}
         | {"attn_dropout": "attention_dropout", "head_dropout": "head_dropout"}
@@ -291,11 +315,13 @@ FAMILIES: Mapping[str, Family] = {
             linear_trend.*   trend.*     h input_size
             """
         ),
+        "linear_",
         {"moving_avg_window": "moving_average"},
     ),
     "iTransformer": Family(
         "itransformer",
         time_series_library.itransformer_rows("projector"),
+        "projector.",
         {"n_series": None, "hidden_size": "d_model", "n_heads": "heads"}
         | {"e_layers": "encoder_layers"}
         | {"d_ff": "d_ff", "dropout": "dropout", "use_norm": None},
@@ -305,6 +331,7 @@ FAMILIES: Mapping[str, Family] = {
     "VanillaTransformer": Family(
         "transformer",
         time_series_library.transformer_rows("timeF"),
+        ".projection.",
         _STEPS,
         # Its mask is never made.
         configure=lambda values: {"label": _label(values), "causal": False},
@@ -312,6 +339,7 @@ FAMILIES: Mapping[str, Family] = {
     "Autoformer": Family(
         "autoformer",
         time_series_library.autoformer_rows("timeF"),
+        ".projection.",
         _STEPS | {"factor": None, "MovingAvg_window": "moving_average"},
         # Without a length, its inverse FFT loses a lag of an odd one.
         configure=lambda values: {

@@ -60,6 +60,19 @@ class WindowNorm(nn.Module, ABC, Generic[S]):
     def reverse(self, forecast: Tensor, statistics: S) -> Tensor:
         """Undo the normalisation on `[batch, horizon, channels]`."""
 
+    @abstractmethod
+    def anchor(self, said: Tensor, statistics: S) -> tuple[Tensor, InstanceStatistics | None]:
+        """What shifts and scales distributions, whose parameters are not values to be reversed.
+
+        Args:
+            said: `[batch, time, channels]`, what a network says of the parameters.
+            statistics: Of the window.
+
+        Returns:
+            The same, of which a norm within another has been undone already, and the centre and
+            spread for the distributions; None of these where they stay as they are.
+        """
+
 
 class InstanceNorm(WindowNorm[InstanceStatistics]):
     """Reversible instance normalisation, RevIN (Kim et al., ICLR 2022).
@@ -99,3 +112,9 @@ class InstanceNorm(WindowNorm[InstanceStatistics]):
             # The published code guards against a zero weight with eps squared.
             forecast = (forecast - self.bias) / (self.weight + EPSILON**2)
         return forecast * statistics.spread + statistics.centre
+
+    @override
+    def anchor(
+        self, said: Tensor, statistics: InstanceStatistics
+    ) -> tuple[Tensor, InstanceStatistics | None]:
+        return said, statistics

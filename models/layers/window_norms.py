@@ -44,6 +44,12 @@ class WindowScaler(WindowNorm[InstanceStatistics]):
     def reverse(self, forecast: Tensor, statistics: InstanceStatistics) -> Tensor:
         return forecast * statistics.spread + statistics.centre
 
+    @override
+    def anchor(
+        self, said: Tensor, statistics: InstanceStatistics
+    ) -> tuple[Tensor, InstanceStatistics | None]:
+        return said, statistics
+
 
 class StandardScaler(WindowScaler):
     """By mean and standard deviation."""
@@ -68,8 +74,17 @@ class DecoupledScaler(StandardScaler):
 
     @override
     def reverse(self, forecast: Tensor, statistics: InstanceStatistics) -> Tensor:
+        return super().reverse(forecast, self._out(statistics))
+
+    @override
+    def anchor(
+        self, said: Tensor, statistics: InstanceStatistics
+    ) -> tuple[Tensor, InstanceStatistics | None]:
+        return said, self._out(statistics)
+
+    def _out(self, statistics: InstanceStatistics) -> InstanceStatistics:
         spread = statistics.spread * (self.weight.relu() + EPSILON)
-        return forecast * spread + (statistics.centre + self.bias)
+        return InstanceStatistics(statistics.centre + self.bias, spread)
 
 
 class RobustScaler(WindowScaler):
@@ -139,6 +154,26 @@ class MagnitudeScaler(WindowScaler):
         return self.normalise(history, statistics), statistics
 
 
+class Identity(WindowNorm[None]):
+    """Nothing, for another norm to stand within."""
+
+    @override
+    def forward(self, history: Tensor) -> tuple[Tensor, None]:
+        return history, None
+
+    @override
+    def normalise(self, series: Tensor, statistics: None) -> Tensor:
+        return series
+
+    @override
+    def reverse(self, forecast: Tensor, statistics: None) -> Tensor:
+        return forecast
+
+    @override
+    def anchor(self, said: Tensor, statistics: None) -> tuple[Tensor, InstanceStatistics | None]:
+        return said, None
+
+
 class Chain(WindowNorm[tuple[Any, Any]]):
     """One within another: what the second reads is what the first gives.
 
@@ -167,6 +202,13 @@ class Chain(WindowNorm[tuple[Any, Any]]):
     def reverse(self, forecast: Tensor, statistics: tuple[Any, Any]) -> Tensor:
         outer, inner = statistics
         return self.outer.reverse(self.inner.reverse(forecast, inner), outer)
+
+    @override
+    def anchor(
+        self, said: Tensor, statistics: tuple[Any, Any]
+    ) -> tuple[Tensor, InstanceStatistics | None]:
+        outer, inner = statistics
+        return self.outer.anchor(self.inner.reverse(said, inner), outer)
 
 
 def _mean(series: Tensor) -> Tensor:
@@ -205,15 +247,19 @@ WINDOW_NORMS: Mapping[str, Callable[[int, bool], WindowNorm[Any]]] = {
     "invariant": lambda *_: InvariantScaler(),
     "decoupled": lambda channels, _: DecoupledScaler(channels),
     "magnitude": lambda *_: MagnitudeScaler(),
+    "identity": lambda *_: Identity(),
 }
 _REVERSIBLE = ("mean", "last")
-# Those that add their centre to what they have multiplied by their spread, and do nothing else.
-SHIFTING = (*_REVERSIBLE, "standard", "robust", "magnitude")
 
 
 def takes_affine(names: str) -> bool:
     """Whether one of the norms is RevIN, which may have trained parameters."""
     return any(name in _REVERSIBLE for name in names.split("+"))
+
+
+def anchors_by_revin(names: str) -> bool:
+    """Whether it is RevIN that shifts and scales distributions."""
+    return names.split("+")[0] in _REVERSIBLE
 
 
 def build_window_norm(names: str, channels: int, *, affine: bool) -> WindowNorm[Any]:

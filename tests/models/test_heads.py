@@ -1,11 +1,15 @@
+import math
+
 import pytest
 import torch
 from pydantic import ValidationError
 from torch import Tensor
 
 from foretell.bundle.distribution import PARAMETERS
+from foretell.models.architectures.dlinear import DLinearConfig
 from foretell.models.forecaster import ARCHITECTURES, Forecaster, Inputs
 from foretell.models.heads import HEADS
+from foretell.models.layers.normalization import InstanceStatistics
 from tests.checkpoints import randomised
 
 SIZES = {"channels": 3, "context": 27, "horizon": 5, "patch": 6, "d_model": 8, "heads": 2}
@@ -21,11 +25,11 @@ def history() -> Tensor:
     return torch.randn(2, 27, 3)
 
 
-@pytest.mark.parametrize("family", HEADS)
-def test_parameters_are_those_that_it_may_have(family) -> None:
-    head = HEADS[family]
+@pytest.mark.parametrize("name", HEADS)
+def test_parameters_are_those_that_it_may_have(name) -> None:
+    head = HEADS[name]
     raw = torch.linspace(-50, 50, 30).reshape(-1, 1).expand(-1, head.size)
-    names = dict(zip(PARAMETERS[family], head.constrain(raw).unbind(-1), strict=True))
+    names = dict(zip(PARAMETERS[head.family], head.constrain(raw).unbind(-1), strict=True))
     assert head.size == len(names)
     for name in {"scale", "total_count"} & names.keys():
         assert (names[name] > 0).all()
@@ -44,9 +48,38 @@ def test_squareplus_by_hand() -> None:
     )
 
 
-@pytest.mark.parametrize("family", HEADS)
-def test_mean_and_scale_are_torchs(family) -> None:
-    head = HEADS[family]
+def test_neuralforecasts_by_hand() -> None:
+    """The logarithm of 1 + exp(x) is 2 at log(exp(2) - 1)."""
+    two = math.log(math.expm1(2))
+    torch.testing.assert_close(
+        HEADS["neuralforecast-normal"].constrain(torch.tensor([7.0, two])), torch.tensor([7.0, 2.2])
+    )
+    torch.testing.assert_close(
+        HEADS["neuralforecast-student-t"].constrain(torch.tensor([two, -3.0, two])),
+        torch.tensor([5.0, -3.0, 2.1]),
+    )
+    counted = HEADS["neuralforecast-negative-binomial"]
+    raw = torch.full((2,), two)
+    torch.testing.assert_close(counted.constrain(raw), torch.tensor([1.0, math.log(2)]))
+    # A mean of 2 * 4 + 3, and (4 + 1) / 2 failures.
+    anchor = InstanceStatistics(torch.tensor(3.0), torch.tensor(4.0))
+    torch.testing.assert_close(
+        counted.anchored(raw, anchor), torch.tensor([2.5, math.log(11 / 2.5)])
+    )
+
+
+@pytest.mark.parametrize(("values", "mean"), [(-1e4, math.log(2)), (1e4, 1e4), (1e12, 1e12)])
+def test_counts_are_finite_of_any_window(values: float, mean: float) -> None:
+    head = HEADS["neuralforecast-negative-binomial"]
+    anchor = InstanceStatistics(torch.tensor([values]), torch.tensor([1.0]))
+    found = head.anchored(torch.zeros(1, 2), anchor)
+    assert found.isfinite().all()
+    assert head.mean(found).item() == pytest.approx(mean, rel=1e-3, abs=1e-4)
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_mean_and_scale_are_torchs(name) -> None:
+    head = HEADS[name]
     torch.manual_seed(0)
     parameters = head.constrain(torch.randn(50, head.size, dtype=torch.float64))
     torch.testing.assert_close(head.mean(parameters), head.distribution(parameters).mean)
@@ -59,9 +92,9 @@ def test_mean_and_scale_are_torchs(family) -> None:
         torch.testing.assert_close(scaled.stddev, wanted)
 
 
-@pytest.mark.parametrize("family", HEADS)
-def test_the_likelihood_is_largest_where_the_data_are(family) -> None:
-    head = HEADS[family]
+@pytest.mark.parametrize("name", HEADS)
+def test_the_likelihood_is_largest_where_the_data_are(name) -> None:
+    head = HEADS[name]
     parameters = head.constrain(torch.ones(4, head.size))
     losses = [head.loss(parameters, torch.full((4,), value)) for value in (1.0, 40.0)]
     assert losses[0] < losses[1]
@@ -69,11 +102,12 @@ def test_the_likelihood_is_largest_where_the_data_are(family) -> None:
     torch.testing.assert_close(losses[0], alone)
 
 
-@pytest.mark.parametrize("family", ["normal", "student-t"])
-def test_level_and_scale_of_a_window_go_through_to_the_distribution(family: str) -> None:
-    model, windows = make(head=family), history()
+@pytest.mark.parametrize("norm", ["mean", "robust+last", "minmax1", "invariant", "decoupled"])
+@pytest.mark.parametrize("name", [name for name in HEADS if not HEADS[name].is_of_counts])
+def test_level_and_scale_of_a_window_go_through_to_the_distribution(name, norm: str) -> None:
+    model, windows = make(head=name, window_norm=norm), history()
     found, moved = (model.explain(rows).distribution for rows in (windows, windows * 7 + 100))
-    assert found.shape == (2, 5, 3, len(PARAMETERS[family]))
+    assert found.shape == (2, 5, 3, HEADS[name].size)
     torch.testing.assert_close(moved[..., -2], found[..., -2] * 7 + 100, atol=1e-2, rtol=0)
     torch.testing.assert_close(moved[..., -1], found[..., -1] * 7, atol=1e-3, rtol=1e-4)
     torch.testing.assert_close(model(windows), found[..., -2])
@@ -102,12 +136,52 @@ def test_a_model_of_values_has_none() -> None:
 
 
 def test_what_forecasts_values_alone_says_so() -> None:
+    class Plain(DLinearConfig):
+        has_heads = False
+
     with pytest.raises(ValidationError, match="head: dlinear forecasts values alone"):
-        ARCHITECTURES.read(
-            {"architecture": "dlinear", "channels": 1, "context": 8, "horizon": 2, "head": "normal"}
-        )
-    for norm in ("minmax", "decoupled", "invariant", "robust+mean"):
-        with pytest.raises(ValidationError, match="window_norm: with a head, none or one of mean"):
-            make(head="normal", window_norm=norm)
-    with pytest.raises(ValidationError, match="affine: not with a head"):
-        make(head="normal", affine=True)
+        Plain(channels=1, context=8, horizon=2, head="normal")
+    for norm in ("mean", "last+robust"):
+        with pytest.raises(ValidationError, match="affine: with a head, within another norm"):
+            make(head="normal", affine=True, window_norm=norm)
+    assert make(head="normal", affine=True, window_norm="identity+mean").head is not None
+
+
+@pytest.mark.parametrize(
+    ("architecture", "fields", "message"),
+    [
+        ("patchtst", {"decomposition": 3}, "decomposition: with a head, whose parameters are no"),
+        ("transformer", {"decoding": "autoregressive", "label": 8}, "head: with one pass and no"),
+        ("transformer", {"guidance": 0.5}, "head: with one pass and no guidance alone"),
+    ],
+)
+def test_what_has_no_distributions_is_refused(
+    architecture: str, fields: dict[str, object], message: str
+) -> None:
+    sizes = SIZES | {"architecture": architecture, "head": "normal"}
+    if architecture != "patchtst":
+        del sizes["patch"]
+    ARCHITECTURES.read(sizes)
+    with pytest.raises(ValidationError, match=message):
+        ARCHITECTURES.read(sizes | fields)
+
+
+@pytest.mark.parametrize(
+    "architecture", ["patchtst", "dlinear", "itransformer", "transformer", "autoformer"]
+)
+def test_each_parameter_has_a_map_of_its_own(architecture: str) -> None:
+    """The first one of the parameters is what a model of values with that map forecasts."""
+    sizes = {"architecture": architecture, "window_norm": None}
+    sizes |= {name: SIZES[name] for name in ("channels", "context", "horizon")}
+    headed = randomised(ARCHITECTURES.read(sizes | {"head": "normal"}))
+    plain = ARCHITECTURES.read(sizes).build().eval()
+    state = {
+        # Those of the mean come first.
+        name: headed.state_dict()[name][: len(own)] if own.ndim else headed.state_dict()[name]
+        for name, own in plain.state_dict().items()
+    }
+    plain.load_state_dict(state)
+    found = headed.explain(history()).distribution
+    assert found.shape == (2, 5, 3, 2)
+    torch.testing.assert_close(found[..., 0], plain(history()))
+    assert found[..., 1].std() > 0

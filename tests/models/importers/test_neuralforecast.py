@@ -14,9 +14,11 @@ import torch
 from click.testing import CliRunner, Result
 from safetensors.torch import save_file
 from torch import Tensor
+from torch.nn import functional
 
 from foretell.commands.import_ import command
 from foretell.models.checkpoint import load
+from foretell.models.forecaster import Inputs
 from foretell.models.importers.neuralforecast import FAMILIES
 
 ARGUMENTS: dict[str, Any] = {
@@ -29,12 +31,15 @@ ARGUMENTS: dict[str, Any] = {
 SETTINGS: dict[str, Any] = {"h": 3, "freq": "h", "local_scaler_type": None, "target_col": "sales"}
 
 
-def weights() -> dict[str, Tensor]:
+NORMAL: dict[str, Any] = {"cls": "DistributionLoss", "args": {"distribution": "Normal"}}
+
+
+def weights(outputs: int = 3) -> dict[str, Tensor]:
     torch.manual_seed(0)
     return {
         f"linear_{part}.{kind}": torch.randn(*shape)
         for part in ("season", "trend")
-        for kind, shape in (("weight", (3, 8)), ("bias", (3,)))
+        for kind, shape in (("weight", (outputs, 8)), ("bias", (outputs,)))
     }
 
 
@@ -109,6 +114,35 @@ def test_scalers(tmp_path: Path, scaler: str | None, expected: str | None) -> No
     assert load(tmp_path / "out").info.config.window_norm == expected
 
 
+def test_a_loss_of_distributions_is_a_head(tmp_path: Path) -> None:
+    """Of each step both parameters; what else the loss keeps has no part in it."""
+    state = weights(6)
+    kept = {"loss.quantiles": torch.tensor([0.5, 0.1, 0.9])}
+    result = adopt(write(tmp_path / "saved", state=state | kept, loss=NORMAL))
+    assert result.exit_code == 0, result.output
+    assert "DistributionLoss of Normal" in result.stdout
+    info, model = load(tmp_path / "out")
+    assert (info.config.head, info.config.window_norm) == ("neuralforecast-normal", None)
+    found = model.predict(Inputs(torch.ones(1, 8, 1))).distribution
+    raw = state["linear_trend.weight"].sum(1) + state["linear_trend.bias"]
+    raw += state["linear_season.bias"]
+    assert found is not None
+    torch.testing.assert_close(found[0, :, 0, 0], raw[::2])
+    torch.testing.assert_close(found[0, :, 0, 1], functional.softplus(raw[1::2]) + 0.2)
+
+
+def test_counts_have_no_other_units(tmp_path: Path) -> None:
+    loss = {"cls": "DistributionLoss", "args": {"distribution": "NegativeBinomial"}}
+    folder = write(tmp_path / "saved", state=weights(6), loss=loss)
+    assert "of counts, which are trained on as they" in refused(folder, "--mean", "5", "--std", "2")
+    assert adopt(folder).exit_code == 0
+
+
+def test_what_a_loss_of_validation_keeps_is_not_read(tmp_path: Path) -> None:
+    state = weights() | {"valid_loss.quantiles": torch.tensor([0.5])}
+    assert adopt(write(tmp_path / "saved", state=state)).exit_code == 0
+
+
 def test_without_a_context_there_are_three_horizons(tmp_path: Path) -> None:
     state = {key: each[..., :3] if each.ndim == 1 else each for key, each in weights().items()}
     state |= {key: torch.zeros(3, 9) for key in state if key.endswith("weight")}
@@ -123,7 +157,13 @@ def test_without_a_context_there_are_three_horizons(tmp_path: Path) -> None:
         ({"hist_exog_list": ["price", "promo"]}, "hist_exog_list price, promo: models with exog"),
         ({"exclude_insample_y": True}, "exclude_insample_y: it does not read the series"),
         ({"settings": {"local_scaler_type": "standard"}}, "local_scaler_type standard: it scales"),
-        ({"loss": {"cls": "DistributionLoss"}}, "loss DistributionLoss: adopted are models of one"),
+        ({"loss": {"cls": "GMM"}}, "loss GMM: adopted are models by DistributionLoss, or of one"),
+        ({"loss": None}, "loss None: adopted are models by DistributionLoss"),
+        (
+            {"loss": {"cls": "DistributionLoss", "args": {"distribution": "Poisson"}}},
+            "loss DistributionLoss of Poisson: adopted are Normal, StudentT, NegativeBinomial",
+        ),
+        ({"loss": NORMAL}, "linear_season.bias is [3], expected [6]"),
         ({"scaler_type": "log"}, "scaler_type log: expected one of identity, standard, "),
         ({"moving_avg_window": 4}, "moving_average: expected an odd number, got 4"),
         ({"input_size": "8"}, "an argument is of another type: "),

@@ -109,6 +109,32 @@ def test_a_constant_window_has_a_spread_of_one(name: str, dtype: torch.dtype) ->
     torch.testing.assert_close(statistics.spread, torch.full_like(history, 1 + 1e-6))
 
 
+@pytest.mark.parametrize("name", ["mean", "standard", "robust", "minmax", "decoupled"])
+def test_distributions_are_shifted_and_scaled_as_values_are(name: str) -> None:
+    torch.manual_seed(3)
+    layer = build_window_norm(name, 2, affine=False)
+    for each in layer.parameters():
+        torch.nn.init.uniform_(each, 0.5, 2)
+    said = torch.randn(4, 5, 2)
+    _, statistics = layer(torch.randn(4, 12, 2) + 3)
+    kept, anchor = layer.anchor(said, statistics)
+    assert anchor is not None
+    torch.testing.assert_close(kept, said)
+    torch.testing.assert_close(said * anchor[1] + anchor[0], layer.reverse(said, statistics))
+
+
+def test_of_distributions_the_inner_norm_is_undone_and_the_outer_one_anchors() -> None:
+    torch.manual_seed(4)
+    history, said = torch.randn(2, 12, 1), torch.randn(2, 5, 1)
+    inner = build_window_norm("last", 1, affine=False)
+    for name in ("identity", "minmax1"):
+        layer = build_window_norm(f"{name}+last", 1, affine=False)
+        _, statistics = layer(history)
+        kept, anchor = layer.anchor(said, statistics)
+        torch.testing.assert_close(kept, inner.reverse(said, statistics[1]))
+        assert anchor == (None if name == "identity" else statistics[0])
+
+
 def test_the_outer_one_is_the_first() -> None:
     torch.manual_seed(2)
     history = torch.randn(2, 12, 1)

@@ -1,0 +1,64 @@
+"""What a model of NeuralForecast says of each step, by the loss that it was trained with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from foretell.models.heads import HEADS, HeadName
+from foretell.models.importers.errors import ImporterError
+from foretell.models.importers.neuralforecast_folder import Member
+
+# What they are trained with has no part in the forecast.
+_POINT_LOSSES = (
+    *("MAE", "MSE", "RMSE", "MAPE", "SMAPE", "MASE", "relMSE", "FreDF"),
+    *("QuantileLoss", "HuberLoss", "TukeyLoss", "HuberQLoss"),
+)
+_DISTRIBUTIONS: Mapping[str, HeadName] = {
+    "Normal": "neuralforecast-normal",
+    "StudentT": "neuralforecast-student-t",
+    "NegativeBinomial": "neuralforecast-negative-binomial",
+}
+
+
+class Said(NamedTuple):
+    """What a network says of a step.
+
+    Attributes:
+        title: The loss, for the reader.
+        head: What becomes of it; None of a value.
+        order: Which of its numbers our parameters are, in turn.
+    """
+
+    title: str
+    head: HeadName | None = None
+    order: tuple[int, ...] = (0,)
+
+
+def read_loss(found: Member) -> Said:
+    """What a model says.
+
+    Raises:
+        ImporterError: it is not served; the message names the loss.
+    """
+    loss = found.arguments.get("loss")
+    given: Mapping[str, Any] = loss if isinstance(loss, Mapping) else {"cls": loss}
+    criterion, arguments = given.get("cls"), given.get("args") or {}
+    if criterion in _POINT_LOSSES:
+        return Said(str(criterion))
+    if criterion == "DistributionLoss":
+        return _distribution(found, arguments.get("distribution"))
+    raise ImporterError(
+        f"{found.file}: loss {criterion}: adopted are models by DistributionLoss, or of one value "
+        f"a step, by {', '.join(_POINT_LOSSES)}"
+    )
+
+
+def _distribution(found: Member, name: object) -> Said:
+    head = _DISTRIBUTIONS.get(str(name))
+    if head is None:
+        raise ImporterError(
+            f"{found.file}: loss DistributionLoss of {name}: adopted are "
+            f"{', '.join(_DISTRIBUTIONS)}"
+        )
+    return Said(f"DistributionLoss of {name}", head, tuple(range(HEADS[head].size)))

@@ -1,0 +1,139 @@
+"""Models that NeuralForecast trains for the tests, and the windows that it forecasts."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.typing import NDArray
+
+CONTEXT, HORIZON, SERIES = 17, 11, 4
+STEPS: dict[str, Any] = {
+    "hidden_size": 8,
+    "n_head": 2,
+    "conv_hidden_size": 12,
+    "encoder_layers": 2,
+}
+PATCHES: dict[str, Any] = {
+    "hidden_size": 8,
+    "n_heads": 2,
+    "linear_hidden_size": 12,
+    "encoder_layers": 2,
+    "patch_len": 6,
+    "stride": 3,
+}
+CHANNELS: dict[str, Any] = {"n_series": SERIES, "hidden_size": 8, "n_heads": 2, "d_ff": 12}
+
+Floats = NDArray[np.float32]
+
+
+def windows() -> Floats:
+    """Sixteen of the lengths of a context, from a walk to what no series is."""
+    random = np.random.default_rng(7)
+    found = random.normal(size=(16, CONTEXT)).cumsum(axis=1)
+    steps = np.arange(CONTEXT)
+    found[1] = found[1] * 100 + 1000
+    found[2] *= 1e-3
+    found[3] = 3
+    found[4] = 0
+    found[5] = np.where(steps % 4 == 0, found[5], 2)
+    found[6] = steps
+    found[7] = np.sin(2 * np.pi * steps / 8)
+    found[8] = np.where(steps == 16, 50, found[8])
+    return found.astype(np.float32)
+
+
+def frame(values: Floats) -> pd.DataFrame:
+    """Series `[series, time]` as the library takes them, in another order."""
+    times = pd.date_range("2024-01-01", periods=values.shape[1], freq="h")
+    return pd.concat(
+        [
+            pd.DataFrame({"unique_id": f"s{i:02}", "ds": times, "y": values[i]})
+            for i in reversed(range(len(values)))
+        ]
+    )
+
+
+def train(
+    models: Mapping[str, tuple[str, dict[str, Any]]],
+    values: Floats,
+    asked: Floats,
+    folder: Path,
+) -> dict[str, Floats]:
+    """Train models for a few steps, save them, and let them forecast.
+
+    Args:
+        models: By alias the class and its arguments; the loss by its name, or with its own.
+        values: `[series, time]` to learn from.
+        asked: `[16, context]` to forecast from.
+        folder: Where to save.
+
+    Returns:
+        By alias `[16, horizon, columns]`, all that the library says.
+    """
+    quiet = {
+        **dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar"), False),
+        "enable_model_summary": False,
+        "accelerator": "cpu",
+        "devices": 1,
+        "max_steps": 3,
+    }
+    expected: dict[str, Floats] = {}
+    with warnings.catch_warnings():
+        # What lightning and its libraries say of each other.
+        warnings.simplefilter("ignore")
+        pytest.importorskip("neuralforecast")
+        from neuralforecast import NeuralForecast
+        from neuralforecast import models as kinds
+        from neuralforecast.losses import pytorch as losses
+
+        logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
+        made = []
+        for alias, (kind, arguments) in models.items():
+            criterion = arguments.get("loss", "MAE")
+            name, given = criterion if isinstance(criterion, tuple) else (criterion, {})
+            loss = getattr(losses, name)(**given)
+            sizes = {"h": HORIZON, "input_size": CONTEXT, "alias": alias, "learning_rate": 0.01}
+            made.append(getattr(kinds, kind)(**{**sizes, **quiet, **arguments, "loss": loss}))
+        trained = NeuralForecast(models=made, freq="h")
+        trained.fit(frame(values))
+        # Copies of what it was made of.
+        everyone = trained.models
+        for together in (1, SERIES):
+            trained.models = [model for model in everyone if model.n_series == together]
+            if not trained.models:
+                continue
+            parts = asked.reshape(-1, 16 if together == 1 else SERIES, CONTEXT)
+            found = pd.concat([trained.predict(frame(part)) for part in parts])
+            for model in trained.models:
+                alias = model.alias
+                own = [name for name in found if name == alias or name.startswith(f"{alias}-")]
+                expected[alias] = found[own].to_numpy(np.float32).reshape(16, HORIZON, -1)
+        # Before it forecasts, it cannot save a model of distributions.
+        trained.models = everyone
+        trained.save(str(folder))
+    return expected
+
+
+def inputs(kind: str, asked: Floats) -> Floats:
+    """What a model of a class reads of windows, `[windows, context, channels]`."""
+    if kind == "iTransformer":
+        return asked.reshape(-1, SERIES, CONTEXT).swapaxes(1, 2)
+    return asked[..., None]
+
+
+def by_series(forecast: Floats) -> Floats:
+    """`[windows, horizon, channels, …]` as `[series, horizon, …]`."""
+    return forecast.swapaxes(1, 2).reshape(16, HORIZON, *forecast.shape[3:])
+
+
+def assert_close(found: Floats, expected: Floats) -> None:
+    """Within a relative 1e-5 of the largest step of each series, `[series, horizon, …]`."""
+    scale = np.abs(expected).max(axis=1, keepdims=True)
+    assert (np.abs(found - expected) / np.maximum(scale, 1e-3)).max() < 1e-5
