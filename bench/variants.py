@@ -195,9 +195,14 @@ HEADED = (
         ),
     ),
     Size(
-        "Autoformer, normal distributions",
+        "Autoformer, quantiles",
         AutoformerConfig(
-            **_SMALL, **_HALF, attention=_FEW, window_norm="standard", head="neuralforecast-normal"
+            **_SMALL,
+            **_HALF,
+            attention=_FEW,
+            window_norm="invariant",
+            head="quantiles",
+            levels=(0.1, 0.5, 0.8),
         ),
     ),
 )

@@ -1,6 +1,7 @@
 """Distributions that a model forecasts: what of them a manifest says, and their quantiles.
 
 Quantiles are computed of the parameters, in numpy alone: a server has no other library for them.
+Or some quantiles are what it forecasts, those that it was trained for, and others lie between them.
 """
 
 from __future__ import annotations
@@ -8,8 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from itertools import pairwise
 from statistics import NormalDist
-from typing import Literal, Self
+from typing import Literal, Self, cast
 
 import numpy as np
 from numpy.polynomial import chebyshev
@@ -19,11 +21,12 @@ from pydantic import model_validator
 from foretell.bundle.attention import Part
 
 Floats = NDArray[np.float64]
-Family = Literal["normal", "student-t", "negative-binomial"]
+Parametric = Literal["normal", "student-t", "negative-binomial"]
+Family = Parametric | Literal["quantiles"]
 
 # In the order of the last axis of `distribution`. A negative binomial counts successes of odds
 # exp(logits) before `total_count` failures.
-PARAMETERS: Mapping[Family, tuple[str, ...]] = {
+PARAMETERS: Mapping[Parametric, tuple[str, ...]] = {
     "normal": ("loc", "scale"),
     "student-t": ("df", "loc", "scale"),
     "negative-binomial": ("total_count", "logits"),
@@ -32,6 +35,8 @@ PARAMETERS: Mapping[Family, tuple[str, ...]] = {
 _LEAST_DF = 2.0
 # Levels that quantiles are told of: further out they are of the family, and not of any data.
 LOWEST, HIGHEST = 1e-6, 1 - 1e-6
+# What (1 - 0.8) / 2 may differ from 0.1.
+_ROUNDING = 1e-9
 # Enough for 1e-8 of any of them.
 _DEGREE = 40
 # Larger counts have no quantiles.
@@ -44,42 +49,115 @@ _STEPS = 1000
 
 
 class Distribution(Part):
-    """What a model forecasts of each step and target besides the mean.
+    """What a model forecasts of each step and target besides the mean, or the median.
 
     Attributes:
-        family: Which distributions.
+        family: Which distributions; `quantiles` for some quantiles of ones that it does not name.
         parameters: Names of the last axis of the graphs' output `distribution`.
+        levels: Of these quantiles, ascending; None of all other families.
     """
 
     family: Family
     parameters: tuple[str, ...]
+    levels: tuple[float, ...] | None = None
 
     @classmethod
-    def of(cls, family: Family) -> Self:
+    def of(cls, family: Parametric) -> Self:
         """That of a family."""
         return cls(family=family, parameters=PARAMETERS[family])
 
+    @classmethod
+    def of_quantiles(cls, levels: tuple[float, ...]) -> Self:
+        """Some quantiles, by their levels."""
+        return cls(family="quantiles", parameters=_names(levels), levels=levels)
+
     @model_validator(mode="after")
     def _known(self) -> Self:
-        if self.parameters != PARAMETERS[self.family]:
-            raise ValueError(f"parameters: expected {', '.join(PARAMETERS[self.family])}")
+        if (self.family == "quantiles") != (self.levels is not None):
+            raise ValueError("levels: of the family quantiles, and of no other")
+        check_levels(self.levels)
+        own = _names(self.levels or ()) or PARAMETERS[cast("Parametric", self.family)]
+        if self.parameters != own:
+            raise ValueError(f"parameters: expected {', '.join(own)}")
         return self
+
+    @property
+    def source(self) -> str:
+        """Which quantiles these are, for messages."""
+        if self.levels is None:
+            return "of the distributions that it forecasts"
+        return f"those that it was trained to forecast, {', '.join(_names(self.levels))}"
+
+    @property
+    def extremes(self) -> tuple[float, float]:
+        """The lowest and the highest level that `quantile` tells."""
+        if self.levels is None:
+            return LOWEST, HIGHEST
+        return self.levels[0] - _ROUNDING, self.levels[-1] + _ROUNDING
 
     def quantile(self, parameters: NDArray[np.floating], level: float) -> Floats:
         """The quantile of every distribution.
 
         Args:
             parameters: `[…, parameters]` in the user's units.
-            level: From `LOWEST` to `HIGHEST`.
+            level: Between `extremes`.
 
         Returns:
             `[…]`; NaN where a parameter is not finite, and of counts beyond `LARGEST_MEAN`.
+
+        Raises:
+            ValueError: the level is further out than that of any quantile that there is.
         """
         found = np.moveaxis(parameters.astype(np.float64), -1, 0)
         finite = np.isfinite(found).all(axis=0)
+        if self.levels is not None:
+            values = _between(self.levels, np.where(finite, found, 0), level)
+            return np.where(finite, values, np.nan)
         usual = np.array([3.0, 1.0, 1.0][: len(found)]).reshape(-1, *[1] * finite.ndim)
-        values = _QUANTILES[self.family](np.where(finite, found, usual), level)
+        quantile = _QUANTILES[cast("Parametric", self.family)]
+        values = quantile(np.where(finite, found, usual), level)
         return np.where(finite, values, np.nan)
+
+
+def check_levels(levels: tuple[float, ...] | None) -> None:
+    """Make sure that these can be levels of quantiles.
+
+    Raises:
+        ValueError: they are not ascending between 0 and 1; the message begins with `levels`.
+    """
+    if levels is None:
+        return
+    # A comparison that NaN fails.
+    if not levels or not all(low < high for low, high in pairwise((0.0, *levels, 1.0))):
+        raise ValueError(f"levels: expected some between 0 and 1, ascending, got {levels}")
+
+
+def _names(levels: tuple[float, ...]) -> tuple[str, ...]:
+    return tuple(str(level) for level in levels)
+
+
+def _between(levels: tuple[float, ...], values: Floats, level: float) -> Floats:
+    """The quantile of a level, on a line between those of the next levels.
+
+    Where a network says them in another order they are sorted first, which never errs more
+    (Chernozhukov, Fernandez-Val and Galichon, Econometrica 2010, arXiv:0704.3649).
+
+    Args:
+        levels: Ascending.
+        values: `[levels, …]`.
+        level: Between the first and the last of them.
+    """
+    lowest, highest = levels[0], levels[-1]
+    if not lowest - _ROUNDING <= level <= highest + _ROUNDING:
+        raise ValueError(f"level: expected one from {lowest:g} to {highest:g}, got {level}")
+    place = float(np.interp(level, levels, np.arange(len(levels))))
+    nearest = round(place)
+    ordered: Floats = np.sort(values, axis=0)
+    found: Floats = ordered[nearest]
+    if abs(level - levels[nearest]) > _ROUNDING:
+        low = math.floor(place)
+        found = ordered[low] + (place - low) * (ordered[low + 1] - ordered[low])
+    return found
 
 
 def _normal(parameters: Floats, level: float) -> Floats:
@@ -203,7 +281,7 @@ def _searched(count: Floats, mean: Floats, level: float) -> Floats:
     return found
 
 
-_QUANTILES: Mapping[Family, Callable[[Floats, float], Floats]] = {
+_QUANTILES: Mapping[Parametric, Callable[[Floats, float], Floats]] = {
     "normal": _normal,
     "student-t": _student_t,
     "negative-binomial": _negative_binomial,

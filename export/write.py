@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from foretell.bundle import calibration, evaluation, example, layout
 from foretell.bundle.bounds import Bounds, limits
 from foretell.bundle.checksums import sha256
-from foretell.bundle.distribution import Distribution
 from foretell.bundle.evaluation import Evaluation
 from foretell.bundle.frequency import Frequency
 from foretell.bundle.manifest import (
@@ -231,7 +230,7 @@ def _write(
         calendar=info.config.calendar,
         scaler=scaler,
         bounds=info.bounds,
-        distribution=None if model.head is None else Distribution.of(model.head.family),
+        distribution=None if model.head is None else model.head.described,
         attention=model.stages,
         margin_bound=verified.margin_bound,
         test=test,

@@ -109,9 +109,8 @@ def print_calibration(manifest: Manifest) -> None:
     report = manifest.calibration
     if report is None:
         if manifest.distribution is not None:
-            click.echo(
-                f"quantiles of the {manifest.distribution.family} distributions it forecasts"
-            )
+            family, source = manifest.distribution.family, manifest.distribution.source
+            click.echo(f"quantiles: {source} ({family})")
         if manifest.calibration_missing is not None:
             click.echo(f"no quantiles: {manifest.calibration_missing}")
         return

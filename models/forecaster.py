@@ -22,7 +22,7 @@ from foretell.bundle.attention import AttentionStage
 from foretell.bundle.calendar import Calendar, Encoding
 from foretell.bundle.frequency import Frequency
 from foretell.models.attention.evidence import Evidence, Parts, Single
-from foretell.models.heads import HEADS, Head, HeadName
+from foretell.models.heads import HEADS, Head, HeadName, Quantiles
 from foretell.models.layers.normalization import WindowNorm
 from foretell.models.layers.window_norms import (
     WindowNormName,
@@ -77,6 +77,11 @@ class Explained(NamedTuple):
         return cls(forecast, {name: one for name, one in found.items() if one is not None})
 
 
+def _listed(levels: object) -> object:
+    """A list of what is separated by commas, as flags have it."""
+    return levels.split(",") if isinstance(levels, str) else levels
+
+
 class ForecasterConfig(BaseModel):
     """What every architecture needs to know; it fixes both state_dict and forward.
 
@@ -92,7 +97,8 @@ class ForecasterConfig(BaseModel):
         window_norm: What normalises each window before the network, and is undone after it
             (`foretell.models.layers.window_norms`).
         affine: Whether RevIN among that has trained parameters.
-        head: The distributions that it forecasts, or None for values.
+        head: The distributions or quantiles that it forecasts, or None for values.
+        levels: Of the quantiles.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -113,7 +119,11 @@ class ForecasterConfig(BaseModel):
     head: HeadName | None = Field(
         default=None,
         description="The distributions that it forecasts, or none for values; those of "
-        "neuralforecast have its rules for parameters.",
+        "neuralforecast have its rules for parameters. Of quantiles, those of --levels.",
+    )
+    levels: Annotated[tuple[float, ...], BeforeValidator(_listed)] | None = Field(
+        default=None,
+        description="Of a head of quantiles: theirs, such as 0.1,0.5,0.9, with the median.",
     )
 
     # Whether its networks say `horizon` values of every parameter, one parameter after the other.
@@ -143,11 +153,14 @@ class ForecasterConfig(BaseModel):
 
     @model_validator(mode="after")
     def _check_head(self) -> Self:
-        if self.head is None:
+        if (self.head == "quantiles") != (self.levels is not None):
+            raise ValueError("levels: go with a head of quantiles, and with no other")
+        head = self.build_head()
+        if head is None:
             return self
         if not self.has_heads:
             raise ValueError(f"head: {self.architecture} forecasts values alone")
-        if self.affine and anchors_by_revin(self.window_norm or ""):
+        if not head.is_of_values and self.affine and anchors_by_revin(self.window_norm or ""):
             raise ValueError(
                 "affine: with a head, within another norm alone (identity+mean): it would turn "
                 "scales around"
@@ -157,7 +170,14 @@ class ForecasterConfig(BaseModel):
     @property
     def parameters(self) -> int:
         """How many numbers a network says of a step and channel."""
-        return 1 if self.head is None else HEADS[self.head].size
+        head = self.build_head()
+        return 1 if head is None else head.size
+
+    def build_head(self) -> Head | None:
+        """What is made of what a network says; None for values as they are."""
+        if self.head is None:
+            return None
+        return HEADS[self.head] if self.levels is None else Quantiles(self.levels)
 
     @abstractmethod
     def build(self) -> Forecaster:
@@ -223,7 +243,7 @@ class Forecaster(nn.Module, ABC):
         super().__init__()
         self.config = config
         self.window_norm = config.build_window_norm()
-        self.head = None if config.head is None else HEADS[config.head]
+        self.head = config.build_head()
         places = None if config.targets is None else torch.tensor(config.targets)
         self.register_buffer("_targets", places, persistent=False)
         self._targets: Tensor | None
@@ -322,14 +342,16 @@ class Forecaster(nn.Module, ABC):
         return found._replace(forecast=self._of_targets(forecast))
 
     def _distribution(self, head: Head, inputs: Inputs, *, explain: bool) -> Explained:
-        """The mean and the parameters of what a network says as `[batch, outputs, channels]`."""
+        """Forecast and parameters of what a network says as `[batch, outputs, channels]`."""
         statistics: Any = None
         if self.window_norm is not None:
             history, statistics = self.window_norm(inputs.history)
             inputs = inputs._replace(history=history)
         found = self.run(inputs, explain=explain)
         said, anchor = found.forecast, None
-        if self.window_norm is not None:
+        if self.window_norm is not None and head.is_of_values:
+            said = self.window_norm.reverse(said, statistics)
+        elif self.window_norm is not None:
             said, anchor = self.window_norm.anchor(said, statistics)
         horizon, channels = self.config.horizon, self.config.channels
         raw = said.reshape(-1, head.size, horizon, channels).permute(0, 2, 3, 1)

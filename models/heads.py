@@ -1,4 +1,4 @@
-"""What a network forecasts of each step: a value, or the parameters of a distribution.
+"""What a network forecasts of each step: a value, parameters of a distribution, or quantiles.
 
 Raw outputs become parameters by the rules of GluonTS (Alexandrov et al., JMLR 2020), which Hugging
 Face's transformers share: what has to be positive is `squareplus` of what the network says. Or by
@@ -16,7 +16,7 @@ from torch import Tensor, distributions
 from torch.nn import functional
 from typing_extensions import override
 
-from foretell.bundle.distribution import PARAMETERS, Family
+from foretell.bundle.distribution import Distribution, Parametric, check_levels
 from foretell.models.layers.normalization import InstanceStatistics
 
 HeadName = Literal[
@@ -26,20 +26,29 @@ HeadName = Literal[
     "neuralforecast-normal",
     "neuralforecast-student-t",
     "neuralforecast-negative-binomial",
+    "quantiles",
 ]
 
 
 class Head(ABC):
-    """A family of distributions; parameters are the last axis, in the order of `PARAMETERS`."""
+    """What is said of each step; parameters are the last axis, in the order of `described`."""
 
-    family: ClassVar[Family]
     # Whether its values are counts, of which no mean can be subtracted.
     is_of_counts: ClassVar[bool] = False
+    # Whether its parameters are values, of which norms of windows are undone as of any.
+    is_of_values: ClassVar[bool] = False
+    # What it learns by.
+    loss_name: ClassVar[str] = "likelihood"
+
+    @property
+    @abstractmethod
+    def described(self) -> Distribution:
+        """What a manifest says of it."""
 
     @property
     def size(self) -> int:
-        """How many parameters a distribution has."""
-        return len(PARAMETERS[self.family])
+        """How many parameters there are."""
+        return len(self.described.parameters)
 
     @abstractmethod
     def constrain(self, raw: Tensor) -> Tensor:
@@ -61,19 +70,35 @@ class Head(ABC):
 
     @abstractmethod
     def mean(self, parameters: Tensor) -> Tensor:
-        """Of `[…, parameters]`, `[…]`."""
+        """The forecast of `[…, parameters]`, `[…]`: the mean, or of quantiles the median."""
+
+    @abstractmethod
+    def loss(self, parameters: Tensor, target: Tensor) -> Tensor:
+        """What training makes least, of `[…, parameters]` and `target` `[…]`."""
+
+
+class Family(Head):
+    """A family of distributions."""
+
+    family: ClassVar[Parametric]
+
+    @property
+    @override
+    def described(self) -> Distribution:
+        return Distribution.of(self.family)
 
     @abstractmethod
     def distribution(self, parameters: Tensor) -> distributions.Distribution:
         """Of `[…, parameters]`, as torch has it."""
 
+    @override
     def loss(self, parameters: Tensor, target: Tensor) -> Tensor:
-        """The mean negative logarithm of the likelihood of `target` `[…]`."""
+        """The mean negative logarithm of the likelihood."""
         found: Tensor = self.distribution(parameters).log_prob(target)
         return -found.mean()
 
 
-class Normal(Head):
+class Normal(Family):
     """Normal distributions, by mean and standard deviation."""
 
     family = "normal"
@@ -98,7 +123,7 @@ class Normal(Head):
         return distributions.Normal(loc, scale, validate_args=False)
 
 
-class StudentT(Head):
+class StudentT(Family):
     """Student's t of more than two degrees of freedom, by these, location and scale."""
 
     family = "student-t"
@@ -123,7 +148,7 @@ class StudentT(Head):
         return distributions.StudentT(df, loc, scale, validate_args=False)
 
 
-class NegativeBinomial(Head):
+class NegativeBinomial(Family):
     """Negative binomials, by `total_count` and the logarithm of the odds of a success."""
 
     family = "negative-binomial"
@@ -192,7 +217,54 @@ class NeuralForecastNegativeBinomial(NegativeBinomial):
         return torch.stack([total_count, torch.log(mean / total_count)], dim=-1)
 
 
-HEADS: Mapping[HeadName, Head] = {
+class Quantiles(Head):
+    """Quantiles of some levels (Koenker and Bassett, 1978), which training may leave unordered.
+
+    Args:
+        levels: Ascending, the median among them.
+
+    Raises:
+        ValueError: they are not; the message begins with `levels`.
+    """
+
+    is_of_values = True
+    loss_name = "quantiles"
+
+    def __init__(self, levels: tuple[float, ...]) -> None:
+        check_levels(levels)
+        if _MEDIAN not in levels:
+            raise ValueError(
+                f"levels: expected the median, 0.5, among them, which is the forecast; got "
+                f"{', '.join(map(str, levels))}"
+            )
+        self.levels = levels
+
+    @property
+    @override
+    def described(self) -> Distribution:
+        return Distribution.of_quantiles(self.levels)
+
+    @override
+    def constrain(self, raw: Tensor) -> Tensor:
+        return raw
+
+    @override
+    def scaled(self, parameters: Tensor, centre: Tensor, spread: Tensor) -> Tensor:
+        return parameters * spread[..., None] + centre[..., None]
+
+    @override
+    def mean(self, parameters: Tensor) -> Tensor:
+        return parameters[..., self.levels.index(_MEDIAN)]
+
+    @override
+    def loss(self, parameters: Tensor, target: Tensor) -> Tensor:
+        """The mean of the quantile losses of all levels."""
+        error = target[..., None] - parameters
+        levels = torch.tensor(self.levels, dtype=error.dtype, device=error.device)
+        return torch.maximum(levels * error, (levels - 1) * error).mean()
+
+
+HEADS: Mapping[str, Family] = {
     "normal": Normal(),
     "student-t": StudentT(),
     "negative-binomial": NegativeBinomial(),
@@ -202,6 +274,7 @@ HEADS: Mapping[HeadName, Head] = {
 }
 # What NeuralForecast adds to what has to be more than 0, which is at least as much here.
 _TINY = 1e-8
+_MEDIAN = 0.5
 
 
 def _squareplus(raw: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Distributions of models that NeuralForecast itself has trained, up to answers of a server."""
+"""Distributions and quantiles that NeuralForecast has trained, up to the answers of a server."""
 
 from __future__ import annotations
 
@@ -56,9 +56,26 @@ COUNTED = {
     alias: (kind, arguments | of("NegativeBinomial"))
     for alias, (kind, arguments) in COUNTED.items()
 }
-MODELS = REAL | COUNTED
-SERVED = ("normal", "channels", "counts")
-LEVELS = (0.05, 0.5, 0.9)
+# Three each, of which the second in order is the first that the library says.
+LEVELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "levels": (
+        "PatchTST",
+        PATCHES | {"scaler_type": "minmax1", "loss": ("MQLoss", {"level": [80]})},
+    ),
+    "huber": (
+        "Autoformer",
+        STEPS
+        | {"scaler_type": "standard", "factor": 2, "MovingAvg_window": 5}
+        | {"loss": ("HuberMQLoss", {"quantiles": [0.5, 0.2, 0.7]})},
+    ),
+    "sines": (
+        "DLinear",
+        {"moving_avg_window": 5, "scaler_type": "invariant", "loss": ("MQLoss", {"level": [80]})},
+    ),
+}
+MODELS = REAL | COUNTED | LEVELS
+SERVED = ("normal", "channels", "counts", "levels")
+ASKED = (0.05, 0.5, 0.9)
 
 
 def asked(name: str) -> Floats:
@@ -72,14 +89,18 @@ def library(
 ) -> tuple[dict[str, Path], dict[str, Floats]]:
     """The folder of each model, and its parameters of every window, `[16, horizon, parameters]`."""
     folders, found = {}, {}
-    for models, offset in ((REAL, 10.0), (COUNTED, 50.0)):
+    for models, offset in ((REAL | LEVELS, 10.0), (COUNTED, 50.0)):
         folder, random = tmp_path_factory.mktemp("saved") / "nf", np.random.default_rng(0)
         values = random.normal(size=(SERIES, 60)).cumsum(axis=1).astype(np.float32) + offset
         values = values.round() if models is COUNTED else values
         found |= train(models, values, asked(next(iter(models))), folder)
         folders |= dict.fromkeys(models, folder)
-    # The mean and the ends and middle of an interval, which are drawn, come first.
-    return folders, {alias: columns[..., 4:] for alias, columns in found.items()}
+    own = {
+        # The mean and the ends and middle of an interval, which are drawn, come first.
+        alias: columns[..., [1, 0, 2]] if alias in LEVELS else columns[..., 4:]
+        for alias, columns in found.items()
+    }
+    return folders, own
 
 
 def explained(folders: dict[str, Path], name: str) -> tuple[Explained, Distribution]:
@@ -87,13 +108,13 @@ def explained(folders: dict[str, Path], name: str) -> tuple[Explained, Distribut
     assert model.head is not None
     given = torch.from_numpy(inputs(MODELS[name][0], asked(name)).copy())
     with torch.inference_mode():
-        return model.predict(Inputs(given)), Distribution.of(model.head.family)
+        return model.predict(Inputs(given)), model.head.described
 
 
 def steady(name: str) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Where rounding does not choose the lags of an Autoformer."""
     found = np.ones(16, bool)
-    found[[3, 4, 6]] = name != "lags"
+    found[[3, 4, 6]] = MODELS[name][0] != "Autoformer"
     return found
 
 
@@ -107,6 +128,18 @@ def test_parameters_are_the_librarys(
     assert expected.shape[2] == len(described.parameters)
     assert_close(by_series(found.distribution.numpy())[steady(name)], expected)
     assert_close(by_series(found.forecast.numpy())[steady(name)], expected[..., -2])
+
+
+@pytest.mark.parametrize("name", LEVELS)
+def test_quantiles_are_the_librarys(
+    library: tuple[dict[str, Path], dict[str, Floats]], name: str
+) -> None:
+    found, described = explained(library[0], name)
+    assert found.distribution is not None
+    assert described.levels == ((0.2, 0.5, 0.7) if name == "huber" else (0.1, 0.5, 0.9))
+    expected = library[1][name][steady(name)]
+    assert_close(by_series(found.distribution.numpy())[steady(name)], expected)
+    assert_close(by_series(found.forecast.numpy())[steady(name)], expected[..., 1])
 
 
 @pytest.mark.parametrize("name", COUNTED)
@@ -138,40 +171,55 @@ def client(
         options = ["--from", "neuralforecast", "--member", f"{name}_0", "--to", str(repository)]
         result = CliRunner().invoke(command, [str(library[0][name]), *options, "--name", name])
         assert result.exit_code == 0, result.output
-        assert f"DistributionLoss of {MODELS[name][1]['loss'][1]['distribution']}" in result.output
+        assert f"{MODELS[name][1]['loss'][0]} of " in result.output
     with Client(repository) as client:
         yield client
+
+
+def request(name: str, levels: tuple[float, ...]) -> dict[str, Any]:
+    rows = [
+        {"series": window.tolist(), "start_timestamp": "2024-01-01T00:00:00"}
+        for window in inputs(MODELS[name][0], asked(name))
+    ]
+    return {"model": name, "inputs": rows, "options": {"quantiles": list(levels)}}
 
 
 @pytest.mark.parametrize("name", SERVED)
 def test_quantiles_over_http(
     client: Client, library: tuple[dict[str, Path], dict[str, Floats]], name: str
 ) -> None:
-    given = inputs(MODELS[name][0], asked(name))
-    rows = [
-        {"series": window.tolist(), "start_timestamp": "2024-01-01T00:00:00"} for window in given
-    ]
-    options = {"quantiles": list(LEVELS)}
-    answer = client.forecast({"model": name, "inputs": rows, "options": options})
+    levels = (0.1, 0.3, 0.5, 0.9) if name in LEVELS else ASKED
+    answer = client.forecast(request(name, levels))
     assert answer.status_code == 200, answer.text
     contents = [output["content"][0] for output in answer.json()["outputs"]]
     found, described = explained(library[0], name)
     assert found.distribution is not None
 
     def told(values: list[object]) -> Floats:
-        return by_series(np.array(values, np.float32).reshape(len(rows), HORIZON, -1))
+        return by_series(np.array(values, np.float32).reshape(len(contents), HORIZON, -1))
 
     assert_close(
         told([content["mean_forecast"] for content in contents]),
         by_series(found.forecast.numpy()),
     )
     # Of counts the library's shares are rounded, and a count may be the next one.
-    exact = library[1][name] if name in REAL else by_series(found.distribution.numpy())
-    for level in LEVELS:
+    exact = by_series(found.distribution.numpy()) if name in COUNTED else library[1][name]
+    for level in levels:
         values = told([content["quantiles"][f"{level:g}"] for content in contents])
         wanted = described.quantile(exact, level).astype(np.float32)
-        if name in REAL:
+        if name not in COUNTED:
             assert_close(values, wanted)
         else:
             assert (np.abs(values - wanted) <= 1).all()
             assert (values == wanted).mean() > 0.95
+        if name in LEVELS and level == 0.3:
+            low, middle, _ = np.sort(exact, axis=-1).swapaxes(0, -1)
+            assert_close(values, ((low + middle) / 2).swapaxes(0, 1))
+
+
+def test_no_quantile_is_told_beyond_those_that_were_trained(client: Client) -> None:
+    error = client.error(request("levels", (0.5, 0.95)))
+    assert error["message"] == (
+        "expected a level between 0.1 and 0.9, got 0.95: it was trained to forecast no quantile "
+        "that is further out"
+    )

@@ -202,7 +202,7 @@ def _by_channel_and_step(
 def _intervals(about: Manifest, measured: Evaluation | None, charts: Charts) -> Section:
     title, report = "Intervals", about.calibration
     if report is None and about.distribution is not None:
-        said = f"Quantiles are of the {about.distribution.family} distributions that it forecasts."
+        said = f"Quantiles are {about.distribution.source} ({about.distribution.family})."
         return Section(title, (said,), ())
     if report is None:
         return Section(

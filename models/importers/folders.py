@@ -46,7 +46,7 @@ def import_folder(request: Request) -> Imported:
     head = saved.model.head
     if head is not None and head.is_of_counts and not request.unscaled:
         raise ImporterError(
-            f"{head.family}: of counts, which are trained on as they are: --unscaled"
+            f"{head.described.family}: of counts, which are trained on as they are: --unscaled"
         )
     panel = _read_data(request, saved.model.config.channels)
     if panel is not None and not arguments:

@@ -89,17 +89,18 @@ def read(folder: Path, member: str | None) -> Saved:
             f"{found.file}: a {found.kind}; adopted are {', '.join(FAMILIES)} of NeuralForecast"
         )
     _check_served(found)
-    said = read_loss(found)
+    said = read_loss(found, several=family.several)
     values = _values(found, family)
     scaler = _SCALERS[values["scaler_type"]]
     try:
         inner = family.inner_norm(values)
-        if said.head is not None and inner is not None:
+        if said.head is not None and said.levels is None and inner is not None:
             # What is undone on what the network says, and not on the distributions of that.
             scaler = scaler or "identity"
         fields = _fields(values, family) | {
             "window_norm": "+".join(name for name in (scaler, inner) if name) or None,
             "head": said.head,
+            "levels": said.levels,
         }
         model = ARCHITECTURES[family.architecture].model_validate(fields).build()
     except ValidationError as error:
@@ -160,7 +161,7 @@ def _values(found: Member, family: Family) -> dict[str, Any]:
 
 
 def _prepare(found: Member, family: Family, said: Said, channels: int) -> dict[str, Tensor]:
-    """The weights under their keys, with parameters in our order."""
+    """The weights under their keys, with parameters and quantiles in our order."""
     state = {}
     for key, each in found.state.items():
         if key.startswith(_LOSSES):

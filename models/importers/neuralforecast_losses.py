@@ -14,6 +14,11 @@ _POINT_LOSSES = (
     *("MAE", "MSE", "RMSE", "MAPE", "SMAPE", "MASE", "relMSE", "FreDF"),
     *("QuantileLoss", "HuberLoss", "TukeyLoss", "HuberQLoss"),
 )
+# Of which the state has the levels.
+_QUANTILES = ("MQLoss", "HuberMQLoss")
+_LEVELS = "loss.quantiles"
+# More than float32 keeps of 0.9 is none.
+_DIGITS = 6
 _DISTRIBUTIONS: Mapping[str, HeadName] = {
     "Normal": "neuralforecast-normal",
     "StudentT": "neuralforecast-student-t",
@@ -28,15 +33,21 @@ class Said(NamedTuple):
         title: The loss, for the reader.
         head: What becomes of it; None of a value.
         order: Which of its numbers our parameters are, in turn.
+        levels: Of quantiles, if it says these.
     """
 
     title: str
     head: HeadName | None = None
     order: tuple[int, ...] = (0,)
+    levels: tuple[float, ...] | None = None
 
 
-def read_loss(found: Member) -> Said:
+def read_loss(found: Member, *, several: bool) -> Said:
     """What a model says.
+
+    Args:
+        found: The model.
+        several: Whether it may read several series together.
 
     Raises:
         ImporterError: it is not served; the message names the loss.
@@ -48,10 +59,27 @@ def read_loss(found: Member) -> Said:
         return Said(str(criterion))
     if criterion == "DistributionLoss":
         return _distribution(found, arguments.get("distribution"))
+    if criterion in _QUANTILES:
+        if several and found.arguments.get("n_series") != 1:
+            raise ImporterError(
+                f"{found.file}: loss {criterion} of several series: the library takes quantiles of "
+                "one for those of others"
+            )
+        return _quantiles(found, criterion)
     raise ImporterError(
-        f"{found.file}: loss {criterion}: adopted are models by DistributionLoss, or of one value "
-        f"a step, by {', '.join(_POINT_LOSSES)}"
+        f"{found.file}: loss {criterion}: adopted are models by DistributionLoss, by "
+        f"{', '.join(_QUANTILES)}, or of one value a step, by {', '.join(_POINT_LOSSES)}"
     )
+
+
+def _quantiles(found: Member, criterion: str) -> Said:
+    levels = found.state.get(_LEVELS)
+    if levels is None or levels.ndim != 1:
+        raise ImporterError(f"{found.file}: {_LEVELS}: expected the levels of {criterion}")
+    order = levels.argsort()
+    named = tuple(round(level, _DIGITS) for level in levels[order].tolist())
+    title = f"{criterion} of {', '.join(map(str, named))}"
+    return Said(title, "quantiles", tuple(order.tolist()), named)
 
 
 def _distribution(found: Member, name: object) -> Said:

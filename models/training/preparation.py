@@ -18,7 +18,6 @@ from foretell.models.data.scaler import fit
 from foretell.models.data.splits import Split, Splits
 from foretell.models.data.windows import Windows
 from foretell.models.forecaster import ARCHITECTURES, ForecasterConfig
-from foretell.models.heads import HEADS
 from foretell.models.training.config import TrainingConfig
 from foretell.models.training.errors import TrainingError
 
@@ -47,9 +46,10 @@ def prepare(settings: TrainingConfig, panel: Panel) -> Prepared:
     time = covered(panel, split.train)
     config = forecaster_config(settings, panel.channels, panel.frequency, time)
     usual = TrainingConfig.model_fields["loss"].default
-    if config.head is not None and settings.loss != usual:
-        raise TrainingError("loss: with a head it is the likelihood of what is to be forecast")
-    counts = config.head is not None and HEADS[config.head].is_of_counts
+    head = config.build_head()
+    if head is not None and settings.loss != usual:
+        raise TrainingError(f"loss: with a head it is the {head.loss_name} of what is forecast")
+    counts = head is not None and head.is_of_counts
     scaler = Scaler.identity(len(panel.channels)) if counts else fit(panel, split.train)
     train, validation, test = (Windows.of(config, panel, spans, scaler) for spans in split[:3])
     return Prepared(config, splits, split, scaler, train, validation, test)

@@ -150,7 +150,9 @@ def _info(
                 "epochs": trainer.epoch,
                 "best_epoch": trainer.best.epoch,
                 "validation_loss": trainer.best.loss,
-                "loss": settings.loss if prepared.config.head is None else "likelihood",
+                "loss": settings.loss
+                if trainer.model.head is None
+                else trainer.model.head.loss_name,
                 "learning_rate": trainer.learning_rate,
                 "batch_size": settings.batch_size,
                 "libraries": library_versions(),

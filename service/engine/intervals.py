@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from foretell.bundle.bounds import limits
 from foretell.bundle.calibration import Calibration, bounds, scale
-from foretell.bundle.distribution import HIGHEST, LOWEST
 from foretell.bundle.manifest import Manifest
 from foretell.bundle.recalibration import Recalibration
 from foretell.service.errors import InvalidInputError, NotSupportedError
@@ -17,6 +16,11 @@ from foretell.service.validation import shown
 
 Floats = NDArray[np.float32]
 
+# Why a level is not told, without and with levels that the model was trained for.
+_FURTHER_OUT = (
+    "further out a distribution tells of itself alone",
+    "it was trained to forecast no quantile that is further out",
+)
 # Of counts each is searched for, which takes a few microseconds.
 _MOST_SEARCHED = 100_000
 
@@ -71,17 +75,20 @@ class Intervals:
                 or a distribution bears; `param` is its place.
         """
         name, report = self._manifest.name, self._manifest.calibration
-        if report is None and self._manifest.distribution is None:
+        drawn = self._manifest.distribution
+        if report is None and drawn is None:
             reason = self._manifest.calibration_missing or "its bundle does not say why"
             raise NotSupportedError(f"{name} has no quantiles: {reason}", param=place)
         if horizon > self.steps:
-            how = "of the distributions that it forecasts," if report is None else "calibrated"
+            how = f"{drawn.source}," if report is None and drawn is not None else "calibrated"
             raise NotSupportedError(
                 f"the quantiles of {name} are {how} for at most {self.steps} steps, got a "
                 f"horizon of {shown(horizon)}",
                 param=place,
             )
-        windows, lowest, highest = 0, LOWEST, HIGHEST
+        windows, lowest, highest = 0, 0.0, 1.0
+        if drawn is not None:
+            lowest, highest = drawn.extremes
         if report is not None:
             windows = report.windows[(horizon - 1) // self._manifest.horizon]
             lowest, highest = bounds(windows)
@@ -94,8 +101,8 @@ class Intervals:
                 )
             if report is None and not lowest <= level <= highest:
                 raise InvalidInputError(
-                    f"expected a level between {lowest:g} and {highest:.6f}, got {shown(level)}: "
-                    "further out a distribution tells of itself alone",
+                    f"expected a level between {lowest:g} and {highest:.6g}, got {shown(level)}: "
+                    f"{_FURTHER_OUT[drawn is not None and drawn.levels is not None]}",
                     param=f"{place}[{index}]",
                 )
             if not lowest <= level <= highest:

@@ -141,7 +141,7 @@ function Accuracy({ test }) {
 
 function Coverage({ card }) {
   if (!card.quantiles) return card.calibration_missing ?? "none";
-  if (!card.calibration) return "of the distributions that it forecasts";
+  if (!card.calibration) return "forecast by the model itself";
   const first = card.calibration.coverage.filter(({ first_step: step }) => step === 1);
   return html`
     ${first.map(

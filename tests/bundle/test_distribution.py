@@ -87,6 +87,42 @@ def test_a_geometric_distribution_by_hand() -> None:
     assert found == [0, 1, 2]
 
 
+def test_between_levels_quantiles_lie_on_lines() -> None:
+    described = Distribution.of_quantiles((0.1, 0.5, 0.9))
+    assert described.parameters == ("0.1", "0.5", "0.9")
+    rows = np.array([[1.0, 2.0, 6.0], [7.0, 3.0, 5.0]], np.float32)
+    # The second row is sorted before.
+    assert described.quantile(rows, 0.1).tolist() == [1, 3]
+    assert described.quantile(rows, 0.5).tolist() == [2, 5]
+    assert described.quantile(rows, 0.6).tolist() == pytest.approx([3, 5.5])
+    # Which is less than 0.1.
+    assert described.quantile(rows, (1 - 0.8) / 2).tolist() == [1, 3]
+    assert described.quantile(rows, (1 + 0.8) / 2).tolist() == [6, 7]
+    found = described.quantile(np.array([[np.nan, 1, 2], [1, np.inf, 2]]), 0.1)
+    assert np.isnan(found).all()
+
+
+@pytest.mark.parametrize("level", [0.0999, 0.9001, float("nan")])
+def test_beyond_the_levels_there_are_no_quantiles(level: float) -> None:
+    described = Distribution.of_quantiles((0.1, 0.9))
+    with pytest.raises(ValueError, match="level: expected one from"):
+        described.quantile(np.zeros((1, 2)), level)
+
+
+@pytest.mark.parametrize("levels", [(), (0.5, 0.1), (0.1, 0.1), (0.0, 0.5), (0.5, 1.0)])
+def test_levels_ascend_between_0_and_1(levels: tuple[float, ...]) -> None:
+    with pytest.raises(ValidationError, match="levels: expected some between 0 and 1, ascending"):
+        Distribution.of_quantiles(levels)
+
+
+def test_levels_are_those_of_quantiles_alone() -> None:
+    for fields in ({"family": "quantiles"}, {"family": "normal", "levels": (0.5,)}):
+        with pytest.raises(ValidationError, match="levels: of the family quantiles, and of no"):
+            Distribution(parameters=("loc", "scale"), **fields)
+    with pytest.raises(ValidationError, match="parameters: expected 0"):
+        Distribution(family="quantiles", levels=(0.1, 0.5), parameters=("0.5", "0.1"))
+
+
 def test_what_is_not_finite_has_no_quantile() -> None:
     rows = np.array([[np.nan, 0, 1], [3, np.inf, 1], [3, 5, 1]], np.float32)
     found = Distribution.of("student-t").quantile(rows, 0.5)

@@ -5,10 +5,9 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from foretell.bundle.distribution import PARAMETERS
 from foretell.models.architectures.dlinear import DLinearConfig
 from foretell.models.forecaster import ARCHITECTURES, Forecaster, Inputs
-from foretell.models.heads import HEADS
+from foretell.models.heads import HEADS, Quantiles
 from foretell.models.layers.normalization import InstanceStatistics
 from tests.checkpoints import randomised
 
@@ -29,7 +28,7 @@ def history() -> Tensor:
 def test_parameters_are_those_that_it_may_have(name) -> None:
     head = HEADS[name]
     raw = torch.linspace(-50, 50, 30).reshape(-1, 1).expand(-1, head.size)
-    names = dict(zip(PARAMETERS[head.family], head.constrain(raw).unbind(-1), strict=True))
+    names = dict(zip(head.described.parameters, head.constrain(raw).unbind(-1), strict=True))
     assert head.size == len(names)
     for name in {"scale", "total_count"} & names.keys():
         assert (names[name] > 0).all()
@@ -145,6 +144,48 @@ def test_what_forecasts_values_alone_says_so() -> None:
         with pytest.raises(ValidationError, match="affine: with a head, within another norm"):
             make(head="normal", affine=True, window_norm=norm)
     assert make(head="normal", affine=True, window_norm="identity+mean").head is not None
+
+
+def test_quantiles_are_learned_together() -> None:
+    head = Quantiles((0.1, 0.5, 0.9))
+    said = torch.tensor([[0.0, 2.0, 5.0]])
+    assert head.mean(said).tolist() == [2]
+    # Of 3: 0.1 * 3, 0.5 * 1 and 0.1 * 2.
+    assert head.loss(said, torch.tensor([3.0])).item() == pytest.approx((0.3 + 0.5 + 0.2) / 3)
+    scaled = head.scaled(said, torch.tensor([10.0]), torch.tensor([3.0]))
+    assert scaled.tolist() == [[10, 16, 25]]
+
+
+@pytest.mark.parametrize("norm", ["mean", "robust+last", "minmax1", "invariant", "decoupled"])
+def test_level_and_scale_go_through_to_quantiles(norm: str) -> None:
+    model, windows = make(head="quantiles", levels="0.2,0.5", window_norm=norm), history()
+    found, moved = (model.explain(rows).distribution for rows in (windows, windows * 7 + 100))
+    assert found.shape == (2, 5, 3, 2)
+    torch.testing.assert_close(moved, found * 7 + 100, atol=1e-2, rtol=0)
+    torch.testing.assert_close(model(windows), found[..., 1])
+
+
+def test_a_norm_is_undone_on_quantiles_as_on_values() -> None:
+    model = make(head="quantiles", levels=(0.5,), window_norm="mean", affine=True)
+    plain = make(window_norm="mean", affine=True)
+    for each in (model, plain):
+        torch.nn.init.uniform_(each.window_norm.weight, 0.5, 0.5)
+    plain.load_state_dict(model.state_dict())
+    torch.testing.assert_close(model(history()), plain(history()))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"head": "quantiles"}, "levels: go with a head of quantiles, and with no other"),
+        ({"head": "normal", "levels": (0.5,)}, "levels: go with a head of quantiles"),
+        ({"head": "quantiles", "levels": "0.1,0.9"}, "levels: expected the median, 0.5, among"),
+        ({"head": "quantiles", "levels": "0.9,0.5"}, "levels: expected some between 0 and 1, asc"),
+    ],
+)
+def test_levels_of_quantiles(fields: dict[str, object], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        make(**fields)
 
 
 @pytest.mark.parametrize(

@@ -160,9 +160,10 @@ def check_corrected(quantiles: tuple[float, ...], model: Model) -> None:
     if not quantiles:
         raise InvalidInputError("it is of quantiles, and none is asked for", param=_CORRECTED)
     if model.intervals.calibration is None:
+        drawn = model.manifest.distribution
+        source = "" if drawn is None else drawn.source
         raise NotSupportedError(
-            f"the quantiles of {model.name} are of the distributions that it forecasts, which no "
-            "errors correct",
+            f"the quantiles of {model.name} are {source}, which no errors correct",
             param=_CORRECTED,
         )
 

@@ -131,6 +131,29 @@ def test_a_loss_of_distributions_is_a_head(tmp_path: Path) -> None:
     torch.testing.assert_close(found[0, :, 0, 1], functional.softplus(raw[1::2]) + 0.2)
 
 
+@pytest.mark.parametrize("criterion", ["MQLoss", "HuberMQLoss"])
+def test_a_loss_of_quantiles_is_one_with_their_levels_in_order(
+    tmp_path: Path, criterion: str
+) -> None:
+    state = weights(9)
+    kept = {"loss.quantiles": torch.tensor([0.5, 0.1, 0.9])}
+    folder = write(
+        tmp_path / "saved", state=state | kept, loss={"cls": criterion}, scaler_type="minmax1"
+    )
+    result = adopt(folder)
+    assert result.exit_code == 0, result.output
+    assert f"{criterion} of 0.1, 0.5, 0.9" in result.stdout
+    info, model = load(tmp_path / "out")
+    assert (info.config.head, info.config.levels) == ("quantiles", (0.1, 0.5, 0.9))
+    # A constant is at the lower end of its range of 1, which is -1.
+    found = model.predict(Inputs(torch.full((1, 8, 1), 7.0))).distribution
+    raw = state["linear_trend.bias"] - state["linear_trend.weight"].sum(1)
+    raw += state["linear_season.bias"]
+    assert found is not None
+    expected = raw.reshape(3, 3)[:, [1, 0, 2]]
+    torch.testing.assert_close(found[0, :, 0], (expected + 1) / 2 * (1 + 1e-6) + 7)
+
+
 def test_counts_have_no_other_units(tmp_path: Path) -> None:
     loss = {"cls": "DistributionLoss", "args": {"distribution": "NegativeBinomial"}}
     folder = write(tmp_path / "saved", state=weights(6), loss=loss)
@@ -157,7 +180,20 @@ def test_without_a_context_there_are_three_horizons(tmp_path: Path) -> None:
         ({"hist_exog_list": ["price", "promo"]}, "hist_exog_list price, promo: models with exog"),
         ({"exclude_insample_y": True}, "exclude_insample_y: it does not read the series"),
         ({"settings": {"local_scaler_type": "standard"}}, "local_scaler_type standard: it scales"),
-        ({"loss": {"cls": "GMM"}}, "loss GMM: adopted are models by DistributionLoss, or of one"),
+        ({"loss": {"cls": "GMM"}}, "loss GMM: adopted are models by DistributionLoss, by MQLoss, "),
+        ({"loss": {"cls": "IQLoss"}}, "loss IQLoss: adopted are models by"),
+        ({"loss": {"cls": "MQLoss"}}, "loss.quantiles: expected the levels of MQLoss"),
+        (
+            {
+                "loss": {"cls": "MQLoss"},
+                "state": weights(6) | {"loss.quantiles": torch.tensor([0.1, 0.9])},
+            },
+            "levels: expected the median, 0.5, among them, which is the forecast; got 0.1, 0.9",
+        ),
+        (
+            {"kind": "iTransformer", "n_series": 2, "loss": {"cls": "MQLoss"}},
+            "loss MQLoss of several series: the library takes quantiles of one for those of others",
+        ),
         ({"loss": None}, "loss None: adopted are models by DistributionLoss"),
         (
             {"loss": {"cls": "DistributionLoss", "args": {"distribution": "Poisson"}}},

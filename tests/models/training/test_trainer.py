@@ -58,13 +58,13 @@ def test_learns(settings: TrainingConfig, panel: Panel) -> None:
     assert last.seconds > 0
 
 
-@pytest.mark.parametrize("head", ["normal", "student-t"])
-def test_a_head_learns_from_the_likelihood(
-    settings: TrainingConfig, panel: Panel, head: str
-) -> None:
+@pytest.mark.parametrize("head", ["normal", "student-t", "quantiles"])
+def test_a_head_learns_by_its_own_loss(settings: TrainingConfig, panel: Panel, head: str) -> None:
     fields = settings.model_dump(exclude={"loss"})
     own = {"patch": 4, "stride": 2, "d_model": 8, "d_ff": 8, "encoder_layers": 1, "head": head}
-    fields |= {"arch": "huggingface-patchtst", "model": own}
+    if head == "quantiles":
+        own["levels"] = "0.1,0.5,0.9"
+    fields |= {"arch": "patchtst", "model": own}
     trainer = trainer_of(TrainingConfig.model_validate(fields), panel)
     recorder = Recorder()
     while not trainer.finished:

@@ -102,6 +102,24 @@ def test_only_counts_are_searched_for() -> None:
     assert Intervals(both, CALIBRATION).most is None
 
 
+def test_quantiles_that_a_model_was_trained_for() -> None:
+    described = Distribution.of_quantiles((0.1, 0.5, 0.9))
+    update = {"calibration": None, "distribution": described}
+    intervals = Intervals(MANIFEST.model_copy(update=update), None)
+    intervals.check([0.1, (1 - 0.8) / 2, 0.3, 0.9], HORIZON, "options.quantiles")
+    for level in (0.05, 0.95):
+        error = refusal(intervals, [0.5, level], HORIZON)
+        assert isinstance(error, InvalidInputError)
+        assert error.param == "options.quantiles[1]"
+        assert str(error) == (
+            f"expected a level between 0.1 and 0.9, got {level}: it was trained to forecast no "
+            "quantile that is further out"
+        )
+    error = refusal(intervals, [0.5], HORIZON + 1)
+    assert "are those that it was trained to forecast, 0.1, 0.5, 0.9, for at most" in str(error)
+    assert intervals.most is None
+
+
 def test_a_calibration_counts_before_distributions() -> None:
     history, forecast = inputs()
     both = Intervals(
