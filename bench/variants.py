@@ -11,6 +11,9 @@ from foretell.bundle.frequency import Frequency
 from foretell.models.architectures.autoformer import AutoformerConfig
 from foretell.models.architectures.dlinear import DLinearConfig
 from foretell.models.architectures.huggingface_patchtst import HuggingFacePatchTSTConfig
+from foretell.models.architectures.huggingface_time_series_transformer import (
+    HuggingFaceTimeSeriesTransformerConfig,
+)
 from foretell.models.architectures.itransformer import ITransformerConfig
 from foretell.models.architectures.patchtst import PatchTSTConfig
 from foretell.models.architectures.transformer import TransformerConfig
@@ -206,6 +209,24 @@ HEADED = (
         ),
     ),
 )
+HUGGINGFACE_TRANSFORMERS = (
+    Size(
+        "TimeSeriesTransformer of Hugging Face",
+        HuggingFaceTimeSeriesTransformerConfig(
+            **_SMALL,
+            value_lags=(1, 24, 3),
+            calendar=_SCALED,
+            scaling="mean",
+            decoder_layers=2,
+            decoder_heads=4,
+            decoder_d_ff=16,
+        ),
+    ),
+    Size(
+        "TimeSeriesTransformer of Hugging Face, magnitudes",
+        HuggingFaceTimeSeriesTransformerConfig(**_SMALL, activation="relu"),
+    ),
+)
 MIXED = (
     Size(
         "Transformer, mixed mechanisms",
@@ -250,6 +271,7 @@ SAMPLE = (
     ITRANSFORMERS[0],
     *HUGGINGFACE_PATCHTSTS[:2],
     *HEADED[1:3],
+    HUGGINGFACE_TRANSFORMERS[0],
     *MIXED,
     *MEDLEYS,
 )
@@ -261,6 +283,7 @@ VARIANTS = (
     *ITRANSFORMERS,
     *HUGGINGFACE_PATCHTSTS,
     *HEADED,
+    *HUGGINGFACE_TRANSFORMERS,
     *MIXED,
     *MEDLEYS,
 )

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING
 import click
 
 from foretell.commands.bounds_option import bounds_option
-from foretell.models.importers.registry import ARCHITECTURES, CODE_BASES, FOLDERS, OPTIONS
+from foretell.models.importers.registry import (
+    ARCHITECTURES,
+    CODE_BASES,
+    FOLDER_OPTIONS,
+    FOLDERS,
+    OPTIONS,
+)
 
 if TYPE_CHECKING:
     from foretell.bundle.bounds import Bound
@@ -20,8 +26,11 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 def _arguments(command: Callable[..., None]) -> Callable[..., None]:
-    """The options of the published code, under their own names."""
-    for name, option in reversed(OPTIONS.items()):
+    """The options of the published code, under their own names, and of libraries."""
+    options = dict(OPTIONS)
+    for own in FOLDER_OPTIONS.values():
+        options |= own
+    for name, option in reversed(options.items()):
         if option.asked:
             command = click.option(f"--{name}", name, help=option.meaning)(command)
     return command
@@ -112,7 +121,7 @@ def command(
             check_version(version or "1")
         if out is not None:
             check_free(out, overwrite=overwrite)
-        _check_kind(file, source)
+        _check_kind(file, source, [name for name, value in arguments.items() if value is not None])
         adopt = import_folder if source in FOLDERS else import_checkpoint
         imported = adopt(
             Request(
@@ -151,14 +160,17 @@ def command(
         raise SystemExit(2) from None
 
 
-def _check_kind(file: Path, source: str | None) -> None:
-    """Refuse a folder where a file is read, and a file where a folder is."""
+def _check_kind(file: Path, source: str | None, given: list[str]) -> None:
+    """Refuse a folder where a file is read, a file where a folder is, and options of folders."""
     if file.is_dir() and source not in FOLDERS:
         raise click.UsageError(
             f"{file} is a folder: name the library with --from {' or '.join(FOLDERS)}"
         )
     if not file.is_dir() and source in FOLDERS:
         raise click.UsageError(f"{file} is no folder, which --from {source} reads")
+    for library, options in FOLDER_OPTIONS.items():
+        if source not in FOLDERS and (unread := options.keys() & given):
+            raise click.UsageError(f"--{min(unread)}: of folders by --from {library} alone")
 
 
 def _export(checkpoint: Path, repository: Path, name: str, version: str | None) -> None:

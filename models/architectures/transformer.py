@@ -19,7 +19,7 @@ from foretell.models.attention.evidence import Dense, Evidence
 from foretell.models.attention.mechanism import Site
 from foretell.models.encoder_decoder import EncoderDecoderConfig
 from foretell.models.forecaster import ARCHITECTURES, Explained, Forecaster, Inputs
-from foretell.models.layers.decoding import BEFORE, LaggedEmbedding, off_diagonal
+from foretell.models.layers.decoding import BEFORE, LaggedEmbedding, off_diagonal, whole_map
 from foretell.models.layers.transformer import Decoded, DecoderLayer, EncoderLayer, encode
 
 # A graph has each of them by itself.
@@ -271,8 +271,8 @@ class Transformer(Forecaster):
                 if explain:
                     shown = {"self": (own, config.decoder_length), "cross": (cross, config.context)}
                     for name, (evidence, length) in shown.items():
-                        whole = _whole(evidence, length)
-                        maps.setdefault(f"decoder.{i}.{name}", []).append(whole)
+                        found = whole_map(evidence, length)
+                        maps.setdefault(f"decoder.{i}.{name}", []).append(found)
             projected = self.projection(self.decoder_norm(tokens))
             forecasts.append(projected[:, max(config.label - start, 0) :])
             known = torch.cat([known, forecasts[-1]], dim=1)
@@ -280,10 +280,3 @@ class Transformer(Forecaster):
             name: Dense(torch.cat(parts, dim=2)) for name, parts in maps.items()
         }
         return torch.cat(forecasts, dim=1), seen
-
-
-def _whole(evidence: Evidence | None, length: int) -> Tensor:
-    """A map of a chunk with columns for all keys, those to come as well."""
-    # What mechanisms with a cache show.
-    weights = cast("Dense", evidence).weights
-    return functional.pad(weights, (0, length - weights.shape[-1]))

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from foretell.models.importers import patchtst, time_series_library
-from foretell.models.importers.arguments import COMMON
+from foretell.models.importers.arguments import COMMON, Option
 
 CODE_BASES = {code.name: code for code in (*time_series_library.CODE_BASES, *patchtst.CODE_BASES)}
 # Libraries that save a model in a folder, and the modules that read it.
 FOLDERS = {name: f"foretell.models.importers.{name}" for name in ("huggingface", "neuralforecast")}
+# What is asked for where their folders do not tell.
+FOLDER_OPTIONS: Mapping[str, Mapping[str, Option]] = {
+    "huggingface": {
+        "time_features": Option(str, "features of the date, such as hour,day_of_week, in order"),
+        "static_categorical": Option(str, "static categorical features of all series, in order"),
+        "static_real": Option(str, "static real features of all series, in order"),
+    }
+}
 ARCHITECTURES = sorted({each.name for code in CODE_BASES.values() for each in code.architectures})
 OPTIONS = dict(COMMON)
 ALIASES: dict[str, str] = {}

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from foretell.bundle.calendar import Calendar
+from foretell.models.attention.evidence import Dense, Evidence
 from foretell.models.layers.dropout import Dropout
 from foretell.models.layers.embedding import CalendarEmbedding, CalendarKind, sinusoids
 
@@ -61,6 +65,13 @@ class LaggedEmbedding(nn.Module):
         if self.calendar is not None:
             tokens = tokens + self.calendar(calendar)
         return self.dropout(tokens)  # type: ignore[no-any-return]
+
+
+def whole_map(evidence: Evidence | None, length: int) -> Tensor:
+    """A map of some steps `[batch, heads, query, length]`: columns for keys to come as well."""
+    # What mechanisms with a cache show.
+    weights = cast("Dense", evidence).weights
+    return functional.pad(weights, (0, length - weights.shape[-1]))
 
 
 def off_diagonal(weights: Tensor) -> Tensor:

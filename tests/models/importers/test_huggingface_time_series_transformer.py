@@ -1,0 +1,359 @@
+"""Models that transformers itself trained and saved, whose forecasts are drawn step by step."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner, Result
+from safetensors.torch import save_file
+from torch import Tensor
+
+from foretell.bundle.manifest import read
+from foretell.commands.import_ import command
+from foretell.models.importers.convert import Request
+from foretell.models.importers.errors import ImporterError
+from foretell.models.importers.folders import import_folder
+from tests.models.importers.test_huggingface import Malicious, save, transformers, walks
+from tests.service.client import Client
+
+STEPS, HORIZON = 12, 5
+SIZES: dict[str, Any] = {
+    "context_length": STEPS,
+    "prediction_length": HORIZON,
+    "lags_sequence": [1, 2, 9, 3],
+    "d_model": 16,
+    "encoder_attention_heads": 4,
+    "encoder_ffn_dim": 24,
+    "decoder_ffn_dim": 20,
+}
+CONTEXT = STEPS + 9
+STATIC = {"cardinality": [4], "embedding_dimension": [3], "num_static_categorical_features": 1}
+# With what has to be given; those that are exported and served.
+SERVED: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
+    "dated": (
+        {"input_size": 3, "num_time_features": 2, "scaling": "std"},
+        {"time_features": "hour_of_day, day_of_week"},
+    ),
+    "lone": (
+        {"decoder_layers": 1, "encoder_layers": 1, "distribution_output": "normal", **STATIC},
+        {"static_categorical": "2"},
+    ),
+}
+FURTHER: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
+    "several": ({"input_size": 2, "activation_function": "relu"}, {}),
+    "unscaled": ({"input_size": 3, "scaling": None, "lags_sequence": [7]}, {}),
+    "deep": ({"decoder_layers": 3, "scaling": True, "decoder_attention_heads": 8}, {}),
+    "as long as the horizon": ({"context_length": None, "lags_sequence": [2, 5]}, {}),
+    "static": (
+        {"input_size": 2, "num_static_real_features": 2, **STATIC},
+        {"static_categorical": "3", "static_real": "0.5,-2"},
+    ),
+}
+
+
+def train(**changes: Any) -> Any:
+    """A model after a few steps of the library's own loss."""
+    torch.manual_seed(0)
+    config = transformers.TimeSeriesTransformerConfig(**{**SIZES, **changes})
+    model = transformers.TimeSeriesTransformerForPrediction(config)
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+    context = config.context_length + max(config.lags_sequence)
+    for _ in range(3):
+        rows = walks(8, context + config.prediction_length, config.input_size)
+        rows = rows[..., 0] if config.input_size == 1 else rows
+        given = asked(model, rows[:, :context], None, future=rows[:, context:])
+        optimizer.zero_grad()
+        model(**given).loss.backward()
+        optimizer.step()
+    return model.eval()
+
+
+def asked(
+    model: Any, history: Tensor, start: str | None, *, future: Tensor, category: int = 2
+) -> dict[str, Any]:
+    """What the library reads of windows, from this time on or at any."""
+    config, count = model.config, len(history)
+    steps = history.shape[1] + config.prediction_length
+    features = torch.rand(count, steps, config.num_time_features) - 0.5
+    if start is not None:
+        hours = np.datetime64(start, "h").astype(int) + np.arange(steps)
+        # 1970-01-01 was a Thursday.
+        dated = np.stack([hours % 24 / 23, (hours // 24 + 3) % 7 / 6], axis=-1) - 0.5
+        features = torch.tensor(dated[:, : config.num_time_features], dtype=torch.float32)
+        features = features.expand(count, -1, -1)
+    given = {
+        "past_values": history,
+        "past_observed_mask": torch.ones_like(history),
+        "past_time_features": features[:, : history.shape[1]],
+        "future_time_features": features[:, history.shape[1] :],
+        "future_values": future,
+    }
+    if config.num_static_categorical_features:
+        given["static_categorical_features"] = torch.full((count, 1), category)
+    if config.num_static_real_features:
+        given["static_real_features"] = torch.tensor([[0.5, -2]]).expand(count, -1)
+    return given
+
+
+def mean_path(model: Any, history: Tensor, start: str | None = None, category: int = 2) -> Tensor:
+    """Means of the library's own distributions, each given as the truth to the steps after it."""
+    config = model.config
+    future = torch.zeros(len(history), config.prediction_length, *history.shape[2:])
+    for step in range(config.prediction_length):
+        given = asked(model, history, start, future=future, category=category)
+        with torch.inference_mode():
+            found = model(**given)
+            drawn = model.output_distribution(found.params, loc=found.loc, scale=found.scale)
+            future[:, step] = drawn.mean[:, step]
+    return future
+
+
+def windows(context: int, channels: int) -> Tensor:
+    """Sixteen as the library takes them: zeros, a constant, one that stands, and large ones too."""
+    torch.manual_seed(1)
+    found = walks(16, context, channels)
+    found[0], found[1] = 0, 3
+    found[2, 1:, 0] = found[2, 0, 0]
+    found[3] *= 1e4
+    return found[..., 0] if channels == 1 else found
+
+
+def names(channels: int) -> tuple[str, ...]:
+    return ("load", "wind", "sun")[:channels]
+
+
+def adopt(folder: Path, given: Mapping[str, str], channels: int) -> Any:
+    request = Request(
+        file=folder,
+        source="huggingface",
+        channels=names(channels),
+        frequency="h",
+        unscaled=True,
+        arguments=given,
+    )
+    return import_folder(request)
+
+
+def run(folder: Path, out: Path, channels: int, *options: str) -> Result:
+    given = ["--from", "huggingface", "--frequency", "h", "--unscaled"]
+    named = ["--channels", ",".join(names(channels))]
+    return CliRunner().invoke(command, [str(folder), *given, *named, "--out", str(out), *options])
+
+
+@pytest.fixture(scope="module")
+def models() -> dict[str, Any]:
+    return {name: train(**changes) for name, (changes, _) in SERVED.items()}
+
+
+@pytest.fixture(scope="module")
+def folders(models: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    root = tmp_path_factory.mktemp("folders")
+    return {name: save(model, root / name) for name, model in models.items()}
+
+
+@pytest.fixture(scope="module")
+def client(
+    models: dict[str, Any], folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Client]:
+    root = tmp_path_factory.mktemp("bundles")
+    for name, folder in folders.items():
+        given = [f"--{option}={value}" for option, value in SERVED[name][1].items()]
+        channels = models[name].config.input_size
+        done = run(folder, root / "out" / name, channels, "--to", str(root / "models"), *given)
+        assert done.exit_code == 0, done.output
+    with Client(root / "models") as client:
+        yield client
+
+
+@pytest.mark.parametrize("name", SERVED)
+def test_the_server_forecasts_the_mean_path_of_the_library(
+    client: Client, models: dict[str, Any], name: str
+) -> None:
+    model = models[name]
+    history = windows(CONTEXT, model.config.input_size)
+    expected = mean_path(model, history, "2026-01-01").reshape(16, HORIZON, -1).numpy()
+    rows = history.reshape(16, CONTEXT, -1).tolist()
+    inputs = [{"series": each, "start_timestamp": "2026-01-01T00:00:00"} for each in rows]
+    answer = client.forecast({"model": name, "inputs": inputs})
+    assert answer.status_code == 200, answer.text
+    contents = [one["content"][0] for one in answer.json()["outputs"]]
+    for found, row in zip(contents, expected, strict=True):
+        np.testing.assert_allclose(
+            np.reshape(found["mean_forecast"], row.shape),
+            row,
+            rtol=1e-5,
+            atol=1e-5 * np.abs(row).max(initial=1e-3),
+        )
+
+
+@pytest.mark.parametrize("name", FURTHER)
+def test_every_configuration_forecasts_the_same(tmp_path: Path, name: str) -> None:
+    changes, given = FURTHER[name]
+    model = train(**changes)
+    channels = model.config.input_size
+    adopted = adopt(save(model, tmp_path / "saved"), given, channels).model
+    history = windows(adopted.config.context, channels)
+    expected = mean_path(model, history, category=3)
+    with torch.inference_mode():
+        found = adopted(history.reshape(16, -1, channels)).reshape(expected.shape)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_the_evidence_is_of_the_steps_of_encoder_and_horizon(client: Client) -> None:
+    manifest = read(client.settings.models / "dated" / "1")
+    axes = {
+        stage.name: (stage.query.start, stage.query.length, stage.key.start, stage.key.length)
+        for stage in manifest.attention
+    }
+    own, cross = (0, HORIZON, 0, HORIZON), (0, HORIZON, -STEPS, STEPS)
+    assert axes == {
+        "encoder.0.self": (-STEPS, STEPS, -STEPS, STEPS),
+        "encoder.1.self": (-STEPS, STEPS, -STEPS, STEPS),
+        "decoder.0.self": own,
+        "decoder.0.cross": cross,
+        "decoder.1.self": own,
+        "decoder.1.cross": cross,
+    }
+    assert manifest.architecture == "huggingface-time-series-transformer"
+    assert manifest.context == CONTEXT
+    assert manifest.calendar is not None
+    assert manifest.calendar.features == ("hour", "day_of_week")
+    assert manifest.devices == ("cuda", "cpu")
+    assert manifest.verification.passed
+
+
+def test_quantiles_are_refused_without_data(client: Client) -> None:
+    rows = windows(CONTEXT, 1)[5, :, None].tolist()
+    body = {"model": "lone", "inputs": [{"series": rows}], "options": {"quantiles": [0.5]}}
+    message = client.error(body)["message"]
+    assert "lone has no quantiles: it was exported without the data" in message
+
+
+def test_weights_of_a_pickle_are_read(
+    folders: dict[str, Path], models: dict[str, Any], tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").write_bytes((folders["lone"] / "config.json").read_bytes())
+    torch.save(models["lone"].state_dict(), tmp_path / "pytorch_model.bin")
+    given = SERVED["lone"][1]
+    one, other = (adopt(folder, given, 1).model for folder in (tmp_path, folders["lone"]))
+    torch.testing.assert_close(one.state_dict(), other.state_dict(), rtol=0, atol=0)
+
+
+def test_says_where_each_argument_comes_from(folders: dict[str, Path]) -> None:
+    arguments = adopt(folders["lone"], SERVED["lone"][1], 1).arguments
+    assert arguments["d_model"] == (16, "config.json")
+    assert arguments["static_categorical"] == ("2", "--static_categorical")
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "message"),
+    [
+        ("dated", {}, "num_time_features 2: --time_features has to have as many of second, "),
+        ("dated", {"time_features": "hour"}, "as many of second, minute"),
+        ("dated", {"time_features": "hour,age"}, "--time_features age: how old a series is"),
+        ("dated", {"time_features": "hour,moon"}, "--time_features moon: expected some of second"),
+        ("lone", {"static_categorical": "2", "time_features": "hour"}, "num_time_features 0: "),
+        ("lone", {}, "num_static_categorical_features 1: --static_categorical has to have"),
+        ("lone", {"static_categorical": "2", "static_real": "1"}, "num_static_real_features 0: "),
+        ("lone", {"static_categorical": "x"}, "--static_categorical or --static_real: invalid"),
+        ("lone", {"static_categorical": "4"}, "--static_categorical 4: model.embedder.embedders.0"),
+        ("lone", {"static_categorical": "-1"}, "weight has rows 0 to 3"),
+    ],
+)
+def test_what_no_folder_tells_is_asked_for(
+    folders: dict[str, Path], name: str, given: dict[str, str], message: str
+) -> None:
+    with pytest.raises(ImporterError) as error:
+        adopt(folders[name], given, {"dated": 3, "lone": 1}[name])
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"distribution_output": "negative_binomial"}, "distribution_output 'negative_binomial': "),
+        ({"num_dynamic_real_features": 1}, "num_dynamic_real_features 1: Input should be 0"),
+        ({"loss": "mse"}, "loss 'mse': Input should be 'nll'"),
+        ({"lags_sequence": [0, 1]}, "lags_sequence.0 0: Input should be greater than"),
+        ({"lags_sequence": []}, "lags_sequence []: List should have at least 1 item"),
+        ({"prediction_length": None}, "prediction_length None: Input should be a valid integer"),
+        ({"prediction_length": 65}, "horizon: 65 steps, each of which is decoded by itself"),
+        ({"decoder_attention_heads": 3}, "heads: 3 heads do not divide d_model 16"),
+        ({"activation_function": "silu"}, "activation_function 'silu': Input should be 'gelu'"),
+        ({"minimum_scale": 0.1}, "minimum_scale 0.1: models with 1e-10 are read"),
+    ],
+)
+def test_what_is_not_read_is_refused_by_its_name(
+    folders: dict[str, Path], tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    found = json.loads((folders["lone"] / "config.json").read_bytes())
+    (tmp_path / "config.json").write_text(json.dumps(found | changes))
+    with pytest.raises(ImporterError) as error:
+        adopt(tmp_path, SERVED["lone"][1], 1)
+    assert message in str(error.value)
+
+
+def break_weights(path: Path, kind: str, state: dict[str, Tensor]) -> None:
+    value, table = "model.encoder.value_embedding.value_projection.weight", "model.embedder"
+    match kind:
+        case "tensor missing":
+            save_file({key: one for key, one in state.items() if key != value}, path)
+        case "other shape":
+            save_file(state | {value: torch.ones(16, 5)}, path)
+        case "not finite":
+            save_file(state | {value: torch.full((16, 9), torch.nan)}, path)
+        case "no table":
+            save_file({key: one for key, one in state.items() if table not in key}, path)
+        case "no weights":
+            path.unlink()
+        case "cut off":
+            path.write_bytes(path.read_bytes()[:500])
+        case "pickle that runs code":
+            path.unlink()
+            victim = {"victim": Malicious(path.parent / "victim")}
+            torch.save(victim, path.with_name("pytorch_model.bin"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("tensor missing", "missing (1):\n    model.encoder.value_embedding.value_projection"),
+        ("other shape", "value_projection.weight is [16, 5], expected [16, 6]"),
+        ("not finite", "value_projection.weight has values that are not finite"),
+        ("no table", "model.embedder.embedders.0.weight: no table of static features"),
+        ("no weights", "neither model.safetensors nor pytorch_model.bin is there"),
+        ("cut off", "model.safetensors: damaged or cut off"),
+        ("pickle that runs code", "refused: loading it would call posix.mkdir"),
+    ],
+)
+def test_a_broken_folder_is_refused_and_nothing_written(
+    models: dict[str, Any], tmp_path: Path, kind: str, message: str
+) -> None:
+    folder = save(models["lone"], tmp_path / "saved")
+    break_weights(folder / "model.safetensors", kind, models["lone"].state_dict())
+    options = ["--static_categorical=2", "--to", str(tmp_path / "models"), "--name", "x"]
+    done = run(folder, tmp_path / "out", 1, *options)
+    assert done.exit_code == 2
+    assert message in done.stderr
+    assert done.stdout == ""
+    assert {path.name for path in tmp_path.iterdir()} == {"saved"}
+    assert not (folder / "victim").exists()
+
+
+def test_options_of_folders_are_of_these_folders_alone(tmp_path: Path) -> None:
+    file = tmp_path / "checkpoint.pth"
+    file.touch()
+    for source, message in (
+        ("tslib", "--time_features: of folders by --from huggingface alone"),
+        ("neuralforecast", "is no folder, which --from neuralforecast reads"),
+    ):
+        given = ["--from", source, "--time_features", "hour", "--out", str(tmp_path / "out")]
+        done = CliRunner().invoke(command, [str(file), *given])
+        assert done.exit_code == 2
+        assert message in done.stderr
