@@ -226,6 +226,10 @@ HUGGINGFACE_TRANSFORMERS = (
         "TimeSeriesTransformer of Hugging Face, magnitudes",
         HuggingFaceTimeSeriesTransformerConfig(**_SMALL, activation="relu"),
     ),
+    Size(
+        "TimeSeriesTransformer of Hugging Face, sampled paths",
+        HuggingFaceTimeSeriesTransformerConfig(**_SMALL | {"horizon": 4}, samples=20),
+    ),
 )
 MIXED = (
     Size(
@@ -272,6 +276,7 @@ SAMPLE = (
     *HUGGINGFACE_PATCHTSTS[:2],
     *HEADED[1:3],
     HUGGINGFACE_TRANSFORMERS[0],
+    HUGGINGFACE_TRANSFORMERS[2],
     *MIXED,
     *MEDLEYS,
 )

@@ -39,6 +39,8 @@ LOWEST, HIGHEST = 1e-6, 1 - 1e-6
 _ROUNDING = 1e-9
 # Enough for 1e-8 of any of them.
 _DEGREE = 40
+# Levels that a message lists.
+_MOST_LISTED = 20
 # Larger counts have no quantiles.
 LARGEST_MEAN = 1e6
 # A mean and a count from which on four cumulants tell a quantile of counts but for one of them.
@@ -86,7 +88,9 @@ class Distribution(Part):
         """Which quantiles these are, for messages."""
         if self.levels is None:
             return "of the distributions that it forecasts"
-        return f"those that it was trained to forecast, {', '.join(_names(self.levels))}"
+        names = _names(self.levels)
+        listed = ", ".join(names) if len(names) <= _MOST_LISTED else f"{names[0]} to {names[-1]}"
+        return f"those that it forecasts, {listed}"
 
     @property
     def extremes(self) -> tuple[float, float]:
@@ -169,12 +173,12 @@ def _normal(parameters: Floats, level: float) -> Floats:
 def _student_t(parameters: Floats, level: float) -> Floats:
     df, loc, scale = parameters
     share = _LEAST_DF / np.maximum(df, _LEAST_DF)
-    found: Floats = loc + scale * chebyshev.chebval(2 * share - 1, _student_t_series(level))
+    found: Floats = loc + scale * chebyshev.chebval(2 * share - 1, student_t_series(level))
     return found
 
 
 @lru_cache(maxsize=256)
-def _student_t_series(level: float) -> Floats:
+def student_t_series(level: float) -> Floats:
     """The quantile of Student's t by degrees of freedom: a Chebyshev series in `2 * (2 / df) - 1`.
 
     For a level it is a smooth function of 1 / df, the normal distribution's at 0.

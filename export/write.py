@@ -235,7 +235,7 @@ def _write(
         margin_bound=verified.margin_bound,
         test=test,
         calibration=report,
-        calibration_missing=None if report is not None or info.config.head else missing,
+        calibration_missing=None if report is not None or model.head is not None else missing,
         verification=verification,
         probe_tolerance=max(_PROBE_TOLERANCE, _PROBE_SLACK * verified.largest_error),
         opset=OPSET,

@@ -155,11 +155,11 @@ class ForecasterConfig(BaseModel):
     def _check_head(self) -> Self:
         if (self.head == "quantiles") != (self.levels is not None):
             raise ValueError("levels: go with a head of quantiles, and with no other")
+        if self.head is not None and not self.has_heads:
+            raise ValueError(f"head: {self.architecture} forecasts values alone")
         head = self.build_head()
         if head is None:
             return self
-        if not self.has_heads:
-            raise ValueError(f"head: {self.architecture} forecasts values alone")
         if not head.is_of_values and self.affine and anchors_by_revin(self.window_norm or ""):
             raise ValueError(
                 "affine: with a head, within another norm alone (identity+mean): it would turn "

@@ -220,6 +220,6 @@ def test_quantiles_over_http(
 def test_no_quantile_is_told_beyond_those_that_were_trained(client: Client) -> None:
     error = client.error(request("levels", (0.5, 0.95)))
     assert error["message"] == (
-        "expected a level between 0.1 and 0.9, got 0.95: it was trained to forecast no quantile "
+        "expected a level between 0.1 and 0.9, got 0.95: it forecasts no quantile "
         "that is further out"
     )

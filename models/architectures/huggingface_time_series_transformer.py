@@ -1,8 +1,9 @@
 """The Transformer of Hugging Face's transformers (`TimeSeriesTransformerForPrediction`).
 
 Tokens are steps: values at lags before them, the level and the scale of the window, and features of
-the calendar. The decoder forecasts a distribution of one step at a time and reads of those before
-their means, as DeepAR does (Salinas et al., 2020, arXiv:1704.04110) with samples.
+the calendar. The decoder forecasts a distribution of one step at a time, and reads of those before
+their means, or what is drawn of them on each of some paths (DeepAR: Salinas et al., 2020,
+arXiv:1704.04110).
 """
 
 from __future__ import annotations
@@ -30,10 +31,12 @@ from foretell.models.forecaster import (
     Inputs,
     calendar_of,
 )
+from foretell.models.heads import HEADS, Head
 from foretell.models.layers.decoding import whole_map
 from foretell.models.layers.dropout import Dropout
 from foretell.models.layers.embedding import sinusoids
 from foretell.models.layers.normalization import InstanceStatistics
+from foretell.models.layers.paths import Draw, Paths, PathsLayer, ascending
 from foretell.models.layers.transformer import DecoderLayer, EncoderLayer, encode
 from foretell.models.layers.window_norms import build_window_norm
 
@@ -64,6 +67,13 @@ class HuggingFaceTimeSeriesTransformerConfig(AttendingConfig):
     step_distribution: Literal["normal", "student-t"] = Field(
         default="student-t", description="What is forecast of a step; the next ones read its mean."
     )
+    samples: int = Field(
+        default=0,
+        ge=0,
+        le=1000,
+        description="Paths of values drawn from these, whose quantiles are forecast; none for the "
+        "path of the means.",
+    )
     decoder_layers: int = Field(default=1, ge=1, description="Decoder layers.")
     decoder_heads: int | None = Field(
         default=None, ge=1, description="Attention heads of the decoder; as many if not given."
@@ -87,6 +97,8 @@ class HuggingFaceTimeSeriesTransformerConfig(AttendingConfig):
 
     @model_validator(mode="after")
     def _check_lengths(self) -> Self:
+        if self.samples == 1:
+            raise ValueError("samples: one path has no quantiles")
         if self.horizon > _MOST_STEPS:
             raise ValueError(
                 f"horizon: {self.horizon} steps, each of which is decoded by itself, are more than "
@@ -104,6 +116,15 @@ class HuggingFaceTimeSeriesTransformerConfig(AttendingConfig):
         """Numbers that a token is made of."""
         calendar = len(self.calendar.features) if self.calendar else 0
         return self.channels * (len(self.value_lags) + 2) + calendar
+
+    @property
+    @override
+    def token_width(self) -> int:
+        return super().token_width * max(self.samples, 1)
+
+    @override
+    def build_head(self) -> Head | None:
+        return Paths(self.samples) if self.samples else super().build_head()
 
     @classmethod
     @override
@@ -151,7 +172,7 @@ class StepEmbedding(nn.Module):
         """What some values come to that were not known before.
 
         Args:
-            values: `[batch, time, channels, lags]`.
+            values: `[batch, paths, channels, lags]`.
             lags: The places of these lags among all.
         """
         weight = self.value.weight[:, : self.channels * self.lags]
@@ -160,14 +181,20 @@ class StepEmbedding(nn.Module):
         )
         return functional.linear(values.flatten(2), columns.flatten(1))
 
-    def forward(self, tokens: Tensor, start: int) -> Tensor:
-        """Finish `[batch, time, d_model]`, whose first step is that of so many before it."""
-        placed = tokens + self.positions[start : start + tokens.shape[1]]
+    def forward(self, tokens: Tensor, first: int, last: int) -> Tensor:
+        """Finish the tokens of some steps, or those of paths at one.
+
+        Args:
+            tokens: `[batch, time or paths, d_model]`.
+            first: The first step, counted from that of the encoder.
+            last: The one after the last.
+        """
+        placed = tokens + self.positions[first:last]
         return self.dropout(self.norm(placed))  # type: ignore[no-any-return]
 
 
 class HuggingFaceTimeSeriesTransformer(Forecaster):
-    """Steps of the context to the means of the steps after them, one after the other."""
+    """Steps of the context to the paths of the steps after them, one after the other."""
 
     config: HuggingFaceTimeSeriesTransformerConfig
 
@@ -202,8 +229,9 @@ class HuggingFaceTimeSeriesTransformer(Forecaster):
             for i in range(config.encoder_layers)
         )
         self.decoder_embedding = StepEmbedding(config)
+        decoder_layer = PathsLayer if config.samples else DecoderLayer
         self.decoder_layers = nn.ModuleList(
-            DecoderLayer(
+            decoder_layer(
                 config.build_attention(f"decoder.{i}.self"),
                 config.build_attention(f"decoder.{i}.cross"),
                 config.d_model,
@@ -213,10 +241,14 @@ class HuggingFaceTimeSeriesTransformer(Forecaster):
             )
             for i in range(config.decoder_layers)
         )
-        names = PARAMETERS[config.step_distribution]
-        self.heads = nn.ModuleList(nn.Linear(config.d_model, config.channels) for _ in names)
-        # Of both distributions the mean.
-        self._location = names.index("loc")
+        self.heads = nn.ModuleList(
+            nn.Linear(config.d_model, config.channels) for _ in PARAMETERS[config.step_distribution]
+        )
+        self.draw = (
+            Draw(config.step_distribution, config.horizon, config.samples)
+            if config.samples
+            else None
+        )
 
     @override
     def run(self, inputs: Inputs, *, explain: bool) -> Explained:
@@ -230,11 +262,16 @@ class HuggingFaceTimeSeriesTransformer(Forecaster):
             self._features(known, places, scale, calendar)
             for places, calendar in zip((self._past, self._future), calendars, strict=True)
         )
-        tokens = self.encoder_embedding(self.encoder_embedding.value(past), 0)
+        embed = self.encoder_embedding
+        tokens = embed(embed.value(past), 0, self.config.encoder_length)
         layers = encode(self.encoder_layers, tokens, explain=explain)
         seen = {f"encoder.{i}.self": layer.evidence for i, layer in enumerate(layers)}
-        forecast, decoded = self._decode(future, layers[-1].output, explain=explain)
-        return Explained.of(forecast * spread + centre, seen | decoded)
+        paths, decoded = self._decode(future, layers[-1].output, explain=explain)
+        if self.draw is not None:
+            paths = ascending(paths)
+        # All steps of a path, and of a rank among the paths, are together.
+        said = paths.transpose(1, 2).flatten(1, 2) * spread + centre
+        return Explained.of(said, seen | decoded)
 
     def _measure(self, history: Tensor) -> InstanceStatistics:
         """Centre and spread of the encoder's steps."""
@@ -267,28 +304,39 @@ class HuggingFaceTimeSeriesTransformer(Forecaster):
     def _decode(
         self, features: Tensor, memory: Tensor, *, explain: bool
     ) -> tuple[Tensor, dict[str, Evidence | None]]:
-        """The scaled means `[batch, horizon, channels]`, each of them read by those after it."""
-        config = self.config
-        base = self.decoder_embedding.value(features)
+        """Scaled paths `[batch, horizon, paths, channels]`, whose values the next steps read."""
+        config, embed = self.config, self.decoder_embedding
+        base = embed.value(features)
         layers = [cast("DecoderLayer", layer) for layer in self.decoder_layers]
         caches = [layer.begin(memory) for layer in layers]
-        means: list[Tensor] = []
+        values: list[Tensor] = []
         maps: dict[str, list[Tensor]] = {}
         for step in range(config.horizon):
-            tokens = base[:, step : step + 1]
+            tokens = repeated(base[:, step], max(config.samples, 1)).transpose(1, 2)
             if ahead := [place for place, lag in enumerate(config.value_lags) if lag <= step]:
-                values = torch.stack([means[step - config.value_lags[at]] for at in ahead], dim=-1)
-                tokens = tokens + self.decoder_embedding.add(values, ahead)
-            tokens = self.decoder_embedding(tokens, config.encoder_length + step)
+                found = [values[step - config.value_lags[place]] for place in ahead]
+                tokens = tokens + embed.add(torch.stack(found, dim=-1), ahead)
+            at = config.encoder_length + step
+            tokens = embed(tokens, at, at + 1)
             for i, layer in enumerate(layers):
                 (tokens, own, cross), caches[i] = layer.extend(tokens, caches[i])
                 if explain:
                     shown = {"self": (own, config.horizon), "cross": (cross, config.encoder_length)}
                     for name, (evidence, length) in shown.items():
-                        found = whole_map(evidence, length)
-                        maps.setdefault(f"decoder.{i}.{name}", []).append(found)
-            means.append(self.heads[self._location](tokens))
+                        whole = whole_map(evidence, length)
+                        maps.setdefault(f"decoder.{i}.{name}", []).append(whole)
+            values.append(self._next(tokens, step))
         seen: dict[str, Evidence | None] = {
             name: Dense(torch.cat(parts, dim=2)) for name, parts in maps.items()
         }
-        return torch.cat(means, dim=1), seen
+        return torch.stack(values, dim=1), seen
+
+    def _next(self, tokens: Tensor, step: int) -> Tensor:
+        """What the paths have at a step, `[batch, paths, channels]`, scaled."""
+        if self.draw is None:
+            # Of both distributions the mean.
+            place = PARAMETERS[self.config.step_distribution].index("loc")
+            return self.heads[place](tokens)  # type: ignore[no-any-return]
+        said = torch.stack([head(tokens) for head in self.heads], dim=-1)
+        parameters = HEADS[self.config.step_distribution].constrain(said)
+        return self.draw(parameters, step)  # type: ignore[no-any-return]

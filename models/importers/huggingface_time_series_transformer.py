@@ -60,6 +60,7 @@ class TimeSeriesTransformer(SavedConfig):
     decoder_attention_heads: _LENGTH = 2
     decoder_ffn_dim: _LENGTH = 32
     activation_function: Activation = "gelu"
+    num_parallel_samples: Annotated[int, Field(ge=0, le=1000)] = 100
 
     @property
     def steps(self) -> int:
@@ -79,6 +80,7 @@ class TimeSeriesTransformer(SavedConfig):
             "calendar": {"encoding": "scaled", "features": _features(names)} if names else None,
             "value_lags": self.lags_sequence,
             "scaling": self.window_norm,
+            "samples": self._samples(given),
             "step_distribution": self.distribution_output.replace("_", "-"),
             "d_model": self.d_model,
             "heads": self.encoder_attention_heads,
@@ -89,6 +91,15 @@ class TimeSeriesTransformer(SavedConfig):
             "decoder_layers": self.decoder_layers,
             "activation": self.activation_function,
         }
+
+    def _samples(self, given: Arguments) -> int:
+        """Paths to draw, of the option or else of the file; none for the path of the means."""
+        if "num_parallel_samples" not in given:
+            return self.num_parallel_samples
+        text = given["num_parallel_samples"].value
+        if not text.isdecimal():
+            raise ValueError(f"--num_parallel_samples {text}: expected a whole number")
+        return int(text)
 
     def _told(self, given: Arguments, option: str, field: str, kind: str) -> list[str]:
         """The words of an option, as many as a field says."""

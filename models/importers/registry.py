@@ -13,6 +13,7 @@ FOLDERS = {name: f"foretell.models.importers.{name}" for name in ("huggingface",
 # What is asked for where their folders do not tell.
 FOLDER_OPTIONS: Mapping[str, Mapping[str, Option]] = {
     "huggingface": {
+        "num_parallel_samples": Option(str, "paths to draw, or 0 for the path of the means"),
         "time_features": Option(str, "features of the date, such as hour,day_of_week, in order"),
         "static_categorical": Option(str, "static categorical features of all series, in order"),
         "static_real": Option(str, "static real features of all series, in order"),

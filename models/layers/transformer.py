@@ -143,6 +143,11 @@ class DecoderLayer(nn.Module):
 
     def extend(self, tokens: Tensor, cache: Cache) -> tuple[Decoded, Cache]:
         """Decode tokens `[batch, time, d_model]` that follow those of the cache."""
+        own, cache = self.attend_itself(tokens, cache)
+        return self.read_memory(tokens, own, cache), cache
+
+    def attend_itself(self, tokens: Tensor, cache: Cache) -> tuple[Attended, Cache]:
+        """The first part of `extend`: self-attention, and the cache with these tokens in it."""
         key, value = self.self_attention.keys_and_values(tokens)  # type: ignore[operator]
         if cache.own is not None:
             key, value = (
@@ -150,12 +155,15 @@ class DecoderLayer(nn.Module):
             )
         # Explained, whether asked or not: then it is in operators that a graph can have.
         own: Attended = self.self_attention.attend(tokens, key, value, explain=True)  # type: ignore[operator]
-        decoded = self._read(
+        return own, cache._replace(own=(key, value))
+
+    def read_memory(self, tokens: Tensor, own: Attended, cache: Cache) -> Decoded:
+        """The rest of `extend`, of the same tokens and what self-attention has made of them."""
+        return self._read(
             tokens,
             own,
             lambda found: self.cross_attention.attend(found, *cache.cross, explain=True),  # type: ignore[operator]
         )
-        return decoded, cache._replace(own=(key, value))
 
     def _read(
         self, tokens: Tensor, own: Attended, cross_attention: Callable[[Tensor], Attended]

@@ -19,7 +19,7 @@ Floats = NDArray[np.float32]
 # Why a level is not told, without and with levels that the model was trained for.
 _FURTHER_OUT = (
     "further out a distribution tells of itself alone",
-    "it was trained to forecast no quantile that is further out",
+    "it forecasts no quantile that is further out",
 )
 # Of counts each is searched for, which takes a few microseconds.
 _MOST_SEARCHED = 100_000

@@ -78,6 +78,56 @@ def test_a_step_reads_the_forecast_so_many_before_it(lag: int) -> None:
     assert is_shifted_alone == [step < lag for step in range(5)]
 
 
+@pytest.mark.parametrize("channels", [1, 3])
+def test_paths_are_ranked_and_the_forecast_is_their_mean(channels: int) -> None:
+    model = make(samples=6, step_distribution="normal", channels=channels)
+    found = model.explain(history := torch.randn(2, 27, channels))
+    assert found.distribution is not None
+    assert found.distribution.shape == (2, 5, channels, 6)
+    assert (found.distribution.diff(dim=-1) >= 0).all()
+    torch.testing.assert_close(found.forecast, found.distribution.mean(dim=-1))
+    torch.testing.assert_close(model(history), found.forecast)
+    for stage in model.stages:
+        maps = found.attention[stage.name]
+        assert isinstance(maps, Dense)
+        assert maps.weights.shape == (2, 2, stage.query.length, stage.key.length)
+        torch.testing.assert_close(maps.weights.sum(-1), torch.ones(maps.weights.shape[:-1]))
+
+
+def test_paths_of_no_width_are_the_path_of_the_means() -> None:
+    """No path reads another, and each reads its own values."""
+    plain, drawn = make(value_lags=(1, 3)), make(value_lags=(1, 3), samples=4)
+    drawn.load_state_dict(plain.state_dict())
+    torch.nn.init.zeros_(drawn.heads[2].weight)
+    torch.nn.init.constant_(drawn.heads[2].bias, -1e6)
+    found = drawn.explain(history := torch.randn(2, 27, 3)).distribution
+    assert found is not None
+    for path in found.unbind(-1):
+        torch.testing.assert_close(path, plain(history), atol=1e-4, rtol=1e-4)
+
+
+def test_paths_of_the_first_step_are_quantiles_of_its_distribution() -> None:
+    model, history = make(samples=50, step_distribution="normal"), torch.randn(1, 27, 3)
+    found = model.explain(history).distribution
+    assert found is not None
+    first = found[0, 0]
+    level = torch.distributions.Normal(0.0, 1.0).cdf(
+        (first - first.mean(-1, keepdim=True))
+        / first.diff(dim=-1)[:, 24:25]
+        * (torch.distributions.Normal(0.0, 1.0).icdf(torch.tensor(0.51)) * 2)
+    )
+    torch.testing.assert_close(level, torch.arange(0.01, 1, 0.02).expand(3, -1), atol=1e-3, rtol=0)
+
+
+def test_it_learns_the_spread_of_paths() -> None:
+    model = make(value_lags=(1,), samples=4)
+    said, _ = model.forecast_to_learn(Inputs(torch.randn(2, 27, 3)), torch.zeros(2, 5, 3), 0.0)
+    assert said.shape == (2, 5, 3, 4)
+    assert model.head is not None
+    model.head.loss(said, torch.zeros(2, 5, 3)).backward()
+    assert all(head.bias.grad is not None and head.bias.grad.any() for head in model.heads)
+
+
 def test_the_calendar_is_read_of_the_steps_themselves() -> None:
     model, history = make(calendar=HOURLY), torch.randn(1, 27, 3)
     past, future = torch.zeros(1, 27, 4), torch.zeros(1, 5, 4)
@@ -117,6 +167,8 @@ def test_lags_are_read_of_text() -> None:
         ),
         ({"attention": "linear"}, "linear has no cache, which decoding needs"),
         ({"decoder_heads": 3}, "3 heads do not divide d_model 8"),
+        ({"samples": 1}, "samples: one path has no quantiles"),
+        ({"samples": 4, "window_norm": "minmax"}, "window_norm: with a head, none or one of mean"),
         ({"head": "normal"}, "head: huggingface-time-series-transformer forecasts values alone"),
     ],
 )

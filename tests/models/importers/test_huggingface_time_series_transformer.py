@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +19,17 @@ from foretell.commands.import_ import command
 from foretell.models.importers.convert import Request
 from foretell.models.importers.errors import ImporterError
 from foretell.models.importers.folders import import_folder
+from foretell.models.layers.paths import levels, places
 from tests.models.importers.test_huggingface import Malicious, save, transformers, walks
 from tests.service.client import Client
 
-STEPS, HORIZON = 12, 5
+stats = pytest.importorskip("scipy.stats", reason="what quantiles are compared with")
+
+STEPS, HORIZON, PATHS = 12, 5, 6
 SIZES: dict[str, Any] = {
     "context_length": STEPS,
     "prediction_length": HORIZON,
+    "num_parallel_samples": PATHS,
     "lags_sequence": [1, 2, 9, 3],
     "d_model": 16,
     "encoder_attention_heads": 4,
@@ -34,15 +38,16 @@ SIZES: dict[str, Any] = {
 }
 CONTEXT = STEPS + 9
 STATIC = {"cardinality": [4], "embedding_dimension": [3], "num_static_categorical_features": 1}
+DATED = {"time_features": "hour_of_day, day_of_week"}
 # With what has to be given; those that are exported and served.
 SERVED: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
     "dated": (
         {"input_size": 3, "num_time_features": 2, "scaling": "std"},
-        {"time_features": "hour_of_day, day_of_week"},
+        DATED,
     ),
     "lone": (
         {"decoder_layers": 1, "encoder_layers": 1, "distribution_output": "normal", **STATIC},
-        {"static_categorical": "2"},
+        {"static_categorical": "2", "num_parallel_samples": "0"},
     ),
 }
 FURTHER: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
@@ -50,6 +55,7 @@ FURTHER: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
     "unscaled": ({"input_size": 3, "scaling": None, "lags_sequence": [7]}, {}),
     "deep": ({"decoder_layers": 3, "scaling": True, "decoder_attention_heads": 8}, {}),
     "as long as the horizon": ({"context_length": None, "lags_sequence": [2, 5]}, {}),
+    "normal": ({"distribution_output": "normal", "scaling": "std", "decoder_layers": 1}, {}),
     "static": (
         {"input_size": 2, "num_static_real_features": 2, **STATIC},
         {"static_categorical": "3", "static_real": "0.5,-2"},
@@ -101,17 +107,40 @@ def asked(
     return given
 
 
-def mean_path(model: Any, history: Tensor, start: str | None = None, category: int = 2) -> Tensor:
-    """Means of the library's own distributions, each given as the truth to the steps after it."""
+def path(
+    model: Any,
+    history: Tensor,
+    start: str | None = None,
+    category: int = 2,
+    levels: Sequence[float] | None = None,
+) -> Tensor:
+    """Quantiles of these levels of the library's own distributions, each given as the truth to the
+    steps after it; means if there are none.
+    """
     config = model.config
     future = torch.zeros(len(history), config.prediction_length, *history.shape[2:])
     for step in range(config.prediction_length):
         given = asked(model, history, start, future=future, category=category)
         with torch.inference_mode():
             found = model(**given)
+        if levels is None:
             drawn = model.output_distribution(found.params, loc=found.loc, scale=found.scale)
             future[:, step] = drawn.mean[:, step]
+        else:
+            *df, loc, scale = (one[:, step].double().numpy() for one in found.params)
+            known = stats.t(*df, loc, scale) if df else stats.norm(loc, scale)
+            value = torch.tensor(known.ppf(levels[step]))
+            shape = future[:, step].shape
+            value = value * found.scale.reshape(shape) + found.loc.reshape(shape)
+            future[:, step] = value.float()
     return future
+
+
+def paths(model: Any, history: Tensor, start: str | None = None, category: int = 2) -> Tensor:
+    """As many as are drawn, each step by itself in ascending order, `[paths, windows, …]`."""
+    known, orders = np.array(levels(PATHS)), np.array(places(HORIZON, PATHS))
+    found = [path(model, history, start, category, known[orders[:, one]]) for one in range(PATHS)]
+    return torch.stack(found).sort(dim=0).values
 
 
 def windows(context: int, channels: int) -> Tensor:
@@ -172,12 +201,15 @@ def client(
 
 
 @pytest.mark.parametrize("name", SERVED)
-def test_the_server_forecasts_the_mean_path_of_the_library(
+def test_the_server_forecasts_what_the_library_does(
     client: Client, models: dict[str, Any], name: str
 ) -> None:
     model = models[name]
     history = windows(CONTEXT, model.config.input_size)
-    expected = mean_path(model, history, "2026-01-01").reshape(16, HORIZON, -1).numpy()
+    mean = path(model, history, "2026-01-01") if name == "lone" else None
+    if mean is None:
+        mean = paths(model, history, "2026-01-01").mean(dim=0)
+    expected = mean.reshape(16, HORIZON, -1).numpy()
     rows = history.reshape(16, CONTEXT, -1).tolist()
     inputs = [{"series": each, "start_timestamp": "2026-01-01T00:00:00"} for each in rows]
     answer = client.forecast({"model": name, "inputs": inputs})
@@ -199,10 +231,48 @@ def test_every_configuration_forecasts_the_same(tmp_path: Path, name: str) -> No
     channels = model.config.input_size
     adopted = adopt(save(model, tmp_path / "saved"), given, channels).model
     history = windows(adopted.config.context, channels)
-    expected = mean_path(model, history, category=3)
+    expected = paths(model, history, category=3).reshape(PATHS, 16, HORIZON, channels)
     with torch.inference_mode():
-        found = adopted(history.reshape(16, -1, channels)).reshape(expected.shape)
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+        found = adopted.explain(history.reshape(16, -1, channels))
+    torch.testing.assert_close(
+        found.distribution, expected.permute(1, 2, 3, 0), rtol=1e-5, atol=1e-5
+    )
+    plain = adopt(tmp_path / "saved", {**given, "num_parallel_samples": "0"}, channels).model
+    expected = path(model, history, category=3).reshape(16, HORIZON, channels)
+    with torch.inference_mode():
+        torch.testing.assert_close(
+            plain(history.reshape(16, -1, channels)), expected, rtol=1e-5, atol=1e-5
+        )
+
+
+def test_quantiles_are_those_of_the_paths(client: Client, models: dict[str, Any]) -> None:
+    history = windows(CONTEXT, 3)
+    expected = paths(models["dated"], history, "2026-01-01").numpy()
+    inputs = [
+        {"series": rows.tolist(), "start_timestamp": "2026-01-01T00:00:00"} for rows in history
+    ]
+    # The second path and the fifth, and half way from the third to the fourth.
+    body = {"model": "dated", "inputs": inputs, "options": {"quantiles": [0.25, 0.75, 0.5]}}
+    answer = client.forecast(body)
+    assert answer.status_code == 200, answer.text
+    contents = [one["content"][0]["quantiles"] for one in answer.json()["outputs"]]
+    for level, wanted in (
+        ("0.25", expected[1]),
+        ("0.75", expected[4]),
+        ("0.5", expected[2:4].mean(axis=0)),
+    ):
+        found = np.array([one[level] for one in contents])
+        largest = np.abs(wanted).max(axis=(1, 2), keepdims=True)
+        np.testing.assert_allclose(found / largest, wanted / largest, rtol=0, atol=1e-5)
+
+
+def test_levels_beyond_the_outermost_paths_are_refused(client: Client) -> None:
+    series = windows(CONTEXT, 3)[5].tolist()
+    inputs = [{"series": series, "start_timestamp": "2026-01-01T00:00:00"}]
+    body = {"model": "dated", "inputs": inputs, "options": {"quantiles": [0.05]}}
+    error = client.error(body)
+    assert error["param"] == "options.quantiles[0]"
+    assert "expected a level between 0.0833333 and 0.916667, got 0.05" in error["message"]
 
 
 def test_the_evidence_is_of_the_steps_of_encoder_and_horizon(client: Client) -> None:
@@ -225,6 +295,8 @@ def test_the_evidence_is_of_the_steps_of_encoder_and_horizon(client: Client) -> 
     assert manifest.calendar is not None
     assert manifest.calendar.features == ("hour", "day_of_week")
     assert manifest.devices == ("cuda", "cpu")
+    assert manifest.distribution is not None
+    assert manifest.distribution.levels == levels(PATHS)
     assert manifest.verification.passed
 
 
@@ -261,6 +333,7 @@ def test_says_where_each_argument_comes_from(folders: dict[str, Path]) -> None:
         ("lone", {"static_categorical": "2", "time_features": "hour"}, "num_time_features 0: "),
         ("lone", {}, "num_static_categorical_features 1: --static_categorical has to have"),
         ("lone", {"static_categorical": "2", "static_real": "1"}, "num_static_real_features 0: "),
+        ("dated", {**DATED, "num_parallel_samples": "x"}, "--num_parallel_samples x: expected a"),
         ("lone", {"static_categorical": "x"}, "--static_categorical or --static_real: invalid"),
         ("lone", {"static_categorical": "4"}, "--static_categorical 4: model.embedder.embedders.0"),
         ("lone", {"static_categorical": "-1"}, "weight has rows 0 to 3"),
@@ -286,6 +359,7 @@ def test_what_no_folder_tells_is_asked_for(
         ({"prediction_length": 65}, "horizon: 65 steps, each of which is decoded by itself"),
         ({"decoder_attention_heads": 3}, "heads: 3 heads do not divide d_model 16"),
         ({"activation_function": "silu"}, "activation_function 'silu': Input should be 'gelu'"),
+        ({"num_parallel_samples": -1}, "num_parallel_samples -1: Input should be greater than"),
         ({"minimum_scale": 0.1}, "minimum_scale 0.1: models with 1e-10 are read"),
     ],
 )

@@ -112,11 +112,11 @@ def test_quantiles_that_a_model_was_trained_for() -> None:
         assert isinstance(error, InvalidInputError)
         assert error.param == "options.quantiles[1]"
         assert str(error) == (
-            f"expected a level between 0.1 and 0.9, got {level}: it was trained to forecast no "
+            f"expected a level between 0.1 and 0.9, got {level}: it forecasts no "
             "quantile that is further out"
         )
     error = refusal(intervals, [0.5], HORIZON + 1)
-    assert "are those that it was trained to forecast, 0.1, 0.5, 0.9, for at most" in str(error)
+    assert "are those that it forecasts, 0.1, 0.5, 0.9, for at most" in str(error)
     assert intervals.most is None
 
 

@@ -1,0 +1,127 @@
+"""Paths that are drawn step by step at fixed levels, so that a graph can have them.
+
+Of each step the levels are the same, the middles of as many equal shares, and which of them a path
+has is a fixed shuffle: a Latin hypercube sample (McKay, Beckman and Conover, 1979).
+"""
+
+from __future__ import annotations
+
+from random import Random
+from statistics import NormalDist
+from typing import Literal, cast
+
+import torch
+from torch import Tensor, nn
+from typing_extensions import override
+
+from foretell.bundle.distribution import student_t_series
+from foretell.models.attention.evidence import Dense
+from foretell.models.heads import Quantiles
+from foretell.models.layers.transformer import Cache, Decoded, DecoderLayer
+
+Drawn = Literal["normal", "student-t"]
+# Of the series of Student's t: what is left out is below 1e-9, of levels from 0.0005.
+_TERMS = 17
+
+
+def levels(count: int) -> tuple[float, ...]:
+    """The levels of so many paths, in ascending order."""
+    return tuple((place + 0.5) / count for place in range(count))
+
+
+def places(steps: int, count: int) -> list[list[int]]:
+    """The place among the levels that each path has at each step, `[steps][count]`."""
+    # What Python promises to be the same in later versions.
+    draw = Random(0).random  # noqa: S311 - no secret
+    keys = ([draw() for _ in range(count)] for _ in range(steps))
+    return [sorted(range(count), key=key.__getitem__) for key in keys]
+
+
+class Draw(nn.Module):
+    """The next values of paths, from the distributions of these.
+
+    Args:
+        family: Of the distributions.
+        steps: Of a path.
+        count: Paths.
+    """
+
+    def __init__(self, family: Drawn, steps: int, count: int) -> None:
+        super().__init__()
+        self.family = family
+        table = torch.tensor([_constants(family, level) for level in levels(count)])
+        # `[steps, paths, 1, terms]`.
+        constants = table[torch.tensor(places(steps, count))][:, :, None]
+        self.register_buffer("_constants", constants, persistent=False)
+        self._constants: Tensor
+
+    def forward(self, parameters: Tensor, step: int) -> Tensor:
+        """`[batch, paths, channels, parameters]` to `[batch, paths, channels]`."""
+        constants = self._constants[step]
+        loc, scale = parameters[..., -2], parameters[..., -1]
+        if self.family == "normal":
+            return loc + scale * constants[..., 0]
+        # Where that series has the degrees of freedom.
+        terms = _chebyshev(4 / parameters[..., :1] - 1)
+        return loc + scale * (terms * constants).sum(dim=-1)
+
+
+class Paths(Quantiles):
+    """The distributions that paths have, each step of them in ascending order.
+
+    Args:
+        count: How many there are.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.levels = levels(count)
+
+    @override
+    def mean(self, parameters: Tensor) -> Tensor:
+        return parameters.mean(dim=-1)
+
+
+class PathsLayer(DecoderLayer):
+    """A decoder layer for one step of some paths at a time, all of which read one memory.
+
+    Its maps are the means of the paths'.
+    """
+
+    @override
+    def extend(self, tokens: Tensor, cache: Cache) -> tuple[Decoded, Cache]:
+        """Decode a step `[batch, paths, d_model]` that follows those of the cache."""
+        paths, width = tokens.shape[1:]
+        # Each path knows its own past alone.
+        own, cache = self.attend_itself(tokens.reshape(-1, 1, width), cache)
+        own = own._replace(output=own.output.reshape(-1, paths, width))
+        decoded = self.read_memory(tokens, own, cache)
+        # What mechanisms with a cache show.
+        itself, cross = (cast("Dense", one).weights for one in (decoded.own, decoded.cross))
+        itself = itself.reshape(-1, paths, *itself.shape[1:]).sum(dim=1) / paths
+        cross = cross.sum(dim=2, keepdim=True) / paths
+        return decoded._replace(own=Dense(itself), cross=Dense(cross)), cache
+
+
+def ascending(paths: Tensor) -> Tensor:
+    """`[batch, time, paths, channels]`, in the order of each step by itself."""
+    ranked = paths.transpose(2, 3)
+    ranked = ranked.topk(ranked.shape[-1], dim=-1, largest=False).values
+    return ranked.transpose(2, 3)
+
+
+def _constants(family: Drawn, level: float) -> list[float]:
+    """What a quantile of a level is computed with: itself, or its series."""
+    if family == "normal":
+        return [NormalDist().inv_cdf(level)]
+    series: list[float] = student_t_series(level)[:_TERMS].tolist()
+    return series
+
+
+def _chebyshev(place: Tensor) -> Tensor:
+    """Chebyshev polynomials of `[…, 1]`, `[…, terms]`: so many from those of half the degree."""
+    terms = torch.cat([1 + 0 * place, place], dim=-1)
+    while (count := terms.shape[-1]) < _TERMS:
+        # T[m + n] = 2 T[m] T[n] - T[m - n], with the largest m that is known.
+        lower = terms.index_select(-1, torch.arange(count - 2, -1, -1, device=terms.device))
+        terms = torch.cat([terms, 2 * terms[..., -1:] * terms[..., 1:] - lower], dim=-1)
+    return terms
