@@ -3,8 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PORT ?= 8000
-# Processes that tests run in.
-JOBS ?= auto
+# Processes that tests run in: some wait for servers, and leave a core to others.
+JOBS ?= $(shell $(PYTHON) -c "import os; print((os.cpu_count() or 1) + 1)")
 DEMO := .demo
 # The GPU build of onnxruntime where an NVIDIA driver is loaded.
 RUNTIME ?= $(if $(wildcard /proc/driver/nvidia/version),gpu,cpu)

@@ -1,4 +1,8 @@
-"""Every mechanism through the graphs: equal to torch in float64, alone and in batches."""
+"""Every mechanism through the graphs: equal to torch in float64, alone and in batches.
+
+By itself, where it can be in a PatchTST; those of a Transformer have stages of all of them in
+`tests/foretell/test_every_mechanism.py`, whose exports verify as much.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,7 @@ from foretell.export.verification import verify
 from foretell.export.window_set import WindowSet
 from foretell.models.attention.mechanism import MECHANISMS, Site
 from foretell.models.forecaster import ARCHITECTURES
-from tests.models.attention.places import allowed, default
+from tests.models.attention.places import PLACES, allowed, default
 
 SCALER = Scaler(mean=(0.5, -1.0), std=(2.0, 0.5))
 SIZES: dict[str, Any] = {"channels": 2, "context": 24, "horizon": 6, "d_model": 8, "heads": 2}
@@ -46,12 +50,11 @@ def attention_of(architecture: str, name: str) -> list[object]:
     ]
 
 
-@pytest.mark.parametrize("architecture", OWN)
 @pytest.mark.parametrize("name", MECHANISMS)
-def test_the_graphs_are_right(tmp_path: Path, name: str, architecture: str) -> None:
+def test_the_graphs_are_right(tmp_path: Path, name: str) -> None:
+    architecture = "patchtst" if allowed(name, PLACES["patches"]) else "transformer"
     attention = attention_of(architecture, name)
-    if default("softmax") in attention[:1] and name != "softmax":
-        pytest.skip(f"{name} cannot be in a {architecture}")
+    assert name in {each.mechanism for each in attention}
     fields = {"architecture": architecture, "encoder_layers": 1, "attention": attention}
     torch.manual_seed(0)
     model = ARCHITECTURES.read({**fields, **SIZES, **OWN[architecture]}).build().eval()

@@ -80,6 +80,7 @@ def test_all_are_there(repository: Path) -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_a_server_answers_what_each_looked_at(repository: Path, server: Server, name: str) -> None:
     stages = described(repository, name)
+    assert manifest.read(repository / name / "1").devices == ("cuda", "cpu")
     answer = ask(server, name, attention={"stages": list(stages)})
     assert np.isfinite(answer["mean_forecast"]).all()
     shown: dict[str, dict[str, Any]] = {stage["name"]: stage for stage in answer["attention"]}
