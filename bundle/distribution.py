@@ -156,7 +156,7 @@ def _between(levels: tuple[float, ...], values: Floats, level: float) -> Floats:
         raise ValueError(f"level: expected one from {lowest:g} to {highest:g}, got {level}")
     place = float(np.interp(level, levels, np.arange(len(levels))))
     nearest = round(place)
-    ordered: Floats = np.sort(values, axis=0)
+    ordered = np.sort(values, axis=0) if (values[1:] < values[:-1]).any() else values
     found: Floats = ordered[nearest]
     if abs(level - levels[nearest]) > _ROUNDING:
         low = math.floor(place)

@@ -40,8 +40,9 @@ def pinned(text: str, bundle: Path) -> str | None:
 
 def _split(url: str) -> tuple[str, str, str]:
     """The repository, the name and the version of a URL; the version is empty if it has none."""
-    path, _, version = url.rpartition("@") if "@" in url else (url.rstrip("/"), "", "")
-    head, _, last = path.rpartition("/")
+    head, _, last = url.rstrip("/").rpartition("/")
+    last, _, version = last.partition("@")
+    path = f"{head}/{last}"
     if not version and layout.VERSION.fullmatch(last) and "/" in head.partition("://")[2]:
         path, version = head, last
     repository, _, name = path.rpartition("/")

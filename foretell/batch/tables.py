@@ -19,7 +19,7 @@ from foretell.service.api.forecast.table import ID, TARGET, TIME
 from foretell.service.validation import shown
 
 # The column that tells which of all rows a row is, from 0.
-ROW = "row"
+ROW = "\0row"
 # Rows that are read at a time.
 _ROWS = 256 * 1024
 # Bytes of a text that are read by themselves.
@@ -222,7 +222,8 @@ def read_schema(place: Place, file: str, columns: Columns | None) -> pa.Schema:
         reader = open_text(source, texts, is_zipped=_is_zipped(place, file))
         found = reader.schema
         first = next(iter(reader), None)
-        for name in {*values} & {*found.names}:
+        # Of a column that is there twice, `Tables.schema` tells.
+        for name in (each for each in values if found.names.count(each) == 1):
             if first and parsed(first.column(name), pa.float64())[1].all():
                 raise BatchError(
                     f"{place.of(file)}: column {name!r}: expected numbers, got "

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from pyarrow import compute as pc
 from pyarrow import csv
 
-# The column that tells what of a row is wrong, which has a null in its place.
-WRONG = "wrong"
+# The column that tells what of a row is wrong, which has a null in its place; no channel's name.
+WRONG = "\0wrong"
 _WRONG_TYPE = pa.struct([("column", pa.string()), ("text", pa.string())])
 _NULLS = pa.array(csv.ConvertOptions().null_values)
 # Bytes that are parsed at a time, and that are searched for the end of a line.

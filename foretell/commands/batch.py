@@ -113,7 +113,7 @@ def command(
                 from foretell.batch import on_ray
 
                 there = pinned(model, bundle)
-                find = partial(find_bundle, there, cache) if there else None
+                find = partial(find_bundle, there, cache and cache.absolute()) if there else None
                 execute = partial(on_ray.run_parts, workers=workers, address=ray, find=find)
             summary = forecast_table(asked, execute, progress, part_rows)
     except (BatchError, BundleError, StorageError, OSError) as error:

@@ -146,6 +146,8 @@ class Mirror:
             while True:
                 try:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    # Who still waits sees that it goes on.
+                    os.utime(lock.fileno())
                     break
                 except BlockingIOError:
                     # Who fetches many bundles gets on, and says so.

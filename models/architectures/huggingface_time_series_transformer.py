@@ -245,7 +245,7 @@ class HuggingFaceTimeSeriesTransformer(Forecaster):
             nn.Linear(config.d_model, config.channels) for _ in PARAMETERS[config.step_distribution]
         )
         self.draw = (
-            Draw(config.step_distribution, config.horizon, config.samples)
+            Draw(config.step_distribution, config.horizon, config.channels, config.samples)
             if config.samples
             else None
         )

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from foretell.models.forecaster import ARCHITECTURES
 from foretell.models.importers.arguments import Argument, Arguments
+from foretell.models.importers.configure import refusal
 from foretell.models.importers.errors import ImporterError
 from foretell.models.importers.huggingface_config import SavedConfig, State
 from foretell.models.importers.huggingface_patchtst import PatchTST
@@ -49,7 +50,7 @@ def read(folder: Path, member: str | None, given: Arguments) -> Saved:
         config.check()
         model = ARCHITECTURES.read(config.fields(given)).build()
     except ValidationError as error:
-        raise ImporterError(f"{path}: {error.errors()[0]['msg']}") from None
+        raise ImporterError(f"{path}: {refusal(error)}") from None
     except ValueError as error:
         raise ImporterError(f"{path}: {error}") from None
     load_weights(model, config.layout(), config.prepare(_read_weights(folder), given))

@@ -20,6 +20,7 @@ from foretell.models.layers.feed_forward import Activation
 
 _LENGTH = Annotated[int, Field(ge=1)]
 _COUNT = Annotated[int, Field(ge=0)]
+_MOST_PATHS = 1000
 # What GluonTS calls features of ours, which the library's examples take.
 _GLUONTS = {
     "second_of_minute": "second",
@@ -60,7 +61,7 @@ class TimeSeriesTransformer(SavedConfig):
     decoder_attention_heads: _LENGTH = 2
     decoder_ffn_dim: _LENGTH = 32
     activation_function: Activation = "gelu"
-    num_parallel_samples: Annotated[int, Field(ge=0, le=1000)] = 100
+    num_parallel_samples: Annotated[int, Field(ge=0, le=_MOST_PATHS)] = 100
 
     @property
     def steps(self) -> int:
@@ -97,8 +98,8 @@ class TimeSeriesTransformer(SavedConfig):
         if "num_parallel_samples" not in given:
             return self.num_parallel_samples
         text = given["num_parallel_samples"].value
-        if not text.isdecimal():
-            raise ValueError(f"--num_parallel_samples {text}: expected a whole number")
+        if not text.isdecimal() or int(text) == 1 or int(text) > _MOST_PATHS:
+            raise ValueError(f"--num_parallel_samples {text}: expected 0, or 2 to {_MOST_PATHS}")
         return int(text)
 
     def _told(self, given: Arguments, option: str, field: str, kind: str) -> list[str]:

@@ -1,7 +1,7 @@
 """Paths that are drawn step by step at fixed levels, so that a graph can have them.
 
-Of each step the levels are the same, the middles of as many equal shares, and which of them a path
-has is a fixed shuffle: a Latin hypercube sample (McKay, Beckman and Conover, 1979).
+Of each step and channel the levels are the same, the middles of as many equal shares, and which of
+them a path has is a fixed shuffle: a Latin hypercube sample (McKay, Beckman and Conover, 1979).
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ def levels(count: int) -> tuple[float, ...]:
     return tuple((place + 0.5) / count for place in range(count))
 
 
-def places(steps: int, count: int) -> list[list[int]]:
-    """The place among the levels that each path has at each step, `[steps][count]`."""
+def places(draws: int, count: int) -> list[list[int]]:
+    """The place among the levels that each path has at each draw, `[draws][count]`."""
     # What Python promises to be the same in later versions.
     draw = Random(0).random  # noqa: S311 - no secret
-    keys = ([draw() for _ in range(count)] for _ in range(steps))
+    keys = ([draw() for _ in range(count)] for _ in range(draws))
     return [sorted(range(count), key=key.__getitem__) for key in keys]
 
 
@@ -43,15 +43,17 @@ class Draw(nn.Module):
     Args:
         family: Of the distributions.
         steps: Of a path.
+        channels: Which are drawn apart from each other.
         count: Paths.
     """
 
-    def __init__(self, family: Drawn, steps: int, count: int) -> None:
+    def __init__(self, family: Drawn, steps: int, channels: int, count: int) -> None:
         super().__init__()
         self.family = family
         table = torch.tensor([_constants(family, level) for level in levels(count)])
-        # `[steps, paths, 1, terms]`.
-        constants = table[torch.tensor(places(steps, count))][:, :, None]
+        orders = torch.tensor(places(steps * channels, count)).reshape(steps, channels, count)
+        # `[steps, paths, channels, terms]`.
+        constants = table[orders].transpose(1, 2).contiguous()
         self.register_buffer("_constants", constants, persistent=False)
         self._constants: Tensor
 

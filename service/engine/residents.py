@@ -10,12 +10,14 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Protocol, cast
 from weakref import ref
 
 from foretell.bundle.errors import BundleError
 from foretell.bundle.manifest import Manifest
+from foretell.service.arrays import Arrays
 from foretell.service.engine.catalogue import without_folder
 from foretell.service.engine.directory import Loaded
 from foretell.service.engine.resources import Memory, return_free_memory
@@ -211,7 +213,8 @@ class Residents:
             if run.start(model):
                 return
         # Whoever gives it up makes room; outside of the lock, as it may be over already.
-        run.add_done_callback(lambda _: self._leave(berth, run))
+        # No closure: it would hold the run, which holds its callbacks.
+        run.add_done_callback(partial(self._leave, berth))
 
     def load(self, berth: Berth) -> None:
         """Wait until a model is in memory; one that does not work is loaded again.
@@ -261,9 +264,9 @@ class Residents:
         for thread in self._threads:
             thread.join(timeout)
 
-    def _leave(self, berth: Berth, run: Waiting) -> None:
+    def _leave(self, berth: Berth, run: Future[Arrays]) -> None:
         with self._changed:
-            berth.leave(run)
+            berth.leave(cast("Waiting", run))
 
     def _check_open(self, berth: Berth) -> None:
         if self._stopped or berth.closed:

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from foretell.batch.forecaster import Forecaster
+from foretell.batch.tables import ROW
 from foretell.service.api.forecast.schemas import ForecastOptions
 from foretell.service.session import CpuSession
 from tests.foretell.batch.tables import many, wave
@@ -24,7 +25,7 @@ def test_no_window_is_run_alone(models: Path, monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(CpuSession, "run", watched)
     for count in range(1, 2 * forecaster.model.max_batch + 2):
-        chunk = many(count).append_column("row", pa.array(np.arange(8 * count)))
+        chunk = many(count).append_column(ROW, pa.array(np.arange(8 * count)))
         [found], rejected = forecaster.forecast(chunk)
         assert not rejected
         last = [np.float32(wave(number, 8)[-1]) for number in range(count)]

@@ -41,7 +41,7 @@ def test_which_is_fetched(repository: str, tmp_path: Path) -> None:
     assert (about.name, about.version) == ("repeat", "10")
     # Nothing else was wanted.
     assert [path.parent for path in cache.rglob("manifest.json")] == [newest]
-    for url in ("repeat/9", "repeat/9/", "repeat@9"):
+    for url in ("repeat/9", "repeat/9/", "repeat@9", "repeat@9/"):
         assert manifest.read(find_bundle(f"{repository}/{url}", cache)).version == "9"
     assert newest.is_dir()
     for url in ("repeat", "repeat/10", "repeat@10"):

@@ -111,6 +111,12 @@ def test_a_column_without_numbers_is_refused(models: Path, tmp_path: Path) -> No
     assert not (tmp_path / "out").exists()
 
 
+def test_a_column_that_is_there_twice_is_refused(models: Path, tmp_path: Path) -> None:
+    text = "unique_id,ds,load,load\n" + "a,2024-01-01,1,2\n" * 8
+    with pytest.raises(BatchError, match=r"given.csv: expected one column 'load'"):
+        run(written(tmp_path, text), models / "repeat" / "1", tmp_path)
+
+
 def test_rows_that_are_no_rows_are_told(models: Path, tmp_path: Path) -> None:
     text = text_of(many(10)) + "s9999,2024-01-01\n"
     with pytest.raises(BatchError, match=r"given.csv: .*Expected 3 columns, got 2"):

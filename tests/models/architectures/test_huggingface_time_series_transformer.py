@@ -168,7 +168,6 @@ def test_lags_are_read_of_text() -> None:
         ({"attention": "linear"}, "linear has no cache, which decoding needs"),
         ({"decoder_heads": 3}, "3 heads do not divide d_model 8"),
         ({"samples": 1}, "samples: one path has no quantiles"),
-        ({"samples": 4, "window_norm": "minmax"}, "window_norm: with a head, none or one of mean"),
         ({"head": "normal"}, "head: huggingface-time-series-transformer forecasts values alone"),
     ],
 )

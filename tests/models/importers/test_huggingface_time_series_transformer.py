@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner, Result
+from numpy.typing import NDArray
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -112,7 +113,7 @@ def path(
     history: Tensor,
     start: str | None = None,
     category: int = 2,
-    levels: Sequence[float] | None = None,
+    levels: NDArray[np.float64] | None = None,
 ) -> Tensor:
     """Quantiles of these levels of the library's own distributions, each given as the truth to the
     steps after it; means if there are none.
@@ -138,8 +139,10 @@ def path(
 
 def paths(model: Any, history: Tensor, start: str | None = None, category: int = 2) -> Tensor:
     """As many as are drawn, each step by itself in ascending order, `[paths, windows, …]`."""
-    known, orders = np.array(levels(PATHS)), np.array(places(HORIZON, PATHS))
-    found = [path(model, history, start, category, known[orders[:, one]]) for one in range(PATHS)]
+    channels = model.config.input_size
+    orders = np.array(places(HORIZON * channels, PATHS)).reshape(HORIZON, channels, PATHS)
+    known = np.array(levels(PATHS))[orders]
+    found = [path(model, history, start, category, known[..., one]) for one in range(PATHS)]
     return torch.stack(found).sort(dim=0).values
 
 
@@ -333,7 +336,8 @@ def test_says_where_each_argument_comes_from(folders: dict[str, Path]) -> None:
         ("lone", {"static_categorical": "2", "time_features": "hour"}, "num_time_features 0: "),
         ("lone", {}, "num_static_categorical_features 1: --static_categorical has to have"),
         ("lone", {"static_categorical": "2", "static_real": "1"}, "num_static_real_features 0: "),
-        ("dated", {**DATED, "num_parallel_samples": "x"}, "--num_parallel_samples x: expected a"),
+        ("dated", {**DATED, "num_parallel_samples": "x"}, "--num_parallel_samples x: expected 0"),
+        ("dated", {**DATED, "num_parallel_samples": "1"}, "--num_parallel_samples 1: expected 0"),
         ("lone", {"static_categorical": "x"}, "--static_categorical or --static_real: invalid"),
         ("lone", {"static_categorical": "4"}, "--static_categorical 4: model.embedder.embedders.0"),
         ("lone", {"static_categorical": "-1"}, "weight has rows 0 to 3"),

@@ -24,9 +24,10 @@ def test_what_is_drawn_is_the_quantile_of_a_level(family, count: int) -> None:
     loc, scale = random.normal(size=10), random.exponential(size=10)
     names = [loc, scale] if family == "normal" else [df, loc, scale]
     parameters = torch.tensor(np.stack(names, axis=-1)).expand(2, count, 10, -1)
-    draw = Draw(family, STEPS, count).double()
-    for step, order in enumerate(places(STEPS, count)):
-        level = np.array(levels(count))[order][:, None]
+    draw = Draw(family, STEPS, 10, count).double()
+    orders = np.array(places(STEPS * 10, count)).reshape(STEPS, 10, count)
+    for step, order in enumerate(orders):
+        level = np.array(levels(count))[order].T
         known = stats.norm.ppf(level) if family == "normal" else stats.t.ppf(level, df)
         found = draw(parameters, step)
         assert found.shape == (2, count, 10)
