@@ -13,7 +13,6 @@ from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, distributions
-from torch.nn import functional
 from typing_extensions import override
 
 from foretell.bundle.distribution import Distribution, Parametric, check_levels
@@ -181,7 +180,7 @@ class NeuralForecastNormal(Normal):
     @override
     def constrain(self, raw: Tensor) -> Tensor:
         loc, scale = raw[..., 0], raw[..., 1]
-        return torch.stack([loc, functional.softplus(scale) + 0.2], dim=-1)
+        return torch.stack([loc, _softplus(scale) + 0.2], dim=-1)
 
 
 class NeuralForecastStudentT(StudentT):
@@ -190,7 +189,7 @@ class NeuralForecastStudentT(StudentT):
     @override
     def constrain(self, raw: Tensor) -> Tensor:
         df, loc, scale = raw[..., 0], raw[..., 1], raw[..., 2]
-        df, scale = 3 + functional.softplus(df), functional.softplus(scale) + 0.1
+        df, scale = 3 + _softplus(df), _softplus(scale) + 0.1
         return torch.stack([df, loc, scale], dim=-1)
 
 
@@ -206,7 +205,8 @@ class NeuralForecastNegativeBinomial(NegativeBinomial):
 
     @override
     def anchored(self, raw: Tensor, anchor: InstanceStatistics | None) -> Tensor:
-        said, inverse = functional.softplus(raw).unbind(-1)
+        positive = _softplus(raw)
+        said, inverse = positive[..., 0], positive[..., 1]
         mean, spread = (said, 1.0) if anchor is None else (said * anchor.spread, anchor.spread)
         if anchor is not None:
             # The centre of counts is not below 0, and nothing is lost in their sum.
@@ -275,6 +275,11 @@ HEADS: Mapping[str, Family] = {
 # What NeuralForecast adds to what has to be more than 0, which is at least as much here.
 _TINY = 1e-8
 _MEDIAN = 0.5
+
+
+def _softplus(raw: Tensor) -> Tensor:
+    """As torch has it, of operators that have a kernel on CUDA."""
+    return raw.relu() + torch.log(1 + torch.exp(-raw.abs()))
 
 
 def _squareplus(raw: Tensor) -> Tensor:
