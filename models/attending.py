@@ -15,6 +15,7 @@ from foretell.models.attention.mechanism import Mechanism, MechanismConfig, Site
 from foretell.models.attention.softmax import Softmax
 from foretell.models.forecaster import ForecasterConfig
 from foretell.models.layers.feed_forward import Activation
+from foretell.models.layers.transformer import EncoderLayer
 
 
 class AttendingConfig(ForecasterConfig):
@@ -74,6 +75,19 @@ class AttendingConfig(ForecasterConfig):
         """The untrained attention of a stage."""
         mechanism, site = self._placed()[stage]
         return mechanism.build(site)
+
+    def build_encoder_layers(self) -> nn.ModuleList:
+        """Untrained encoder layers, one after the other, each with its own attention."""
+        return nn.ModuleList(
+            EncoderLayer(
+                self.build_attention(f"encoder.{i}.self"),
+                self.d_model,
+                self.d_ff,
+                activation=self.activation,
+                dropout=self.dropout,
+            )
+            for i in range(self.encoder_layers)
+        )
 
     def describe_stages(self) -> tuple[AttentionStage, ...]:
         """All of them, in the order in which they run."""

@@ -37,7 +37,7 @@ from foretell.models.layers.dropout import Dropout
 from foretell.models.layers.embedding import sinusoids
 from foretell.models.layers.normalization import InstanceStatistics
 from foretell.models.layers.paths import Draw, Paths, PathsLayer, ascending
-from foretell.models.layers.transformer import DecoderLayer, EncoderLayer, encode
+from foretell.models.layers.transformer import DecoderLayer, encode
 from foretell.models.layers.window_norms import build_window_norm
 
 # A graph has each of them by itself.
@@ -218,16 +218,7 @@ class HuggingFaceTimeSeriesTransformer(Forecaster):
         self._past: Tensor
         self._future: Tensor
         self.encoder_embedding = StepEmbedding(config)
-        self.encoder_layers = nn.ModuleList(
-            EncoderLayer(
-                config.build_attention(f"encoder.{i}.self"),
-                config.d_model,
-                config.d_ff,
-                activation=config.activation,
-                dropout=config.dropout,
-            )
-            for i in range(config.encoder_layers)
-        )
+        self.encoder_layers = config.build_encoder_layers()
         self.decoder_embedding = StepEmbedding(config)
         decoder_layer = PathsLayer if config.samples else DecoderLayer
         self.decoder_layers = nn.ModuleList(

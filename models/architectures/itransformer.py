@@ -26,7 +26,7 @@ from foretell.models.forecaster import (
     calendar_of,
 )
 from foretell.models.layers.dropout import Dropout
-from foretell.models.layers.transformer import EncoderLayer, encode
+from foretell.models.layers.transformer import encode
 from foretell.models.layers.window_norms import WindowNormName
 
 
@@ -68,16 +68,7 @@ class ITransformer(Forecaster):
         self.stages = config.describe_stages()
         self.embedding = nn.Linear(config.context, config.d_model)
         self.dropout = Dropout(config.dropout)
-        self.encoder_layers = nn.ModuleList(
-            EncoderLayer(
-                config.build_attention(name),
-                config.d_model,
-                config.d_ff,
-                activation=config.activation,
-                dropout=config.dropout,
-            )
-            for name in config.sites()
-        )
+        self.encoder_layers = config.build_encoder_layers()
         self.encoder_norm = nn.LayerNorm(config.d_model)
         self.projection = nn.Linear(config.d_model, config.parameters * config.horizon)
 

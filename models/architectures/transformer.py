@@ -20,7 +20,7 @@ from foretell.models.attention.mechanism import Site
 from foretell.models.encoder_decoder import EncoderDecoderConfig
 from foretell.models.forecaster import ARCHITECTURES, Explained, Forecaster, Inputs
 from foretell.models.layers.decoding import BEFORE, LaggedEmbedding, off_diagonal, whole_map
-from foretell.models.layers.transformer import Decoded, DecoderLayer, EncoderLayer, encode
+from foretell.models.layers.transformer import Decoded, DecoderLayer, encode
 
 # A graph has each of them by itself.
 _MOST_CHUNKS = 64
@@ -153,16 +153,7 @@ class Transformer(Forecaster):
         super().__init__(config)
         self.stages = config.describe_stages()
         self.encoder_embedding = config.build_embedding(config.context, positions=True)
-        self.encoder_layers = nn.ModuleList(
-            EncoderLayer(
-                config.build_attention(f"encoder.{i}.self"),
-                config.d_model,
-                config.d_ff,
-                activation=config.activation,
-                dropout=config.dropout,
-            )
-            for i in range(config.encoder_layers)
-        )
+        self.encoder_layers = config.build_encoder_layers()
         self.encoder_norm = nn.LayerNorm(config.d_model)
         self.decoder_embedding = config.build_decoder_embedding()
         self.decoder_layers = nn.ModuleList(

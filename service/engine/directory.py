@@ -119,6 +119,22 @@ class Model(Protocol):
         """
 
 
+class Named:
+    """What is called as its manifest says."""
+
+    manifest: Manifest
+
+    @property
+    def name(self) -> str:
+        """The name it is served under."""
+        return self.manifest.name
+
+    @property
+    def version(self) -> str:
+        """Its version."""
+        return self.manifest.version
+
+
 class Loaded(Model, Protocol):
     """A model in the process that runs it."""
 

@@ -21,6 +21,7 @@ from foretell.bundle.placement import misplacement
 from foretell.service.arrays import Arrays
 from foretell.service.engine.batcher import Batcher
 from foretell.service.engine.catalogue import without_folder
+from foretell.service.engine.directory import Named
 from foretell.service.engine.intervals import Intervals
 from foretell.service.engine.queues import Observer, Usage, Work
 from foretell.service.engine.runtime import Runtime
@@ -66,7 +67,7 @@ class Proof(NamedTuple):
     max_batch: int
 
 
-class Model:
+class Model(Named):
     """A bundle, loaded and replayed on the device that will serve it.
 
     Args:
@@ -158,16 +159,6 @@ class Model:
         )
         if proofs is not None:
             proofs[folder] = Proof(stamp, self.max_batch)
-
-    @property
-    def name(self) -> str:
-        """The name it is served under."""
-        return self.manifest.name
-
-    @property
-    def version(self) -> str:
-        """Its version."""
-        return self.manifest.version
 
     @property
     def provider(self) -> str:

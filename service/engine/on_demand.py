@@ -11,7 +11,7 @@ from foretell.bundle.errors import BundleError
 from foretell.bundle.example import Example
 from foretell.bundle.placement import misplacement
 from foretell.service.arrays import Arrays
-from foretell.service.engine.directory import Pending
+from foretell.service.engine.directory import Named, Pending
 from foretell.service.engine.intervals import Intervals
 from foretell.service.engine.model import Capacity, read_example, read_manifest
 from foretell.service.engine.queues import Usage
@@ -21,7 +21,7 @@ from foretell.service.engine.waiting import Waiting
 from foretell.service.errors import NotReadyError
 
 
-class OnDemand:
+class OnDemand(Named):
     """A bundle of which the manifest and the quantiles are read; see `directory.Loaded`.
 
     Its sums are compared and its probes replayed when it is loaded.
@@ -54,16 +54,6 @@ class OnDemand:
         self._max_batch = capacity.max_batch or runtime.largest_batch
         self._residents = residents
         self._berth = Berth(folder, self.manifest, capacity.max_windows, capacity.max_bytes)
-
-    @property
-    def name(self) -> str:
-        """The name it is served under."""
-        return self.manifest.name
-
-    @property
-    def version(self) -> str:
-        """Its version."""
-        return self.manifest.version
 
     @property
     def max_batch(self) -> int:

@@ -17,6 +17,7 @@ from foretell.bundle.errors import BundleError
 from foretell.bundle.example import Example
 from foretell.bundle.placement import misplacement
 from foretell.service.arrays import Arrays
+from foretell.service.engine.directory import Named
 from foretell.service.engine.intervals import Intervals
 from foretell.service.engine.model import read_example
 from foretell.service.engine.queues import Usage, own_error
@@ -114,7 +115,7 @@ class RayRun:
         self.batch = answer.batch
 
 
-class RayModel:
+class RayModel(Named):
     """A version that the engines of a cluster run; see `directory.Loaded`.
 
     Its bundle is checked by the engines that load it.
@@ -146,16 +147,6 @@ class RayModel:
         self.failure: str | None = None
         self._key = key_of(folder)
         self._engines = engines.options(method_name="run", multiplexed_model_id=self._key)
-
-    @property
-    def name(self) -> str:
-        """The name it is served under."""
-        return self.manifest.name
-
-    @property
-    def version(self) -> str:
-        """Its version."""
-        return self.manifest.version
 
     @property
     def usage(self) -> Usage:
