@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from ray.exceptions import ActorDiedError
 
+from foretell.service.engine.runtime import Runtime
 from foretell.service.ray.engine import Engine, Held
 from foretell.service.ray.handles import Handle
-from foretell.service.settings import Settings
+from foretell.service.settings import DeviceChoice, Settings
 
 
 class Calls:
@@ -50,8 +52,13 @@ class LocalEngine(Engine):
         held: Those it has, by key.
     """
 
-    def __init__(self, settings: Settings, tally: Handle) -> None:
-        super().__init__(settings, tally)
+    def __init__(
+        self,
+        settings: Settings,
+        tally: Handle,
+        open_runtime: Callable[[DeviceChoice], Runtime] = Runtime,
+    ) -> None:
+        super().__init__(settings, tally, open_runtime)
         self.held: dict[str, Held] = {}
         self._loading = asyncio.Lock()
 

@@ -10,13 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bench.waiting import WaitingRuntime
 from foretell.service.engine.batcher import Batcher
+from foretell.service.engine.runtime import Runtime
 from foretell.service.errors import ModelFailedError, from_wire
 from foretell.service.ray import engine as module
 from foretell.service.ray.engine import Held
 from foretell.service.ray.model import Answer, key_of
 from foretell.service.ray.tally import Tally
-from foretell.service.settings import Settings
+from foretell.service.settings import DeviceChoice, Settings
 from tests.service.bundles import Spec, rewrite_manifest, write_bundle
 from tests.service.ray.local import Calls, LocalEngine
 
@@ -32,8 +34,13 @@ def run(asking: Coroutine[Any, Any, None]) -> None:
 
 
 @asynccontextmanager
-async def engine_of(folder: Path, **settings: object) -> AsyncIterator[LocalEngine]:
-    engine = LocalEngine(Settings(models=folder, device="cpu", **settings), Calls(Tally()))
+async def engine_of(
+    folder: Path,
+    open_runtime: Callable[[DeviceChoice], Runtime] = Runtime,
+    **settings: object,
+) -> AsyncIterator[LocalEngine]:
+    own = Settings(models=folder, device="cpu", **settings)
+    engine = LocalEngine(own, Calls(Tally()), open_runtime)
     try:
         yield engine
     finally:
@@ -49,7 +56,8 @@ def failure(answer: Answer) -> Exception:
 
 def test_it_runs_what_it_is_asked_for(repository: Path) -> None:
     async def ask() -> None:
-        async with engine_of(repository) as engine:
+        # While the first is run, however slow this machine is, the others come.
+        async with engine_of(repository, WaitingRuntime, max_batch=8) as engine:
             key = key_of(repository / "one" / "1")
             answers = await asyncio.gather(
                 *(engine.run(key, windows(each), (), PATIENCE, False) for each in range(20))
