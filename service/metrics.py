@@ -75,6 +75,11 @@ class Counts:
             for key, amount in (also or {}).items():
                 self._counts[key] = self._counts.get(key, 0.0) + amount
 
+    def begin(self, *key: str) -> None:
+        """Have a histogram be told of before it has a value: rates are of what was 0 once."""
+        bounds = self._families[key[0]].bounds or ()
+        self.merge(([], [(key, [0.0] * (len(bounds) + 2))]))
+
     def count(self, *key: str) -> float:
         """What was counted so far."""
         return self._counts.get(key, 0.0)
@@ -346,6 +351,11 @@ class Metrics:
     def evicted(self, name: str, version: str) -> None:
         """A version left memory to make room."""
         self.counts.add(EVICTIONS, name, version)
+
+    def loads_on_demand(self) -> None:
+        """Requests may have to wait for their models."""
+        for outcome in ("loaded", "expired", "refused"):
+            self.counts.begin(LOAD_WAIT_SECONDS, outcome)
 
     def waited(self, outcome: str, seconds: float) -> None:
         """A request waited for its model to be loaded."""

@@ -69,6 +69,7 @@ def load(settings: Settings, metrics: Metrics) -> Repository:
     if settings.load == "on-demand":
         if limit is None and settings.max_loaded is None:
             _logger.warning("nothing bounds the memory of models: see FORETELL_MAX_MEMORY_BYTES")
+        metrics.loads_on_demand()
         residents = Residents(
             partial(_open, runtime, batcher, capacity, metrics, {}),
             memory,

@@ -100,7 +100,12 @@ def test_loads() -> None:
     assert value(metrics, "foretell_model_evictions_total", **LABELS) == 0
     metrics.evicted("m", "1")
     assert value(metrics, "foretell_model_evictions_total", **LABELS) == 1
+    waits = "foretell_load_wait_seconds_count"
+    assert not any(name == waits for name, _ in samples(metrics))
     metrics.waited("expired", 2.0)
+    metrics.loads_on_demand()
+    assert value(metrics, waits, outcome="loaded") == 0
+    assert value(metrics, waits, outcome="expired") == 1
     assert value(metrics, "foretell_load_wait_seconds_sum", outcome="expired") == 2
     for outcome in ("loaded", "refused"):
         assert value(metrics, "foretell_model_loads_total", outcome=outcome, **LABELS) == 1
