@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -11,8 +12,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 from pandas.util import hash_array
+from pyarrow import compute as pc
 
-from foretell.batch.errors import BatchError
+from foretell.batch.errors import BatchError, RowError
 from foretell.batch.tables import Piece, Span, Tables
 
 
@@ -84,7 +86,7 @@ def divide(tables: Tables, files: Sequence[str], rows: int, threads: int) -> lis
     """
     pieces = [piece for file in files for piece in tables.pieces(file)]
     with ThreadPoolExecutor(threads) as pool:
-        runs = list(pool.map(lambda piece: _runs(tables, piece), pieces))
+        runs = list(_in_order(pieces, pool.map(partial(_runs, tables), pieces)))
     # Where each piece begins, and where in it the first series does that is not one before.
     first = np.cumsum([0, *(each.rows for each in runs)])
     begins: list[NDArray[np.int64]] = []
@@ -109,11 +111,29 @@ def divide(tables: Tables, files: Sequence[str], rows: int, threads: int) -> lis
     ]
 
 
+def _in_order(pieces: Iterable[Piece], found: Iterator[_Runs]) -> Iterator[_Runs]:
+    """What was found of pieces; an error names the row of the file, which only those before tell.
+
+    Raises:
+        RowError: a row cannot be read.
+    """
+    before = 0
+    for piece in pieces:
+        before = before if piece.group else 0
+        try:
+            runs = next(found)
+        except RowError as error:
+            raise error.after(before) from None
+        before += runs.rows
+        yield runs
+
+
 def _runs(tables: Tables, piece: Piece) -> _Runs:
     rows, starts, found = 0, [], []
     for ids in tables.ids(piece):
         if ids.null_count:
-            raise BatchError(f"{tables.place.of(piece.file)}: a row has no name of its series")
+            row = rows + pc.index(ids.is_null(), True).as_py()
+            raise RowError(tables.place.of(piece.file), row, "it has no name of its series")
         if len(ids):
             begins = starts_of(ids)
             starts.append(begins + rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
 
-from foretell.batch.errors import BatchError
+from foretell.batch.errors import BatchError, RowError
 from foretell.batch.places import Place
-from foretell.batch.texts import Block, converted, open_text, parsed
+from foretell.batch.texts import Block, converted, kind_of_times, open_text, parsed
 from foretell.bundle.nearness import listed
 from foretell.service.api.forecast.table import ID, TARGET, TIME
 from foretell.service.validation import shown
@@ -26,6 +27,8 @@ _ROWS = 256 * 1024
 _BLOCK = 64 * 1024 * 1024
 # Bytes of a row group that is not read whole, and of each of its columns that are held then.
 _LARGE, _BUFFER = 256 * 1024 * 1024, 1024 * 1024
+# Which row of a text Arrow's errors are of, from 1; the first has the names of the columns.
+_ROW_OF_TEXT = re.compile(r"Row #(\d+): ")
 
 
 class Columns(NamedTuple):
@@ -123,7 +126,11 @@ class Tables:
         return pa.schema(fields)
 
     def ids(self, piece: Piece) -> Iterator[pa.Array]:
-        """The names of series of a piece's rows, in parts; texts may be dictionaries."""
+        """The names of series of a piece's rows, in parts; texts may be dictionaries.
+
+        Raises:
+            BatchError: it cannot be read; a `RowError` counts from the piece's begin.
+        """
         for batch in self._read(piece, [self.columns.id]):
             yield batch.column(0)
 
@@ -131,12 +138,16 @@ class Tables:
         """The rows of spans, in parts: `unique_id`, `ds`, the channels and `row`.
 
         Where spans are of texts also `wrong`: see `converted`.
+
+        Raises:
+            BatchError: they cannot be read.
         """
         names = self.names
         has_text = any(_is_text(self.place, span.piece.file) for span in spans)
         for span in spans:
             at, end = 0, span.skipped + span.rows
-            for batch in self._read(span.piece, list(names.values())):
+            before = span.row - span.skipped
+            for batch in self._read(span.piece, list(names.values()), before):
                 first, last = max(at, span.skipped), min(at + len(batch), end)
                 if first < last:
                     part = batch.slice(first - at, last - first)
@@ -162,8 +173,8 @@ class Tables:
         times = {} if self.time is None or time is None else {time: self.time}
         return {**times, **dict.fromkeys(values, pa.float64())}
 
-    def _read(self, piece: Piece, names: list[str]) -> Iterator[pa.RecordBatch]:
-        with told(self.place.of(piece.file)):
+    def _read(self, piece: Piece, names: list[str], before: int = 0) -> Iterator[pa.RecordBatch]:
+        with told(self.place.of(piece.file), before):
             if not _is_text(self.place, piece.file):
                 yield from self._read_group(piece, names)
                 return
@@ -209,7 +220,8 @@ def read_schema(place: Place, file: str, columns: Columns | None) -> pa.Schema:
     Args:
         place: Where it lies.
         file: Its name.
-        columns: Those whose types are known of a text; the others, its first rows tell.
+        columns: Of a text those of names and values, whose types are known; of the others, times
+            among them, its first rows tell, whatever else some of them say.
 
     Raises:
         BatchError: it cannot be read, or a column of values has none.
@@ -230,6 +242,10 @@ def read_schema(place: Place, file: str, columns: Columns | None) -> pa.Schema:
                     f"{shown(first.column(name)[0].as_py())}"
                 )
             found = found.set(found.names.index(name), pa.field(name, pa.float64()))
+        time = columns and columns.time
+        if first and time and pa.types.is_string(found.field(time).type):
+            kind = kind_of_times(first.column(time))
+            found = found.set(found.names.index(time), pa.field(time, kind))
         return found
 
 
@@ -252,8 +268,12 @@ def columns_of(
 
 
 @contextmanager
-def told(place: str) -> Iterator[None]:
+def told(place: str, before: int = 0) -> Iterator[None]:
     """Name the place of what Arrow cannot read.
+
+    Args:
+        place: The file.
+        before: Its rows before those that are read.
 
     Raises:
         BatchError: instead of Arrow's error.
@@ -261,4 +281,8 @@ def told(place: str) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError) as error:
-        raise BatchError(f"{place}: {str(error).splitlines()[0]}") from None
+        said = str(error).splitlines()[0]
+        if row := _ROW_OF_TEXT.search(said):
+            said = said.replace(row[0], "", 1)
+            raise RowError(place, before + int(row[1]) - 2, said) from None
+        raise BatchError(f"{place}: {said}") from None

@@ -15,6 +15,11 @@ from pyarrow import csv
 WRONG = "\0wrong"
 _WRONG_TYPE = pa.struct([("column", pa.string()), ("text", pa.string())])
 _NULLS = pa.array(csv.ConvertOptions().null_values)
+# Those that Arrow tries, in its order.
+_TIMES = (
+    pa.date32(),
+    *(pa.timestamp(unit, zone) for unit in ("s", "ns") for zone in (None, "UTC")),
+)
 # Bytes that are parsed at a time, and that are searched for the end of a line.
 _BYTES, _SEARCHED = 4 * 1024 * 1024, 64 * 1024
 
@@ -104,6 +109,13 @@ def converted(
     count = len(next(iter(columns.values())))
     each = [wrong.get(row) for row in range(count)] if wrong else pa.nulls(count, _WRONG_TYPE)
     return {**found, WRONG: pa.array(each, _WRONG_TYPE)}
+
+
+def kind_of_times(texts: pa.Array) -> pa.DataType:
+    """The type of times that most of some texts say, of each but once; theirs if none says one."""
+    each = pc.unique(texts)
+    found = [len(each) - parsed(each, kind)[0].null_count for kind in _TIMES]
+    return _TIMES[found.index(max(found))] if any(found) else texts.type
 
 
 def parsed(texts: pa.Array, kind: pa.DataType) -> tuple[pa.Array, NDArray[np.bool_]]:

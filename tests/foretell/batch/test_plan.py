@@ -97,9 +97,10 @@ def test_of_several_that_begin_again_the_first_is_told(tmp_path: Path) -> None:
         divided(tables, 5)
 
 
-def test_a_row_without_a_name_is_told(tmp_path: Path) -> None:
-    tables = write(tmp_path, ["a", None, "b"], per_file=9, group=9, kind="parquet")
-    with pytest.raises(BatchError, match=r"000.parquet: a row has no name of its series"):
+def test_a_row_without_a_name_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("foretell.batch.tables._ROWS", 2)
+    tables = write(tmp_path, [*"abcdefghijklmno", None], per_file=8, group=4, kind="parquet")
+    with pytest.raises(BatchError, match=r"008.parquet: row 7 \(from 0\): it has no name of its"):
         divided(tables, 5)
 
 

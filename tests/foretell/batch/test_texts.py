@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from pyarrow import csv
 
 from foretell.batch import tables, texts
-from foretell.batch.errors import BatchError
+from foretell.batch.errors import BatchError, RowError
 from tests.foretell.batch.tables import forecasts, many, rejected, run, wave
 
 
@@ -64,8 +65,6 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_text_in_place_of_a_number_is_of_one_series(
     models: Path, tmp_path: Path, row: int, column: int, value: str, told: str
 ) -> None:
-    if (row, column) == (1, 1):
-        pytest.skip("the first rows say what the times are")
     given = many(10)
     path = written(tmp_path, with_cell(text_of(given), row, column, value))
     assert run(path, models / "calendar" / "1", tmp_path, missing="ffill").counts == (9, 1)
@@ -111,16 +110,66 @@ def test_a_column_without_numbers_is_refused(models: Path, tmp_path: Path) -> No
     assert not (tmp_path / "out").exists()
 
 
+def test_a_column_without_times_is_refused(models: Path, tmp_path: Path) -> None:
+    text = "unique_id,ds,load\n" + "a,1st of May,1\n" * 8
+    with pytest.raises(BatchError, match=r"column 'ds': expected timestamps .*, got string"):
+        run(written(tmp_path, text), models / "repeat" / "1", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("times", "kind"),
+    [
+        (["2024-01-01", "soon", "2024-01-02"], pa.date32()),
+        (["2024-01-01", "soon", "2024-01-02 03:00"], pa.timestamp("s")),
+        (["2024-01-01", "", "never", "2024-01-02T00:00:00.5"], pa.timestamp("ns")),
+        (["2024-01-01 00:00Z", "2024-01-02 00:00", "2024-01-03 00:00Z"], pa.timestamp("s", "UTC")),
+        (["2024-01-01 00:00Z", "soon", "2024-01-02 00:00:00.5Z"], pa.timestamp("ns", "UTC")),
+        # However often each is said.
+        (["2024-01-01 00:00Z"] * 3 + ["2024-01-02 00:00", "2024-01-03 00:00"], pa.timestamp("s")),
+        (["soon", "", "20240101"], pa.string()),
+    ],
+)
+def test_what_most_texts_are_times_of(times: list[str], kind: pa.DataType) -> None:
+    assert texts.kind_of_times(pa.array(times)) == kind
+
+
 def test_a_column_that_is_there_twice_is_refused(models: Path, tmp_path: Path) -> None:
     text = "unique_id,ds,load,load\n" + "a,2024-01-01,1,2\n" * 8
     with pytest.raises(BatchError, match=r"given.csv: expected one column 'load'"):
         run(written(tmp_path, text), models / "repeat" / "1", tmp_path)
 
 
-def test_rows_that_are_no_rows_are_told(models: Path, tmp_path: Path) -> None:
-    text = text_of(many(10)) + "s9999,2024-01-01\n"
-    with pytest.raises(BatchError, match=r"given.csv: .*Expected 3 columns, got 2"):
-        run(written(tmp_path, text), models / "repeat" / "1", tmp_path)
+@pytest.mark.parametrize("block", [40, 333, 1_000_000])
+@pytest.mark.usefixtures("small")
+def test_rows_that_are_no_rows_are_told(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int
+) -> None:
+    monkeypatch.setattr(tables, "_BLOCK", block)
+    folder = tmp_path / "table"
+    folder.mkdir()
+    (folder / "0.csv").write_text(text_of(many(10)))
+    (folder / "1.csv").write_text(text_of(many(20)[80:]) + "s9999,2024-01-01\n" * 2)
+    said = r"1.csv: row 80 \(from 0\): CSV parse error: Expected 3 columns, got 2: s9999,2024-01-01"
+    with pytest.raises(BatchError, match=said):
+        run(folder, models / "repeat" / "1", tmp_path)
+
+
+@pytest.mark.usefixtures("small")
+def test_a_row_that_only_its_part_reads_is_told(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "_BLOCK", 1000)
+    path = written(tmp_path, text_of(many(20)))
+    lines = path.read_bytes().split(b"\n")
+    lines[101] = lines[101].rpartition(b",")[0] + b",\xff"
+    path.write_bytes(b"\n".join(lines))
+    with pytest.raises(BatchError, match=r"given.csv: row 100 \(from 0\): .*invalid UTF8 data"):
+        run(path, models / "repeat" / "1", tmp_path, part_rows=1)
+
+
+def test_where_a_row_is_comes_from_another_process() -> None:
+    error = pickle.loads(pickle.dumps(RowError("given.csv", 7, "cannot be read")))
+    assert str(error.after(3)) == "given.csv: row 10 (from 0): cannot be read"
 
 
 @pytest.mark.parametrize("block", [40, 333, 1000])
