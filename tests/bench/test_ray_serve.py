@@ -53,4 +53,6 @@ def test_a_device_that_waits_computes(tmp_path: Path, monkeypatch: pytest.Monkey
     found = session.run({"history": np.full((3, 8, 1), 5.0, np.float32)})
     assert found["forecast"].tolist() == [[[5.0]] * 4] * 3
     assert 0 <= slept[0] <= waiting.BATCH_SECONDS
+    waiting.waiting(session, 40.0, 100.0).run({"history": np.ones((3, 8, 1), np.float32)})
+    assert 300 < slept[-1] <= 340
     session.close()

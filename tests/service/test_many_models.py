@@ -63,8 +63,8 @@ def metric(server: Client, line: str) -> float:
 
 def test_all_are_served_and_few_are_in_memory(server: Client) -> None:
     assert resident(server) == {"m0"}
-    for outcome in ("loaded", "expired", "refused"):
-        assert metric(server, f'foretell_load_wait_seconds_count{{outcome="{outcome}"}}') == 0
+    for end in ("loaded", "expired", "refused"):
+        assert metric(server, f'foretell_load_wait_seconds_count{{outcome="{end}"}}') == 0
     names = {card["name"]: card for card in server.get("/models").json()}
     assert sorted(names) == sorted(f"m{number}" for number in range(_MODELS))
     assert names["m7"]["horizon"] == 8
