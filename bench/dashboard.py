@@ -1,8 +1,8 @@
 """Draw docs/dashboard.png: what the dashboard shows of a server that is asked for forecasts.
 
-`python -m bench.dashboard` serves the demo's models (`make demo`) by two doors, asks them for two
-minutes and lets Debian's `prometheus` scrape. Grafana itself is not needed, and is not what draws:
-queries, layout, units and limits are the dashboard's.
+`python -m bench.dashboard` serves the demo's models (`make demo`) by two doors and on demand, asks
+them for two minutes and lets Debian's `prometheus` scrape. Grafana itself is not needed, and is not
+what draws: queries, layout, units and limits are the dashboard's.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from bench.drawing import Series, draw
 from bench.panels import DASHBOARD, expressions
 from bench.prometheus import Prometheus
 from tests.service.process import Server
+from tests.service.waiting import until
 
 # How many callers there are in each part of the time, and series in what one of them sends.
 _PARTS = ((4, 1), (24, 1), (6, 64), (12, 8), (4, 1))
@@ -120,15 +121,21 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         log = folder / "log"
-        with Server(given.models.resolve(), log, workers=2, versions="latest") as server:
+        with (
+            Server(
+                given.models.resolve(), log, workers=2, versions="latest", load="on-demand"
+            ) as server,
+            Prometheus(server.url, folder, interval="1s", pending="1m") as prometheus,
+        ):
+            # The first requests load the models, which shows next to what was before.
+            until(lambda: bool(prometheus.values("foretell_ready")))
             start = time.time()
-            with Prometheus(server.url, folder, interval="1s", pending="1m") as prometheus:
-                load(server.url, given.seconds)
-                found = {
-                    panel["title"]: answers(prometheus.ask, panel, start)
-                    for panel in panels
-                    if panel["type"] != "row"
-                }
+            load(server.url, given.seconds)
+            found = {
+                panel["title"]: answers(prometheus.ask, panel, start)
+                for panel in panels
+                if panel["type"] != "row"
+            }
     draw(panels, found, given.to)
     Image.open(given.to).quantize(_COLOURS).save(given.to, optimize=True)
 
