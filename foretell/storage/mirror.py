@@ -8,6 +8,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
@@ -26,6 +27,8 @@ _LOCK = ".lock"
 # Without a sign of life of who holds it: longer than a request that is tried again takes.
 _LOCK_SECONDS = 60.0
 _POLL_SECONDS = 0.05
+# Versions that are fetched at a time: most of what small files take is waiting for the storage.
+_AT_A_TIME = 4
 # Between tries of a version that fails again and again: each may fetch gigabytes.
 _FIRST_PAUSE, _LONGEST_PAUSE = 10.0, 300.0
 
@@ -85,6 +88,8 @@ class Mirror:
         self._choose = choose
         self._checked: set[Version] = set()
         self._stopped = threading.Event()
+        # While it is held, folders neither come nor go, and files are where they are said to be.
+        self._moving = threading.Lock()
 
     def __str__(self) -> str:
         return str(self.location)
@@ -116,23 +121,27 @@ class Mirror:
             wanted += [key for key in found if key == (name, version) and key not in wanted]
             missing = [key for key in wanted if not self._has(key, found[key].tag)]
             known = self._files() if missing else {}
-            failed: dict[Version, _Failed] = {}
-            for key in missing:
-                if self._stopped.is_set():
-                    break
+            fetching: dict[str, threading.Lock] = {}
+
+            def bring(key: Version) -> _Failed | None:
                 tag, old = found[key].tag, self._failed.get(key)
+                if self._stopped.is_set():
+                    return None
                 if old is not None and old.tag != tag:
                     old = None
                 if old is not None and key != (name, version) and time.monotonic() < old.again:
-                    failed[key] = old
-                    continue
+                    return old
                 try:
-                    self._fetch(key, tag, known)
+                    self._fetch(key, tag, known, fetching)
                 except (StorageError, BundleError, OSError) as error:
                     said = str(error).replace(f"{self.location}/", "")
-                    failed[key] = _Failed.after(old, tag, said)
-            self._failed = failed
-            self.failures = {key: one.said for key, one in failed.items()}
+                    return _Failed.after(old, tag, said)
+                return None
+
+            with ThreadPoolExecutor(_AT_A_TIME) as pool:
+                each = zip(missing, pool.map(bring, missing), strict=True)
+                self._failed = {key: one for key, one in each if one is not None}
+            self.failures = {key: one.said for key, one in self._failed.items()}
 
     def stop(self) -> None:
         """Break off what is being fetched, from any thread."""
@@ -197,32 +206,52 @@ class Mirror:
                 found |= {known: folder / file for file, known in about.files.items()}
         return found
 
-    def _fetch(self, key: Version, tag: str, known: dict[str, Path]) -> None:
+    def _fetch(
+        self,
+        key: Version,
+        tag: str,
+        known: dict[str, Path],
+        fetching: dict[str, threading.Lock],
+    ) -> None:
+        """Fetch a version.
+
+        Args:
+            key: It.
+            tag: Of its manifest.
+            known: Where a file with a sum is; takes those of this version.
+            fetching: Locks of files by their sums: who needs one that others fetch waits for it.
+        """
         target = self.folder.joinpath(*key)
         # Hidden folders are no bundles, and are removed by whoever comes next.
         folder, old = (target.with_name(f".{uuid4().hex}") for _ in range(2))
-        folder.mkdir(parents=True)
+        with self._moving:
+            folder.mkdir(parents=True)
         try:
             self._download(path_of(*key), folder / layout.MANIFEST)
             about = manifest.read(folder)
             for file, wanted in about.files.items():
-                if not _linked(known.get(wanted), folder / file):
-                    self._download(path_of(*key, file), folder / file)
+                with fetching.setdefault(wanted, threading.Lock()):
+                    with self._moving:
+                        is_here = _linked(known.get(wanted), folder / file)
+                    if not is_here:
+                        self._download(path_of(*key, file), folder / file)
+                        known[wanted] = folder / file
             checksums.check(folder, about.files)
             (folder / _TAG).write_text(tag)
-            if target.exists():
-                target.rename(old)
-            folder.rename(target)
+            with self._moving:
+                if target.exists():
+                    target.rename(old)
+                folder.rename(target)
+                known |= {wanted: target / file for file, wanted in about.files.items()}
         except BundleError as error:
             place = self.location.of("/".join(key))
             raise BundleError(str(error).replace(str(folder), place)) from None
         finally:
             shutil.rmtree(folder, ignore_errors=True)
             shutil.rmtree(old, ignore_errors=True)
-            with suppress(OSError):
+            with self._moving, suppress(OSError):
                 target.parent.rmdir()
         self._checked.add(key)
-        known |= {wanted: target / file for file, wanted in about.files.items()}
 
     def _download(self, path: str, target: Path) -> None:
         with target.open("xb") as file:

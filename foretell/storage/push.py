@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -23,8 +25,12 @@ if TYPE_CHECKING:
 
 # Whoever has made this file of a version writes the others, and nobody else does.
 _CLAIM = ".push"
-# Of a push that broke off. Longer than any file takes, after each of which it is claimed again.
+# Of a push that broke off. Longer than any file or part takes, after which it is claimed again.
 _CLAIM_AGE = timedelta(minutes=15)
+# Larger files go in parts, a few at a time: S3 takes 5 GB at once, or 10,000 parts.
+_PART_BYTES, _PARTS_AT_A_TIME = 32 * 1024 * 1024, 4
+# Between claims meanwhile.
+_RENEW_SECONDS = 60.0
 
 
 def push(
@@ -65,7 +71,10 @@ def push(
         _check_free(location, name, version, now_there)
         for file in about.files:
             written.append(path_of(name, version, file))
-            _write(location, written[-1], (bundle / file).read_bytes(), claim)
+            if (bundle / file).stat().st_size > _PART_BYTES:
+                _write_parts(location, written[-1], bundle / file, claim)
+            else:
+                _write(location, written[-1], (bundle / file).read_bytes(), claim)
             claim.renew()
     except BaseException:
         with suppress(StorageError):
@@ -94,6 +103,39 @@ def _write(location: Location, path: str, content: bytes, claim: _Claim) -> None
             left = obstore.head(location.store, path)
         claim.renew()
         _put(location, path, content, _state(left["e_tag"], left["version"]))
+
+
+def _write_parts(location: Location, path: str, file: Path, claim: _Claim) -> None:
+    """Write a large file of a version, whole or not at all.
+
+    Parts know no conditions: what keeps others from writing it is the claim alone.
+    """
+    broken: list[BaseException] = []
+
+    def parts() -> Iterator[bytes]:
+        with file.open("rb") as source:
+            while part := source.read(_PART_BYTES):
+                if broken:
+                    # Has the client take back what it has sent.
+                    raise broken[0]
+                yield part
+
+    with location.told(path), ThreadPoolExecutor(1) as pool:
+        putting = pool.submit(
+            obstore.put,
+            location.store,
+            path,
+            parts(),
+            chunk_size=_PART_BYTES,
+            max_concurrency=_PARTS_AT_A_TIME,
+        )
+        try:
+            while wait([putting], _RENEW_SECONDS).not_done:
+                claim.renew()
+        except BaseException as error:
+            broken.append(error)
+            raise
+        putting.result()
 
 
 def _remove(location: Location, paths: list[str]) -> None:

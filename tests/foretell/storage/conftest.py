@@ -2,11 +2,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from datetime import timedelta
 from uuid import uuid4
 
 import httpx
 import pytest
 from moto.server import ThreadedMotoServer
+
+from foretell.storage import location as places
+from tests.foretell.storage.proxy import Proxy
 
 
 @pytest.fixture(scope="session")
@@ -37,3 +41,14 @@ def bucket(s3: str, environment: pytest.MonkeyPatch) -> str:
     name = f"test-{uuid4().hex}"
     httpx.put(f"{s3}/{name}").raise_for_status()
     return f"s3://{name}"
+
+
+@pytest.fixture
+def proxy(s3: str, environment: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    """All that the client asks goes through it, and is asked twice at most."""
+    retry = {"max_retries": 1, "backoff": {"init_backoff": timedelta(milliseconds=1)}}
+    for name, value in retry.items():
+        environment.setitem(places._RETRY, name, value)  # type: ignore[arg-type]
+    with Proxy(s3) as proxy:
+        environment.setenv("AWS_ENDPOINT_URL", proxy.url)
+        yield proxy

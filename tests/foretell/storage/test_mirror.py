@@ -4,10 +4,11 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
+from threading import Barrier
 from types import SimpleNamespace
 
 import obstore
@@ -22,17 +23,6 @@ from foretell.storage.mirror import Mirror, default_cache
 from foretell.storage.push import push
 from tests.foretell.storage.proxy import Kind, Proxy
 from tests.service.bundles import Spec, write_bundle
-
-
-@pytest.fixture
-def proxy(s3: str, environment: pytest.MonkeyPatch) -> Iterator[Proxy]:
-    """All that the client asks goes through it, and is asked twice at most."""
-    retry = {"max_retries": 1, "backoff": {"init_backoff": timedelta(milliseconds=1)}}
-    for name, value in retry.items():
-        environment.setitem(places._RETRY, name, value)  # type: ignore[arg-type]
-    with Proxy(s3) as proxy:
-        environment.setenv("AWS_ENDPOINT_URL", proxy.url)
-        yield proxy
 
 
 @pytest.fixture
@@ -157,6 +147,53 @@ def test_files_in_common_are_fetched_once(
     proxy.asked.clear()
     Mirror(location, mirror.folder.parent).refresh()
     assert proxy.gets() == ["3/manifest.json"]
+
+
+def together(mirror: Mirror, count: int, patch: pytest.MonkeyPatch) -> list[int]:
+    """Have manifests wait for each other; how many were being fetched at a time."""
+    download, barrier, going, most = mirror._download, Barrier(count, timeout=30), Counter(), []
+
+    def wait(path: str, target: Path) -> None:
+        going["on"] += 1
+        most.append(going["on"])
+        if path.endswith(layout.MANIFEST):
+            barrier.wait()
+        download(path, target)
+        going["on"] -= 1
+
+    patch.setattr(mirror, "_download", wait)
+    return most
+
+
+def test_some_versions_are_fetched_at_a_time(
+    location: Location, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for at in range(8):
+        push(write_bundle(tmp_path / f"{at}", Spec(horizon=at + 1)), location)
+    mirror = Mirror(location, tmp_path / "cache")
+    most = together(mirror, 4, monkeypatch)
+    mirror.refresh()
+    assert here(mirror) == [f"repeat/{at + 1}" for at in range(8)]
+    assert max(most) == 4
+    assert not mirror.failures
+
+
+def test_files_in_common_are_fetched_once_by_those_that_come_together(
+    bundle: Path,
+    location: Location,
+    proxy: Proxy,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("sea", "sky", "sun"):
+        push(bundle, location, name=name)
+    proxy.asked.clear()
+    mirror = Mirror(location, tmp_path / "cache")
+    together(mirror, 3, monkeypatch)
+    mirror.refresh()
+    assert here(mirror) == ["sea/1", "sky/1", "sun/1"]
+    # The two graphs are one file.
+    assert len(proxy.gets()) == 3 + len({*manifest.read(bundle).files.values()})
 
 
 def test_where_nothing_can_be_linked(

@@ -1,8 +1,13 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
+from threading import Event
+from typing import Any
 
+import httpx
 import obstore
 import pytest
 from click.testing import CliRunner, Result
@@ -17,6 +22,7 @@ from foretell.storage.errors import StorageError
 from foretell.storage.location import Location, open_location
 from foretell.storage.push import push
 from foretell.storage.remote import manifest_of, versions
+from tests.foretell.storage.proxy import Proxy
 from tests.service.bundles import Spec, write_bundle
 
 
@@ -111,6 +117,98 @@ def test_what_breaks_off_is_removed(
     with pytest.raises(BrokenError):
         push(bundle, location)
     assert keys(location) == []
+
+
+@pytest.fixture
+def parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The smallest file goes in parts, of which storage takes any."""
+    monkeypatch.setattr(module, "_PART_BYTES", 50)
+    monkeypatch.setattr("moto.s3.models.S3_UPLOAD_PART_MIN_SIZE", 1)
+
+
+def uploads(location: Location, s3: str) -> str:
+    """What of files in parts is neither whole nor taken back."""
+    bucket = location.url.removeprefix("s3://").partition("/")[0]
+    return httpx.get(f"{s3}/{bucket}?uploads").raise_for_status().text
+
+
+@pytest.mark.usefixtures("parts")
+def test_large_files_go_in_parts(
+    bundle: Path, location: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put, claimed = obstore.put, []
+    renew = module._Claim.renew
+    several = Event()
+
+    def count(claim: module._Claim) -> None:
+        renew(claim)
+        claimed.append(claim.path)
+        if len(claimed) > 2:
+            several.set()
+
+    def slow(store: object, path: str, content: object, **named: object) -> object:
+        if not isinstance(content, bytes) and not several.is_set():
+            assert several.wait(30)
+        return put(store, path, content, **named)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(module, "_RENEW_SECONDS", 0.001)
+    monkeypatch.setattr(module._Claim, "renew", count)
+    monkeypatch.setattr(obstore, "put", slow)
+    weights = bundle / layout.WEIGHTS
+    assert push(bundle, location) == f"{location}/repeat/1"
+    files = manifest_of(location, "repeat", "1").files
+    for file in files:
+        found = obstore.get(location.store, f"repeat/1/{file}")
+        assert bytes(found.bytes()) == (bundle / file).read_bytes()
+        if (size := (bundle / file).stat().st_size) > 50:
+            # Of as many parts.
+            assert str(found.meta["e_tag"]).endswith(f'-{-(-size // 50)}"')
+    assert (bundle / layout.FORECAST_GRAPH).stat().st_size > 200 > 50 > weights.stat().st_size
+
+
+@pytest.mark.usefixtures("parts")
+def test_of_parts_that_break_off_nothing_is_left(
+    bundle: Path, bucket: str, proxy: Proxy, s3: str
+) -> None:
+    location = open_location(f"{bucket}/models")
+    proxy.faults["partNumber=3"] = "500"
+    with pytest.raises(StorageError, match=r"repeat/1/[\w.]+: 500 Internal Server Error"):
+        push(bundle, location)
+    assert any("partNumber=2" in asked for asked in proxy.asked)
+    assert keys(location) == []
+    assert "<Upload>" not in uploads(location, s3)
+
+
+@pytest.mark.usefixtures("parts")
+def test_parts_end_when_somebody_else_has_claimed(
+    bundle: Path, location: Location, s3: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put, lost = obstore.put, Event()
+
+    class Told(ThreadPoolExecutor):
+        def __exit__(self, *given: Any) -> None:
+            lost.set()
+            super().__exit__(*given)
+
+    def taken(store: Any, path: str, content: Any, **named: Any) -> object:
+        if isinstance(content, bytes):
+            return put(store, path, content, **named)
+        put(store, "repeat/1/.push", b"somebody else")
+
+        def stand_still() -> Iterator[bytes]:
+            yield next(content)
+            assert lost.wait(30)
+            yield from content
+
+        return put(store, path, stand_still(), **named)
+
+    monkeypatch.setattr(module, "_RENEW_SECONDS", 0.001)
+    monkeypatch.setattr(module, "ThreadPoolExecutor", Told)
+    monkeypatch.setattr(obstore, "put", taken)
+    with pytest.raises(StorageError, match=r"repeat/1/\.push: "):
+        push(bundle, location)
+    assert keys(location) == ["repeat/1/.push"]
+    assert "<Upload>" not in uploads(location, s3)
 
 
 def test_what_cannot_be_removed_is_written_over(
