@@ -1,8 +1,9 @@
-"""What a second node of a Ray cluster brings, and its loss costs: `python -m bench.ray_serve`.
+"""What a second node of a Ray cluster brings, and its loss or its end costs.
 
-Two nodes of one CPU each on this machine. The device is none: a session waits for a given time a
-batch (`bench/waiting.py`), so that the CPUs of one machine are enough for the rest. Writes its part
-of docs/ray.md; `--quick` prints it instead, after a moment of each.
+`python -m bench.ray_serve`: two nodes of one CPU each on this machine. The device is none: a
+session waits for a given time a batch (`bench/waiting.py`), so that the CPUs of one machine are
+enough for the rest. Writes its part of docs/ray.md; `--quick` prints it instead, after a moment of
+each.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +31,7 @@ from bench.serving.ports import free_port
 from bench.waiting import BATCH_SECONDS, WaitingRuntime
 from foretell.service.ray.app import Plan, application
 from foretell.service.ray.proxy import CALLBACK, PATH
+from foretell.service.ray.run import drain
 from foretell.service.settings import Settings
 from tests.service.bundles import Spec, write_bundle
 
@@ -38,6 +40,8 @@ _BATCH = 4
 _CALLERS = 48
 _AGAIN_SECONDS = 0.1
 _PATIENCE = 120.0
+# For what a server has accepted at its end.
+_GRACE_SECONDS = 30.0
 # Of the pace before a node was lost, over so many seconds: the cluster is whole again.
 _WHOLE, _WHOLE_SECONDS = 0.9, 3.0
 
@@ -53,6 +57,10 @@ A second node brings **{ratio:.2f} times** the forecasts. It was killed under lo
 came in its place:
 
 {lost}
+One engine of the two was then taken away, as Ray does where there is less to do, and at last the
+server was told to end, as `foretell serve-ray` does at SIGTERM; both under the same load:
+
+{ended}
 """
 
 
@@ -187,6 +195,22 @@ def lose_a_node(load: Load, cluster: Cluster, before: float) -> float:
     return time.monotonic() - began
 
 
+def counted(load: Load, what: Callable[[], None]) -> tuple[str, ...]:
+    """Do something under load: answers, those that were wrong, 503, and what failed otherwise."""
+    load.wrong, load.again, load.failed = 0, 0, Counter()
+    began = time.monotonic()
+    what()
+    print(f"failed: {dict(load.failed)}", flush=True)
+    numbers = (len(load.since(began)), load.wrong, load.again, load.failed.total())
+    return tuple(f"{number:,}" for number in numbers)
+
+
+def take_an_engine_away(models: Path) -> None:
+    """Serve from one engine, and go on for a moment."""
+    deploy(models, 1)
+    time.sleep(_WHOLE_SECONDS)
+
+
 def bench(models: Path, cluster: Cluster, url: str, seconds: float) -> str:
     """The part of the page."""
     load = Load(f"{url}/forecast")
@@ -204,8 +228,11 @@ def bench(models: Path, cluster: Cluster, url: str, seconds: float) -> str:
         began = time.monotonic()
         whole = lose_a_node(load, cluster, paces[1])
         time.sleep(_WHOLE_SECONDS)
-        answered = len(load.since(began))
-    print(f"whole again after {whole:.1f} s; failed: {dict(load.failed)}", flush=True)
+        print(f"whole again after {whole:.1f} s; failed: {dict(load.failed)}", flush=True)
+        answered, wrong, again = len(load.since(began)), load.wrong, load.again
+        failed = load.failed.total()
+        fewer = counted(load, lambda: take_an_engine_away(models))
+        ended = counted(load, lambda: drain(_GRACE_SECONDS))
     return _PART.format(
         milliseconds=BATCH_SECONDS * 1e3,
         batch=_BATCH,
@@ -218,10 +245,14 @@ def bench(models: Path, cluster: Cluster, url: str, seconds: float) -> str:
             (
                 ("seconds until the pace was back at nine tenths", f"{whole:.0f}"),
                 ("forecasts", f"{answered:,}"),
-                ("wrong ones", f"{load.wrong}"),
-                ("asked again after 503 with `Retry-After`", f"{load.again}"),
-                ("failed in any other way", f"{load.failed.total()}"),
+                ("wrong ones", f"{wrong}"),
+                ("asked again after 503 with `Retry-After`", f"{again}"),
+                ("failed in any other way", f"{failed}"),
             ),
+        ),
+        ended=table(
+            ("under load", "forecasts", "wrong", "503 with `Retry-After`", "failed otherwise"),
+            (("one engine less", *fewer), ("the end of the server", *ended)),
         ).rstrip(),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from foretell.service.cuda.gpus import CUDA
@@ -24,6 +25,7 @@ _FOLDER_DECIDES = (
     "a cluster serves what its repository holds: put a bundle there, or take it away; with "
     "FORETELL_WATCH_SECONDS every door looks for itself"
 )
+_STOPPING = "the server is stopping"
 
 
 class _Quiet:
@@ -86,7 +88,8 @@ class RayEngine(LocalEngine):
         """See `Engine.directory`."""
         # Ray builds an application before its event loop is known.
         self._teller.start()
-        return super().directory
+        found = super().directory
+        return replace(found, gone=_STOPPING) if self._teller.stopping else found
 
     async def load(self, name: str, version: str | None) -> None:  # noqa: ARG002
         """No door can make the others load anything.

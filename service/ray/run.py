@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import threading
+import time
 from contextlib import suppress
 
 import ray
@@ -18,8 +19,9 @@ from foretell.service import logs
 from foretell.service.engine.catalogue import Catalogue, Policy
 from foretell.service.engine.source import fill, open_source
 from foretell.service.errors import StartError
-from foretell.service.ray.app import Plan, application
+from foretell.service.ray.app import TALLY, Plan, application
 from foretell.service.ray.proxy import CALLBACK, PATH
+from foretell.service.ray.tally import HEARD_SECONDS
 from foretell.service.settings import Settings
 from foretell.service.web.keys import Keys
 
@@ -27,6 +29,8 @@ _logger = logging.getLogger(__name__)
 
 # A request ends by its own deadline; Ray's is for what got stuck.
 _MARGIN_SECONDS = 5.0
+# Between looks at whether doors have answered all, and for one of them.
+_LOOK_SECONDS, _ANSWER_SECONDS = 0.5, 2.0
 _NAME = "foretell"
 
 
@@ -64,12 +68,35 @@ def serve(settings: Settings, plan: Plan, address: str | None) -> None:
         ray_serve.run(app, name=_NAME, route_prefix="/")
         _logger.info("serving on http://%s:%s", settings.host, settings.port)
         stopping.wait()
+        # Of what cannot be asked nothing more is to be had.
+        with suppress(RayError, RayServeException, TimeoutError):
+            drain(settings.grace_seconds)
     except (ConnectionError, RuntimeError, RayServeException) as error:
         raise StartError(str(error)) from error
     finally:
         if ray.is_initialized():
             _end(joined=address is not None)
             ray.shutdown()
+
+
+def drain(seconds: float) -> None:
+    """Have doors refuse what comes and finish what they have accepted, while there are engines.
+
+    Ray ends doors and engines at once: what waits at a door for an engine would wait in vain.
+
+    Args:
+        seconds: Most time that it takes.
+
+    Raises:
+        RayError: the tally does not answer; `RayServeException` and `TimeoutError` likewise.
+    """
+    stop = ray_serve.get_deployment_handle(TALLY, _NAME).options(method_name="stop")
+    began = time.monotonic()
+    while (passed := time.monotonic() - began) < seconds:
+        left = stop.remote().result(timeout_s=_ANSWER_SECONDS)
+        if not left and passed >= HEARD_SECONDS:
+            return
+        time.sleep(_LOOK_SECONDS)
 
 
 def _end(*, joined: bool) -> None:

@@ -17,6 +17,8 @@ from foretell.service.ray.handles import Handle
 from foretell.service.statistics import statistics
 
 _COUNT_SECONDS = 1.0
+# Until all doors have heard that the server is to end, and told what they have accepted by then.
+HEARD_SECONDS = 3.0
 # While there is none, Ray would wait for another one to take its place.
 _ANSWER_SECONDS = 2.0
 # Who says nothing for so long is gone, and so are its requests.
@@ -30,10 +32,11 @@ class Tally:
         self._metrics = Metrics()
         self._heard: dict[str, float] = {}
         self._numbers: dict[str, int] = {}
+        self._stopping = False
 
     async def tell(
         self, who: str, number: int, taken: Taken, in_flight: int, build: dict[str, str]
-    ) -> None:
+    ) -> bool:
         """Add what a door or an engine has counted since it last told.
 
         Args:
@@ -42,6 +45,9 @@ class Tally:
             taken: Its counts.
             in_flight: Requests that it is answering.
             build: What it runs, if it runs models.
+
+        Returns:
+            Whether the server is to end, so that doors refuse what comes.
         """
         if number > self._numbers.get(who, 0):
             self._numbers[who] = number
@@ -49,17 +55,28 @@ class Tally:
         self._metrics.elsewhere[who] = in_flight
         self._metrics.build = build or self._metrics.build
         self._heard[who] = time.monotonic()
+        return self._stopping
+
+    async def stop(self) -> int:
+        """Have doors refuse what comes; how many requests they are answering, as they last told."""
+        self._stopping = True
+        self._forget()
+        return sum(self._metrics.elsewhere.values())
 
     async def render(self) -> bytes:
         """All of it in Prometheus' text format."""
-        now = time.monotonic()
-        for who in [who for who, heard in self._heard.items() if now - heard > _GONE_SECONDS]:
-            del self._heard[who], self._numbers[who], self._metrics.elsewhere[who]
+        self._forget()
         return self._metrics.render()
 
     async def statistics(self, versions: list[tuple[str, str]]) -> dict[str, Any]:
         """The counts of versions by name and version, as a `StatisticsReport` has them."""
         return statistics(self._metrics, versions).model_dump()
+
+    def _forget(self) -> None:
+        """Forget who is gone."""
+        now = time.monotonic()
+        for who in [who for who, heard in self._heard.items() if now - heard > _GONE_SECONDS]:
+            del self._heard[who], self._numbers[who], self._metrics.elsewhere[who]
 
 
 async def asked(handle: Handle, *given: object) -> Any:  # noqa: ANN401 - what the method returns
@@ -87,9 +104,13 @@ class Teller:
     Args:
         metrics: The process'.
         tally: A handle of it.
+
+    Attributes:
+        stopping: Whether the server is to end, as the tally last said.
     """
 
     def __init__(self, metrics: Metrics, tally: Handle) -> None:
+        self.stopping = False
         self._metrics = metrics
         self._tally = tally.options(method_name="tell")
         self._who = uuid.uuid4().hex
@@ -113,7 +134,7 @@ class Teller:
                 self._taken = metrics.counts.take()
             told = (self._who, self._number, self._taken, metrics.in_flight, metrics.build)
             with suppress(EngineLostError):
-                await asked(self._tally, *told)
+                self.stopping = await asked(self._tally, *told)
                 self._taken = None
 
     async def close(self) -> None:

@@ -43,7 +43,8 @@ def test_what_is_asked_for() -> None:
     assert scaling.target_ongoing_requests == 256
     assert engine.max_ongoing_requests == 512
     assert engine.max_queued_requests == 4096
-    assert engine._deployment_config.graceful_shutdown_timeout_s == 7
+    for each in found.values():
+        assert each._deployment_config.graceful_shutdown_timeout_s == 7
     threads = deployed(threads=4, max_batch=2)[ENGINE]
     assert threads.ray_actor_options["num_cpus"] == 4
     assert threads.max_ongoing_requests == 32

@@ -230,3 +230,39 @@ def test_who_is_gone_answers_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         assert b"foretell_requests_in_flight 0.0" in await tally.render()
 
     asyncio.run(ask())
+
+
+def test_a_door_that_is_to_end_refuses_what_comes_and_answers_what_it_has(
+    repository: Path,
+) -> None:
+    async def ask(cluster: Cluster) -> None:
+        tally = cluster.counted.target
+        assert isinstance(tally, Tally)
+        await cluster.engine._loading.acquire()
+        accepted = asyncio.ensure_future(cluster.forecast())
+        while not cluster.engines.given:
+            await asyncio.sleep(0.005)
+        await tally.stop()
+        await cluster.door._teller.tell()
+        assert await tally.stop() == 1
+        refused = await cluster.forecast()
+        assert (refused.status_code, refused.json()["error"]["type"]) == (503, "engine_lost")
+        assert refused.headers["Retry-After"] == "1"
+        cluster.engine._loading.release()
+        assert (await accepted).status_code == 200
+        await cluster.door._teller.tell()
+        assert await tally.stop() == 0
+
+    served(repository, ask)
+
+
+def test_who_is_gone_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def ask() -> None:
+        tally = Tally()
+        assert not await tally.tell("a", 1, ([], []), 3, {})
+        assert await tally.stop() == 3
+        assert await tally.tell("a", 2, ([], []), 2, {})
+        monkeypatch.setattr(module, "_GONE_SECONDS", -1.0)
+        assert await tally.stop() == 0
+
+    asyncio.run(ask())

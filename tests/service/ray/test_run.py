@@ -7,6 +7,7 @@ from unittest.mock import Mock
 import pytest
 import ray
 from click.testing import CliRunner
+from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException
 
 from foretell.commands.serve_ray import command
@@ -104,3 +105,58 @@ def test_what_else_a_cluster_serves_goes_on(
     given = () if address is None else ("--address", address)
     assert ran("--models", tmp_path, *given) == "the prefix / is taken"
     assert found == ended
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Seconds that have passed, by sleeping alone."""
+    now = [0.0]
+    time = Mock(monotonic=lambda: now[0])
+    time.sleep.side_effect = lambda seconds: now.__setitem__(0, now[0] + seconds)
+    monkeypatch.setattr(run, "time", time)
+    return now
+
+
+@pytest.mark.parametrize(
+    ("left", "ended"),
+    [
+        # Who has heard nothing yet has nothing yet that it will not finish.
+        ([0] * 99, 3.0),
+        ([5, 4, 3, 2, 1, 1, 1, 1, 1, 0, 1], 4.5),
+        ([1] * 99, 10.0),
+    ],
+)
+def test_what_doors_have_accepted_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, clock: list[float], left: list[int], ended: float
+) -> None:
+    own = Mock()
+    own.get_deployment_handle.return_value.options.return_value.remote.return_value.result = Mock(
+        side_effect=left
+    )
+    monkeypatch.setattr(run, "ray_serve", own)
+    run.drain(10.0)
+    assert clock == [ended]
+    own.get_deployment_handle.assert_called_with("Tally", "foretell")
+
+
+@pytest.mark.parametrize("fault", [TimeoutError(), RayServeException("gone"), RayError()])
+def test_a_server_that_stops_drains_its_doors_before_it_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Exception
+) -> None:
+    write_bundle(tmp_path, Spec())
+    found: list[str | float] = []
+    own = Mock()
+    own.shutdown.side_effect = lambda: found.append("shutdown")
+
+    def drain(seconds: float) -> None:
+        found.append(seconds)
+        raise fault
+
+    monkeypatch.setattr(run, "ray_serve", own)
+    monkeypatch.setattr(run, "_stopping", Mock())
+    monkeypatch.setattr(run, "ray", Mock())
+    monkeypatch.setattr(run, "drain", drain)
+    monkeypatch.setenv("FORETELL_GRACE_SECONDS", "7")
+    done = CliRunner().invoke(command, ["--models", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    assert found == [7.0, "shutdown"]
