@@ -24,7 +24,7 @@ from bench.timing import interleaved_medians
 from foretell.bundle.comparison import relative_error
 from foretell.bundle.manifest import Precision
 from foretell.export.choices import Outputs, choices_differ
-from foretell.export.graphs import trace
+from foretell.export.graphs import trace_all
 from foretell.export.precision import reduce_precision
 from foretell.export.rewrites import inference_form
 from foretell.export.runtime import Graph
@@ -109,9 +109,9 @@ def _export(size: Size, folder: Path) -> dict[tuple[str, str], Path]:
     for precision in (FLOAT32, *_HALVES):
         form = inference_form(size.model())
         reduce_precision(form, precision)
-        for kind in ("forecast", "explain"):
-            path = graphs[precision, kind] = folder / f"{precision}-{kind}.onnx"
-            onnx.save(trace(ServingForm(form, SCALER, kind)), path)
+        for file, graph in trace_all(form, SCALER).items():
+            path = graphs[precision, Path(file).stem] = folder / f"{precision}-{file}"
+            onnx.save(graph, path)
     for kind in ("forecast", "explain"):
         path = graphs[INT8, kind] = folder / f"{INT8}-{kind}.onnx"
         quantize_dynamic(graphs[FLOAT32, kind], path, weight_type=QuantType.QInt8)

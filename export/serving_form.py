@@ -35,6 +35,9 @@ class ServingForm(nn.Module):
         kind: Whether the attention follows the forecast in the outputs.
         limits: What no forecast goes beyond; None for no such limits.
 
+    Attributes:
+        explains: Whether the model tells what it attended to, also if that is no output.
+
     A model that makes discrete choices has one more output, `margin` `[batch]`: how clear the least
     clear of them was (`smallest_margin`). One with a head has `distribution`
     `[batch, horizon, targets, parameters]` after the forecast, which is its mean and bounded alone.
@@ -47,6 +50,7 @@ class ServingForm(nn.Module):
         self.model = model
         self.kind = kind
         self.has_margin = any(stage.choices for stage in model.stages)
+        self.explains = kind == "explain" or self.has_margin or model.head is not None
 
         def rows(values: Sequence[float] | NDArray[np.float64], steps: int) -> Tensor:
             """Repeated for each step: onnxruntime broadcasts long rows faster than short ones."""
@@ -93,7 +97,7 @@ class ServingForm(nn.Module):
         scaled = (history - self.history_mean) / self.history_std
         inputs = (scaled, history_calendar, future_calendar)
         head = self.model.head
-        if self.kind == "forecast" and not self.has_margin and head is None:
+        if not self.explains:
             return (self._unscaled(self.model(*inputs)),)
         forecast, attention, parameters = self.model.explain(*inputs)
         outputs = [self._unscaled(forecast)]

@@ -30,13 +30,12 @@ from foretell.export.calibration import ROLL, calibrate
 from foretell.export.errors import ExportError, UncalibratedError
 from foretell.export.evaluation import evaluate_graph
 from foretell.export.example import example_of
-from foretell.export.graphs import OPSET, trace
+from foretell.export.graphs import OPSET, trace_all
 from foretell.export.operators import devices_of
 from foretell.export.precision import reduce_precision
 from foretell.export.rewrites import composition, inference_form
 from foretell.export.rules import RULES
 from foretell.export.runtime import Graph
-from foretell.export.serving_form import GraphKind, ServingForm
 from foretell.export.verification import Verified, verify
 from foretell.export.weights import share_weights
 from foretell.export.windows import natural, split_of, synthetic, windows_of
@@ -48,10 +47,6 @@ from foretell.models.data.panel import Panel
 from foretell.models.data.windows import Windows
 from foretell.models.forecaster import ARCHITECTURES
 
-_GRAPHS: dict[GraphKind, str] = {
-    "forecast": layout.FORECAST_GRAPH,
-    "explain": layout.EXPLAIN_GRAPH,
-}
 _VERIFIED_WINDOWS = 128
 _ADVERSARIAL_WINDOWS = 16
 _PROBES = 4
@@ -176,9 +171,7 @@ def _write(
     form = inference_form(model)
     rewrites, plain = composition(model, form)
     reduce_precision(form, precision)
-    graphs = {
-        file: trace(ServingForm(form, scaler, kind, within)) for kind, file in _GRAPHS.items()
-    }
+    graphs = trace_all(form, scaler, within)
     devices = devices_of(graphs.values())
     share_weights(graphs.values(), folder / layout.WEIGHTS)
     for file, proto in graphs.items():

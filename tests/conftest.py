@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import fcntl
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import get_args
 
@@ -12,6 +15,9 @@ from bench.gpu.prepare import prepare
 from foretell.bundle.manifest import Precision
 from foretell.export.write import export_checkpoint
 from tests.checkpoints import CONFIGS, checkpoint_of
+
+Once = Callable[[str, Callable[[Path], object]], Path]
+_DATA = "energy.csv"
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -29,8 +35,76 @@ def float64():
 
 
 @pytest.fixture(scope="session")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def once(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Once:
+    """Does what takes long once for all processes of the tests, in a folder that they share."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base if worker_id == "master" else base.parent) / "shared"
+    folder.mkdir(exist_ok=True)
+
+    def do(what: str, make: Callable[[Path], object]) -> Path:
+        done = folder / f".{what}"
+        with (folder / f".{what}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not done.exists():
+                make(folder)
+                done.touch()
+        return folder
+
+    return do
+
+
+@pytest.fixture(scope="session")
+def in_turn(worker_id: str) -> list[str]:
+    """Names of `CONFIGS`; each process begins with another, and seldom waits for the others."""
+    names, first = list(CONFIGS), 0 if worker_id == "master" else int(worker_id[2:]) % len(CONFIGS)
+    return names[first:] + names[:first]
+
+
+@pytest.fixture(scope="session")
+def data(once: Once) -> Path:
     """700 hours of three channels: daily cycles, noise and offsets of different size."""
+    return once("data", _write_data) / _DATA
+
+
+@pytest.fixture(scope="session")
+def checkpoints(data: Path, once: Once) -> dict[str, Path]:
+    """A checkpoint of each architecture, by name."""
+
+    def save(folder: Path) -> None:
+        for name, config in CONFIGS.items():
+            checkpoint_of(config, data, folder / "checkpoints" / name)
+
+    folder = once("checkpoints", save) / "checkpoints"
+    return {name: folder / name for name in CONFIGS}
+
+
+@pytest.fixture(scope="session")
+def bundles(checkpoints: dict[str, Path], once: Once, in_turn: list[str]) -> dict[str, Path]:
+    """The bundle of each checkpoint, by name."""
+
+    def export(name: str, folder: Path) -> None:
+        export_checkpoint(checkpoints[name], folder / "repository")
+
+    return {
+        name: once(f"bundle-{name}", partial(export, name)) / "repository" / name / "1"
+        for name in in_turn
+    }
+
+
+@pytest.fixture(scope="session")
+def gpu_folder(data: Path, checkpoints: dict[str, Path], once: Once, in_turn: list[str]) -> Path:
+    """What `bench.gpu.prepare` makes of the checkpoints; of PatchTST in every precision."""
+
+    def make(name: str, folder: Path) -> None:
+        precisions = get_args(Precision) if name == "patchtst" else ("float32",)
+        prepare(checkpoints[name], data, folder / "gpu", precisions)
+
+    for name in in_turn:
+        folder = once(f"gpu-{name}", partial(make, name)) / "gpu"
+    return folder
+
+
+def _write_data(folder: Path) -> None:
     random = np.random.default_rng(3)
     hour = np.arange(700)
     cycle = np.sin(2 * np.pi * hour / 24)
@@ -42,34 +116,4 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "wind": random.normal(0, 0.1, len(hour)).cumsum(),
         }
     )
-    path = tmp_path_factory.mktemp("data") / "energy.csv"
-    table.to_csv(path, index=False)
-    return path
-
-
-@pytest.fixture(scope="session")
-def checkpoints(data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A checkpoint of each architecture, by name."""
-    folder = tmp_path_factory.mktemp("checkpoints")
-    return {name: checkpoint_of(config, data, folder / name) for name, config in CONFIGS.items()}
-
-
-@pytest.fixture(scope="session")
-def bundles(
-    checkpoints: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, Path]:
-    """The bundle of each checkpoint, by name."""
-    repository = tmp_path_factory.mktemp("repository")
-    return {name: export_checkpoint(folder, repository) for name, folder in checkpoints.items()}
-
-
-@pytest.fixture(scope="session")
-def gpu_folder(
-    data: Path, checkpoints: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
-) -> Path:
-    """What `bench.gpu.prepare` makes of the checkpoints; of PatchTST in every precision."""
-    folder = tmp_path_factory.mktemp("gpu")
-    for name, checkpoint in checkpoints.items():
-        precisions = get_args(Precision) if name == "patchtst" else ("float32",)
-        prepare(checkpoint, data, folder, precisions)
-    return folder
+    table.to_csv(folder / _DATA, index=False)

@@ -24,23 +24,17 @@ from bench.stand_in.graphs import LARGEST
 from bench.stand_in.log import forbidden, read
 from bench.stand_in.machine import Machine, UnavailableError, build
 from bench.variants import VARIANTS
-from foretell.bundle import layout
 from foretell.bundle.manifest import Precision, Scaler
 from foretell.export.adversarial import adversarial
 from foretell.export.errors import ExportError
-from foretell.export.graphs import trace
+from foretell.export.graphs import trace_all
 from foretell.export.precision import reduce_precision
 from foretell.export.rewrites import inference_form
 from foretell.export.rules import RULES
-from foretell.export.serving_form import GraphKind, ServingForm
 from foretell.export.verification import verify
 from foretell.export.window_set import WindowSet
 
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
-KINDS: dict[GraphKind, str] = {
-    "forecast": layout.FORECAST_GRAPH,
-    "explain": layout.EXPLAIN_GRAPH,
-}
 _WINDOWS, _ADVERSARIAL_WINDOWS = 32, 4
 _TEXT = """\
 ## Every graph on the real provider, without a GPU
@@ -104,9 +98,10 @@ def write_graphs(size: Size, precision: Precision, folder: Path) -> list[Path]:
     folder.mkdir(parents=True)
     form = inference_form(size.model())
     reduce_precision(form, precision)
-    for kind, file in KINDS.items():
-        onnx.save(trace(ServingForm(form, _scaler(size), kind)), folder / file)
-    return [folder / file for file in KINDS.values()]
+    graphs = trace_all(form, _scaler(size))
+    for file, graph in graphs.items():
+        onnx.save(graph, folder / file)
+    return [folder / file for file in graphs]
 
 
 def _check(machine: Machine, found: Finding, folder: Path, graphs: Sequence[Path]) -> None:

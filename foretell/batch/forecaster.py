@@ -78,6 +78,8 @@ class Forecaster:
         settings = unlimited(bundle)
         self.plan = FORECASTING.plan(options, 1, self.model, settings)
         self._reader = Reader(self.model, options, settings, self.plan)
+        # `asyncio.run` would handle interrupts, for every chunk and with a text of all its arrays.
+        self._loop = asyncio.new_event_loop()
 
     def forecast(self, chunk: pa.Table) -> tuple[list[Forecasts], list[Rejected]]:
         """Forecast the series of a chunk: the forecasts in their order, and who has none.
@@ -95,6 +97,7 @@ class Forecaster:
 
     def close(self) -> None:
         """Give back what the model holds."""
+        self._loop.close()
         self.model.close(_CLOSE_SECONDS)
         self._batcher.close(_CLOSE_SECONDS)
 
@@ -108,7 +111,7 @@ class Forecaster:
             given = windows.of(np.append(np.arange(count), count - 1))
         job = Job(model, self.plan, [], given.history, given.calendar, None)
         try:
-            outputs = asyncio.run(run(job, math.inf, _wait))
+            outputs = self._loop.run_until_complete(run(job, math.inf, _wait))
             return [(windows, {name: rows[:count] for name, rows in outputs.items()})]
         except ModelFailedError as error:
             if model.failure is not None:

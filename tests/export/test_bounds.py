@@ -7,7 +7,7 @@ from foretell.bundle.bounds import Bound, limits
 from foretell.bundle.layout import EXPLAIN_GRAPH, FORECAST_GRAPH
 from foretell.export.adversarial import adversarial
 from foretell.export.bounds import without_bounds
-from foretell.export.graphs import trace
+from foretell.export.graphs import FILES, trace, trace_all
 from foretell.export.operators import devices_of
 from foretell.export.precision import reduce_precision
 from foretell.export.rewrites import inference_form
@@ -19,7 +19,11 @@ from foretell.models.checkpoint import load
 from tests.checkpoints import CONFIGS
 
 BOUNDS = {"load": Bound(low=850.0, high=950.0), "wind": Bound(low=0.0)}
-GRAPHS = {FORECAST_GRAPH: "forecast", EXPLAIN_GRAPH: "explain"}
+
+
+def save(graphs, folder):
+    for file, graph in graphs.items():
+        onnx.save(graph, folder / file)
 
 
 def graphs(loaded, folder, precision="float32"):
@@ -27,8 +31,7 @@ def graphs(loaded, folder, precision="float32"):
     within = limits(BOUNDS, loaded.info.channels)
     form = inference_form(loaded.model)
     reduce_precision(form, precision)
-    for file, kind in GRAPHS.items():
-        onnx.save(trace(ServingForm(form, loaded.info.scaler, kind, within)), folder / file)
+    save(trace_all(form, loaded.info.scaler, within), folder)
     return within
 
 
@@ -45,13 +48,13 @@ def test_a_graph_keeps_the_bounds_on_any_device(bundles, checkpoints, tmp_path, 
     free = Graph(bundles[name] / FORECAST_GRAPH).run(windows.inputs)["forecast"]
     expected = within.apply(free)
     assert (expected != free).any()
-    for file in GRAPHS:
+    for file in FILES.values():
         found = Graph(tmp_path / file).run(windows.inputs)["forecast"]
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
         assert (found[..., 0] >= 850).all()
         assert (found[..., 0] <= 950).all()
         assert (found[..., 2] >= 0).all()
-    assert devices_of([onnx.load(tmp_path / file) for file in GRAPHS]) == ("cuda", "cpu")
+    assert devices_of([onnx.load(tmp_path / file) for file in FILES.values()]) == ("cuda", "cpu")
 
 
 def test_a_forecast_that_is_no_number_is_not_moved_to_a_bound(checkpoints, tmp_path):
@@ -94,7 +97,7 @@ def test_verification_compares_what_comes_before_and_the_bounds(
     # The same rules as without bounds, and one more check a graph.
     assert [check.name for check in checks] == [
         *(check.name for check in free.checks),
-        *(f"{file}, bounds" for file in GRAPHS),
+        *(f"{file}, bounds" for file in FILES.values()),
     ]
     assert checks[-1].windows == 16 + 8 * 4
     np.testing.assert_array_equal(verified.forecast, within.apply(verified.forecast))
@@ -122,8 +125,7 @@ def test_a_wrong_model_fails_although_its_forecasts_are_all_at_a_bound(checkpoin
     info = loaded.info.model_copy(update={"bounds": dict.fromkeys(channels, Bound(high=-1e6))})
     within = limits(info.bounds, channels)
     form = inference_form(loaded.model)
-    for file, kind in GRAPHS.items():
-        onnx.save(trace(ServingForm(form, info.scaler, kind, within)), tmp_path / file)
+    save(trace_all(form, info.scaler, within), tmp_path)
     weight = next(w for n, w in loaded.model.named_parameters() if "feed_forward.expand" in n)
     weight.data.mul_(1.001)
     windows, _ = windows_of(loaded, 8)
@@ -137,8 +139,7 @@ def test_bounds_that_no_forecast_reaches_are_told(checkpoints, tmp_path):
     bounds = {"load": Bound(low=-1e9)}
     within = limits(bounds, loaded.info.channels)
     form = inference_form(loaded.model)
-    for file, kind in GRAPHS.items():
-        onnx.save(trace(ServingForm(form, loaded.info.scaler, kind, within)), tmp_path / file)
+    save(trace_all(form, loaded.info.scaler, within), tmp_path)
     windows, _ = windows_of(loaded, 4)
     checks = verify(
         loaded.model, loaded.info.scaler, tmp_path, windows, limits=within

@@ -13,13 +13,11 @@ import onnx
 import pytest
 import torch
 
-from foretell.bundle import layout
 from foretell.bundle.manifest import Scaler
 from foretell.export.adversarial import adversarial
-from foretell.export.graphs import trace
+from foretell.export.graphs import trace_all
 from foretell.export.operators import without_kernel
 from foretell.export.rewrites import inference_form
-from foretell.export.serving_form import GraphKind, ServingForm
 from foretell.export.verification import verify
 from foretell.export.window_set import WindowSet
 from foretell.models.attention.mechanism import MECHANISMS, Site
@@ -32,7 +30,6 @@ OWN: dict[str, dict[str, Any]] = {
     "transformer": {"label": 8},
     "patchtst": {"patch": 8, "stride": 4},
 }
-KINDS: dict[GraphKind, str] = {"forecast": layout.FORECAST_GRAPH, "explain": layout.EXPLAIN_GRAPH}
 # Whose operators have no kernel on CUDA, and why, is in docs/mechanisms.md.
 CPU_ALONE: set[str] = set()
 
@@ -59,8 +56,7 @@ def test_the_graphs_are_right(tmp_path: Path, name: str) -> None:
     torch.manual_seed(0)
     model = ARCHITECTURES.read({**fields, **SIZES, **OWN[architecture]}).build().eval()
     form = inference_form(model)
-    for kind, file in KINDS.items():
-        graph = trace(ServingForm(form, SCALER, kind))
+    for file, graph in trace_all(form, SCALER).items():
         assert bool(without_kernel(graph)) == (name in CPU_ALONE), without_kernel(graph)
         onnx.save(graph, tmp_path / file)
     torch.manual_seed(2)

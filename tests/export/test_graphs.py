@@ -30,6 +30,19 @@ def test_no_trace_of_the_machine_that_exported(bundles, name):
         assert b".py" not in content
 
 
+def test_what_always_explains_is_traced_once(bundles):
+    forecast, explain = (
+        onnx.load(bundles["autoformer"] / file, load_external_data=False).graph
+        for file in (layout.FORECAST_GRAPH, layout.EXPLAIN_GRAPH)
+    )
+    assert [output.name for output in forecast.output] == ["forecast", "margin"]
+    nodes = [node.SerializeToString() for node in explain.node]
+    assert [node for node in nodes if node in {n.SerializeToString() for n in forecast.node}] == [
+        node.SerializeToString() for node in forecast.node
+    ]
+    assert len(forecast.node) < len(nodes)
+
+
 def test_a_plain_model_is_traced_too():
     # Not its inference form: it has convolutions.
     graph = trace(ServingForm(randomised(CONFIGS["transformer"]), SCALER, "forecast"))

@@ -7,7 +7,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as native
 from bench.variants import TRANSFORMERS
 from foretell.bundle.manifest import Scaler
 from foretell.export.errors import ExportError
-from foretell.export.graphs import OPSET, trace
+from foretell.export.graphs import OPSET, trace, trace_all
 from foretell.export.operators import CUDA_KERNELS, devices_of, without_kernel
 from foretell.export.rewrites import inference_form
 from foretell.export.serving_form import ServingForm
@@ -164,8 +164,7 @@ def test_decoding_in_chunks_is_for_both_devices():
     (size,) = (each for each in TRANSFORMERS if each.name == "Transformer, autoregressive")
     form = inference_form(size.model())
     scaler = Scaler(mean=(0.0,) * 3, std=(1.0,) * 3)
-    graphs = [trace(ServingForm(form, scaler, kind)) for kind in ("forecast", "explain")]
-    assert devices_of(graphs) == ("cuda", "cpu")
+    assert devices_of(trace_all(form, scaler).values()) == ("cuda", "cpu")
 
 
 @pytest.mark.parametrize(

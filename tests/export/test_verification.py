@@ -13,12 +13,11 @@ from foretell.bundle.comparison import relative_error
 from foretell.export import verification
 from foretell.export.adversarial import adversarial
 from foretell.export.errors import ExportError
-from foretell.export.graphs import trace
+from foretell.export.graphs import trace_all
 from foretell.export.precision import reduce_precision
 from foretell.export.reference import PlainModel
 from foretell.export.rewrites import inference_form
 from foretell.export.rules import RULES
-from foretell.export.serving_form import ServingForm
 from foretell.export.verification import verify
 from foretell.export.window_set import WindowSet
 from foretell.export.windows import synthetic
@@ -270,8 +269,8 @@ def reduced(request, bundles, checkpoints, tmp_path_factory):
     loaded = load(checkpoints["autoformer"])
     form = inference_form(loaded.model)
     reduce_precision(form, request.param)
-    for kind, file in (("forecast", layout.FORECAST_GRAPH), ("explain", layout.EXPLAIN_GRAPH)):
-        onnx.save(trace(ServingForm(form, loaded.info.scaler, kind)), folder / file)
+    for file, graph in trace_all(form, loaded.info.scaler).items():
+        onnx.save(graph, folder / file)
     return request.param, folder, loaded
 
 
