@@ -11,7 +11,6 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from pandas.util import hash_array
 from pyarrow import compute as pc
 
 from foretell.batch.errors import BatchError, RowError
@@ -145,8 +144,16 @@ def _runs(tables: Tables, piece: Piece) -> _Runs:
     # The same series at the end of what was read at a time and at the begin of what came next.
     new = starts_of(names)
     names = names.take(pa.array(new))
-    sums = hash_array(names.to_numpy(zero_copy_only=False))
-    return _Runs(rows, np.concatenate(starts)[new], sums, (names[0].as_py(), names[-1].as_py()))
+    ends = names[0].as_py(), names[-1].as_py()
+    return _Runs(rows, np.concatenate(starts)[new], _sums_of(names), ends)
+
+
+def _sums_of(names: pa.Array) -> NDArray[np.uint64]:
+    if pa.types.is_integer(names.type):
+        # They are as good, and Python's of -1 and -2 are the same.
+        return np.asarray(names.to_numpy().astype(np.uint64))
+    # Of this process alone.
+    return np.fromiter(map(hash, names.to_pylist()), np.int64, len(names)).view(np.uint64)
 
 
 def _plain(ids: pa.Array) -> pa.Array:

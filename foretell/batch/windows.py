@@ -25,9 +25,8 @@ from foretell.bundle.zones import offsets_at
 from foretell.service.api.forecast.clocks import FixedClock, ZoneClock
 from foretell.service.api.forecast.read_table import read_request
 from foretell.service.api.forecast.schemas import ForecastOptions
-from foretell.service.api.forecast.table import ID, TIME, Times, read_times
+from foretell.service.api.forecast.table import ID, TIME, Times, moments_of, read_times
 from foretell.service.api.forecast.task import FORECASTING, Plan
-from foretell.service.api.forecast.write_table import moments_of
 from foretell.service.engine.directory import Model
 from foretell.service.errors import InvalidInputError, ServiceError
 from foretell.service.settings import Settings

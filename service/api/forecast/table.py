@@ -24,6 +24,7 @@ from foretell.bundle.timestamps import Timestamps
 from foretell.bundle.zones import offsets_at
 from foretell.service.api.compression import unreadable
 from foretell.service.api.forecast.clocks import Clock, FixedClock, ZoneClock, find_zone
+from foretell.service.api.forecast.timeline import Timeline
 from foretell.service.errors import InvalidInputError, ServiceError, TooLargeError, UnreadableError
 
 # Positions of fields in the flatbuffers of Message.fbs.
@@ -252,6 +253,16 @@ def read_times(table: pa.Table, frequency: Frequency) -> Times | None:
     except TimestampError as error:
         raise InvalidInputError(str(error), param=TIME) from None
     return Times(steps, clock, kind)
+
+
+def moments_of(timeline: Timeline, horizon: int, times: Times) -> Timestamps:
+    """Forecast steps `[horizon]` as the column has them: in UTC where it has a time zone."""
+    walls, offset = timeline.read(0, horizon)
+    if offset is None or getattr(times.kind, "tz", None) is None:
+        return walls
+    return np.asarray(
+        walls - (offset if isinstance(offset, np.ndarray) else np.timedelta64(offset))
+    )
 
 
 def _to_times(field: pa.Field) -> str:

@@ -15,9 +15,15 @@ from foretell.service.api.forecast.encode import encoding_work, quantiles_of
 from foretell.service.api.forecast.inputs import Series
 from foretell.service.api.forecast.job import Job, warn
 from foretell.service.api.forecast.read_table import NOTES, Request, decode
-from foretell.service.api.forecast.table import ID, TIME, Times, read_table, write_table
+from foretell.service.api.forecast.table import (
+    ID,
+    TIME,
+    Times,
+    moments_of,
+    read_table,
+    write_table,
+)
 from foretell.service.api.forecast.task import Task
-from foretell.service.api.forecast.timeline import Timeline
 from foretell.service.api.notices import outside
 from foretell.service.arrays import FORECAST, MARGIN, Arrays
 from foretell.service.engine.directory import Directory, Model
@@ -94,16 +100,6 @@ def _times(series: list[Series], horizon: int, times: Times) -> pa.Array:
         raise InvalidInputError(
             f"the times of the forecast do not fit {times.kind}", param=TIME
         ) from None
-
-
-def moments_of(timeline: Timeline, horizon: int, times: Times) -> Timestamps:
-    """Forecast steps `[horizon]` as the column has them: in UTC where it has a time zone."""
-    walls, offset = timeline.read(0, horizon)
-    if offset is None or getattr(times.kind, "tz", None) is None:
-        return walls
-    return np.asarray(
-        walls - (offset if isinstance(offset, np.ndarray) else np.timedelta64(offset))
-    )
 
 
 def _notes(

@@ -17,7 +17,9 @@ COLUMNS = Columns("unique_id", None, ("y",))
 
 
 def ids(*, numbers: bool = False) -> list[object]:
-    names = range(len(LENGTHS)) if numbers else map("s{}".format, range(len(LENGTHS)))
+    # Of -2 and -1 Python has one hash.
+    numbered = range(-2, len(LENGTHS) - 2)
+    names = numbered if numbers else map("s{}".format, numbered)
     return [name for name, length in zip(names, LENGTHS, strict=True) for _ in range(length)]
 
 
