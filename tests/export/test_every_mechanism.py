@@ -1,7 +1,7 @@
-"""Every mechanism through the graphs: equal to torch in float64, alone and in batches.
+"""Every mechanism through a PatchTST's graphs: equal to torch in float64, alone and in batches.
 
-By itself, where it can be in a PatchTST; those of a Transformer have stages of all of them in
-`tests/foretell/test_every_mechanism.py`, whose exports verify as much.
+Transformers have stages of all of them in `tests/foretell/test_every_mechanism.py`, whose exports
+verify as much.
 """
 
 from __future__ import annotations
@@ -20,44 +20,34 @@ from foretell.export.operators import without_kernel
 from foretell.export.rewrites import inference_form
 from foretell.export.verification import verify
 from foretell.export.window_set import WindowSet
-from foretell.models.attention.mechanism import MECHANISMS, Site
-from foretell.models.forecaster import ARCHITECTURES
+from foretell.models.architectures.patchtst import PatchTSTConfig
+from foretell.models.attention.mechanism import MECHANISMS
 from tests.models.attention.places import PLACES, allowed, default
 
 SCALER = Scaler(mean=(0.5, -1.0), std=(2.0, 0.5))
 SIZES: dict[str, Any] = {"channels": 2, "context": 24, "horizon": 6, "d_model": 8, "heads": 2}
-OWN: dict[str, dict[str, Any]] = {
-    "transformer": {"label": 8},
-    "patchtst": {"patch": 8, "stride": 4},
-}
 # Whose operators have no kernel on CUDA, and why, is in docs/mechanisms.md.
 CPU_ALONE: set[str] = set()
+NAMES = [name for name in MECHANISMS if allowed(name, PLACES["patches"])]
+# One layer each: exports of models take their time, those of layers little.
+TOGETHER = [NAMES[start : start + 5] for start in range(0, len(NAMES), 5)]
 
 
-def attention_of(architecture: str, name: str) -> list[object]:
-    """The mechanism wherever it may be, and softmax elsewhere."""
-    fields = {"architecture": architecture, **SIZES, **OWN[architecture]}
-    sites = ARCHITECTURES.read({**fields, "encoder_layers": 1}).sites().values()
-    by_layer: dict[int, list[Site]] = {}
-    for layer, site in sites:
-        by_layer.setdefault(layer, []).append(site)
-    return [
-        default(name if all(allowed(name, each) for each in places) else "softmax")
-        for places in by_layer.values()
-    ]
+def test_the_others_are_exported_elsewhere() -> None:
+    assert set(MECHANISMS) - set(NAMES) == {"autocorrelation"}
 
 
-@pytest.mark.parametrize("name", MECHANISMS)
-def test_the_graphs_are_right(tmp_path: Path, name: str) -> None:
-    architecture = "patchtst" if allowed(name, PLACES["patches"]) else "transformer"
-    attention = attention_of(architecture, name)
-    assert name in {each.mechanism for each in attention}
-    fields = {"architecture": architecture, "encoder_layers": 1, "attention": attention}
+@pytest.mark.parametrize("names", TOGETHER, ids=", ".join)
+def test_the_graphs_are_right(tmp_path: Path, names: list[str]) -> None:
+    attention = [default(name) for name in names]
+    config = PatchTSTConfig(
+        **SIZES, patch=8, stride=4, encoder_layers=len(names), attention=attention
+    )
     torch.manual_seed(0)
-    model = ARCHITECTURES.read({**fields, **SIZES, **OWN[architecture]}).build().eval()
+    model = config.build().eval()
     form = inference_form(model)
     for file, graph in trace_all(form, SCALER).items():
-        assert bool(without_kernel(graph)) == (name in CPU_ALONE), without_kernel(graph)
+        assert bool(without_kernel(graph)) == bool(CPU_ALONE & {*names}), without_kernel(graph)
         onnx.save(graph, tmp_path / file)
     torch.manual_seed(2)
     history = torch.randn(64, SIZES["context"], SIZES["channels"]).numpy()
