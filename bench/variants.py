@@ -247,27 +247,35 @@ MIXED = (
 )
 
 
+_MECHANISMS = [name for name, config in MECHANISMS.items() if not config.made_of_others]
+
+
 def _medleys() -> Iterator[Size]:
-    """Transformers whose layers have all mechanisms, some a model, and a decoder of causal ones."""
-    names = [name for name, config in MECHANISMS.items() if not config.made_of_others]
-    sizes = _SMALL | _HALF
-    for start in range(0, len(names), 6):
-        some = names[start : start + 6]
+    """Transformers whose encoders' layers have all mechanisms, some a model."""
+    for start in range(0, len(_MECHANISMS), 6):
+        some = _MECHANISMS[start : start + 6]
         own: dict[str, Any] = {"encoder_layers": len(some), "attention": (*some, "softmax")}
-        yield Size(f"Transformer, {', '.join(some)}", TransformerConfig(**sizes | own))
-    causal = [name for name in names if MECHANISMS[name].has_causal]
-    causal = [name for name in causal if not MECHANISMS[name].hands_on]
-    stages = [stage for name in causal for stage in (name, "softmax")]
-    own = {"decoder_layers": len(causal), "encoder_layers": 1, "attention": ("softmax", *stages)}
-    yield Size("Transformer, causal mechanisms", TransformerConfig(**sizes | own))
+        yield Size(f"Transformer, {', '.join(some)}", TransformerConfig(**_SMALL | _HALF | own))
+
+
+def _causal() -> Iterator[Size]:
+    """Transformers whose decoders' layers have all causal ones, likewise."""
+    names = [name for name in _MECHANISMS if MECHANISMS[name].has_causal]
+    names = [name for name in names if not MECHANISMS[name].hands_on]
+    for start in range(0, len(names), 4):
+        some = names[start : start + 4]
+        stages = [stage for name in some for stage in (name, "softmax")]
+        own = {"decoder_layers": len(some), "encoder_layers": 1, "attention": ("softmax", *stages)}
+        config = TransformerConfig(**_SMALL | _HALF | own)
+        yield Size(f"Transformer, causal {', '.join(some)}", config)
 
 
 MEDLEYS = tuple(_medleys())
+CAUSAL = tuple(_causal())
 # One of each form at least, with every operator; tests look at these.
 SAMPLE = (
     *AUTOFORMERS[1:3],
     TRANSFORMERS[0],
-    TRANSFORMERS[-1],
     PATCHTSTS[1],
     PATCHTSTS[5],
     DLINEARS[1],
@@ -277,8 +285,8 @@ SAMPLE = (
     *HEADED[1:3],
     HUGGINGFACE_TRANSFORMERS[2],
     *MIXED,
-    # That of causal ones has a layer for each, and no operator of its own.
-    *MEDLEYS[:-1],
+    *MEDLEYS,
+    CAUSAL[1],
 )
 VARIANTS = (
     *AUTOFORMERS,
@@ -291,4 +299,5 @@ VARIANTS = (
     *HUGGINGFACE_TRANSFORMERS,
     *MIXED,
     *MEDLEYS,
+    *CAUSAL,
 )
