@@ -173,26 +173,29 @@ def _normal(parameters: Floats, level: float) -> Floats:
 def _student_t(parameters: Floats, level: float) -> Floats:
     df, loc, scale = parameters
     share = _LEAST_DF / np.maximum(df, _LEAST_DF)
-    found: Floats = loc + scale * chebyshev.chebval(2 * share - 1, student_t_series(level))
+    found: Floats = loc + scale * chebyshev.chebval(2 * share - 1, student_t_series(level)[:, 0])
     return found
 
 
 @lru_cache(maxsize=256)
-def student_t_series(level: float) -> Floats:
-    """The quantile of Student's t by degrees of freedom: a Chebyshev series in `2 * (2 / df) - 1`.
+def student_t_series(*levels: float) -> Floats:
+    """Quantiles of Student's t by degrees of freedom: Chebyshev series in `2 * (2 / df) - 1`.
 
     For a level it is a smooth function of 1 / df, the normal distribution's at 0.
+
+    Returns:
+        `[terms, levels]`.
     """
-    tail = min(level, 1 - level)
-    sign = math.copysign(1, level - 0.5)
+    tails = np.minimum(levels, np.subtract(1, levels))
+    signs = np.copysign(1, np.subtract(levels, 0.5))
 
     def upper(place: Floats) -> Floats:
-        df = 2 * _LEAST_DF / (place + 1)
-        half = 0.5 * df
+        df = np.repeat(2 * _LEAST_DF / (place + 1), len(tails))
+        half, tail = 0.5 * df, np.tile(tails, len(place))
         front = np.exp(_log_gamma(half + 0.5) - _log_gamma(half)) / np.sqrt(df * np.pi)
         # The share above is convex: from the normal distribution's quantile, which is too low,
         # Newton's method comes near from below.
-        found = np.full(len(df), abs(NormalDist().inv_cdf(tail)))
+        found = np.tile([abs(NormalDist().inv_cdf(each)) for each in tails], len(place))
         for _ in range(200):
             beta = _incomplete_beta(half, np.full(len(df), 0.5), df / (df + found**2))
             density = front * (1 + found**2 / df) ** (-half - 0.5)
@@ -200,10 +203,10 @@ def student_t_series(level: float) -> Floats:
             found += step
             if (np.abs(step) <= 1e-13 * found).all():
                 break
-        return found
+        return found.reshape(len(place), -1)
 
     series: Floats = np.asarray(chebyshev.chebinterpolate(upper, _DEGREE))  # type: ignore[type-var]
-    return sign * series
+    return signs * series
 
 
 def _negative_binomial(parameters: Floats, level: float) -> Floats:

@@ -15,6 +15,7 @@ from foretell.bundle.bounds import Limits
 from foretell.bundle.manifest import Scaler
 from foretell.export.errors import ExportError
 from foretell.export.serving_form import GraphKind, ServingForm
+from foretell.export.simplification import simplify
 from foretell.models.forecaster import Forecaster
 
 OPSET = 23
@@ -74,11 +75,13 @@ def trace(form: ServingForm) -> onnx.ModelProto:
                 input_names=form.input_names,
                 output_names=form.output_names,
                 verbose=False,
+                optimize=False,
             )
         finally:
             exporter.setLevel(level)
     if program is None:
         raise ExportError("torch.onnx.export returned no program")
+    simplify(program.model)
     proto = program.model_proto
     _strip_traces(proto)
     _check_interface(proto, form)

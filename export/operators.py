@@ -56,6 +56,7 @@ CUDA_KERNELS: Mapping[str, Types] = {
     "Mul": _FLOAT32,
     "Neg": _FLOAT32,
     "Pad": _FLOAT32,
+    "Pow": _FLOAT32,
     "Reciprocal": _FLOAT32,
     "ReduceMean": _FLOAT32,
     "ReduceSum": _FLOAT32,

@@ -161,36 +161,29 @@ class StepEmbedding(nn.Module):
 
     def __init__(self, config: HuggingFaceTimeSeriesTransformerConfig) -> None:
         super().__init__()
-        self.channels, self.lags = config.channels, len(config.value_lags)
+        self.channels, lags = config.channels, config.value_lags
+        self.order = sorted(range(len(lags)), key=lags.__getitem__)
         self.value = nn.Linear(config.features, config.d_model)
         rows = config.encoder_length + config.horizon
         self.positions = nn.Parameter(sinusoids(rows, config.d_model), requires_grad=False)
         self.norm = nn.LayerNorm(config.d_model)
         self.dropout = Dropout(config.dropout)
 
-    def add(self, values: Tensor, lags: list[int]) -> Tensor:
-        """What some values come to that were not known before.
+    def lagged(self) -> Tensor:
+        """Factors of lagged values, `[lags * channels, d_model]`, those of short lags first."""
+        weight = self.value.weight[:, : self.channels * len(self.order)]
+        by_lag = weight.reshape(-1, self.channels, len(self.order)).permute(2, 1, 0)
+        order = torch.tensor(self.order, device=weight.device)
+        return by_lag.index_select(0, order).flatten(0, 1)
 
-        Args:
-            values: `[batch, paths, channels, lags]`.
-            lags: The places of these lags among all.
-        """
-        weight = self.value.weight[:, : self.channels * self.lags]
-        columns = weight.reshape(-1, self.channels, self.lags).index_select(
-            2, torch.tensor(lags, device=weight.device)
-        )
-        return functional.linear(values.flatten(2), columns.flatten(1))
+    def placed(self, features: Tensor, first: int) -> Tensor:
+        """Tokens `[batch, time, d_model]` that still lack values, from a step of the encoder on."""
+        positions = self.positions[first : first + features.shape[1]]
+        return self.value(features) + positions  # type: ignore[no-any-return]
 
-    def forward(self, tokens: Tensor, first: int, last: int) -> Tensor:
-        """Finish the tokens of some steps, or those of paths at one.
-
-        Args:
-            tokens: `[batch, time or paths, d_model]`.
-            first: The first step, counted from that of the encoder.
-            last: The one after the last.
-        """
-        placed = tokens + self.positions[first:last]
-        return self.dropout(self.norm(placed))  # type: ignore[no-any-return]
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Finish tokens that lack nothing."""
+        return self.dropout(self.norm(tokens))  # type: ignore[no-any-return]
 
 
 class HuggingFaceTimeSeriesTransformer(Forecaster):
@@ -254,7 +247,7 @@ class HuggingFaceTimeSeriesTransformer(Forecaster):
             for places, calendar in zip((self._past, self._future), calendars, strict=True)
         )
         embed = self.encoder_embedding
-        tokens = embed(embed.value(past), 0, self.config.encoder_length)
+        tokens = embed(embed.placed(past, 0))
         layers = encode(self.encoder_layers, tokens, explain=explain)
         seen = {f"encoder.{i}.self": layer.evidence for i, layer in enumerate(layers)}
         paths, decoded = self._decode(future, layers[-1].output, explain=explain)
@@ -296,19 +289,21 @@ class HuggingFaceTimeSeriesTransformer(Forecaster):
         self, features: Tensor, memory: Tensor, *, explain: bool
     ) -> tuple[Tensor, dict[str, Evidence | None]]:
         """Scaled paths `[batch, horizon, paths, channels]`, whose values the next steps read."""
-        config, embed = self.config, self.decoder_embedding
-        base = embed.value(features)
+        config, embed, count = self.config, self.decoder_embedding, max(self.config.samples, 1)
+        known, lagged = embed.placed(features, config.encoder_length), embed.lagged()
+        nothing = torch.zeros(count, config.d_model, dtype=known.dtype, device=known.device)
         layers = [cast("DecoderLayer", layer) for layer in self.decoder_layers]
         caches = [layer.begin(memory) for layer in layers]
         values: list[Tensor] = []
         maps: dict[str, list[Tensor]] = {}
         for step in range(config.horizon):
-            tokens = repeated(base[:, step], max(config.samples, 1)).transpose(1, 2)
-            if ahead := [place for place, lag in enumerate(config.value_lags) if lag <= step]:
-                found = [values[step - config.value_lags[place]] for place in ahead]
-                tokens = tokens + embed.add(torch.stack(found, dim=-1), ahead)
-            at = config.encoder_length + step
-            tokens = embed(tokens, at, at + 1)
+            found = [values[step - lag] for lag in sorted(config.value_lags) if lag <= step]
+            if found:
+                read = lagged[: len(found) * config.channels]
+                said = torch.cat(found, dim=-1) @ read
+            else:
+                said = nothing
+            tokens = embed(known[:, step : step + 1] + said)
             for i, layer in enumerate(layers):
                 (tokens, own, cross), caches[i] = layer.extend(tokens, caches[i])
                 if explain:
@@ -318,7 +313,7 @@ class HuggingFaceTimeSeriesTransformer(Forecaster):
                         maps.setdefault(f"decoder.{i}.{name}", []).append(whole)
             values.append(self._next(tokens, step))
         seen: dict[str, Evidence | None] = {
-            name: Dense(torch.cat(parts, dim=2)) for name, parts in maps.items()
+            name: Dense(torch.cat(parts, dim=2) / count) for name, parts in maps.items()
         }
         return torch.stack(values, dim=1), seen
 
@@ -328,6 +323,11 @@ class HuggingFaceTimeSeriesTransformer(Forecaster):
             # Of both distributions the mean.
             place = PARAMETERS[self.config.step_distribution].index("loc")
             return self.heads[place](tokens)  # type: ignore[no-any-return]
-        said = torch.stack([head(tokens) for head in self.heads], dim=-1)
+        heads = [cast("nn.Linear", head) for head in self.heads]
+        weight = torch.stack([head.weight for head in heads], dim=1).flatten(0, 1)
+        bias = torch.stack([head.bias for head in heads], dim=1).flatten()
+        # One product for all of them.
+        said = functional.linear(tokens, weight, bias)
+        said = said.reshape(-1, tokens.shape[1], self.config.channels, len(heads))
         parameters = HEADS[self.config.step_distribution].constrain(said)
         return self.draw(parameters, step)  # type: ignore[no-any-return]

@@ -70,14 +70,19 @@ class Heads(nn.Module, ABC):
 
     # Lengths are numbers and the batch is what remains: a graph needs no arithmetic of shapes.
     def split(self, features: Tensor) -> Tensor:
-        """`[batch, time, heads * features]` to `[batch, heads, time, features]`."""
-        time, width = features.shape[1:]
-        return features.reshape(-1, time, self.heads, width // self.heads).transpose(1, 2)
+        """`[batch, …, time, heads * features]` to `[batch, …, heads, time, features]`."""
+        *others, time, width = features.shape[1:]
+        each = width // self.heads
+        if time == 1:
+            # The same without a transpose, which decoders would have for every step.
+            return features.reshape(-1, *others, self.heads, 1, each)
+        return features.reshape(-1, *others, time, self.heads, each).transpose(-3, -2)
 
     def merge(self, mixed: Tensor) -> Tensor:
-        """`[batch, heads, time, features]` to `[batch, time, d_model]`."""
-        heads, time, features = mixed.shape[1:]
-        merged: Tensor = self.out(mixed.transpose(1, 2).reshape(-1, time, heads * features))
+        """`[batch, …, heads, time, features]` to `[batch, …, time, d_model]`."""
+        *others, heads, time, features = mixed.shape[1:]
+        tokens = mixed if time == 1 else mixed.transpose(-3, -2)
+        merged: Tensor = self.out(tokens.reshape(-1, *others, time, heads * features))
         return merged
 
 

@@ -71,7 +71,8 @@ def whole_map(evidence: Evidence | None, length: int) -> Tensor:
     """A map of some steps `[batch, heads, query, length]`: columns for keys to come as well."""
     # What mechanisms with a cache show.
     weights = cast("Dense", evidence).weights
-    return functional.pad(weights, (0, length - weights.shape[-1]))
+    missing = length - weights.shape[-1]
+    return functional.pad(weights, (0, missing)) if missing else weights
 
 
 def off_diagonal(weights: Tensor) -> Tensor:

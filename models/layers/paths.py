@@ -10,18 +10,20 @@ from random import Random
 from statistics import NormalDist
 from typing import Literal, cast
 
+import numpy as np
 import torch
+from numpy.polynomial.chebyshev import cheb2poly
 from torch import Tensor, nn
 from typing_extensions import override
 
-from foretell.bundle.distribution import student_t_series
+from foretell.bundle.distribution import Floats, student_t_series
 from foretell.models.attention.evidence import Dense
 from foretell.models.heads import Quantiles
 from foretell.models.layers.transformer import Cache, Decoded, DecoderLayer
 
 Drawn = Literal["normal", "student-t"]
 # Of the series of Student's t: what is left out is below 1e-9, of levels from 0.0005.
-_TERMS = 17
+_TERMS = 13
 
 
 def levels(count: int) -> tuple[float, ...]:
@@ -50,12 +52,14 @@ class Draw(nn.Module):
     def __init__(self, family: Drawn, steps: int, channels: int, count: int) -> None:
         super().__init__()
         self.family = family
-        table = torch.tensor([_constants(family, level) for level in levels(count)])
+        table = torch.tensor(_constants(family, levels(count)), dtype=torch.get_default_dtype())
         orders = torch.tensor(places(steps * channels, count)).reshape(steps, channels, count)
         # `[steps, paths, channels, terms]`.
         constants = table[orders].transpose(1, 2).contiguous()
         self.register_buffer("_constants", constants, persistent=False)
+        self.register_buffer("_powers", torch.arange(float(_TERMS)), persistent=False)
         self._constants: Tensor
+        self._powers: Tensor
 
     def forward(self, parameters: Tensor, step: int) -> Tensor:
         """`[batch, paths, channels, parameters]` to `[batch, paths, channels]`."""
@@ -63,9 +67,9 @@ class Draw(nn.Module):
         loc, scale = parameters[..., -2], parameters[..., -1]
         if self.family == "normal":
             return loc + scale * constants[..., 0]
-        # Where that series has the degrees of freedom.
-        terms = _chebyshev(4 / parameters[..., :1] - 1)
-        return loc + scale * (terms * constants).sum(dim=-1)
+        # Where the series has the degrees of freedom.
+        place = 4 / parameters[..., :1] - 1
+        return loc + scale * (place**self._powers * constants).sum(dim=-1)
 
 
 class Paths(Quantiles):
@@ -86,21 +90,18 @@ class Paths(Quantiles):
 class PathsLayer(DecoderLayer):
     """A decoder layer for one step of some paths at a time, all of which read one memory.
 
-    Its maps are the means of the paths'.
+    Its maps are the sums of the paths'.
     """
 
     @override
     def extend(self, tokens: Tensor, cache: Cache) -> tuple[Decoded, Cache]:
         """Decode a step `[batch, paths, d_model]` that follows those of the cache."""
-        paths, width = tokens.shape[1:]
         # Each path knows its own past alone.
-        own, cache = self.attend_itself(tokens.reshape(-1, 1, width), cache)
-        own = own._replace(output=own.output.reshape(-1, paths, width))
-        decoded = self.read_memory(tokens, own, cache)
+        own, cache = self.attend_itself(tokens[:, :, None], cache)
+        decoded = self.read_memory(tokens, own._replace(output=own.output[:, :, 0]), cache)
         # What mechanisms with a cache show.
         itself, cross = (cast("Dense", one).weights for one in (decoded.own, decoded.cross))
-        itself = itself.reshape(-1, paths, *itself.shape[1:]).sum(dim=1) / paths
-        cross = cross.sum(dim=2, keepdim=True) / paths
+        itself, cross = itself.sum(dim=1), cross.sum(dim=2, keepdim=True)
         return decoded._replace(own=Dense(itself), cross=Dense(cross)), cache
 
 
@@ -111,19 +112,9 @@ def ascending(paths: Tensor) -> Tensor:
     return ranked.transpose(2, 3)
 
 
-def _constants(family: Drawn, level: float) -> list[float]:
-    """What a quantile of a level is computed with: itself, or its series."""
+def _constants(family: Drawn, wanted: tuple[float, ...]) -> Floats:
+    """What quantiles are computed with: themselves, or the powers' factors, `[levels, terms]`."""
     if family == "normal":
-        return [NormalDist().inv_cdf(level)]
-    series: list[float] = student_t_series(level)[:_TERMS].tolist()
-    return series
-
-
-def _chebyshev(place: Tensor) -> Tensor:
-    """Chebyshev polynomials of `[…, 1]`, `[…, terms]`: so many from those of half the degree."""
-    terms = torch.cat([1 + 0 * place, place], dim=-1)
-    while (count := terms.shape[-1]) < _TERMS:
-        # T[m + n] = 2 T[m] T[n] - T[m - n], with the largest m that is known.
-        lower = terms.index_select(-1, torch.arange(count - 2, -1, -1, device=terms.device))
-        terms = torch.cat([terms, 2 * terms[..., -1:] * terms[..., 1:] - lower], dim=-1)
-    return terms
+        return np.array([[NormalDist().inv_cdf(level)] for level in wanted])
+    # The terms fall so fast that nothing is lost in the sums of powers.
+    return np.stack([cheb2poly(series) for series in student_t_series(*wanted)[:_TERMS].T])

@@ -77,7 +77,7 @@ def encode(layers: Iterable[nn.Module], tokens: Tensor, *, explain: bool) -> lis
 
 
 class Cache(NamedTuple):
-    """Keys and values that a decoder layer has read, each `[batch, heads, time, features]`.
+    """Keys and values that a decoder layer has read, each `[batch, …, heads, time, features]`.
 
     Attributes:
         own: Of its own tokens so far; None before the first.
@@ -151,7 +151,7 @@ class DecoderLayer(nn.Module):
         key, value = self.self_attention.keys_and_values(tokens)  # type: ignore[operator]
         if cache.own is not None:
             key, value = (
-                torch.cat(pair, dim=2) for pair in zip(cache.own, (key, value), strict=True)
+                torch.cat(pair, dim=-2) for pair in zip(cache.own, (key, value), strict=True)
             )
         # Explained, whether asked or not: then it is in operators that a graph can have.
         own: Attended = self.self_attention.attend(tokens, key, value, explain=True)  # type: ignore[operator]

@@ -136,3 +136,11 @@ def test_quantiles_never_decrease_with_the_level() -> None:
     rows = np.array([[2.2, 1.0, 2.0], [9, -1, 0.5]])
     found = [Distribution.of("student-t").quantile(rows, level) for level in LEVELS]
     assert (np.diff(found, axis=0) >= 0).all()
+
+
+def test_levels_of_a_series_are_found_together_as_alone() -> None:
+    levels = (0.005, 0.5, 0.31, 0.995)
+    together = distribution.student_t_series(*levels)
+    alone = [distribution.student_t_series(level)[:, 0] for level in levels]
+    np.testing.assert_allclose(together, np.stack(alone, axis=-1), rtol=0, atol=1e-11)
+    np.testing.assert_allclose(together[:, 0], -together[:, 3], rtol=0, atol=1e-11)

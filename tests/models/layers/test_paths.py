@@ -51,3 +51,12 @@ def test_paths_are_shifted_scaled_and_judged_one_by_one() -> None:
     found = head.loss(known, torch.tensor([2.0, -4.0]))
     torch.testing.assert_close(found, torch.tensor((0.25 + 0.25 + 1.5 + 1) / 4))
     assert head.described.levels == (0.25, 0.75)
+
+
+def test_drawing_can_be_learned_where_the_series_has_no_place() -> None:
+    """Of four degrees of freedom every power but the first is 0."""
+    draw = Draw("student-t", 1, 1, COUNT)
+    parameters = torch.tensor([4.0, 1.0, 2.0]).expand(1, COUNT, 1, 3).clone().requires_grad_()
+    draw(parameters, 0).sum().backward()
+    assert parameters.grad is not None
+    assert parameters.grad.isfinite().all()
