@@ -22,7 +22,7 @@ from foretell.bundle.attention import AttentionStage
 from foretell.bundle.calendar import Calendar, Encoding
 from foretell.bundle.frequency import Frequency
 from foretell.models.attention.evidence import Evidence, Parts, Single
-from foretell.models.heads import HEADS, Head, HeadName, Quantiles
+from foretell.models.heads import HEADS, MEDIAN, Head, HeadName, Quantiles
 from foretell.models.layers.normalization import WindowNorm
 from foretell.models.layers.window_norms import (
     WindowNormName,
@@ -177,7 +177,15 @@ class ForecasterConfig(BaseModel):
         """What is made of what a network says; None for values as they are."""
         if self.head is None:
             return None
-        return HEADS[self.head] if self.levels is None else Quantiles(self.levels)
+        if self.levels is None:
+            return HEADS[self.head]
+        head = Quantiles(self.levels)
+        if MEDIAN not in head.levels:
+            raise ValueError(
+                f"levels: expected the median, {MEDIAN}, among them, which is the forecast; got "
+                f"{', '.join(map(str, head.levels))}"
+            )
+        return head
 
     @abstractmethod
     def build(self) -> Forecaster:

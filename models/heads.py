@@ -221,7 +221,7 @@ class Quantiles(Head):
     """Quantiles of some levels (Koenker and Bassett, 1978), which training may leave unordered.
 
     Args:
-        levels: Ascending, the median among them.
+        levels: Ascending.
 
     Raises:
         ValueError: they are not; the message begins with `levels`.
@@ -232,11 +232,6 @@ class Quantiles(Head):
 
     def __init__(self, levels: tuple[float, ...]) -> None:
         check_levels(levels)
-        if _MEDIAN not in levels:
-            raise ValueError(
-                f"levels: expected the median, 0.5, among them, which is the forecast; got "
-                f"{', '.join(map(str, levels))}"
-            )
         self.levels = levels
 
     @property
@@ -254,7 +249,7 @@ class Quantiles(Head):
 
     @override
     def mean(self, parameters: Tensor) -> Tensor:
-        return parameters[..., self.levels.index(_MEDIAN)]
+        return parameters[..., self.levels.index(MEDIAN)]
 
     @override
     def loss(self, parameters: Tensor, target: Tensor) -> Tensor:
@@ -274,7 +269,7 @@ HEADS: Mapping[str, Family] = {
 }
 # What NeuralForecast adds to what has to be more than 0, which is at least as much here.
 _TINY = 1e-8
-_MEDIAN = 0.5
+MEDIAN = 0.5
 
 
 def _softplus(raw: Tensor) -> Tensor:

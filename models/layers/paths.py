@@ -80,7 +80,7 @@ class Paths(Quantiles):
     """
 
     def __init__(self, count: int) -> None:
-        self.levels = levels(count)
+        super().__init__(levels(count))
 
     @override
     def mean(self, parameters: Tensor) -> Tensor:
