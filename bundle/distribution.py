@@ -87,10 +87,10 @@ class Distribution(Part):
     def source(self) -> str:
         """Which quantiles these are, for messages."""
         if self.levels is None:
-            return "of the distributions that it forecasts"
+            return f"of the {self.family} distributions that it forecasts"
         names = _names(self.levels)
         listed = ", ".join(names) if len(names) <= _MOST_LISTED else f"{names[0]} to {names[-1]}"
-        return f"those that it forecasts, {listed}"
+        return f"those that it forecasts ({listed})"
 
     @property
     def extremes(self) -> tuple[float, float]:

@@ -109,8 +109,7 @@ def print_calibration(manifest: Manifest) -> None:
     report = manifest.calibration
     if report is None:
         if manifest.distribution is not None:
-            family, source = manifest.distribution.family, manifest.distribution.source
-            click.echo(f"quantiles: {source} ({family})")
+            click.echo(f"quantiles: {manifest.distribution.source}")
         if manifest.calibration_missing is not None:
             click.echo(f"no quantiles: {manifest.calibration_missing}")
         return

@@ -42,6 +42,7 @@ class ModelCard(_Tolerant):
         frequency: Of the rows, as pandas names it.
         needs_timestamps: Whether it cannot do without times.
         quantiles: Whether it has any.
+        quantile_levels: The lowest and the highest that one within the horizon can have.
         verdict: How it does against repeating the last value and the last season.
         attention: Names of its stages.
         provider: Of onnxruntime, which runs it.
@@ -60,6 +61,7 @@ class ModelCard(_Tolerant):
     frequency: str
     needs_timestamps: bool = False
     quantiles: bool = False
+    quantile_levels: tuple[float, float] | None = None
     verdict: str | None = None
     attention: tuple[str, ...] = ()
     provider: str = ""

@@ -202,8 +202,7 @@ def _by_channel_and_step(
 def _intervals(about: Manifest, measured: Evaluation | None, charts: Charts) -> Section:
     title, report = "Intervals", about.calibration
     if report is None and about.distribution is not None:
-        said = f"Quantiles are {about.distribution.source} ({about.distribution.family})."
-        return Section(title, (said,), ())
+        return Section(title, (f"Quantiles are {about.distribution.source}.",), ())
     if report is None:
         return Section(
             title, (f"There are none: {about.calibration_missing or 'unknown why'}.",), ()

@@ -7,8 +7,10 @@ import asyncio
 import orjson
 from fastapi import APIRouter, Request, Response
 
+from foretell.bundle.calibration import bounds
 from foretell.bundle.example import Example
 from foretell.bundle.layout import EXAMPLE, NAME, VERSION
+from foretell.bundle.manifest import Manifest
 from foretell.bundle.verdict import verdict
 from foretell.service.api import examples
 from foretell.service.api.compression import choose_encoding, compress
@@ -102,6 +104,7 @@ def _card(model: Model, versions: list[str], settings: Settings) -> ModelReport:
         frequency=manifest.frequency,
         needs_timestamps=manifest.calendar is not None,
         quantiles=manifest.calibration is not None or manifest.distribution is not None,
+        quantile_levels=_levels(manifest),
         verdict=None if manifest.test is None else verdict(manifest.test, manifest.step),
         attention=[stage.name for stage in manifest.attention],
         example=EXAMPLE in manifest.files,
@@ -112,6 +115,16 @@ def _card(model: Model, versions: list[str], settings: Settings) -> ModelReport:
         calibration_missing=manifest.calibration_missing,
         verification=manifest.verification,
     )
+
+
+def _levels(manifest: Manifest) -> tuple[float, float] | None:
+    """The outermost levels of quantiles in the first pass over the horizon."""
+    if manifest.calibration is not None:
+        return bounds(manifest.calibration.windows[0])
+    if manifest.distribution is None:
+        return None
+    levels = manifest.distribution.levels
+    return manifest.distribution.extremes if levels is None else (levels[0], levels[-1])
 
 
 def _written(document: dict[str, object], accepted: str) -> Response:

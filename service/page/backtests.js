@@ -1,6 +1,6 @@
 /** Models beside each other on the same rows: who can take part, what is asked, who did best. */
 
-import { placeOf, quantilesOf, reachOf, refusalOf, requestOf } from "./request.js";
+import { placeOf, quantilesOf, reachOf, refusalOf, requestOf, shareOf } from "./request.js";
 import { sameStep } from "./time.js";
 import { counted, frequencyWords } from "./words.js";
 
@@ -84,7 +84,7 @@ export function backtestOf(source, card, { horizon, origins, missing }) {
     { all: true },
   );
   const options = { horizon, origins, missing };
-  if (reachOf(card) >= horizon) options.quantiles = quantilesOf(SHARE);
+  if (reachOf(card) >= horizon && shareOf(SHARE, card) === SHARE) options.quantiles = quantilesOf(SHARE);
   return { model, inputs, options };
 }
 

@@ -3,7 +3,7 @@
 import { html } from "htm/preact";
 import { bandWords } from "./card.js";
 import { refusal, send } from "./data.js";
-import { placeOf, reachOf } from "./request.js";
+import { placeOf, reachOf, shareOf } from "./request.js";
 import { model, options, problem, set, source } from "./store.js";
 import { stretch } from "./words.js";
 
@@ -72,17 +72,18 @@ function Level() {
     : reachOf(card) < horizon
       ? `No intervals: they reach ${reachOf(card)} steps.`
       : null;
-  const share = Math.round((level ?? 0.95) * 100);
+  const widest = shareOf(0.99, card) ?? 0.99;
+  const share = Math.round(Math.min(level ?? 0.95, widest) * 100);
   return html`<div class="field">
     <div class="row spread">
       <label for="interval">Interval</label>
-      <strong>${none || level === null ? "none" : bandWords(level)}</strong>
+      <strong>${none || level === null ? "none" : bandWords(share / 100)}</strong>
     </div>
     <input
       type="range"
       id="interval"
-      min="50"
-      max="99"
+      min=${Math.min(50, Math.round(100 * widest))}
+      max=${Math.round(100 * widest)}
       value=${share}
       disabled=${none !== null || level === null}
       aria-valuetext=${`${share}%`}

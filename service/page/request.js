@@ -19,6 +19,19 @@ export function quantilesOf(level) {
 }
 
 /**
+ * The share that the outer band holds: no more than the levels bear that the model tells.
+ * @param {number | null} level the share that is asked for
+ * @param {object} card of `GET /models/{name}`
+ * @returns {number | null} in whole percent where it is less; null for no band
+ */
+export function shareOf(level, card) {
+  if (level === null || !card.quantile_levels) return null;
+  const [lowest, highest] = card.quantile_levels;
+  const most = Math.floor(100 * (1 - 2 * Math.max(lowest, 1 - highest)) + 1e-6) / 100;
+  return most > 0 ? Math.min(level, most) : null;
+}
+
+/**
  * The rows of the source that are sent: those the model reads, and as many before them as it
  * takes to fill what is missing at their beginning.
  * @returns {{first: number, end: number}}
@@ -69,7 +82,7 @@ export function requestOf(source, card, options, { all = false } = {}) {
   if (source.timeZone) input.time_zone = source.timeZone;
   const horizon = options.horizon ?? card.horizon;
   const sent = { horizon };
-  const quantiles = reachOf(card) >= horizon ? quantilesOf(options.level) : [];
+  const quantiles = reachOf(card) >= horizon ? quantilesOf(shareOf(options.level, card)) : [];
   if (quantiles.length) sent.quantiles = quantiles;
   if (options.missing !== "error") sent.missing = options.missing;
   return { model: `${card.name}@${card.version}`, inputs: [input], options: sent };

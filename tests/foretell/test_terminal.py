@@ -1,5 +1,6 @@
 import pytest
 
+from foretell.bundle.distribution import Distribution
 from foretell.bundle.frequency import Frequency
 from foretell.bundle.manifest import (
     Accuracy,
@@ -117,6 +118,8 @@ def test_calibration(capsys: pytest.CaptureFixture[str]):
         "quantiles for 48 steps, from the errors of 853 windows (scaled split conformal); the test "
         "split is too short to measure them\n"
     )
+    print_calibration(Manifest.model_construct(distribution=Distribution.of_quantiles((0.1, 0.5))))
+    assert capsys.readouterr().out == "quantiles: those that it forecasts (0.1, 0.5)\n"
     print_calibration(Manifest.model_construct())
     assert capsys.readouterr().out == ""
     print_calibration(Manifest.model_construct(calibration_missing="its split is short"))

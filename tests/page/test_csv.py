@@ -22,6 +22,7 @@ CARD: dict[str, Any] = {
     "frequency": "h",
     "needs_timestamps": False,
     "quantiles": True,
+    "quantile_levels": [0.005, 0.995],
     "calibration": {"steps": 4},
 }
 OPTIONS = {"horizon": 2, "level": 0.95, "missing": "error", "holdBack": 0}
@@ -203,6 +204,27 @@ def test_repairs_leave_rows_that_can_be_sent(module: Modules) -> None:
     # As many rows before those that are read as it takes to fill the first of them.
     assert body["inputs"][0]["timestamps"] == HOURS[1:7]
     assert body["options"]["missing"] == "interpolate"
+
+
+@pytest.mark.parametrize(
+    ("levels", "asked", "sent"),
+    [
+        ([0.005, 0.995], 0.95, [0.025, 0.1, 0.9, 0.975]),
+        ([0.1, 0.9], 0.95, [0.1, 0.9]),
+        ([0.1, 0.9], 0.5, [0.25, 0.75]),
+        ([1 / 21, 20 / 21], 0.95, [0.05, 0.1, 0.9, 0.95]),
+        ([0.1, 0.7], 0.95, [0.3, 0.7]),
+        ([0.5, 0.9], 0.95, None),
+        ([0.1, 0.9], None, None),
+    ],
+)
+def test_bands_are_no_wider_than_the_model_tells(
+    module: Modules, levels: list[float], asked: float | None, sent: list[float] | None
+) -> None:
+    card = CARD | {"quantile_levels": levels}
+    read = source(module, csv([f"{time},1,2" for time in HOURS[:5]]))
+    body = module("request.js").call("requestOf", read, card, OPTIONS | {"level": asked})
+    assert body["options"].get("quantiles") == sent
 
 
 @pytest.mark.parametrize(

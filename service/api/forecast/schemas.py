@@ -560,6 +560,10 @@ class ModelCard(BaseModel):
     frequency: str
     needs_timestamps: bool
     quantiles: bool
+    quantile_levels: tuple[float, float] | None = Field(
+        description="The lowest and the highest level that a quantile within `horizon` can have; "
+        "null without quantiles."
+    )
     verdict: str | None = Field(
         description="How it does against repeating the last value and the last season, in the "
         "test split, in both errors; null where that was not measured."

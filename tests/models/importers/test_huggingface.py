@@ -272,12 +272,13 @@ def test_quantiles_are_those_of_the_library(client: Client, models: dict[str, An
 def test_what_distributions_have_no_quantiles_for(client: Client) -> None:
     error = client.error(asked("classed", windows()[5:6], horizon=6, quantiles=[0.5]))
     assert error["message"] == (
-        "the quantiles of classed are of the distributions that it forecasts, for at most 5 "
-        "steps, got a horizon of 6"
+        "the quantiles of classed are of the student-t distributions that it forecasts, for at "
+        "most 5 steps, got a horizon of 6"
     )
     long = asked("classed", walks(1, 90, 3), quantiles=[0.5], calibration="history")
     error = client.error(long)
-    assert "of the distributions that it forecasts, which no errors correct" in error["message"]
+    said = "of the student-t distributions that it forecasts, which no errors correct"
+    assert said in error["message"]
     error = client.error(asked("crossed", windows()[5:6], quantiles=[0.5]))
     assert "crossed has no quantiles: it was exported without the data" in error["message"]
 

@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 
 from foretell.bundle import layout
+from foretell.bundle.distribution import Distribution
+from foretell.bundle.manifest import CalibrationReport, Manifest, Scaler
 from foretell.service.api import models
 from foretell.service.api.compression import compress
 from foretell.service.api.forecast.schemas import ModelExample
+from foretell.service.engine.intervals import Intervals
 from foretell.service.errors import StartError
 from tests.service.bundles import Spec, write_bundle
 from tests.service.client import Client
@@ -34,6 +37,33 @@ def repository(tmp_path: Path) -> Path:
 def served(repository: Path) -> Iterator[Client]:
     with Client(repository) as client:
         yield client
+
+
+@pytest.mark.parametrize(
+    ("described", "windows", "levels"),
+    [
+        (None, None, None),
+        (None, (99, 49), (0.01, 0.99)),
+        (Distribution.of("normal"), None, (1e-6, 1 - 1e-6)),
+        (Distribution.of_quantiles((0.1, 0.5, 0.8)), None, (0.1, 0.8)),
+        # It counts first.
+        (Distribution.of("normal"), (19,), (0.05, 0.95)),
+    ],
+)
+def test_levels_that_quantiles_can_have(
+    described: Distribution | None,
+    windows: tuple[int, ...] | None,
+    levels: tuple[float, float] | None,
+) -> None:
+    report = windows and CalibrationReport.model_construct(windows=windows, floor=0.1, steps=4)
+    manifest = Manifest.model_construct(
+        name="one", horizon=4, channels=("load",), calibration=report, distribution=described
+    )
+    manifest = manifest.model_copy(update={"scaler": Scaler(mean=(0.0,), std=(1.0,))})
+    assert models._levels(manifest) == levels
+    if levels is not None:
+        # What is told is answered.
+        Intervals(manifest, None).check(levels, 4, "options.quantiles")
 
 
 @pytest.mark.parametrize("spec", SPECS[:3], ids=lambda spec: spec.name)

@@ -27,7 +27,10 @@ def test_models_describe_themselves(client: Client) -> None:
     assert (multi["frequency"], multi["needs_timestamps"]) == ("h", False)
     assert cards["calendar"]["needs_timestamps"]
     assert not multi["quantiles"]
+    assert multi["quantile_levels"] is None
     assert cards["calibrated"]["quantiles"]
+    lowest, highest = cards["calibrated"]["quantile_levels"]
+    assert 0 < lowest < 0.1 < 0.9 < highest < 1
     assert cards["calibrated"]["bounds"] == {"load": {"low": None, "high": 1e6}}
     assert multi["bounds"] == {}
     assert cards["repeat"]["versions"] == ["1", "10"]

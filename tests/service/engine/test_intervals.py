@@ -89,8 +89,8 @@ def test_levels_and_steps_that_distributions_do_not_tell() -> None:
     error = refusal(drawn("normal"), [0.5], HORIZON + 1)
     assert isinstance(error, NotSupportedError)
     assert error.message == (
-        "the quantiles of weather are of the distributions that it forecasts, for at most 3 steps, "
-        "got a horizon of 4"
+        "the quantiles of weather are of the normal distributions that it forecasts, for at most 3 "
+        "steps, got a horizon of 4"
     )
 
 
@@ -116,7 +116,7 @@ def test_quantiles_that_a_model_was_trained_for() -> None:
             "quantile that is further out"
         )
     error = refusal(intervals, [0.5], HORIZON + 1)
-    assert "are those that it forecasts, 0.1, 0.5, 0.9, for at most" in str(error)
+    assert "are those that it forecasts (0.1, 0.5, 0.9), for at most" in str(error)
     assert intervals.most is None
 
 
