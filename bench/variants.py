@@ -10,6 +10,7 @@ from foretell.bundle.calendar import Calendar
 from foretell.bundle.frequency import Frequency
 from foretell.models.architectures.autoformer import AutoformerConfig
 from foretell.models.architectures.dlinear import DLinearConfig
+from foretell.models.architectures.huggingface_autoformer import HuggingFaceAutoformerConfig
 from foretell.models.architectures.huggingface_patchtst import HuggingFacePatchTSTConfig
 from foretell.models.architectures.huggingface_time_series_transformer import (
     HuggingFaceTimeSeriesTransformerConfig,
@@ -231,6 +232,32 @@ HUGGINGFACE_TRANSFORMERS = (
         HuggingFaceTimeSeriesTransformerConfig(**_SMALL | {"horizon": 4}, samples=20),
     ),
 )
+HUGGINGFACE_AUTOFORMERS = (
+    Size(
+        "Autoformer of Hugging Face, longer decoder",
+        HuggingFaceAutoformerConfig(
+            **_SMALL | {"horizon": 20, "encoder_layers": 1},
+            value_lags=(1, 24, 3),
+            calendar=_SCALED,
+            scaling="mean",
+            static_features=2,
+            moving_average=5,
+            decoder_d_ff=16,
+            attention={"mechanism": "autocorrelation", "longer_query": "cut"},
+            head="student-t",
+        ),
+    ),
+    Size(
+        "Autoformer of Hugging Face, magnitudes, odd lengths",
+        HuggingFaceAutoformerConfig(
+            **_SMALL | {"horizon": 13},
+            value_lags=(1,),
+            label=12,
+            decoder_layers=2,
+            head="negative-binomial",
+        ),
+    ),
+)
 MIXED = (
     Size(
         "Transformer, mixed mechanisms",
@@ -282,8 +309,9 @@ SAMPLE = (
     DLINEARS[3],
     ITRANSFORMERS[0],
     *HUGGINGFACE_PATCHTSTS[:2],
-    *HEADED[1:3],
+    HEADED[2],
     HUGGINGFACE_TRANSFORMERS[2],
+    HUGGINGFACE_AUTOFORMERS[0],
     *MIXED,
     *MEDLEYS,
     CAUSAL[1],
@@ -297,6 +325,7 @@ VARIANTS = (
     *HUGGINGFACE_PATCHTSTS,
     *HEADED,
     *HUGGINGFACE_TRANSFORMERS,
+    *HUGGINGFACE_AUTOFORMERS,
     *MIXED,
     *MEDLEYS,
     *CAUSAL,

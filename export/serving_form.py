@@ -99,7 +99,7 @@ class ServingForm(nn.Module):
         head = self.model.head
         if not self.explains:
             return (self._unscaled(self.model(*inputs)),)
-        forecast, attention, parameters = self.model.explain(*inputs)
+        forecast, attention, parameters, _ = self.model.explain(*inputs)
         outputs = [self._unscaled(forecast)]
         if head is not None and parameters is not None:
             parameters = head.scaled(parameters, self.forecast_mean, self.forecast_std)

@@ -23,7 +23,7 @@ from foretell.bundle.calendar import Calendar, Encoding
 from foretell.bundle.frequency import Frequency
 from foretell.models.attention.evidence import Evidence, Parts, Single
 from foretell.models.heads import HEADS, MEDIAN, Head, HeadName, Quantiles
-from foretell.models.layers.normalization import WindowNorm
+from foretell.models.layers.normalization import InstanceStatistics, WindowNorm
 from foretell.models.layers.window_norms import (
     WindowNormName,
     anchors_by_revin,
@@ -54,11 +54,14 @@ class Explained(NamedTuple):
         forecast: What a network says, or what that means.
         attention: See above.
         distribution: Parameters `[batch, horizon, targets, parameters]`, of a model with a head.
+        anchor: What a network with a head, which scales windows itself, says its distributions are
+            shifted and scaled by.
     """
 
     forecast: Tensor
     attention: dict[str, Single]
     distribution: Tensor | None = None
+    anchor: InstanceStatistics | None = None
 
     @property
     def said(self) -> Tensor:
@@ -363,6 +366,8 @@ class Forecaster(nn.Module, ABC):
             said, anchor = self.window_norm.anchor(said, statistics)
         horizon, channels = self.config.horizon, self.config.channels
         raw = said.reshape(-1, head.size, horizon, channels).permute(0, 2, 3, 1)
+        if found.anchor is not None:
+            anchor = found.anchor if anchor is None else found.anchor.within(anchor)
         parameters = head.anchored(raw, anchor)
         if self._targets is not None:
             parameters = parameters.index_select(2, self._targets)

@@ -80,7 +80,7 @@ def faithfulness(model: Forecaster, windows: Windows) -> float | None:
     batch = windows.batch(torch.from_numpy(picked))
     inputs = (batch.history, batch.history_calendar, batch.future_calendar)
     with torch.inference_mode():
-        forecast, attention, _ = model.explain(*inputs)
+        forecast, attention, *_ = model.explain(*inputs)
         stage = model.stages[0]
         if stage.name not in attention or not stage.key.in_time:
             return None

@@ -11,7 +11,7 @@ from foretell.export.rewrites.fourier import FourierCorrelator, best_divisor, mu
 from foretell.export.rewrites.gram import GramCorrelator
 from foretell.export.rewrites.reductions import mean_over_time
 from foretell.export.rewrites.registry import Call, rewrites
-from foretell.models.attention.auto_correlation import AutoCorrelation
+from foretell.models.attention.auto_correlation import AutoCorrelation, fit_length
 from foretell.models.attention.evidence import Circulant
 from foretell.models.attention.mechanism import Attended
 
@@ -44,6 +44,8 @@ class ServedAutoCorrelation(nn.Module):
       float32 a large offset would drown the differences between lags. As the lags' weights sum to
       1, mean and biases add to the mixture what is constant over time.
     - All shifts are added to the correlation that is reported.
+    - Of a query that is cut, nothing shifts all lags equally: its mean stays in, and what its bias
+      adds to each lag is the sum of a series over the steps that are compared there.
 
     Args:
         plain: The trained layer.
@@ -76,11 +78,15 @@ class ServedAutoCorrelation(nn.Module):
         dtype = plain.query.weight.dtype
         self.correlator = correlator
         self.itself = source_length is None
-        self.centre = centre
         self.constant = constant
         self.keep = plain.config.kept(length)
         self.known = min(source_length or length, length)
         self.padded = self.known < length
+        self.compared = plain.config.compared(length, self.known)
+        cut = self.compared < length
+        self.centre = centre and not cut
+        # `[known, length]`: whether a step of the source meets one that is compared, by lag.
+        self.met = nn.Buffer(_met(self.known, self.compared, length).to(dtype)) if cut else None
         dropped = plain.config.available(length) < length
         # An inverse FFT one lag short is the full correlation times a constant matrix.
         self.shorten = nn.Buffer(_shorten(length).to(dtype)) if dropped else None
@@ -116,7 +122,9 @@ class ServedAutoCorrelation(nn.Module):
         if self.centre:
             tokens = tokens - mean
         read = tokens if self.itself else source
-        query = represent(tokens)
+        query = represent(
+            tokens if self.met is None else fit_length(tokens[:, : self.compared], tokens.shape[1])
+        )
         if self.project_first:
             # In two dimensions a bias is part of the product.
             flat = read.flatten(0, 1)
@@ -128,6 +136,9 @@ class ServedAutoCorrelation(nn.Module):
             key, value = self.key(known), self.value(known)
 
         correlation = self.correlator.correlate(query, key)
+        if self.met is not None:
+            of_bias = source[:, : self.known] @ self.query_bias + self.both_biases
+            correlation = correlation + of_bias @ self.met
         # One operator less than zeros of the same shape. (What is not finite gives no forecast.)
         unweighted = correlation * 0
         if self.shorten is not None:
@@ -138,7 +149,8 @@ class ServedAutoCorrelation(nn.Module):
             output = output + (
                 self.bias if self.of_mean is None else mean @ self.of_mean + self.bias
             )
-        correlation = correlation + self._shift(mean, source)
+        if self.met is None:
+            correlation = correlation + self._shift(mean, source)
         kept = lags[:, : self.keep], weights[:, : self.keep]
         return Attended(output, Circulant(*kept, correlation, extremes))
 
@@ -172,3 +184,8 @@ def _shorten(length: int) -> Tensor:
     spectrum = torch.fft.rfft(torch.eye(length, dtype=torch.float64), dim=1)
     shorter: Tensor = torch.fft.irfft(spectrum, n=length - 1, dim=1)
     return shorter
+
+
+def _met(known: int, compared: int, length: int) -> Tensor:
+    step, lag = torch.arange(known)[:, None], torch.arange(length)
+    return ((step + lag) % length < compared).double()

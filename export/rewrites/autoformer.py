@@ -14,12 +14,9 @@ from foretell.export.rewrites.embedding import NeighbourEmbedding, ServedEmbeddi
 from foretell.export.rewrites.normalization import SeasonalNorm
 from foretell.export.rewrites.reductions import mean_over_time
 from foretell.export.rewrites.registry import Call, all_of, replace, rewrites
-from foretell.models.architectures.autoformer import (
-    Autoformer,
-    AutoformerConfig,
-    AutoformerDecoderLayer,
-)
+from foretell.models.architectures.autoformer import Autoformer, AutoformerConfig
 from foretell.models.attention.auto_correlation import AutoCorrelation
+from foretell.models.layers.autoformer import AutoformerDecoderLayer
 from foretell.models.layers.embedding import TokenEmbedding
 
 

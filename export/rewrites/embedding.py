@@ -6,13 +6,43 @@ import torch
 from torch import Tensor, nn
 
 from foretell.export.rewrites.registry import Call, rewrites
-from foretell.models.layers.embedding import SeriesEmbedding
+from foretell.models.layers.embedding import SeriesEmbedding, TokenEmbedding
 
 
 def neighbours(length: int) -> Tensor:
     """`[3 * length]`: for each step the one before it, itself and the one after it, circular."""
     step = torch.arange(length)
     return torch.stack([step - 1, step, step + 1], dim=1).remainder(length).flatten()
+
+
+def _joined(series: Tensor, places: Tensor) -> Tensor:
+    """`[batch, time, channels]` to `[batch, time, 3 * channels]`, each with its neighbours."""
+    shape = (-1, series.shape[1], 3 * series.shape[2])
+    return series.index_select(1, places).reshape(shape)
+
+
+def _of_neighbours(plain: TokenEmbedding) -> Tensor:
+    """`[3 * channels, d_model]`, the neighbour as the slow index."""
+    weight = plain.convolution.weight.detach()
+    return weight.permute(2, 1, 0).flatten(0, 1).contiguous()
+
+
+class ServedTokens(nn.Module):
+    """The linear map of three neighbouring steps that a convolution with kernel 3 is.
+
+    Args:
+        plain: The trained convolution.
+        length: Steps of the series.
+    """
+
+    def __init__(self, plain: TokenEmbedding, length: int) -> None:
+        super().__init__()
+        self.weight = nn.Buffer(_of_neighbours(plain))
+        self.neighbours = nn.Buffer(neighbours(length))
+
+    def forward(self, series: Tensor) -> Tensor:
+        """`[batch, time, channels]` to `[batch, time, d_model]`."""
+        return _joined(series, self.neighbours) @ self.weight
 
 
 class NeighbourEmbedding(nn.Module):
@@ -27,9 +57,7 @@ class NeighbourEmbedding(nn.Module):
 
     def __init__(self, plain: SeriesEmbedding) -> None:
         super().__init__()
-        convolution = plain.value.convolution.weight.detach()
-        # [3 * channels, d_model], the neighbour as the slow index.
-        weight = convolution.permute(2, 1, 0).flatten(0, 1).contiguous()
+        weight = _of_neighbours(plain.value)
         linear = plain.calendar.linear if plain.calendar is not None else None
         if linear is not None:
             weight = torch.cat([weight, linear.weight.detach().T])
@@ -77,9 +105,7 @@ class ServedEmbedding(nn.Module):
 
     def forward(self, series: Tensor, calendar: Tensor | None) -> Tensor:
         """Embed `[batch, time, channels]` and `[batch, time, features]` to `[…, d_model]`."""
-        # Each step with its neighbours.
-        shape = (-1, series.shape[1], 3 * series.shape[2])
-        joined = series.index_select(1, self.neighbours).reshape(shape)
+        joined = _joined(series, self.neighbours)
         if self.time_first:
             joined = joined.transpose(0, 1)
             calendar = None if calendar is None else calendar.transpose(0, 1)
@@ -93,3 +119,9 @@ class ServedEmbedding(nn.Module):
 def rewrite_embedding(plain: SeriesEmbedding, call: Call) -> nn.Module:
     """Embed by one linear map."""
     return ServedEmbedding(plain, call.shapes[0][1])
+
+
+@rewrites(TokenEmbedding)
+def rewrite_tokens(plain: TokenEmbedding, call: Call) -> nn.Module:
+    """Convolve by one linear map."""
+    return ServedTokens(plain, call.shapes[0][1])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, Self
+from typing import Literal, Self
 
 import torch
 from pydantic import Field, model_validator
@@ -11,14 +11,16 @@ from torch.nn import functional
 from typing_extensions import override
 
 from foretell.models.attention.auto_correlation import AutoCorrelationConfig
-from foretell.models.attention.evidence import Evidence
-from foretell.models.attention.mechanism import Attended, Mechanism
+from foretell.models.attention.mechanism import Mechanism
 from foretell.models.encoder_decoder import EncoderDecoderConfig
 from foretell.models.forecaster import ARCHITECTURES, Explained, Forecaster, Inputs
+from foretell.models.layers.autoformer import (
+    AutoformerDecoded,
+    AutoformerDecoderLayer,
+    AutoformerEncoderLayer,
+    LayerSizes,
+)
 from foretell.models.layers.decomposition import SeriesDecomposition, check_kernel
-from foretell.models.layers.dropout import Dropout
-from foretell.models.layers.embedding import TokenEmbedding
-from foretell.models.layers.feed_forward import FeedForward
 from foretell.models.layers.normalization import SeasonalLayerNorm
 from foretell.models.layers.transformer import encode
 
@@ -60,6 +62,13 @@ class AutoformerConfig(EncoderDecoderConfig):
     def build(self) -> Forecaster:
         return Autoformer(self)
 
+    @property
+    def layer_sizes(self) -> LayerSizes:
+        """Of its layers."""
+        return LayerSizes(
+            self.d_model, self.d_ff, self.moving_average, self.activation, self.dropout
+        )
+
 
 class DecoderStart(nn.Module):
     """Seasonal part and trend of the last `label` steps, continued by zeros and by the mean."""
@@ -80,78 +89,6 @@ class DecoderStart(nn.Module):
         )
 
 
-class AutoformerEncoderLayer(nn.Module):
-    """Attention and feed-forward network; after each, only the seasonal part goes on.
-
-    Args:
-        attention: Of a mechanism.
-        config: Of the model.
-    """
-
-    def __init__(self, attention: nn.Module, config: AutoformerConfig) -> None:
-        super().__init__()
-        self.attention = attention
-        self.attention_decomposition = SeriesDecomposition(config.moving_average)
-        self.feed_forward = _feed_forward(config)
-        self.feed_forward_decomposition = SeriesDecomposition(config.moving_average)
-        self.dropout = Dropout(config.dropout)
-
-    def forward(
-        self, tokens: Tensor, *, inherited: Tensor | None = None, explain: bool = False
-    ) -> Attended:
-        """`[batch, time, d_model]` in, the same shape and what was attended to out."""
-        attended: Attended = self.attention(tokens, tokens, inherited=inherited, explain=explain)
-        tokens, _ = self.attention_decomposition(tokens + self.dropout(attended.output))
-        tokens, _ = self.feed_forward_decomposition(tokens + self.feed_forward(tokens))
-        return attended._replace(output=tokens)
-
-
-class AutoformerDecoded(NamedTuple):
-    """Tokens `[batch, time, d_model]`, trend `[batch, time, parameters * channels]`, evidence."""
-
-    seasonal: Tensor
-    trend: Tensor
-    own: Evidence | None
-    cross: Evidence | None
-
-
-class AutoformerDecoderLayer(nn.Module):
-    """As the encoder layer, with cross-attention; the trends it takes out are collected.
-
-    Args:
-        self_attention: Of a mechanism.
-        cross_attention: Likewise.
-        config: Of the model.
-    """
-
-    def __init__(
-        self, self_attention: nn.Module, cross_attention: nn.Module, config: AutoformerConfig
-    ) -> None:
-        super().__init__()
-        self.self_attention = self_attention
-        self.self_decomposition = SeriesDecomposition(config.moving_average)
-        self.cross_attention = cross_attention
-        self.cross_decomposition = SeriesDecomposition(config.moving_average)
-        self.feed_forward = _feed_forward(config)
-        self.feed_forward_decomposition = SeriesDecomposition(config.moving_average)
-        self.trend_projection = TokenEmbedding(config.d_model, config.parameters * config.channels)
-        # As published: only an embedding starts otherwise than torch's convolutions.
-        self.trend_projection.convolution.reset_parameters()
-        self.dropout = Dropout(config.dropout)
-
-    def forward(
-        self, tokens: Tensor, memory: Tensor, *, explain: bool = False
-    ) -> AutoformerDecoded:
-        """Let `[batch, time, d_model]` read itself and `memory` `[batch, context, d_model]`."""
-        own: Attended = self.self_attention(tokens, tokens, explain=explain)
-        tokens, self_trend = self.self_decomposition(tokens + self.dropout(own.output))
-        cross: Attended = self.cross_attention(tokens, memory, explain=explain)
-        tokens, cross_trend = self.cross_decomposition(tokens + self.dropout(cross.output))
-        tokens, late_trend = self.feed_forward_decomposition(tokens + self.feed_forward(tokens))
-        trend = self.trend_projection(self_trend + cross_trend + late_trend)
-        return AutoformerDecoded(tokens, trend, own.evidence, cross.evidence)
-
-
 class Autoformer(Forecaster):
     """Forecasts trend and seasonal part, and adds them."""
 
@@ -162,7 +99,7 @@ class Autoformer(Forecaster):
         self.stages = config.describe_stages()
         self.encoder_embedding = config.build_embedding(config.context, positions=False)
         self.encoder_layers = nn.ModuleList(
-            AutoformerEncoderLayer(config.build_attention(f"encoder.{i}.self"), config)
+            AutoformerEncoderLayer(config.build_attention(f"encoder.{i}.self"), config.layer_sizes)
             for i in range(config.encoder_layers)
         )
         self.encoder_norm = SeasonalLayerNorm(config.d_model)
@@ -172,7 +109,8 @@ class Autoformer(Forecaster):
             AutoformerDecoderLayer(
                 config.build_attention(f"decoder.{i}.self"),
                 config.build_attention(f"decoder.{i}.cross"),
-                config,
+                config.layer_sizes,
+                config.parameters * config.channels,
             )
             for i in range(config.decoder_layers)
         )
@@ -200,13 +138,3 @@ class Autoformer(Forecaster):
         forecast = self.projection(self.decoder_norm(tokens)) + trend
         forecast = self.config.by_parameter(forecast[:, -self.config.horizon :])
         return Explained.of(forecast, seen)
-
-
-def _feed_forward(config: AutoformerConfig) -> FeedForward:
-    return FeedForward(
-        config.d_model,
-        config.d_ff,
-        activation=config.activation,
-        dropout=config.dropout,
-        bias=False,
-    )

@@ -51,6 +51,11 @@ class AutoCorrelationConfig(MechanismConfig):
     training_lags: Literal["batch", "sample"] = Field(
         default="batch", description="In training, one choice of lags a batch or a sample."
     )
+    longer_query: Literal["whole", "cut"] = Field(
+        default="whole",
+        description="Of a query longer than its keys, all steps are compared with them, or only as "
+        "many of the first as it is longer by.",
+    )
 
     form: ClassVar[Form] = "circulant"
 
@@ -95,6 +100,10 @@ class AutoCorrelationConfig(MechanismConfig):
         """
         return length if self.lags == "all" else length // 2 * 2
 
+    def compared(self, query: int, key: int) -> int:
+        """How many of the steps of a query are compared with so many keys, the others being 0."""
+        return query - key if self.longer_query == "cut" and query > key else query
+
 
 class AutoCorrelation(nn.Module):
     """Mixes values at the lags where query and key correlate most.
@@ -130,7 +139,8 @@ class AutoCorrelation(nn.Module):
     ) -> Attended:
         """Let `tokens` `[batch, query, d_model]` read `source` `[batch, key, d_model]`."""
         length = tokens.shape[1]
-        query = self.query(tokens)
+        compared = self.config.compared(length, source.shape[1])
+        query = fit_length(self.query(tokens[:, :compared]), length)
         key = fit_length(self.key(source), length)
         value = fit_length(self.value(source), length)
         correlation = self.correlate(query, key)

@@ -12,6 +12,7 @@ from foretell.models.forecaster import ARCHITECTURES
 from foretell.models.importers.arguments import Argument, Arguments
 from foretell.models.importers.configure import refusal
 from foretell.models.importers.errors import ImporterError
+from foretell.models.importers.huggingface_autoformer import Autoformer
 from foretell.models.importers.huggingface_config import SavedConfig, State
 from foretell.models.importers.huggingface_patchtst import PatchTST
 from foretell.models.importers.huggingface_time_series_transformer import TimeSeriesTransformer
@@ -20,7 +21,7 @@ from foretell.models.importers.saved import Saved
 from foretell.models.importers.weights import load_weights
 
 CONFIG = "config.json"
-_READ: tuple[type[SavedConfig], ...] = (PatchTST, TimeSeriesTransformer)
+_READ: tuple[type[SavedConfig], ...] = (PatchTST, TimeSeriesTransformer, Autoformer)
 
 
 def read(folder: Path, member: str | None, given: Arguments) -> Saved:
@@ -64,7 +65,8 @@ def _kind(path: Path, found: dict[str, Any]) -> type[SavedConfig]:
             return one
     listed = names if isinstance(names, list) else [kind]
     said = ", ".join(str(name) for name in listed)
-    read = " and ".join(one.title for one in _READ)
+    *others, last = (one.title for one in _READ)
+    read = f"{', '.join(others)} and {last}"
     raise ImporterError(f"{path}: a model of {said} is not read; {read} are")
 
 

@@ -44,6 +44,12 @@ class InstanceStatistics(NamedTuple):
     centre: Tensor
     spread: Tensor
 
+    def within(self, outer: InstanceStatistics) -> InstanceStatistics:
+        """Of the values before the outer ones were subtracted and divided by."""
+        return InstanceStatistics(
+            self.centre * outer.spread + outer.centre, self.spread * outer.spread
+        )
+
 
 class WindowNorm(nn.Module, ABC, Generic[S]):
     """Normalises each window by statistics of its own, and undoes that on what is forecast."""

@@ -37,7 +37,7 @@ def test_what_is_returned_of_a_batch_stays_below_the_limit() -> None:
     size = windows_that_fit(model, explained=True)
     # On the meta device nothing is computed.
     history = torch.empty(size, 336, 40, dtype=torch.float64, device="meta")
-    forecast, attention, _ = model.double().explain(history)
+    forecast, attention, *_ = model.double().explain(history)
     parts = (part for seen in attention.values() for part in seen if part is not None)
     returned = [forecast, *parts]
     total = sum(part.numel() * part.element_size() for part in returned)

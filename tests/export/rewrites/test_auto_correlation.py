@@ -16,9 +16,9 @@ LENGTHS = [(48, 48), (24, 48), (60, 48), (49, 49), (97, 97), (97, 60), (45, 72),
 FEATURES = 12
 
 
-def layers(query: int, key: int | None, *, lags: str = "all", centre: bool = True):
+def layers(query: int, key: int | None, *, centre: bool = True, **options: str):
     torch.manual_seed(query)
-    plain = AutoCorrelation(FEATURES, AutoCorrelationConfig(lags=lags)).eval()
+    plain = AutoCorrelation(FEATURES, AutoCorrelationConfig(**options)).eval()
     correlator = correlator_for(query, plain.query.weight.dtype)
     return plain, ServedAutoCorrelation(plain, correlator, key, centre=centre).eval()
 
@@ -45,6 +45,14 @@ def check(plain, served, tokens, source, equal):
 @pytest.mark.parametrize(("query", "key"), LENGTHS)
 def test_equals_the_plain_layer(query, key, lags, centre, float64, equal):
     plain, served = layers(query, key, lags=lags, centre=centre)
+    tokens, source = torch.randn(3, query, FEATURES) + 1, torch.randn(3, key, FEATURES) - 1
+    check(plain, served, tokens, source, equal)
+
+
+@pytest.mark.parametrize("lags", ["all", "even"])
+@pytest.mark.parametrize(("query", "key"), [(60, 48), (97, 60), (144, 96), (144, 24), (24, 48)])
+def test_equals_the_plain_layer_with_longer_queries_cut(query, key, lags, float64, equal):
+    plain, served = layers(query, key, lags=lags, longer_query="cut")
     tokens, source = torch.randn(3, query, FEATURES) + 1, torch.randn(3, key, FEATURES) - 1
     check(plain, served, tokens, source, equal)
 

@@ -3,8 +3,14 @@ import torch
 
 from foretell.bundle.calendar import Calendar
 from foretell.bundle.frequency import Frequency
-from foretell.export.rewrites.embedding import NeighbourEmbedding, ServedEmbedding, neighbours
-from foretell.models.layers.embedding import SeriesEmbedding
+from foretell.export.rewrites.embedding import (
+    NeighbourEmbedding,
+    ServedEmbedding,
+    neighbours,
+    rewrite_tokens,
+)
+from foretell.export.rewrites.registry import Call
+from foretell.models.layers.embedding import SeriesEmbedding, TokenEmbedding
 from tests.export.rewrites.test_attention import time_first
 
 STEPS, CHANNELS, D_MODEL = 17, 5, 8
@@ -27,6 +33,12 @@ def test_equals_the_embedding(kind, float64, equal):
     features = torch.randint(0, 4, (3, STEPS, len(calendar.features))).double() if kind else None
     joined = series[:, neighbours(STEPS)].reshape(3, STEPS, 3 * CHANNELS)
     equal(NeighbourEmbedding(plain)(joined, features), plain(series, features))
+
+
+@pytest.mark.parametrize("length", [1, STEPS])
+def test_a_convolution_by_itself(length, float64, equal):
+    plain, series = TokenEmbedding(CHANNELS, D_MODEL), torch.randn(3, length, CHANNELS)
+    equal(rewrite_tokens(plain, Call((series.shape,), itself=False))(series), plain(series))
 
 
 def test_neighbours_are_circular():

@@ -17,7 +17,7 @@ def make(**changes: object) -> DLinear:
 @pytest.mark.parametrize("individual", [False, True])
 def test_it_forecasts_each_channel_by_itself_and_explains_nothing(individual: bool) -> None:
     model, history = make(individual=individual), torch.randn(4, 24, 3)
-    forecast, attention, _ = model.explain(history)
+    forecast, attention, *_ = model.explain(history)
     assert forecast.shape == (4, 10, 3)
     assert torch.equal(model(history), forecast)
     assert (attention, model.stages) == ({}, ())

@@ -115,6 +115,24 @@ def test_zeros_are_appended_after_the_projection() -> None:
     torch.testing.assert_close(layer(tokens, source).output, layer.out(attention @ value))
 
 
+@pytest.mark.parametrize(
+    ("query", "key", "compared"), [(12, 5, 7), (12, 9, 3), (9, 12, 9), (9, 9, 9)]
+)
+def test_of_a_longer_query_the_first_steps_are_compared(
+    query: int, key: int, compared: int
+) -> None:
+    layer = make(longer_query="cut")
+    tokens, source = torch.randn(1, query, 6), torch.randn(1, key, 6)
+    # Not even a bias stands for the others.
+    rows = fit_length(layer.query(tokens)[:, :compared], query)
+    expected = layer.correlate(rows, fit_length(layer.key(source), query))
+    torch.testing.assert_close(seen(layer, tokens, source).correlation, expected)
+    is_cut = compared < query
+    whole = make().eval()
+    whole.load_state_dict(layer.state_dict())
+    assert torch.allclose(seen(whole, tokens, source).correlation, expected) != is_cut
+
+
 def test_a_batch_shares_lags_in_training_only() -> None:
     layer = make()
     tokens = torch.randn(4, 24, 6)

@@ -392,7 +392,7 @@ def break_weights(path: Path, kind: str, state: dict[str, Tensor]) -> None:
         ("no config", "config.json: No such file or directory"),
         (
             "another model",
-            "config.json: a model of BertModel is not read; PatchTSTForPrediction and TimeSeries",
+            "config.json: a model of BertModel is not read; PatchTSTForPrediction, TimeSeries",
         ),
         ("another head", "config.json: a model of PatchTSTForRegression is not read"),
         ("tensor missing", "missing (1):\n    head.projection.proj.0.bias [5]"),

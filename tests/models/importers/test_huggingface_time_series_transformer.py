@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 from numpy.typing import NDArray
-from safetensors.torch import save_file
 from torch import Tensor
 
 from foretell.bundle.manifest import read
 from foretell.commands.import_ import command
-from foretell.models.importers.convert import Request
 from foretell.models.importers.errors import ImporterError
-from foretell.models.importers.folders import import_folder
 from foretell.models.layers.paths import levels, places
-from tests.models.importers.test_huggingface import Malicious, save, transformers, walks
+from tests.models.importers.huggingface_lagged import (
+    DATED,
+    STATIC,
+    adopt,
+    asked,
+    break_weights,
+    run,
+    train,
+    windows,
+)
+from tests.models.importers.test_huggingface import save, transformers
 from tests.service.client import Client
 
 stats = pytest.importorskip("scipy.stats", reason="what quantiles are compared with")
@@ -38,8 +45,6 @@ SIZES: dict[str, Any] = {
     "decoder_ffn_dim": 20,
 }
 CONTEXT = STEPS + 9
-STATIC = {"cardinality": [4], "embedding_dimension": [3], "num_static_categorical_features": 1}
-DATED = {"time_features": "hour_of_day, day_of_week"}
 # With what has to be given; those that are exported and served.
 SERVED: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
     "dated": (
@@ -64,48 +69,9 @@ FURTHER: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
 }
 
 
-def train(**changes: Any) -> Any:
-    """A model after a few steps of the library's own loss."""
-    torch.manual_seed(0)
+def make(**changes: Any) -> Any:
     config = transformers.TimeSeriesTransformerConfig(**{**SIZES, **changes})
-    model = transformers.TimeSeriesTransformerForPrediction(config)
-    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
-    context = config.context_length + max(config.lags_sequence)
-    for _ in range(3):
-        rows = walks(8, context + config.prediction_length, config.input_size)
-        rows = rows[..., 0] if config.input_size == 1 else rows
-        given = asked(model, rows[:, :context], None, future=rows[:, context:])
-        optimizer.zero_grad()
-        model(**given).loss.backward()
-        optimizer.step()
-    return model.eval()
-
-
-def asked(
-    model: Any, history: Tensor, start: str | None, *, future: Tensor, category: int = 2
-) -> dict[str, Any]:
-    """What the library reads of windows, from this time on or at any."""
-    config, count = model.config, len(history)
-    steps = history.shape[1] + config.prediction_length
-    features = torch.rand(count, steps, config.num_time_features) - 0.5
-    if start is not None:
-        hours = np.datetime64(start, "h").astype(int) + np.arange(steps)
-        # 1970-01-01 was a Thursday.
-        dated = np.stack([hours % 24 / 23, (hours // 24 + 3) % 7 / 6], axis=-1) - 0.5
-        features = torch.tensor(dated[:, : config.num_time_features], dtype=torch.float32)
-        features = features.expand(count, -1, -1)
-    given = {
-        "past_values": history,
-        "past_observed_mask": torch.ones_like(history),
-        "past_time_features": features[:, : history.shape[1]],
-        "future_time_features": features[:, history.shape[1] :],
-        "future_values": future,
-    }
-    if config.num_static_categorical_features:
-        given["static_categorical_features"] = torch.full((count, 1), category)
-    if config.num_static_real_features:
-        given["static_real_features"] = torch.tensor([[0.5, -2]]).expand(count, -1)
-    return given
+    return train(transformers.TimeSeriesTransformerForPrediction, config)
 
 
 def path(
@@ -146,41 +112,9 @@ def paths(model: Any, history: Tensor, start: str | None = None, category: int =
     return torch.stack(found).sort(dim=0).values
 
 
-def windows(context: int, channels: int) -> Tensor:
-    """Sixteen as the library takes them: zeros, a constant, one that stands, and large ones too."""
-    torch.manual_seed(1)
-    found = walks(16, context, channels)
-    found[0], found[1] = 0, 3
-    found[2, 1:, 0] = found[2, 0, 0]
-    found[3] *= 1e4
-    return found[..., 0] if channels == 1 else found
-
-
-def names(channels: int) -> tuple[str, ...]:
-    return ("load", "wind", "sun")[:channels]
-
-
-def adopt(folder: Path, given: Mapping[str, str], channels: int) -> Any:
-    request = Request(
-        file=folder,
-        source="huggingface",
-        channels=names(channels),
-        frequency="h",
-        unscaled=True,
-        arguments=given,
-    )
-    return import_folder(request)
-
-
-def run(folder: Path, out: Path, channels: int, *options: str) -> Result:
-    given = ["--from", "huggingface", "--frequency", "h", "--unscaled"]
-    named = ["--channels", ",".join(names(channels))]
-    return CliRunner().invoke(command, [str(folder), *given, *named, "--out", str(out), *options])
-
-
 @pytest.fixture(scope="module")
 def models() -> dict[str, Any]:
-    return {name: train(**changes) for name, (changes, _) in SERVED.items()}
+    return {name: make(**changes) for name, (changes, _) in SERVED.items()}
 
 
 @pytest.fixture(scope="module")
@@ -230,7 +164,7 @@ def test_the_server_forecasts_what_the_library_does(
 @pytest.mark.parametrize("name", FURTHER)
 def test_every_configuration_forecasts_the_same(tmp_path: Path, name: str) -> None:
     changes, given = FURTHER[name]
-    model = train(**changes)
+    model = make(**changes)
     channels = model.config.input_size
     adopted = adopt(save(model, tmp_path / "saved"), given, channels).model
     history = windows(adopted.config.context, channels)
@@ -375,27 +309,6 @@ def test_what_is_not_read_is_refused_by_its_name(
     with pytest.raises(ImporterError) as error:
         adopt(tmp_path, SERVED["lone"][1], 1)
     assert message in str(error.value)
-
-
-def break_weights(path: Path, kind: str, state: dict[str, Tensor]) -> None:
-    value, table = "model.encoder.value_embedding.value_projection.weight", "model.embedder"
-    match kind:
-        case "tensor missing":
-            save_file({key: one for key, one in state.items() if key != value}, path)
-        case "other shape":
-            save_file(state | {value: torch.ones(16, 5)}, path)
-        case "not finite":
-            save_file(state | {value: torch.full((16, 9), torch.nan)}, path)
-        case "no table":
-            save_file({key: one for key, one in state.items() if table not in key}, path)
-        case "no weights":
-            path.unlink()
-        case "cut off":
-            path.write_bytes(path.read_bytes()[:500])
-        case "pickle that runs code":
-            path.unlink()
-            victim = {"victim": Malicious(path.parent / "victim")}
-            torch.save(victim, path.with_name("pytorch_model.bin"))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,177 @@
+"""The Autoformer of Hugging Face's transformers (`AutoformerForPrediction`).
+
+The layers are the paper's (Wu et al., 2021, arXiv:2106.13008) with norms within. What is decomposed
+are values at lags; what is forecast are distributions of all steps at once, read from the sum of
+trend and seasonal part of all that tokens are made of.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, Self
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+from torch.nn import functional
+from typing_extensions import override
+
+from foretell.bundle.attention import Axis
+from foretell.models.attention.auto_correlation import AutoCorrelationConfig
+from foretell.models.attention.evidence import Evidence
+from foretell.models.attention.mechanism import Mechanism
+from foretell.models.attention.operators import repeated
+from foretell.models.forecaster import ARCHITECTURES, Explained, Forecaster, Inputs
+from foretell.models.lagged import LaggedConfig, LaggedForecaster, StepEmbedding, level_and_scale
+from foretell.models.layers.autoformer import (
+    AutoformerDecoded,
+    AutoformerDecoderLayer,
+    AutoformerEncoderLayer,
+    LayerSizes,
+)
+from foretell.models.layers.decomposition import SeriesDecomposition, check_kernel
+from foretell.models.layers.transformer import encode
+
+
+@ARCHITECTURES.add
+class HuggingFaceAutoformerConfig(LaggedConfig):
+    """Configuration of an Autoformer of Hugging Face's."""
+
+    architecture: Literal["huggingface-autoformer"] = "huggingface-autoformer"
+    has_heads: ClassVar[bool] = True
+    attention: tuple[Mechanism, ...] = Field(
+        default=(AutoCorrelationConfig(),),
+        min_length=1,
+        description="One mechanism for all, or one a layer or stage (docs/mechanisms.md).",
+    )
+    label: int = Field(
+        default=10, ge=1, description="Steps of history that the decoder starts with."
+    )
+    moving_average: int = Field(default=25, ge=1, description="Steps of the moving average, odd.")
+    static_features: int = Field(
+        default=0, ge=0, description="Numbers that the tokens of all windows have in common."
+    )
+
+    @model_validator(mode="after")
+    def _check_sizes(self) -> Self:
+        check_kernel("moving_average", self.moving_average)
+        if self.label > self.encoder_length:
+            raise ValueError(
+                f"label: {self.label} steps are more than the {self.encoder_length} of the encoder"
+            )
+        return self
+
+    @property
+    @override
+    def features(self) -> int:
+        return super().features + self.static_features
+
+    @property
+    @override
+    def decoder_axis(self) -> Axis:
+        return Axis(length=self.label + self.horizon, start=-self.label)
+
+    def layer_sizes(self, d_ff: int | None) -> LayerSizes:
+        """Of its layers, as wide as this or as the encoder's."""
+        return LayerSizes(
+            self.d_model,
+            d_ff or self.d_ff,
+            self.moving_average,
+            self.activation,
+            self.dropout,
+            normed=True,
+        )
+
+    @override
+    def build(self) -> Forecaster:
+        return HuggingFaceAutoformer(self)
+
+
+class HuggingFaceAutoformer(LaggedForecaster):
+    """Forecasts trend and seasonal part of what tokens are made of, and reads their sum."""
+
+    config: HuggingFaceAutoformerConfig
+
+    def __init__(self, config: HuggingFaceAutoformerConfig) -> None:
+        super().__init__(config)
+        self.encoder_layers = nn.ModuleList(
+            AutoformerEncoderLayer(
+                config.build_attention(f"encoder.{i}.self"), config.layer_sizes(config.d_ff)
+            )
+            for i in range(config.encoder_layers)
+        )
+        self.decomposition = SeriesDecomposition(config.moving_average)
+        self.decoder_embedding = StepEmbedding(config)
+        self.decoder_layers = nn.ModuleList(
+            AutoformerDecoderLayer(
+                config.build_attention(f"decoder.{i}.self"),
+                config.build_attention(f"decoder.{i}.cross"),
+                config.layer_sizes(config.decoder_d_ff),
+                config.features,
+            )
+            for i in range(config.decoder_layers)
+        )
+        self.projection = nn.Linear(config.d_model, config.features)
+        self.static = (
+            nn.Parameter(torch.zeros(config.static_features)) if config.static_features else None
+        )
+        self.heads = nn.ModuleList(
+            nn.Linear(config.features, config.channels) for _ in range(config.parameters)
+        )
+
+    @override
+    def run(self, inputs: Inputs, *, explain: bool) -> Explained:
+        embed = self.encoder_embedding
+        centre, spread = statistics = self._measure(inputs.history)
+        lagged = self._lagged((inputs.history - centre) / spread, self._past)
+        told = level_and_scale(statistics)
+        if self.static is not None:
+            # Of as many windows, without the arithmetic of shapes.
+            told = torch.cat([0 * told[:, :1] + self.static, told], dim=1)
+        past = self._joined(lagged, told, inputs.history_calendar)
+        tokens = embed(embed.placed(past, 0))
+        layers = encode(self.encoder_layers, tokens, explain=explain)
+        seen = {f"encoder.{i}.self": layer.evidence for i, layer in enumerate(layers)}
+        forecast = self._decode(inputs, lagged, told, layers[-1].output, seen, explain=explain)
+        parameters = torch.cat([head(forecast) for head in self.heads], dim=1)
+        if self.head is None or self.head.is_of_values:
+            return Explained.of(parameters * spread + centre, seen)
+        return Explained.of(parameters, seen)._replace(anchor=statistics)
+
+    def _decode(
+        self,
+        inputs: Inputs,
+        lagged: Tensor,
+        told: Tensor,
+        memory: Tensor,
+        seen: dict[str, Evidence | None],
+        *,
+        explain: bool,
+    ) -> Tensor:
+        """What tokens of the horizon are forecast to be made of, `[batch, horizon, features]`.
+
+        Args:
+            inputs: Whose calendar is read.
+            lagged: Of the encoder's steps, `[batch, encoder_length, channels * lags]`.
+            told: Of the window, `[batch, numbers]`.
+            memory: `[batch, encoder_length, d_model]`.
+            seen: Where evidence goes.
+            explain: Whether there is any.
+        """
+        config, length = self.config, self.config.encoder_length
+        seasonal, _ = self.decomposition(lagged)
+        seasonal = functional.pad(seasonal[:, -config.label :], (0, 0, 0, config.horizon))
+        mean = lagged.sum(dim=1) / length
+        calendar = inputs.future_calendar
+        trend = self._joined(repeated(mean, config.horizon).transpose(1, 2), told, calendar)
+        if calendar is not None and inputs.history_calendar is not None:
+            calendar = torch.cat([inputs.history_calendar, calendar], dim=1)
+        start = self._joined(seasonal, told, calendar)
+        embed = self.decoder_embedding
+        tokens = embed(embed.placed(start, length - config.label))
+        for i, layer in enumerate(self.decoder_layers):
+            decoded: AutoformerDecoded = layer(tokens, memory, explain=explain)
+            tokens = decoded.seasonal
+            trend = trend + decoded.trend[:, -config.horizon :]
+            seen[f"decoder.{i}.self"], seen[f"decoder.{i}.cross"] = decoded.own, decoded.cross
+        forecast: Tensor = self.projection(tokens[:, -config.horizon :]) + trend
+        return forecast

@@ -1,0 +1,196 @@
+"""What the models of transformers share whose tokens are values at lags.
+
+A token is a step: values at lags before it, the level and the scale of the window, and features of
+the calendar.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Annotated, ClassVar, Literal, cast
+
+import torch
+from pydantic import Field, ValidationInfo, field_validator
+from torch import Tensor, nn
+from typing_extensions import override
+
+from foretell.bundle.attention import Axis
+from foretell.bundle.calendar import Calendar
+from foretell.bundle.frequency import Frequency
+from foretell.models.attending import AttendingConfig
+from foretell.models.attention.mechanism import Site
+from foretell.models.attention.operators import repeated
+from foretell.models.forecaster import Forecaster, calendar_of
+from foretell.models.layers.dropout import Dropout
+from foretell.models.layers.embedding import sinusoids
+from foretell.models.layers.normalization import InstanceStatistics
+from foretell.models.layers.window_norms import build_window_norm
+
+
+class LaggedConfig(AttendingConfig):
+    """Of such a model, with an encoder and a decoder.
+
+    `context` is what it reads: the encoder's steps, and before them as many as the largest lag.
+    """
+
+    # Whether the decoder has tokens a few at a time.
+    by_step: ClassVar[bool] = False
+    value_lags: tuple[Annotated[int, Field(ge=1)], ...] = Field(
+        default=(1, 2, 3, 4, 5, 6, 7),
+        min_length=1,
+        description="Steps before each whose values its token has.",
+    )
+    scaling: Literal["mean", "magnitude"] | None = Field(
+        default="magnitude",
+        description="What the encoder's steps are scaled by, which tokens are told of: mean and "
+        "standard deviation, or the mean magnitude.",
+    )
+    decoder_layers: int = Field(default=1, ge=1, description="Decoder layers.")
+    decoder_heads: int | None = Field(
+        default=None, ge=1, description="Attention heads of the decoder; as many if not given."
+    )
+    decoder_d_ff: int | None = Field(
+        default=None, ge=1, description="Width of the decoder's feed-forward layers, likewise."
+    )
+
+    @field_validator("value_lags", mode="before")
+    @classmethod
+    def _read_lags(cls, lags: object) -> object:
+        return [lag.strip() for lag in lags.split(",")] if isinstance(lags, str) else lags
+
+    @field_validator("value_lags")
+    @classmethod
+    def _check_lags(cls, lags: tuple[int, ...], info: ValidationInfo) -> tuple[int, ...]:
+        context = info.data.get("context")
+        if context is not None and context <= max(lags):
+            raise ValueError(f"value_lags: {max(lags)} steps leave none of the context {context}")
+        return lags
+
+    @property
+    def encoder_length(self) -> int:
+        """Steps that the encoder works on, the last ones of the context."""
+        return self.context - max(self.value_lags)
+
+    @property
+    def features(self) -> int:
+        """Numbers that a token is made of."""
+        calendar = len(self.calendar.features) if self.calendar else 0
+        return self.channels * (len(self.value_lags) + 2) + calendar
+
+    @classmethod
+    @override
+    def calendar_for(cls, frequency: Frequency, settings: dict[str, object]) -> Calendar | None:
+        return calendar_of(frequency, "scaled")
+
+    @property
+    @abstractmethod
+    def decoder_axis(self) -> Axis:
+        """The decoder's steps."""
+
+    @override
+    def sites(self) -> dict[str, tuple[int, Site]]:
+        """The encoder's, then the decoder's; all attend between steps."""
+        history = Axis(length=self.encoder_length, start=-self.encoder_length)
+        own = Site(self.d_model, self.heads, history, history, dropout=self.dropout)
+        found = {f"encoder.{i}.self": (i, own) for i in range(self.encoder_layers)}
+        decoder = self.decoder_axis
+        each = own._replace(
+            heads=self.decoder_heads or self.heads,
+            query=decoder,
+            chained=False,
+            cached=self.by_step,
+        )
+        for i in range(self.decoder_layers):
+            layer = self.encoder_layers + i
+            found[f"decoder.{i}.self"] = layer, each._replace(key=decoder)
+            found[f"decoder.{i}.cross"] = layer, each
+        return found
+
+
+class StepEmbedding(nn.Module):
+    """What tokens of steps are made of to `d_model` features.
+
+    Args:
+        config: Of the model.
+    """
+
+    def __init__(self, config: LaggedConfig) -> None:
+        super().__init__()
+        self.value = nn.Linear(config.features, config.d_model)
+        rows = config.encoder_length + config.horizon
+        self.positions = nn.Parameter(sinusoids(rows, config.d_model), requires_grad=False)
+        self.norm = nn.LayerNorm(config.d_model)
+        self.dropout = Dropout(config.dropout)
+
+    def placed(self, features: Tensor, first: int) -> Tensor:
+        """Tokens `[batch, time, d_model]` that still lack values, from a step of the encoder on."""
+        positions = self.positions[first : first + features.shape[1]]
+        return self.value(features) + positions  # type: ignore[no-any-return]
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Finish tokens that lack nothing."""
+        return self.dropout(self.norm(tokens))  # type: ignore[no-any-return]
+
+
+class LaggedForecaster(Forecaster):
+    """Makes the tokens of such a model.
+
+    Args:
+        config: Of the model.
+    """
+
+    config: LaggedConfig
+
+    def __init__(self, config: LaggedConfig) -> None:
+        super().__init__(config)
+        self.stages = config.describe_stages()
+        self.scaler = (
+            build_window_norm(config.scaling, config.channels, affine=False)
+            if config.scaling
+            else None
+        )
+        context, length = config.context, config.encoder_length
+        past = torch.arange(context - length, context)[:, None] - torch.tensor(config.value_lags)
+        self.register_buffer("_past", past.flatten(), persistent=False)
+        self._past: Tensor
+        self.encoder_embedding = StepEmbedding(config)
+
+    def _measure(self, history: Tensor) -> InstanceStatistics:
+        """Centre and spread of the encoder's steps."""
+        recent = history[:, -self.config.encoder_length :]
+        if self.scaler is None:
+            # As many zeros and ones, without the arithmetic of shapes.
+            nothing = 0 * recent[:, :1]
+            return InstanceStatistics(nothing, nothing + 1)
+        return cast("InstanceStatistics", self.scaler(recent)[1])
+
+    def _lagged(self, known: Tensor, places: Tensor) -> Tensor:
+        """Lagged values of steps, `[batch, time, channels * lags]`, of a channel together.
+
+        Args:
+            known: `[batch, context or more, channels]`, scaled.
+            places: `[time * lags]`, where they are.
+        """
+        count, channels = len(self.config.value_lags), self.config.channels
+        lagged = known.index_select(1, places).reshape(-1, len(places) // count, count, channels)
+        return lagged.transpose(2, 3).flatten(2)
+
+    def _joined(self, lagged: Tensor, told: Tensor, calendar: Tensor | None) -> Tensor:
+        """What tokens are made of, `[batch, time, features]`.
+
+        Args:
+            lagged: `[batch, time, channels * lags]`.
+            told: `[batch, numbers]`, what is the same for all steps of a window.
+            calendar: `[batch, at least time, features]`, of which the last ones are theirs.
+        """
+        time = lagged.shape[1]
+        parts = [lagged, repeated(told, time).transpose(1, 2)]
+        if self.config.calendar is not None and calendar is not None:
+            parts.append(calendar[:, -time:])
+        return torch.cat(parts, dim=-1)
+
+
+def level_and_scale(statistics: InstanceStatistics) -> Tensor:
+    """What tokens are told of a window, `[batch, 2 * channels]`."""
+    centre, spread = statistics
+    return torch.cat([torch.log1p(centre.abs()), spread.log()], dim=-1).flatten(1)
