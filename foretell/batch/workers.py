@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from importlib import metadata
-from multiprocessing import connection, forkserver
+from multiprocessing import connection
 from multiprocessing.queues import SimpleQueue
 from multiprocessing.synchronize import Event
 from pathlib import Path
@@ -40,12 +40,6 @@ def gpus_of(device: DeviceChoice) -> list[str]:
         # Empty or -1: they are hidden.
         return [name for name in given.split(",") if name not in ("", "-1")]
     return [str(number) for number, _ in enumerate(_GPUS.glob("*"))]
-
-
-def warm_up() -> None:
-    """Have what workers need imported, once for all of them and while this process does others."""
-    forkserver.set_forkserver_preload([Worker.__module__])
-    forkserver.ensure_running()
 
 
 def run_parts(work: Work, parts: Sequence[Part], workers: int | None) -> Iterator[Done]:
@@ -80,7 +74,7 @@ def run_parts(work: Work, parts: Sequence[Part], workers: int | None) -> Iterato
 
 def _run(work: Work, parts: list[Part], count: int, gpus: list[str]) -> Iterator[Done]:
     """Forecast parts on processes that all end where one is killed."""
-    context = multiprocessing.get_context("forkserver")
+    context = multiprocessing.get_context("spawn")
     stopped, turns = context.Event(), context.SimpleQueue()
     for number in range(count):
         turns.put(gpus[number % len(gpus)] if gpus else None)

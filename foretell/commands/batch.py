@@ -93,7 +93,7 @@ def command(
     from foretell.batch.preparation import Asked
     from foretell.batch.progress import ConsoleProgress
     from foretell.batch.run import forecast_table
-    from foretell.batch.workers import run_parts, warm_up
+    from foretell.batch.workers import run_parts
     from foretell.bundle.errors import BundleError
     from foretell.storage.errors import StorageError
 
@@ -109,9 +109,7 @@ def command(
         )
         with ConsoleProgress() as progress:
             execute = partial(run_parts, workers=workers)
-            if ray is None:
-                warm_up()
-            else:
+            if ray is not None:
                 from foretell.batch import on_ray
 
                 there = pinned(model, bundle)

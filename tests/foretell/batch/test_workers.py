@@ -52,8 +52,8 @@ def test_killed_at_any_time_nothing_is_lost_and_nothing_twice(tmp_path: Path) ->
     until(lambda: whole(1) or first.poll() is not None)
     about = psutil.Process(first.pid)
     # The others of multiprocessing forecast nothing.
-    (server,) = (one for one in about.children() if "forkserver" in " ".join(one.cmdline()))
-    server.children()[0].kill()
+    children = [one for one in about.children() if "spawn_main" in " ".join(one.cmdline())]
+    children[0].kill()
     until(lambda: whole(6) or first.poll() is not None)
     children = about.children(recursive=True)
     os.kill(first.pid, signal.SIGKILL)
