@@ -78,7 +78,7 @@ class Forecaster:
         settings = unlimited(bundle)
         self.plan = FORECASTING.plan(options, 1, self.model, settings)
         self._reader = Reader(self.model, options, settings, self.plan)
-        # `asyncio.run` would handle interrupts, for every chunk and with a text of all its arrays.
+        # `asyncio.run` would make and end one for every chunk.
         self._loop = asyncio.new_event_loop()
 
     def forecast(self, chunk: pa.Table) -> tuple[list[Forecasts], list[Rejected]]:

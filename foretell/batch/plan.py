@@ -152,7 +152,7 @@ def _sums_of(names: pa.Array) -> NDArray[np.uint64]:
     if pa.types.is_integer(names.type):
         # They are as good, and Python's of -1 and -2 are the same.
         return np.asarray(names.to_numpy().astype(np.uint64))
-    # Of this process alone.
+    # Python's of a text differ between processes, and are compared within this one.
     return np.fromiter(map(hash, names.to_pylist()), np.int64, len(names)).view(np.uint64)
 
 
