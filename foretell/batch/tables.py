@@ -234,7 +234,7 @@ def read_schema(place: Place, file: str, columns: Columns | None) -> pa.Schema:
         reader = open_text(source, texts, is_zipped=_is_zipped(place, file))
         found = reader.schema
         first = next(iter(reader), None)
-        # Of a column that is there twice, `Tables.schema` tells.
+        # Of a column that is not there, or twice, `Tables.schema` tells.
         for name in (each for each in values if found.names.count(each) == 1):
             if first and parsed(first.column(name), pa.float64())[1].all():
                 raise BatchError(
@@ -243,7 +243,7 @@ def read_schema(place: Place, file: str, columns: Columns | None) -> pa.Schema:
                 )
             found = found.set(found.names.index(name), pa.field(name, pa.float64()))
         time = columns and columns.time
-        if first and time and pa.types.is_string(found.field(time).type):
+        if first and found.names.count(time) == 1 and pa.types.is_string(found.field(time).type):
             kind = kind_of_times(first.column(time))
             found = found.set(found.names.index(time), pa.field(time, kind))
         return found

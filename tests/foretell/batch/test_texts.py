@@ -139,6 +139,23 @@ def test_a_column_that_is_there_twice_is_refused(models: Path, tmp_path: Path) -
         run(written(tmp_path, text), models / "repeat" / "1", tmp_path)
 
 
+def test_times_that_are_there_twice_are_refused(models: Path, tmp_path: Path) -> None:
+    text = "unique_id,ds,ds,load\n" + "a,2024-01-01,2024-01-01,1\n" * 8
+    said = r"given.csv: expected one column 'ds'; the table has unique_id, ds, ds, load"
+    with pytest.raises(BatchError, match=said):
+        run(written(tmp_path, text), models / "repeat" / "1", tmp_path)
+
+
+def test_a_file_without_the_times_of_others_is_refused(models: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "table"
+    folder.mkdir()
+    (folder / "0.csv").write_text(text_of(many(2)))
+    (folder / "1.csv").write_text(text_of(many(2).drop(["ds"])))
+    said = r"1.csv: expected one column 'ds'; the table has unique_id, load"
+    with pytest.raises(BatchError, match=said):
+        run(folder, models / "repeat" / "1", tmp_path)
+
+
 @pytest.mark.parametrize("block", [40, 333, 1_000_000])
 @pytest.mark.usefixtures("small")
 def test_rows_that_are_no_rows_are_told(
