@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -25,11 +26,12 @@ if TYPE_CHECKING:
 
 # Whoever has made this file of a version writes the others, and nobody else does.
 _CLAIM = ".push"
-# Of a push that broke off. Longer than any file or part takes, after which it is claimed again.
+# Of a push that broke off. Longer than any file takes that goes at once, after which it is claimed
+# again; while parts go it is from time to time.
 _CLAIM_AGE = timedelta(minutes=15)
 # Larger files go in parts, a few at a time: S3 takes 5 GB at once, or 10,000 parts.
 _PART_BYTES, _PARTS_AT_A_TIME = 32 * 1024 * 1024, 4
-# Between claims meanwhile.
+# Between claims while parts go.
 _RENEW_SECONDS = 60.0
 
 
@@ -108,17 +110,23 @@ def _write(location: Location, path: str, content: bytes, claim: _Claim) -> None
 def _write_parts(location: Location, path: str, file: Path, claim: _Claim) -> None:
     """Write a large file of a version, whole or not at all.
 
-    Parts know no conditions: what keeps others from writing it is the claim alone.
+    Parts know no conditions: what keeps others from writing it is the claim alone, which is renewed
+    once more before they are put together. Who stands still after that, until the claim lapses, may
+    replace the file of another push.
     """
     broken: list[BaseException] = []
+    handed_over, claimed = Event(), Event()
 
     def parts() -> Iterator[bytes]:
         with file.open("rb") as source:
-            while part := source.read(_PART_BYTES):
-                if broken:
-                    # Has the client take back what it has sent.
-                    raise broken[0]
+            while not broken and (part := source.read(_PART_BYTES)):
                 yield part
+        handed_over.set()
+        # By the other thread: nothing can be asked of the client in here.
+        claimed.wait()
+        if broken:
+            # Has the client take back what it has sent.
+            raise broken[0]
 
     with location.told(path), ThreadPoolExecutor(1) as pool:
         putting = pool.submit(
@@ -129,11 +137,19 @@ def _write_parts(location: Location, path: str, file: Path, claim: _Claim) -> No
             chunk_size=_PART_BYTES,
             max_concurrency=_PARTS_AT_A_TIME,
         )
+        # It may have failed before.
+        putting.add_done_callback(lambda _: handed_over.set())
         try:
-            while wait([putting], _RENEW_SECONDS).not_done:
+            while not handed_over.wait(_RENEW_SECONDS):
                 claim.renew()
+            pause = 0.0
+            while wait([putting], pause).not_done:
+                claim.renew()
+                claimed.set()
+                pause = _RENEW_SECONDS
         except BaseException as error:
             broken.append(error)
+            claimed.set()
             raise
         putting.result()
 

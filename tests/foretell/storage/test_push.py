@@ -211,6 +211,35 @@ def test_parts_end_when_somebody_else_has_claimed(
     assert "<Upload>" not in uploads(location, s3)
 
 
+@pytest.mark.usefixtures("parts")
+def test_parts_are_put_together_only_by_who_has_the_claim(
+    bundle: Path, location: Location, s3: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put = obstore.put
+
+    def taken(store: Any, path: str, content: Any, **named: Any) -> object:
+        if isinstance(content, bytes):
+            return put(store, path, content, **named)
+
+        count = -(-(bundle / path.rpartition("/")[2]).stat().st_size // 50)
+
+        def lose() -> Iterator[bytes]:
+            # All parts are handed over before the claim is lost.
+            parts = [next(content) for _ in range(count)]
+            yield from parts
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(put, store, "repeat/1/.push", b"somebody else").result()
+            yield from content
+
+        return put(store, path, lose(), **named)
+
+    monkeypatch.setattr(obstore, "put", taken)
+    with pytest.raises(StorageError, match=r"repeat/1/\.push: "):
+        push(bundle, location)
+    assert keys(location) == ["repeat/1/.push"]
+    assert "<Upload>" not in uploads(location, s3)
+
+
 def test_what_cannot_be_removed_is_written_over(
     bundle: Path, location: Location, failing: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
