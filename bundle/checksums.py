@@ -25,12 +25,33 @@ def check(folder: Path, sums: dict[str, str]) -> None:
     Raises:
         BundleError: a file is missing or differs, or has no sum; the message names it.
     """
+    check_names(folder, sums)
+    for name, expected in sums.items():
+        check_file(folder / name, expected)
+
+
+def check_names(folder: Path, sums: dict[str, str]) -> None:
+    """See that every file has a sum.
+
+    Args:
+        folder: The bundle.
+        sums: sha256 by file name.
+
+    Raises:
+        BundleError: one has none; the message names it.
+    """
     for name in layout.FILES:
         if name not in sums:
             raise BundleError(f"{folder}: the manifest has no checksum of {name}")
-    for name, expected in sums.items():
-        path = folder / name
-        if not path.is_file():
-            raise BundleError(f"{path}: missing")
-        if sha256(path) != expected:
-            raise BundleError(f"{path}: sha256 differs from the manifest; the file was changed")
+
+
+def check_file(path: Path, expected: str) -> None:
+    """Compare a file with its sum.
+
+    Raises:
+        BundleError: it is missing or differs.
+    """
+    if not path.is_file():
+        raise BundleError(f"{path}: missing")
+    if sha256(path) != expected:
+        raise BundleError(f"{path}: sha256 differs from the manifest; the file was changed")

@@ -88,7 +88,8 @@ class Mirror:
         self._choose = choose
         self._checked: set[Version] = set()
         self._stopped = threading.Event()
-        # While it is held, folders neither come nor go, and files are where they are said to be.
+        # While it is held no folder comes or is moved. A file may still not be where it is known to
+        # be, or be another: its version failed, or was replaced by one of the same name.
         self._moving = threading.Lock()
 
     def __str__(self) -> str:
@@ -218,7 +219,7 @@ class Mirror:
         Args:
             key: It.
             tag: Of its manifest.
-            known: Where a file with a sum is; takes those of this version.
+            known: Where a file with a sum is, or was; takes those of this version.
             fetching: Locks of files by their sums: who needs one that others fetch waits for it.
         """
         target = self.folder.joinpath(*key)
@@ -229,14 +230,19 @@ class Mirror:
         try:
             self._download(path_of(*key), folder / layout.MANIFEST)
             about = manifest.read(folder)
+            checksums.check_names(folder, about.files)
             for file, wanted in about.files.items():
+                own = folder / file
                 with fetching.setdefault(wanted, threading.Lock()):
                     with self._moving:
-                        is_here = _linked(known.get(wanted), folder / file)
+                        is_here = _linked(known.get(wanted), own)
+                    if is_here and checksums.sha256(own) != wanted:
+                        own.unlink()
+                        is_here = False
                     if not is_here:
-                        self._download(path_of(*key, file), folder / file)
-                        known[wanted] = folder / file
-            checksums.check(folder, about.files)
+                        self._download(path_of(*key, file), own)
+                        checksums.check_file(own, wanted)
+                        known[wanted] = own
             (folder / _TAG).write_text(tag)
             with self._moving:
                 if target.exists():

@@ -8,7 +8,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
-from threading import Barrier
+from threading import Barrier, Event, Lock
 from types import SimpleNamespace
 
 import obstore
@@ -152,14 +152,17 @@ def test_files_in_common_are_fetched_once(
 def together(mirror: Mirror, count: int, patch: pytest.MonkeyPatch) -> list[int]:
     """Have manifests wait for each other; how many were being fetched at a time."""
     download, barrier, going, most = mirror._download, Barrier(count, timeout=30), Counter(), []
+    lock = Lock()
 
     def wait(path: str, target: Path) -> None:
-        going["on"] += 1
-        most.append(going["on"])
+        with lock:
+            going["on"] += 1
+            most.append(going["on"])
         if path.endswith(layout.MANIFEST):
             barrier.wait()
         download(path, target)
-        going["on"] -= 1
+        with lock:
+            going["on"] -= 1
 
     patch.setattr(mirror, "_download", wait)
     return most
@@ -194,6 +197,51 @@ def test_files_in_common_are_fetched_once_by_those_that_come_together(
     assert here(mirror) == ["sea/1", "sky/1", "sun/1"]
     # The two graphs are one file.
     assert len(proxy.gets()) == 3 + len({*manifest.read(bundle).files.values()})
+
+
+def test_a_damaged_file_is_of_its_version_alone(
+    bundle: Path,
+    location: Location,
+    proxy: Proxy,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("sea", "sky"):
+        push(bundle, location, name=name)
+    file = next(iter(manifest.read(bundle).files))
+    proxy.faults[f"GET .*sea/1/{file}"] = "wrong"
+    mirror = Mirror(location, tmp_path / "cache")
+    download, damaged = mirror._download, Event()
+
+    def wait(path: str, target: Path) -> None:
+        if path == "sky/1/manifest.json":
+            assert damaged.wait(30)
+        download(path, target)
+        if path == f"sea/1/{file}":
+            damaged.set()
+
+    monkeypatch.setattr(mirror, "_download", wait)
+    mirror.refresh()
+    assert here(mirror) == ["sky/1"]
+    assert mirror.failures.keys() == {("sea", "1")}
+
+
+def test_files_of_a_version_that_was_replaced(
+    mirror: Mirror,
+    bundle: Path,
+    location: Location,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    push(bundle, location, name="sea")
+    other = write_bundle(tmp_path / "other", Spec(horizon=3))
+    for path in other.iterdir():
+        obstore.put(location.store, f"repeat/1/{path.name}", path)
+    # The version is replaced before one is fetched that has its files.
+    monkeypatch.setattr(module, "_AT_A_TIME", 1)
+    mirror.refresh()
+    assert not mirror.failures
+    assert here(mirror) == ["repeat/1", "sea/1"]
 
 
 def test_where_nothing_can_be_linked(
@@ -265,6 +313,16 @@ def test_a_version_that_cannot_be_fetched_changes_nothing(
     mirror.refresh()
     assert here(mirror) == ["repeat/1", "repeat/2", "sea/1"]
     assert not mirror.failures
+
+
+def test_a_manifest_without_a_sum_changes_nothing(mirror: Mirror, location: Location) -> None:
+    path = "repeat/1/manifest.json"
+    fields = json.loads(bytes(obstore.get(location.store, path).bytes()))
+    del fields["files"][layout.WEIGHTS]
+    obstore.put(location.store, path, json.dumps(fields).encode())
+    mirror.refresh()
+    assert mirror.failures["repeat", "1"].endswith("the manifest has no checksum of weights.bin")
+    assert (mirror.folder / "repeat" / "1" / layout.WEIGHTS).exists()
 
 
 def test_what_fails_again_and_again_is_fetched_less_often(
