@@ -140,8 +140,13 @@ class Mirror:
                 return None
 
             with ThreadPoolExecutor(_AT_A_TIME) as pool:
-                each = zip(missing, pool.map(bring, missing), strict=True)
-                self._failed = {key: one for key, one in each if one is not None}
+                try:
+                    each = zip(missing, pool.map(bring, missing), strict=True)
+                    self._failed = {key: one for key, one in each if one is not None}
+                except (KeyboardInterrupt, SystemExit):
+                    # The pool waits for those that it has begun.
+                    self.stop()
+                    raise
             self.failures = {key: one.said for key, one in self._failed.items()}
 
     def stop(self) -> None:

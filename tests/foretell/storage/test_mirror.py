@@ -5,6 +5,7 @@ import json
 import os
 import time
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -495,6 +496,30 @@ def test_a_server_that_stops_fetches_nothing_more(
     push(bundle, location)
     mirror.refresh()
     assert here(mirror) == ["repeat/1"]
+
+
+def test_an_interrupt_breaks_off_what_is_fetched(
+    bundle: Path, location: Location, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("sea", "sky"):
+        push(bundle, location, name=name)
+    mirror, begun, ended = Mirror(location, tmp_path / "cache"), Event(), []
+
+    def read(_: Location, path: str) -> Iterator[bytes]:
+        if path.startswith("sea"):
+            assert begun.wait(30)
+            raise KeyboardInterrupt
+        begun.set()
+        yield b"one piece"
+        mirror._stopped.wait(5)
+        yield b"and another"
+        ended.append(path)
+
+    monkeypatch.setattr(Location, "read", read)
+    with pytest.raises(KeyboardInterrupt):
+        mirror.refresh()
+    assert not ended
+    assert here(mirror) == []
 
 
 def test_what_was_chosen_is_fetched(
