@@ -183,7 +183,7 @@ def test_of_parts_that_break_off_nothing_is_left(
 def test_parts_end_when_somebody_else_has_claimed(
     bundle: Path, location: Location, s3: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put, lost = obstore.put, Event()
+    put, lost, more = obstore.put, Event(), []
 
     class Told(ThreadPoolExecutor):
         def __exit__(self, *given: Any) -> None:
@@ -198,7 +198,9 @@ def test_parts_end_when_somebody_else_has_claimed(
         def stand_still() -> Iterator[bytes]:
             yield next(content)
             assert lost.wait(30)
-            yield from content
+            for part in content:
+                more.append(part)
+                yield part
 
         return put(store, path, stand_still(), **named)
 
@@ -207,8 +209,28 @@ def test_parts_end_when_somebody_else_has_claimed(
     monkeypatch.setattr(obstore, "put", taken)
     with pytest.raises(StorageError, match=r"repeat/1/\.push: "):
         push(bundle, location)
+    assert not more
     assert keys(location) == ["repeat/1/.push"]
     assert "<Upload>" not in uploads(location, s3)
+
+
+@pytest.mark.usefixtures("parts")
+def test_parts_that_cannot_be_begun_are_not_waited_for(
+    bundle: Path, location: Location, failing: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    renew, renewed = module._Claim.renew, []
+
+    def count(claim: module._Claim) -> None:
+        renewed.append(claim.path)
+        assert len(renewed) < 9
+        renew(claim)
+
+    monkeypatch.setattr(module._Claim, "renew", count)
+    monkeypatch.setattr(module, "_RENEW_SECONDS", 0.1)
+    failing.append(layout.FORECAST_GRAPH)
+    with pytest.raises(BrokenError):
+        push(bundle, location)
+    assert keys(location) == []
 
 
 @pytest.mark.usefixtures("parts")
