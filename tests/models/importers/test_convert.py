@@ -220,6 +220,7 @@ def test_lags_are_those_of_the_code_base(tmp_path: Path, source: str, lags: str)
         "factor": 2,
         "lags": lags,
         "training_lags": "batch",
+        "longer_query": "whole",
     }
 
 
