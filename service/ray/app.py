@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
+from fastapi import APIRouter, FastAPI
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from ray import serve
 from ray.serve import Application, Deployment
@@ -168,7 +170,16 @@ def _door(settings: Settings, batch: int) -> Callable[[], object]:
         keep_what_is_loaded()
         tally: Any = serve.get_deployment_handle(TALLY)
         engine = RayEngine(repository, Metrics(), tally)
-        return create_app(settings, engine, tracer=open_tracer() if settings.traces else None)
+        app = create_app(settings, engine, tracer=open_tracer() if settings.traces else None)
+
+        # Ray runs this on the event loop of the requests, before there are any.
+        @asynccontextmanager
+        async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+            await engine.start()
+            yield
+
+        app.include_router(APIRouter(lifespan=lifespan))
+        return app
 
     return build
 

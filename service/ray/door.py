@@ -81,15 +81,18 @@ class RayEngine(LocalEngine):
     def __init__(self, repository: Repository, metrics: Metrics, tally: Handle) -> None:
         super().__init__(repository, metrics)
         self._tally = tally
-        self._teller = Teller(metrics, tally)
+        self._teller = Teller(metrics, tally, self.drain)
 
     @property
     def directory(self) -> Directory:
-        """See `Engine.directory`."""
-        # Ray builds an application before its event loop is known.
-        self._teller.start()
+        """See `Engine.directory`; nothing is accepted any more once the server is stopping."""
         found = super().directory
-        return replace(found, gone=_STOPPING) if self._teller.stopping else found
+        # Ray's proxy goes on connecting callers.
+        return replace(found, gone=_STOPPING) if self.repository.draining else found
+
+    async def start(self) -> None:
+        """See `Engine.start`; from now on this door hears when the server is to end."""
+        self._teller.start()
 
     async def load(self, name: str, version: str | None) -> None:  # noqa: ARG002
         """No door can make the others load anything.

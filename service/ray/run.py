@@ -21,7 +21,6 @@ from foretell.service.engine.source import fill, open_source
 from foretell.service.errors import StartError
 from foretell.service.ray.app import TALLY, Plan, application
 from foretell.service.ray.proxy import CALLBACK, PATH
-from foretell.service.ray.tally import HEARD_SECONDS
 from foretell.service.settings import Settings
 from foretell.service.web.keys import Keys
 
@@ -68,8 +67,8 @@ def serve(settings: Settings, plan: Plan, address: str | None) -> None:
         ray_serve.run(app, name=_NAME, route_prefix="/")
         _logger.info("serving on http://%s:%s", settings.host, settings.port)
         stopping.wait()
-        # Of what cannot be asked nothing more is to be had.
-        with suppress(RayError, RayServeException, TimeoutError):
+        # Of a cluster or an application that is gone nothing more is to be had.
+        with suppress(RayError, RayServeException, KeyError):
             drain(settings.grace_seconds)
     except (ConnectionError, RuntimeError, RayServeException) as error:
         raise StartError(str(error)) from error
@@ -85,17 +84,19 @@ def drain(seconds: float) -> None:
     Ray ends doors and engines at once: what waits at a door for an engine would wait in vain.
 
     Args:
-        seconds: Most time that it takes.
+        seconds: Most time that it takes, but for the last answer.
 
     Raises:
-        RayError: the tally does not answer; `RayServeException` and `TimeoutError` likewise.
+        RayError: the cluster is gone; `RayServeException` likewise.
+        KeyError: the application is gone.
     """
     stop = ray_serve.get_deployment_handle(TALLY, _NAME).options(method_name="stop")
-    began = time.monotonic()
-    while (passed := time.monotonic() - began) < seconds:
-        left = stop.remote().result(timeout_s=_ANSWER_SECONDS)
-        if not left and passed >= HEARD_SECONDS:
-            return
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        # A tally may be late, and another one takes the place of one that is lost.
+        with suppress(RayError, RayServeException, TimeoutError):
+            if stop.remote().result(timeout_s=_ANSWER_SECONDS):
+                return
         time.sleep(_LOOK_SECONDS)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -18,7 +19,7 @@ from foretell.service.statistics import statistics
 
 _COUNT_SECONDS = 1.0
 # Until all doors have heard that the server is to end, and told what they have accepted by then.
-HEARD_SECONDS = 3.0
+_HEARD_SECONDS = 3.0
 # While there is none, Ray would wait for another one to take its place.
 _ANSWER_SECONDS = 2.0
 # Who says nothing for so long is gone, and so are its requests.
@@ -32,7 +33,7 @@ class Tally:
         self._metrics = Metrics()
         self._heard: dict[str, float] = {}
         self._numbers: dict[str, int] = {}
-        self._stopping = False
+        self._stopped_at: float | None = None
 
     async def tell(
         self, who: str, number: int, taken: Taken, in_flight: int, build: dict[str, str]
@@ -55,13 +56,20 @@ class Tally:
         self._metrics.elsewhere[who] = in_flight
         self._metrics.build = build or self._metrics.build
         self._heard[who] = time.monotonic()
-        return self._stopping
+        return self._stopped_at is not None
 
-    async def stop(self) -> int:
-        """Have doors refuse what comes; how many requests they are answering, as they last told."""
-        self._stopping = True
+    async def stop(self) -> bool:
+        """Have doors refuse what comes.
+
+        Returns:
+            Whether all have heard of it, and have answered what they had accepted.
+        """
+        now = time.monotonic()
+        if self._stopped_at is None:
+            self._stopped_at = now
         self._forget()
-        return sum(self._metrics.elsewhere.values())
+        heard = now - self._stopped_at >= _HEARD_SECONDS
+        return heard and not any(self._metrics.elsewhere.values())
 
     async def render(self) -> bytes:
         """All of it in Prometheus' text format."""
@@ -104,13 +112,13 @@ class Teller:
     Args:
         metrics: The process'.
         tally: A handle of it.
-
-    Attributes:
-        stopping: Whether the server is to end, as the tally last said.
+        stop: Is called when the tally says that the server is to end, each time.
     """
 
-    def __init__(self, metrics: Metrics, tally: Handle) -> None:
-        self.stopping = False
+    def __init__(
+        self, metrics: Metrics, tally: Handle, stop: Callable[[], None] = lambda: None
+    ) -> None:
+        self._stop = stop
         self._metrics = metrics
         self._tally = tally.options(method_name="tell")
         self._who = uuid.uuid4().hex
@@ -134,8 +142,10 @@ class Teller:
                 self._taken = metrics.counts.take()
             told = (self._who, self._number, self._taken, metrics.in_flight, metrics.build)
             with suppress(EngineLostError):
-                self.stopping = await asked(self._tally, *told)
+                stopping = await asked(self._tally, *told)
                 self._taken = None
+                if stopping:
+                    self._stop()
 
     async def close(self) -> None:
         """Tell the rest, and end."""

@@ -1,13 +1,19 @@
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from foretell.service.errors import StartError
+from foretell.service.ray import app as module
+from foretell.service.ray import tally as telling
 from foretell.service.ray.app import DOOR, ENGINE, TALLY, Plan, application, build_app
+from foretell.service.ray.tally import Tally
 from foretell.service.settings import Settings
+from tests.service.ray.local import Calls
 
 
 def deployed(**given: Any) -> dict[str, Any]:
@@ -83,3 +89,29 @@ def test_a_plan_is_of_one_device() -> None:
     engine = app._bound_deployment.init_args[0]._bound_deployment
     assert engine.ray_actor_options["num_gpus"] == 0.5
     assert engine.max_ongoing_requests == 512
+
+
+def test_a_door_that_nobody_has_asked_hears_of_the_end(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tally = Tally()
+    monkeypatch.setattr(module.logs, "configure", lambda *_: None)
+    monkeypatch.setattr(module, "keep_what_is_loaded", lambda: None)
+    monkeypatch.setattr(module.serve, "get_deployment_handle", lambda _: Calls(tally))
+    monkeypatch.setattr(telling, "_COUNT_SECONDS", 0.005)
+
+    async def ask() -> None:
+        await tally.stop()
+        app: Any = module._door(Settings(models=repository, device="cpu"), 8)()
+        transport = httpx.ASGITransport(app)
+        async with (
+            app.router.lifespan_context(app),
+            httpx.AsyncClient(transport=transport, base_url="http://door") as http,
+            asyncio.timeout(60),
+        ):
+            while (await http.get("/readyz")).status_code == 200:
+                await asyncio.sleep(0.005)
+            refused = await http.post("/forecast", json={"inputs": [{"series": [1] * 8}]})
+            assert (refused.status_code, refused.headers["Retry-After"]) == (503, "1")
+
+    asyncio.run(ask())

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import httpx
 import pytest
@@ -52,6 +53,7 @@ class Cluster:
 def served(folder: Path, asking: Callable[[Cluster], Any], **settings: Any) -> None:
     async def ask() -> None:
         cluster = Cluster(folder, **settings)
+        await cluster.door.start()
         try:
             await asyncio.wait_for(asking(cluster), PATIENCE)
         finally:
@@ -233,8 +235,10 @@ def test_who_is_gone_answers_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_door_that_is_to_end_refuses_what_comes_and_answers_what_it_has(
-    repository: Path,
+    repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(module, "_HEARD_SECONDS", 0.0)
+
     async def ask(cluster: Cluster) -> None:
         tally = cluster.counted.target
         assert isinstance(tally, Tally)
@@ -244,25 +248,51 @@ def test_a_door_that_is_to_end_refuses_what_comes_and_answers_what_it_has(
             await asyncio.sleep(0.005)
         await tally.stop()
         await cluster.door._teller.tell()
-        assert await tally.stop() == 1
+        assert not await tally.stop()
         refused = await cluster.forecast()
         assert (refused.status_code, refused.json()["error"]["type"]) == (503, "engine_lost")
         assert refused.headers["Retry-After"] == "1"
+        unready = await cluster.http.get("/readyz")
+        assert (unready.status_code, unready.json()["ready"]) == (503, False)
+        assert set(unready.json()["models"].values()) == {"draining"}
+        assert (await cluster.http.get("/v2/health/ready")).status_code == 503
         cluster.engine._loading.release()
         assert (await accepted).status_code == 200
         await cluster.door._teller.tell()
-        assert await tally.stop() == 0
+        assert await tally.stop()
+        # Another tally in its place does not know of it yet.
+        tally._stopped_at = None
+        await cluster.door._teller.tell()
+        assert (await cluster.forecast()).status_code == 503
 
     served(repository, ask)
 
 
 def test_who_is_gone_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_HEARD_SECONDS", 0.0)
+
     async def ask() -> None:
         tally = Tally()
         assert not await tally.tell("a", 1, ([], []), 3, {})
-        assert await tally.stop() == 3
+        assert not await tally.stop()
         assert await tally.tell("a", 2, ([], []), 2, {})
         monkeypatch.setattr(module, "_GONE_SECONDS", -1.0)
-        assert await tally.stop() == 0
+        assert await tally.stop()
+
+    asyncio.run(ask())
+
+
+def test_every_door_has_time_to_hear(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(module, "time", Mock(monotonic=lambda: now[0]))
+
+    async def ask() -> None:
+        # Who has told a tally nothing yet, as another one was there before, may be answering.
+        tally = Tally()
+        assert not await tally.stop()
+        now[0] += 2.5
+        assert not await tally.stop()
+        now[0] += 0.5
+        assert await tally.stop()
 
     asyncio.run(ask())
