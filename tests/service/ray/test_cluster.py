@@ -74,7 +74,7 @@ class Cluster:
     def replica(self, name: str) -> psutil.Process:
         """The process of the only replica of a deployment."""
         processes = psutil.Process(self.process.pid).children(recursive=True)
-        (found,) = (one for one in processes if f"foretell:{name}" in "".join(one.cmdline()))
+        (found,) = (one for one in processes if f"foretell:{name}" in command_of(one))
         return found
 
     def loads(self, model: str) -> float:
@@ -146,6 +146,14 @@ def ask_until_whole(cluster: Cluster, answers: list[httpx.Response]) -> None:
         answers.append(cluster.forecast("one"))
         if answers[-1].status_code == 200 and cluster.loads("one") >= 3:
             return
+
+
+def command_of(process: psutil.Process) -> str:
+    """The command line of a process; nothing of one that has just ended, as Ray's helpers do."""
+    try:
+        return "".join(process.cmdline())
+    except (psutil.NoSuchProcess, psutil.ZombieProcess):
+        return ""
 
 
 def content(told: dict[str, Any]) -> list[Any]:
