@@ -40,7 +40,7 @@ def test_writes_a_bundle_and_says_what_was_verified(exported: tuple[Path, Result
 
 
 def test_a_bundle_for_cpus_alone_says_so(tmp_path: Path):
-    """Autoformer's own embeddings have no form by themselves, with which CUDA could run them."""
+    """Autoformer's own layers have no form for CUDA with mechanisms that are none of its own."""
     config = CONFIGS["autoformer"].model_copy(update={"attention": (Softmax(),)})
     checkpoint = checkpoint_of(config, None, tmp_path / "checkpoint")
     result = run(checkpoint, "--to", tmp_path / "models")
@@ -51,7 +51,7 @@ def test_a_bundle_for_cpus_alone_says_so(tmp_path: Path):
     assert {"MultiHeadAttention", "SeriesDecomposition"} <= set(manifest.rewrites)
     assert {stage.form for stage in manifest.attention} == {"dense"}
     assert "\nfor: cpu\n" in result.stdout
-    assert "without a kernel on CUDA: Conv of FLOAT, ReduceMean over an inner" in result.stdout
+    assert "without a kernel on CUDA: ReduceMean over an inner axis" in result.stdout
 
 
 def test_calibrates_as_many_passes_as_it_is_told(tmp_path: Path):

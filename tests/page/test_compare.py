@@ -108,8 +108,10 @@ def test_no_more_rows_are_sent_than_origins_take(module: Modules) -> None:
     assert body["inputs"] == [{"name": "s", "channels": ["b"], "series": series}]
     assert (body["model"], body["options"]) == ("m@3", how)
     calibrated = card | {"quantiles": True, "calibration": {"steps": 3}}
-    body = module("backtests.js").call("backtestOf", source, calibrated, how)
-    assert body["options"]["quantiles"] == [0.1, 0.9]
+    for levels, asked in (([0.1, 0.9], [0.1, 0.9]), ([0.2, 0.8], None)):
+        narrow = calibrated | {"quantile_levels": levels}
+        body = module("backtests.js").call("backtestOf", source, narrow, how)
+        assert body["options"].get("quantiles") == asked
 
 
 def test_an_example_is_too_short(page: Page, server: Server) -> None:
