@@ -1,4 +1,3 @@
-import os
 import re
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from foretell.commands.import_ import command
 from foretell.models.checkpoint import load
 from foretell.models.importers.registry import OPTIONS
 from tests.models.importers import published
+from tests.models.importers.damage import Malicious
 
 LAYOUT = published.layout("tslib", "transformer", embed="timeF")
 CONV = "encoder.attn_layers.0.conv1.weight"
@@ -35,14 +35,6 @@ def run(folder: Path, file: Path, *options: str, form: str = "transformer") -> R
 
 def state() -> dict[str, torch.Tensor]:
     return published.publish(published.make("transformer"), LAYOUT)
-
-
-class Malicious:
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def __reduce__(self) -> tuple[object, tuple[str]]:
-        return os.mkdir, (str(self.folder),)
 
 
 def write_bad(path: Path, kind: str) -> None:

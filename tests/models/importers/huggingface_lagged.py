@@ -15,7 +15,8 @@ from torch import Tensor
 from foretell.commands.import_ import command
 from foretell.models.importers.convert import Request
 from foretell.models.importers.folders import import_folder
-from tests.models.importers.test_huggingface import Malicious, walks
+from tests.models.importers.damage import break_file
+from tests.models.importers.test_huggingface import save, walks
 
 STATIC: dict[str, Any] = {
     "cardinality": [4],
@@ -115,11 +116,18 @@ def break_weights(path: Path, kind: str, state: dict[str, Tensor]) -> None:
             save_file(state | {value: torch.full((16, 9), torch.nan)}, path)
         case "no table":
             save_file({key: one for key, one in state.items() if table not in key}, path)
-        case "no weights":
-            path.unlink()
-        case "cut off":
-            path.write_bytes(path.read_bytes()[:500])
-        case "pickle that runs code":
-            path.unlink()
-            victim = {"victim": Malicious(path.parent / "victim")}
-            torch.save(victim, path.with_name("pytorch_model.bin"))
+        case _:
+            break_file(path, kind)
+
+
+def check_is_refused(model: Any, scratch: Path, kind: str, message: str) -> None:
+    """See that nothing is written of a damaged folder, and that the message says why."""
+    folder = save(model, scratch / "saved")
+    break_weights(folder / "model.safetensors", kind, model.state_dict())
+    options = ["--static_categorical=2", "--to", str(scratch / "models"), "--name", "x"]
+    done = run(folder, scratch / "out", 1, *options)
+    assert done.exit_code == 2
+    assert message in done.stderr
+    assert done.stdout == ""
+    assert {path.name for path in scratch.iterdir()} == {"saved"}
+    assert not (folder / "victim").exists()

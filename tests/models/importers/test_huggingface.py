@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +24,7 @@ from foretell.models.importers.errors import ImporterError
 from foretell.models.importers.folders import import_folder
 from foretell.service.api.forecast.schemas import ForecastOptions
 from foretell.service.engine.intervals import Intervals
+from tests.models.importers.damage import break_file
 from tests.service.client import Client
 
 transformers = pytest.importorskip("transformers", reason="the library that saves the folders")
@@ -345,14 +345,6 @@ def test_counts_are_of_values_as_they_are(folders: dict[str, Path], tmp_path: Pa
     assert "negative-binomial: of counts, which are trained on as they are" in done.stderr
 
 
-class Malicious:
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def __reduce__(self) -> tuple[object, tuple[str]]:
-        return os.mkdir, (str(self.folder),)
-
-
 def break_config(path: Path, kind: str) -> None:
     match kind:
         case "no config":
@@ -372,18 +364,10 @@ def break_weights(path: Path, kind: str, state: dict[str, Tensor]) -> None:
         "other shape": {key: torch.ones(4)},
         "not finite": {key: torch.full((5,), torch.nan)},
     }
-    match kind:
-        case "no weights":
-            path.unlink()
-        case "cut off":
-            path.write_bytes(path.read_bytes()[:500])
-        case "pickle that runs code":
-            path.unlink()
-            victim = {"victim": Malicious(path.parent / "victim")}
-            torch.save(victim, path.with_name("pytorch_model.bin"))
     if kind in changed:
         others = {name: tensor for name, tensor in state.items() if name != key}
         save_file(others | changed[kind], path)
+    break_file(path, kind)
 
 
 @pytest.mark.parametrize(

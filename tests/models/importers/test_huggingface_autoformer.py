@@ -20,7 +20,7 @@ from tests.models.importers.huggingface_lagged import (
     STATIC,
     adopt,
     asked,
-    break_weights,
+    check_is_refused,
     run,
     train,
     windows,
@@ -313,12 +313,4 @@ def test_what_is_not_read_is_refused_by_its_name(
 def test_a_broken_folder_is_refused_and_nothing_written(
     models: dict[str, Any], tmp_path: Path, kind: str, message: str
 ) -> None:
-    folder = save(models["counts"], tmp_path / "saved")
-    break_weights(folder / "model.safetensors", kind, models["counts"].state_dict())
-    options = ["--static_categorical=2", "--to", str(tmp_path / "models"), "--name", "x"]
-    done = run(folder, tmp_path / "out", 1, *options)
-    assert done.exit_code == 2
-    assert message in done.stderr
-    assert done.stdout == ""
-    assert {path.name for path in tmp_path.iterdir()} == {"saved"}
-    assert not (folder / "victim").exists()
+    check_is_refused(models["counts"], tmp_path, kind, message)

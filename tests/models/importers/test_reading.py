@@ -1,4 +1,3 @@
-import os
 import pickle
 import zipfile
 from pathlib import Path
@@ -8,6 +7,7 @@ import torch
 
 from foretell.models.importers.errors import ImporterError
 from foretell.models.importers.reading import read_state
+from tests.models.importers.damage import Malicious
 
 STATE = {"a.weight": torch.arange(6.0).reshape(2, 3), "a.bias": torch.ones(2)}
 
@@ -81,16 +81,6 @@ def test_cut_off_file(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-200])
     with pytest.raises(ImporterError, match="damaged or cut off"):
         read_state(path)
-
-
-class Malicious:
-    """Unpickling it makes a folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def __reduce__(self) -> tuple[object, tuple[str]]:
-        return os.mkdir, (str(self.folder),)
 
 
 def test_pickle_that_runs_code_is_refused(tmp_path: Path) -> None:
