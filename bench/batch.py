@@ -59,7 +59,7 @@ channel, 16 features and 3 layers forecasts {horizon} steps of each.
 {rows}
 The loop runs the same graph on as many windows that lie in memory, in as many processes with one
 thread each, by batches of the size that the command takes, and does nothing else. Memory is the sum
-of what all processes of the command have resident, the most of samples ten times a second; what
+of what all processes of the command have resident, the most of samples twice a second; what
 they share counts several times.
 {killed}
 """
@@ -183,7 +183,7 @@ class Peak:
                     return
                 continue
             self.mib = max(self.mib, resident / 2**20)
-            time.sleep(0.1)
+            time.sleep(0.5)
 
 
 def command(source: Path, target: Path, bundle: Path) -> subprocess.Popen[bytes]:

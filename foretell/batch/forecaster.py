@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
@@ -109,7 +109,9 @@ class Forecaster:
             # A product of one row is rounded in another way than one of several: which windows
             # share a batch is not to be seen in any forecast.
             given = windows.of(np.append(np.arange(count), count - 1))
-        job = Job(model, self.plan, [], given.history, given.calendar, None)
+        # All that a job asks of a model.
+        here = cast("Model", _Here(model))
+        job = Job(here, self.plan, [], given.history, given.calendar, None)
         try:
             outputs = self._loop.run_until_complete(run(job, math.inf, _wait))
             return [(windows, {name: rows[:count] for name, rows in outputs.items()})]
@@ -142,9 +144,19 @@ class Forecaster:
         return Forecasts(good.series, good.moments, layers[:, is_finite], unsure[is_finite])
 
 
+class _Here:
+    """A model that has run when it is asked: nobody else has work for it."""
+
+    def __init__(self, model: Model) -> None:
+        self.manifest = model.manifest
+        self._model = model
+
+    def submit(self, feeds: Arrays, **_: object) -> Arrays:
+        return self._model.run(feeds)
+
+
 async def _wait(pending: Pending) -> Arrays:
-    # Nothing else is to be done meanwhile.
-    return pending.result()
+    return cast("Arrays", pending)
 
 
 def unlimited(bundle: Path) -> Settings:

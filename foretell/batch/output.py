@@ -66,7 +66,8 @@ def schema_of(
     for name in names:
         if names.count(name) > 1:
             raise BatchError(f"forecasts have a column {name!r} of their own; rename the table's")
-    return pa.schema(found)
+    # No value is missing: it need not be written which are.
+    return pa.schema(pa.field(name, kind, nullable=False) for name, kind in found)
 
 
 class Writer:

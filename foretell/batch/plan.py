@@ -16,6 +16,9 @@ from pyarrow import compute as pc
 from foretell.batch.errors import BatchError, RowError
 from foretell.batch.tables import Piece, Span, Tables
 
+# What part of the others' rows the last parts have at least.
+_SMALLEST = 8
+
 
 class Part(NamedTuple):
     """Whole series that are forecast together, into one file.
@@ -77,8 +80,9 @@ def divide(tables: Tables, files: Sequence[str], rows: int, threads: int) -> lis
     Args:
         tables: The table.
         files: Its files, in their order.
-        rows: That a part has at least, but for the last one.
-        threads: That read at a time.
+        rows: That a part has at least, but for the last ones: they are smaller, so that all who
+            forecast end at about the same time.
+        threads: That read at a time, as many as will forecast.
 
     Raises:
         BatchError: a file cannot be read, or the rows of a series do not follow each other.
@@ -97,7 +101,7 @@ def divide(tables: Tables, files: Sequence[str], rows: int, threads: int) -> lis
         sums.append(each.ids[goes_on:])
         last = (each.names[1],) if each.rows else last
     _check_whole(tables, pieces, sums, begins, first)
-    cuts = _cuts(begins, rows)
+    cuts = _cuts(begins, rows, int(first[-1]), threads)
     starts = np.concatenate(begins) if begins else np.empty(0, np.int64)
     ends = [*cuts[1:], *map(int, first[-1:])][: len(cuts)]
     return [
@@ -200,12 +204,13 @@ def _begins(pieces: list[Piece], first: NDArray[np.int64]) -> dict[str, int]:
     return dict(zip(reversed(files), reversed(first[:-1].tolist()), strict=True))
 
 
-def _cuts(begins: list[NDArray[np.int64]], rows: int) -> list[int]:
-    """The rows at which parts begin."""
+def _cuts(begins: list[NDArray[np.int64]], rows: int, end: int, threads: int) -> list[int]:
+    """The rows at which parts begin; see `divide`."""
     firsts = [int(each[0]) for each in begins if len(each)]
     cuts = firsts[:1]
     for begin in firsts[1:]:
-        if begin - cuts[-1] >= rows:
+        share = (end - cuts[-1]) // (2 * threads)
+        if begin - cuts[-1] >= min(rows, max(rows // _SMALLEST, share)):
             cuts.append(begin)
     return cuts
 

@@ -7,7 +7,6 @@ goes the way of requests, which tells what is wrong with it, or fills it in.
 from __future__ import annotations
 
 import re
-from datetime import timedelta
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -154,8 +153,8 @@ class Reader:
             # Likewise.
             return none
         moments = self._steps.after(steps[good, -1], 1, self._plan.horizon)
-        if isinstance(times.clock, FixedClock):
-            moments = moments - np.timedelta64(times.clock.offset or timedelta())
+        if isinstance(times.clock, FixedClock) and times.clock.offset:
+            moments = moments - np.timedelta64(times.clock.offset)
         return Windows(series[good], history[good], calendar, moments)
 
     def _calendar(self, last: NDArray[np.int64], times: Times) -> NDArray[np.float32] | None:

@@ -13,12 +13,14 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from foretell.bundle import calibration, checksums, example, layout, manifest
 from foretell.bundle.errors import BundleError
 from foretell.bundle.example import Example
 from foretell.bundle.manifest import Manifest
 from foretell.bundle.placement import misplacement
-from foretell.service.arrays import Arrays
+from foretell.service.arrays import HISTORY, Arrays
 from foretell.service.engine.batcher import Batcher
 from foretell.service.engine.catalogue import without_folder
 from foretell.service.engine.directory import Named
@@ -194,6 +196,41 @@ class Model(Named):
             raise ModelFailedError("the model has failed; /readyz says why")
         graph = layout.EXPLAIN_GRAPH if attention else layout.FORECAST_GRAPH
         return self._queue.submit(graph, feeds, deadline=deadline, admitted=admitted)
+
+    def run(self, feeds: Arrays) -> Arrays:
+        """Run windows before all that waits, for a caller who has the model to himself.
+
+        Args:
+            feeds: As those of `submit`.
+
+        Returns:
+            `[windows, …]` by name.
+
+        Raises:
+            ModelFailedError: it does not run; `DeviceLostError` likewise.
+            NotReadyError: the batcher is closed.
+        """
+        count = len(feeds[HISTORY])
+        starts = iter(range(0, count, self.max_batch))
+        found: dict[int, Arrays] = {}
+
+        def batches(worker: int) -> None:
+            for start in starts:
+                batch = {name: rows[start : start + self.max_batch] for name, rows in feeds.items()}
+                found[start] = self._run(worker, layout.FORECAST_GRAPH, batch)
+
+        calls = self._batcher.on_workers(batches)
+        wait(calls)
+        for call in calls:
+            call.result()
+        outputs = {
+            name: np.concatenate([found[start][name] for start in sorted(found)])
+            for name in found[0]
+        }
+        for name, rows in outputs.items():
+            if len(rows) != count:
+                raise ModelFailedError(f"{count} windows came out as {name} {rows.shape}")
+        return outputs
 
     async def example(self) -> Example | None:
         """See `directory.Model.example`."""

@@ -239,10 +239,12 @@ def read_times(table: pa.Table, frequency: Frequency) -> Times | None:
         moments = column.cast(pa.timestamp("us", getattr(kind, "tz", None))).to_numpy()
     except pa.ArrowInvalid as error:
         raise InvalidInputError(str(error)[:200], param=TIME) from None
-    moments = moments.astype("M8[us]")
+    moments = moments.astype("M8[us]", copy=False)
     clock = _clock(getattr(kind, "tz", None), frequency)
     if isinstance(clock, FixedClock):
-        return Times(moments + np.timedelta64(clock.offset or timedelta()), clock, kind)
+        if clock.offset:
+            moments = moments + np.timedelta64(clock.offset)
+        return Times(moments, clock, kind)
     assert isinstance(clock, ZoneClock)  # noqa: S101 - the only other
     if clock.in_utc:
         return Times(moments, clock, kind)

@@ -76,9 +76,20 @@ def test_parts_are_whole_series_and_every_row_once(
     assert every == [(name, float(at)) for at, name in enumerate(names)]
     series = [{name for name, _ in part} for part in parts]
     assert sum(map(len, series)) == len(LENGTHS)
-    assert all(len(part) >= rows for part in parts[:-1])
+    left = len(every)
+    for part in parts[:-1]:
+        # Of what is left, each of two has two parts at least; an eighth is small enough.
+        assert len(part) >= min(rows, max(rows // 8, left // 4))
+        left -= len(part)
     if (rows, group, per_file) == (1, 1, 1):
         assert len(parts) == len(LENGTHS)
+
+
+def test_the_last_parts_are_smaller(tmp_path: Path) -> None:
+    """So that none of two is long at work when the other has nothing left."""
+    tables = write(tmp_path, [f"s{at}" for at in range(96)], per_file=96, group=1, kind="parquet")
+    sizes = [len(part) for part in divided(tables, 16)]
+    assert sizes == [16, 16, 16, 12, 9, 6, 5, 4, 3, 2, 2, 2, 2, 1]
 
 
 @pytest.mark.parametrize("group", [2, 5, 100])

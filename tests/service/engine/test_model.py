@@ -51,6 +51,51 @@ def test_forecasts_and_explains(open_model: Open, tmp_path: Path) -> None:
         assert bool(attention) == ("encoder.1.self.lags" in outputs)
 
 
+def test_runs_batches_of_what_is_given_on_all_workers(runtime: Runtime, tmp_path: Path) -> None:
+    spec, batcher = Spec(channels=("a", "b")), Batcher(workers=2)
+    model = Model(write_bundle(tmp_path, spec), runtime, batcher, Capacity(3, 0, 0), Quiet())
+    session = Watched(model._sessions[layout.FORECAST_GRAPH])
+    model._sessions[layout.FORECAST_GRAPH] = session
+    history = np.random.default_rng(0).normal(size=(20, 8, 2)).astype(np.float32)
+    outputs = model.run({"history": history})
+    np.testing.assert_allclose(outputs["forecast"], spec.forecast(history), rtol=1e-6)
+    assert sorted(size for _, size in session.runs) == [2, 3, 3, 3, 3, 3, 3]
+    assert {worker for worker, _ in session.runs} == {0, 1}
+    session.lost = 1
+    with pytest.raises(ModelFailedError, match="20 windows came out as forecast"):
+        model.run({"history": history})
+    session.error = ModelFailedError("onnxruntime could not run the model")
+    with pytest.raises(ModelFailedError, match="could not run"):
+        model.run({"history": history})
+    model.close(5)
+    batcher.close(5)
+    with pytest.raises(NotReadyError):
+        model.run({"history": history})
+
+
+class Watched:
+    """A session of which two workers must be at once; it can lose rows, or fail."""
+
+    def __init__(self, session: Session) -> None:
+        self.runs: list[tuple[int, int]] = []
+        self.lost = 0
+        self.error: Exception | None = None
+        self._session = session
+        self._together = threading.Barrier(2)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)
+
+    def run(self, feeds: Arrays, worker: int) -> Arrays:
+        if len(self.runs) < 2:
+            self._together.wait(30)
+        self.runs.append((worker, len(feeds["history"])))
+        if self.error is not None:
+            raise self.error
+        outputs = self._session.run(feeds, worker)
+        return {name: rows[self.lost :] for name, rows in outputs.items()}
+
+
 def test_counts_what_the_attention_graph_returns() -> None:
     stages = (lag_stage(), softmax_stage(), softmax_stage(name="b.0", channels=2))
     manifest = Manifest.model_construct(channels=("a", "b"), attention=stages)
