@@ -12,7 +12,8 @@ from foretell.service.arrays import Arrays
 from foretell.service.engine.runtime import Runtime
 from foretell.service.session import Session
 
-BATCH_SECONDS = 0.1
+# So long that two CPUs carry a cluster, its doors and its callers besides.
+BATCH_SECONDS = 0.2
 
 
 def waiting(session: Session, base: float, each: float = 0.0) -> Session:

@@ -1,7 +1,8 @@
 """Train the published recipes: `make bench-accuracy DATA=ETT-small`, days, resumable.
 
-Writes docs/accuracy.md after each result. What was measured is in `.bench/accuracy/`, and so is the
-state of each training; a run that is given again goes on, and several side by side share the work.
+Writes docs/accuracy.md after each result. What was measured is in results.jsonl next to this file,
+which is kept with the code: nobody has to train it again. The state of each training is in
+`.bench/accuracy/`; a run that is given again goes on, and several side by side share the work.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from foretell.models.data.reading import read
 from foretell.models.training.train import train
 from foretell.presets import Preset, presets
 
+RESULTS = Path(__file__).with_name("results.jsonl")
 FOLDER = Path(__file__).parent.parent.parent / ".bench" / "accuracy"
 # Those that are claimed first; the others follow in the order of their names.
 _FIRST = (
@@ -97,7 +99,6 @@ def main() -> None:
     parser.add_argument("--precision", default="auto", help="of wide models; bfloat16, say")
     given = parser.parse_args()
     torch.set_num_threads(1)
-    path = FOLDER / "results.jsonl"
     there = {file.stem.lower() for file in given.data.glob("*.csv")}
     found = {
         name: one
@@ -110,12 +111,12 @@ def main() -> None:
             key = key_of(preset, seed)
             with claimed(FOLDER / "claims" / key.replace("/", "-")) as ours:
                 # What others have measured meanwhile is in the file.
-                results = Results(path)
+                results = Results(RESULTS)
                 if ours and key not in results.records:
                     measured = partial(trained, preset, seed, given.data, FOLDER, given.precision)
                     results.measure(key, measured)
-                    write(Results(path).records, order(presets()))
-    write(Results(path).records, order(presets()))
+                    write(Results(RESULTS).records, order(presets()))
+    write(Results(RESULTS).records, order(presets()))
 
 
 if __name__ == "__main__":

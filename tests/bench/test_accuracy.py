@@ -4,7 +4,8 @@ import pytest
 
 from bench.accuracy import __main__ as accuracy
 from bench.accuracy.__main__ import claimed, key_of, order, trained
-from bench.accuracy.page import write
+from bench.accuracy.page import PAGE, write
+from bench.results import Results
 from foretell.presets import preset, presets
 from tests.docs.tables import rows_below
 
@@ -41,6 +42,12 @@ def test_the_page_has_what_was_measured(tmp_path: Path) -> None:
     ]
 
 
+def test_the_page_is_of_all_results(tmp_path: Path) -> None:
+    page = tmp_path / "accuracy.md"
+    write(Results(accuracy.RESULTS).records, order(dict(presets())), page)
+    assert rows_below(page, "| preset |") == rows_below(PAGE, "| preset |")
+
+
 def test_nobody_else_has_what_is_claimed(tmp_path: Path) -> None:
     with claimed(tmp_path / "claims" / "a") as ours, claimed(tmp_path / "claims" / "a") as theirs:
         assert (ours, theirs) == (True, False)
@@ -69,6 +76,7 @@ def ett(tmp_path: Path) -> Path:
 
 def test_a_run_goes_on(tmp_path: Path, ett: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(accuracy, "FOLDER", tmp_path)
+    monkeypatch.setattr(accuracy, "RESULTS", tmp_path / "results.jsonl")
     seen: list[str] = []
     monkeypatch.setattr(accuracy, "write", lambda records, _: seen.append(" ".join(records)))
     monkeypatch.setattr(accuracy, "trained", lambda *_: RECORD)
