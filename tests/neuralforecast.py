@@ -65,6 +65,7 @@ def train(
     values: Floats,
     asked: Floats,
     folder: Path,
+    local: str | None = None,
 ) -> dict[str, Floats]:
     """Train models for a few steps, save them, and let them forecast.
 
@@ -73,6 +74,7 @@ def train(
         values: `[series, time]` to learn from.
         asked: `[16, context]` to forecast from.
         folder: Where to save.
+        local: `local_scaler_type` of all of them.
 
     Returns:
         By alias `[16, horizon, columns]`, all that the library says.
@@ -101,7 +103,7 @@ def train(
             loss = getattr(losses, name)(**given)
             sizes = {"h": HORIZON, "input_size": CONTEXT, "alias": alias, "learning_rate": 0.01}
             made.append(getattr(kinds, kind)(**{**sizes, **quiet, **arguments, "loss": loss}))
-        trained = NeuralForecast(models=made, freq="h")
+        trained = NeuralForecast(models=made, freq="h", local_scaler_type=local)
         trained.fit(frame(values))
         # Copies of what it was made of.
         everyone = trained.models

@@ -1,7 +1,7 @@
 """Models of NeuralForecast, as `nf.save` leaves them (Nixtla/neuralforecast).
 
 Those of one series know no series by name: what is adopted forecasts any series of their frequency.
-Scalers of each window, and RevIN within them, are norms of windows
+Scalers of each series or window, and RevIN within them, are norms of windows
 (`foretell.models.layers.window_norms`).
 """
 
@@ -43,6 +43,14 @@ _SCALERS = {
     "minmax1": "minmax1",
     "invariant": "invariant",
     "revin": "decoupled",
+}
+# Of each series, of which the rows that a model reads are all there is here.
+_LOCAL = {
+    None: None,
+    "standard": "local-standard",
+    "robust": "local-robust",
+    "robust-iqr": "local-robust-iqr",
+    "minmax": "local-minmax",
 }
 # What they keep next to the weights.
 _LOSSES = ("loss.", "valid_loss.")
@@ -91,10 +99,11 @@ def read(folder: Path, member: str | None) -> Saved:
     _check_served(found)
     said = read_loss(found, several=family.several)
     values = _values(found, family)
-    scaler = _SCALERS[values["scaler_type"]]
+    is_distribution = said.head is not None and said.levels is None
+    scaler = _local(found, is_distribution=is_distribution) or _SCALERS[values["scaler_type"]]
     try:
         inner = family.inner_norm(values)
-        if said.head is not None and said.levels is None and inner is not None:
+        if is_distribution and inner is not None:
             # What is undone on what the network says, and not on the distributions of that.
             scaler = scaler or "identity"
         fields = _fields(values, family) | {
@@ -112,12 +121,15 @@ def read(folder: Path, member: str | None) -> Saved:
     layout = Layout(f"{found.kind} of NeuralForecast", {}, family.rows + _norm_rows(scaler, inner))
     load_weights(model, layout, state)
     family.finish(model, values)
+    arguments = {
+        name: Argument(value, found.file.name)
+        for name, value in {**values, "loss": said.title}.items()
+    }
+    if (local := found.settings.get("local_scaler_type")) is not None:
+        arguments["local_scaler_type"] = Argument(local, CONFIGURATION)
     return Saved(
         model.eval(),
-        {
-            name: Argument(value, found.file.name)
-            for name, value in {**values, "loss": said.title}.items()
-        },
+        arguments,
         channels=_names(found.settings, channels, several=family.several),
         frequency=_frequency(found.settings),
         unscaled=True,
@@ -139,16 +151,37 @@ def _check_served(found: Member) -> None:
             )
     if arguments.get("exclude_insample_y"):
         raise ImporterError(f"{found.file}: exclude_insample_y: it does not read the series")
-    if (local := found.settings.get("local_scaler_type")) is not None:
-        raise ImporterError(
-            f"{found.file.parent / CONFIGURATION}: local_scaler_type {local}: it scales each "
-            "series by all of its rows, of which a request has some; train with scaler_type"
-        )
     if arguments.get("scaler_type") not in _SCALERS:
         raise ImporterError(
             f"{found.file}: scaler_type {arguments.get('scaler_type')}: expected one of "
             f"{', '.join(filter(None, _SCALERS))}"
         )
+
+
+def _local(found: Member, *, is_distribution: bool) -> str | None:
+    """The norm that scales each series as `local_scaler_type` does.
+
+    Raises:
+        ImporterError: there is none for it, or for what else the model has.
+    """
+    local = found.settings.get("local_scaler_type")
+    if local is None:
+        return None
+    place = f"{found.file.parent / CONFIGURATION}: local_scaler_type {local}"
+    if local not in _LOCAL:
+        names = ", ".join(filter(None, _LOCAL))
+        raise ImporterError(f"{place}: adopted are {names}; train with one of these")
+    if _SCALERS[found.arguments["scaler_type"]] is not None:
+        raise ImporterError(
+            f"{place} around scaler_type {found.arguments['scaler_type']}: one of the two is "
+            "served; train with one"
+        )
+    if is_distribution:
+        raise ImporterError(
+            f"{place} around a distribution: the library undoes it on samples alone; train with "
+            "scaler_type, which is undone on the distribution"
+        )
+    return _LOCAL[local]
 
 
 def _values(found: Member, family: Family) -> dict[str, Any]:

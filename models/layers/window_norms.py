@@ -2,6 +2,7 @@
 
 Besides RevIN (`mean` and `last`) these are the scalers of NeuralForecast (Olivares et al., 2022,
 arXiv:2203.10716), with its numbers: a spread of 0 counts as 1, and a millionth is added to all.
+Those that are called local are its `local_scaler_type`, of the package coreforecast.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from foretell.models.layers.normalization import InstanceNorm, InstanceStatistic
 EPSILON = 1e-6
 # The median absolute deviation of a normal distribution, in standard deviations.
 _NORMAL = 0.6744897501960817
+_ROUNDING = torch.finfo(torch.float32).eps
 
 
 class WindowScaler(WindowNorm[InstanceStatistics]):
@@ -32,9 +34,13 @@ class WindowScaler(WindowNorm[InstanceStatistics]):
     @override
     def forward(self, history: Tensor) -> tuple[Tensor, InstanceStatistics]:
         centre, spread = self.measure(history)
-        # The sign of 0 is 0, that of any other spread is 1.
-        statistics = InstanceStatistics(centre, spread + (1 - spread.sign()) + EPSILON)
+        statistics = InstanceStatistics(centre, self.divisor(spread))
         return self.normalise(history, statistics), statistics
+
+    def divisor(self, spread: Tensor) -> Tensor:
+        """What a window of such a spread is divided by, `[batch, 1, channels]`."""
+        # The sign of 0 is 0, that of any other spread is 1.
+        return spread + (1 - spread.sign()) + EPSILON
 
     @override
     def normalise(self, series: Tensor, statistics: InstanceStatistics) -> Tensor:
@@ -148,10 +154,49 @@ class MagnitudeScaler(WindowScaler):
         return 0 * spread, spread
 
     @override
-    def forward(self, history: Tensor) -> tuple[Tensor, InstanceStatistics]:
-        centre, spread = self.measure(history)
-        statistics = InstanceStatistics(centre, spread.clamp(min=1e-10))
-        return self.normalise(history, statistics), statistics
+    def divisor(self, spread: Tensor) -> Tensor:
+        return spread.clamp(min=1e-10)
+
+
+class LocalScaler(WindowScaler):
+    """Divides by the spread itself, or by 1 where that is less than float32 tells from 0 next to 1.
+
+    The library takes these of all rows of a series that it is given: here of a window's.
+    """
+
+    @override
+    def divisor(self, spread: Tensor) -> Tensor:
+        # 1 below, and 0 from there on: CUDA compares nothing that ONNX writes down.
+        is_below = (_ROUNDING - spread).relu().sign()
+        return spread + is_below * (1 - spread)
+
+
+class LocalStandardScaler(LocalScaler, StandardScaler):
+    """By mean and standard deviation."""
+
+
+class LocalRangeScaler(LocalScaler, RangeScaler):
+    """By the smallest and the largest value, which become 0 and 1."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+
+
+class LocalDeviationScaler(LocalScaler):
+    """By median and median absolute deviation, the mean of both middle values of an even number."""
+
+    @override
+    def measure(self, history: Tensor) -> tuple[Tensor, Tensor]:
+        median = _quantile(history, 0.5)
+        return median, _quantile((history - median).abs(), 0.5)
+
+
+class LocalQuartileScaler(LocalScaler):
+    """By median and the distance between the quartiles, interpolated."""
+
+    @override
+    def measure(self, history: Tensor) -> tuple[Tensor, Tensor]:
+        return _quantile(history, 0.5), _quantile(history, 0.75) - _quantile(history, 0.25)
 
 
 class Identity(WindowNorm[None]):
@@ -228,6 +273,13 @@ def _median(series: Tensor) -> Tensor:
     return _ranked(series, (series.shape[1] - 1) // 2)
 
 
+def _quantile(series: Tensor, level: float) -> Tensor:
+    """Interpolated between the values over time that are next to it, `[batch, 1, channels]`."""
+    below, part = divmod(level * (series.shape[1] - 1), 1)
+    low = _ranked(series, int(below))
+    return low + part * (_ranked(series, int(below) + 1) - low) if part else low
+
+
 def _ranked(series: Tensor, rank: int) -> Tensor:
     """The value over time that so many are not above, `[batch, 1, channels]`.
 
@@ -247,6 +299,10 @@ WINDOW_NORMS: Mapping[str, Callable[[int, bool], WindowNorm[Any]]] = {
     "invariant": lambda *_: InvariantScaler(),
     "decoupled": lambda channels, _: DecoupledScaler(channels),
     "magnitude": lambda *_: MagnitudeScaler(),
+    "local-standard": lambda *_: LocalStandardScaler(),
+    "local-robust": lambda *_: LocalDeviationScaler(),
+    "local-robust-iqr": lambda *_: LocalQuartileScaler(),
+    "local-minmax": lambda *_: LocalRangeScaler(),
     "identity": lambda *_: Identity(),
 }
 _REVERSIBLE = ("mean", "last")

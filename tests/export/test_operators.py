@@ -168,7 +168,11 @@ def test_decoding_in_chunks_is_for_both_devices():
 
 
 @pytest.mark.parametrize(
-    "norms", ["standard+decoupled", "robust+last", "invariant+mean", "minmax+minmax1", "magnitude"]
+    "norms",
+    [
+        *("standard+decoupled", "robust+last", "invariant+mean", "minmax+minmax1", "magnitude"),
+        *("local-standard+local-robust", "local-robust-iqr+local-minmax"),
+    ],
 )
 def test_norms_of_windows_run_on_cuda(norms: str) -> None:
     form = inference_form(

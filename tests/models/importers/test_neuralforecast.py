@@ -179,7 +179,18 @@ def test_without_a_context_there_are_three_horizons(tmp_path: Path) -> None:
         ({"kind": "NHITS"}, "a NHITS; adopted are PatchTST, DLinear, iTransformer, "),
         ({"hist_exog_list": ["price", "promo"]}, "hist_exog_list price, promo: models with exog"),
         ({"exclude_insample_y": True}, "exclude_insample_y: it does not read the series"),
-        ({"settings": {"local_scaler_type": "standard"}}, "local_scaler_type standard: it scales"),
+        (
+            {"settings": {"local_scaler_type": "boxcox"}},
+            "local_scaler_type boxcox: adopted are standard, robust, robust-iqr, minmax; train",
+        ),
+        (
+            {"settings": {"local_scaler_type": "robust"}, "scaler_type": "minmax"},
+            "local_scaler_type robust around scaler_type minmax: one of the two is served",
+        ),
+        (
+            {"settings": {"local_scaler_type": "robust"}, "loss": NORMAL, "state": weights(6)},
+            "local_scaler_type robust around a distribution: the library undoes it on samples",
+        ),
         ({"loss": {"cls": "GMM"}}, "loss GMM: adopted are models by DistributionLoss, by MQLoss, "),
         ({"loss": {"cls": "IQLoss"}}, "loss IQLoss: adopted are models by"),
         ({"loss": {"cls": "MQLoss"}}, "loss.quantiles: expected the levels of MQLoss"),

@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -63,6 +64,36 @@ def test_robust_falls_back_where_most_values_are_one() -> None:
     found, centre, spread = normed("robust", 4, 4, 4, 4, 9)
     assert (centre, spread) == pytest.approx((4, 2 * 0.6744897501960817 + 1e-6))
     assert found[:4] == [0, 0, 0, 0]
+
+
+def test_local_scalers_add_nothing_to_a_spread() -> None:
+    """The middle of an even number is between two, and quartiles are interpolated."""
+    values = (9.0, 1.0, 5.0, 2.0)
+    assert normed("local-standard", *values)[1:] == pytest.approx((4.25, np.std(values)))
+    assert normed("local-robust", *values)[1:] == (3.5, 2)
+    assert normed("local-robust-iqr", *values)[1:] == (3.5, 6 - 1.75)
+    assert normed("local-minmax", *values) == ([1, 0, 0.5, 0.125], 1, 8)
+    for name in ("standard", "robust", "robust-iqr", "minmax"):
+        assert normed(f"local-{name}", 3, 3, 3)[1:] == (3, 1)
+        # What float32 does not tell from 0 next to 1.
+        assert normed(f"local-{name}", 0, 0, 2e-7, 2e-7)[2] == pytest.approx(
+            {"standard": 1, "robust": 1}.get(name, 2e-7)
+        )
+
+
+@pytest.mark.parametrize("name", ["standard", "robust", "robust-iqr", "minmax"])
+def test_local_scalers_are_those_of_the_library(name: str) -> None:
+    core = pytest.importorskip("neuralforecast.core")
+    from coreforecast.grouped_array import GroupedArray
+
+    random = np.random.default_rng(0)
+    for length in (2, 3, 4, 9, 16):
+        values = random.normal(size=length).cumsum()
+        group = GroupedArray(values, np.array([0, length], np.int32))
+        scaler = core._type2scaler[name]().fit(group)
+        found, centre, spread = normed(f"local-{name}", *values)
+        assert (centre, spread) == pytest.approx(tuple(scaler.stats_[0]))
+        assert found == pytest.approx(scaler.transform(group).tolist(), abs=1e-12)
 
 
 def test_magnitude_subtracts_nothing() -> None:
