@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import onnx
 import torch
@@ -60,7 +63,7 @@ def trace(form: ServingForm) -> onnx.ModelProto:
     axes = tuple({0: batch} for _ in example)
     exporter = logging.getLogger("torch.onnx")
     level = exporter.level
-    with warnings.catch_warnings():
+    with _rare_collections(), warnings.catch_warnings():
         # Deprecations inside torch and onnxscript are not the user's business.
         warnings.simplefilter("ignore")
         exporter.setLevel(logging.ERROR)
@@ -86,6 +89,17 @@ def trace(form: ServingForm) -> onnx.ModelProto:
     _strip_traces(proto)
     _check_interface(proto, form)
     return proto
+
+
+@contextmanager
+def _rare_collections() -> Iterator[None]:
+    """What a trace makes lives until its end: to look for garbage in it takes a seventh of it."""
+    before = gc.get_threshold()
+    gc.set_threshold(50_000, 20, 100)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 def _part(proto: onnx.ModelProto, form: ServingForm) -> onnx.ModelProto:

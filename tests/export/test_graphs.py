@@ -1,3 +1,5 @@
+import gc
+
 import onnx
 import pytest
 import torch
@@ -47,6 +49,20 @@ def test_a_plain_model_is_traced_too():
     # Not its inference form: it has convolutions.
     graph = trace(ServingForm(randomised(CONFIGS["transformer"]), SCALER, "forecast"))
     assert "Conv of FLOAT" in without_kernel(graph)
+
+
+def test_garbage_is_rarely_looked_for_while_a_model_is_traced():
+    seen, before = [], gc.get_threshold()
+
+    class Watched(ServingForm):
+        def forward(self, history: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            seen.append(gc.get_threshold())
+            raise ValueError("seen")
+
+    with pytest.raises(torch.onnx.OnnxExporterError):
+        trace(Watched(randomised(CONFIGS["patchtst"]), SCALER, "forecast"))
+    assert seen[0][0] > 10 * before[0]
+    assert gc.get_threshold() == before
 
 
 def test_a_specialised_batch_is_refused():
