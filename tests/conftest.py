@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import fcntl
+import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import get_args
 
 import numpy as np
 import pandas as pd
@@ -15,6 +15,7 @@ from bench.gpu.prepare import prepare
 from foretell.bundle.manifest import Precision
 from foretell.export.write import export_checkpoint
 from tests.checkpoints import CONFIGS, checkpoint_of
+from tests.tracing import trace_cheaply
 
 Once = Callable[[str, Callable[[Path], object]], Path]
 _DATA = "energy.csv"
@@ -24,6 +25,12 @@ _DATA = "energy.csv"
 def one_thread():
     """Small models gain nothing from threads, and lose much where cores are shared."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cheap_traces():
+    """Most of the time of the tests is torch tracing models."""
+    trace_cheaply()
 
 
 @pytest.fixture
@@ -92,12 +99,20 @@ def bundles(checkpoints: dict[str, Path], once: Once, in_turn: list[str]) -> dic
 
 
 @pytest.fixture(scope="session")
-def gpu_folder(data: Path, checkpoints: dict[str, Path], once: Once, in_turn: list[str]) -> Path:
+def gpu_folder(
+    data: Path,
+    checkpoints: dict[str, Path],
+    bundles: dict[str, Path],
+    once: Once,
+    in_turn: list[str],
+) -> Path:
     """What `bench.gpu.prepare` makes of the checkpoints; of PatchTST in every precision."""
 
     def make(name: str, folder: Path) -> None:
-        precisions = get_args(Precision) if name == "patchtst" else ("float32",)
-        prepare(checkpoints[name], data, folder / "gpu", precisions)
+        # In float32 it would be the bundle that is there.
+        shutil.copytree(bundles[name], folder / "gpu" / "repository" / name / "1")
+        half: tuple[Precision, ...] = ("float16", "bfloat16") if name == "patchtst" else ()
+        prepare(checkpoints[name], data, folder / "gpu", half)
 
     for name in in_turn:
         folder = once(f"gpu-{name}", partial(make, name)) / "gpu"

@@ -24,6 +24,8 @@ from importlib import import_module
 import torch
 from click.testing import CliRunner
 from foretell.__main__ import cli
+from tests.tracing import trace_cheaply
+trace_cheaply()
 import_module(sys.argv[1]).__path__.append(sys.argv[2])
 torch.set_num_threads(1)
 for words in json.loads(sys.argv[3]):

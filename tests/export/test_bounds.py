@@ -1,3 +1,5 @@
+from functools import cache
+
 import numpy as np
 import onnx
 import pytest
@@ -18,6 +20,7 @@ from foretell.export.windows import synthetic
 from foretell.models.checkpoint import load
 from tests.checkpoints import CONFIGS
 
+CHANNELS = ("load", "price", "wind")
 BOUNDS = {"load": Bound(low=850.0, high=950.0), "wind": Bound(low=0.0)}
 
 
@@ -26,13 +29,29 @@ def save(graphs, folder):
         onnx.save(graph, folder / file)
 
 
-def graphs(loaded, folder, precision="float32"):
-    """The graphs of a model with bounds; the limits they keep."""
-    within = limits(BOUNDS, loaded.info.channels)
-    form = inference_form(loaded.model)
-    reduce_precision(form, precision)
-    save(trace_all(form, loaded.info.scaler, within), folder)
-    return within
+@pytest.fixture(scope="module")
+def traced(checkpoints):
+    """Traces the graphs of a checkpoint with bounds, once."""
+
+    @cache
+    def of(name, precision):
+        loaded = load(checkpoints[name])
+        form = inference_form(loaded.model)
+        reduce_precision(form, precision)
+        return trace_all(form, loaded.info.scaler, limits(BOUNDS, CHANNELS))
+
+    return of
+
+
+@pytest.fixture
+def graphs(traced, tmp_path):
+    """Writes the graphs of a checkpoint with bounds; the limits they keep."""
+
+    def write(name, precision="float32"):
+        save(traced(name, precision), tmp_path)
+        return limits(BOUNDS, CHANNELS)
+
+    return write
 
 
 def windows_of(loaded, count):
@@ -41,9 +60,9 @@ def windows_of(loaded, count):
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_a_graph_keeps_the_bounds_on_any_device(bundles, checkpoints, tmp_path, name):
+def test_a_graph_keeps_the_bounds_on_any_device(bundles, checkpoints, graphs, tmp_path, name):
     loaded = load(checkpoints[name])
-    within = graphs(loaded, tmp_path)
+    within = graphs(name)
     windows, _ = windows_of(loaded, 16)
     free = Graph(bundles[name] / FORECAST_GRAPH).run(windows.inputs)["forecast"]
     expected = within.apply(free)
@@ -57,9 +76,9 @@ def test_a_graph_keeps_the_bounds_on_any_device(bundles, checkpoints, tmp_path, 
     assert devices_of([onnx.load(tmp_path / file) for file in FILES.values()]) == ("cuda", "cpu")
 
 
-def test_a_forecast_that_is_no_number_is_not_moved_to_a_bound(checkpoints, tmp_path):
+def test_a_forecast_that_is_no_number_is_not_moved_to_a_bound(checkpoints, graphs, tmp_path):
     loaded = load(checkpoints["patchtst"])
-    graphs(loaded, tmp_path)
+    graphs("patchtst")
     windows, _ = windows_of(loaded, 2)
     windows.history[0] = np.nan
     found = Graph(tmp_path / FORECAST_GRAPH).forecast(*windows.inputs)
@@ -68,9 +87,9 @@ def test_a_forecast_that_is_no_number_is_not_moved_to_a_bound(checkpoints, tmp_p
 
 
 @pytest.mark.parametrize("precision", ["float32", "float16"])
-def test_without_bounds_it_is_the_graph_before_them(checkpoints, tmp_path, precision):
+def test_without_bounds_it_is_the_graph_before_them(checkpoints, graphs, tmp_path, precision):
     loaded = load(checkpoints["patchtst"])
-    graphs(loaded, tmp_path, precision)
+    graphs("patchtst", precision)
     windows, _ = windows_of(loaded, 8)
     form = inference_form(loaded.model)
     reduce_precision(form, precision)
@@ -84,10 +103,10 @@ def test_without_bounds_it_is_the_graph_before_them(checkpoints, tmp_path, preci
 
 @pytest.mark.parametrize("name", ["patchtst", "autoformer"])
 def test_verification_compares_what_comes_before_and_the_bounds(
-    bundles, checkpoints, tmp_path, name
+    bundles, checkpoints, graphs, tmp_path, name
 ):
     loaded = load(checkpoints[name])
-    within = graphs(loaded, tmp_path)
+    within = graphs(name)
     windows, kinds = windows_of(loaded, 16)
     arguments = (loaded.model, loaded.info.scaler)
     free = verify(*arguments, bundles[name], windows, kinds).verification
@@ -103,9 +122,9 @@ def test_verification_compares_what_comes_before_and_the_bounds(
     np.testing.assert_array_equal(verified.forecast, within.apply(verified.forecast))
 
 
-def test_other_bounds_fail(checkpoints, tmp_path):
+def test_other_bounds_fail(checkpoints, graphs, tmp_path):
     loaded = load(checkpoints["patchtst"])
-    within = graphs(loaded, tmp_path)
+    within = graphs("patchtst")
     graph = onnx.load(tmp_path / FORECAST_GRAPH)
     for tensor in graph.graph.initializer:
         values = numpy_helper.to_array(tensor)

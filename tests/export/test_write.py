@@ -1,3 +1,4 @@
+import copy
 import json
 import shutil
 
@@ -13,6 +14,8 @@ from foretell.bundle.errors import BundleError
 from foretell.bundle.manifest import Accuracy, read
 from foretell.export import write
 from foretell.export.errors import ExportError
+from foretell.export.graphs import trace_all
+from foretell.export.rewrites import inference_form
 from foretell.export.rules import RULES
 from foretell.export.runtime import Graph
 from foretell.export.windows import synthetic
@@ -25,6 +28,26 @@ from tests.checkpoints import CONFIGS, checkpoint_of
 
 def broken(*arguments):
     raise ExportError("broken")
+
+
+@pytest.fixture(scope="module")
+def graphs(checkpoints):
+    """Those of the PatchTST."""
+    info, model = load(checkpoints["patchtst"])
+    return trace_all(inference_form(model), info.scaler)
+
+
+@pytest.fixture
+def traced(graphs, monkeypatch):
+    """Exports of the PatchTST find its graphs traced; that they are its own, they verify."""
+    monkeypatch.setattr(write, "trace_all", lambda *_: copy.deepcopy(graphs))
+
+
+@pytest.fixture(scope="module")
+def half(checkpoints, tmp_path_factory):
+    """The bundle of the PatchTST in float16."""
+    folder = tmp_path_factory.mktemp("half")
+    return write.export_checkpoint(checkpoints["patchtst"], folder, precision="float16")
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -73,8 +96,10 @@ def test_probes(bundles):
 
 
 @pytest.mark.parametrize("precision", ["float16", "bfloat16"])
-def test_half_precision(checkpoints, bundles, tmp_path, precision):
-    folder = write.export_checkpoint(checkpoints["patchtst"], tmp_path, precision=precision)
+def test_half_precision(checkpoints, bundles, half, tmp_path, precision):
+    folder = half
+    if precision != "float16":
+        folder = write.export_checkpoint(checkpoints["patchtst"], tmp_path, precision=precision)
     manifest, exact = read(folder), read(bundles["patchtst"])
     assert (manifest.precision, exact.precision) == (precision, "float32")
     assert manifest.verification.emulates == precision
@@ -93,19 +118,18 @@ def test_half_precision(checkpoints, bundles, tmp_path, precision):
     assert manifest.test.onnx != exact.test.onnx
 
 
-def test_a_cpu_runs_float16_as_it_is(checkpoints, tmp_path):
-    folder = write.export_checkpoint(checkpoints["patchtst"], tmp_path, precision="float16")
-    manifest = read(folder)
+def test_a_cpu_runs_float16_as_it_is(half):
+    manifest = read(half)
     session = onnxruntime.InferenceSession(
-        folder / layout.FORECAST_GRAPH, providers=["CPUExecutionProvider"]
+        half / layout.FORECAST_GRAPH, providers=["CPUExecutionProvider"]
     )
-    with np.load(folder / layout.PROBES) as probes:
+    with np.load(half / layout.PROBES) as probes:
         found = session.run(["forecast"], {"history": probes["history"]})[0]
         error = relative_error(found, probes["forecast"], np.array(manifest.scaler.std))
     assert error.max() <= manifest.probe_tolerance
 
 
-def test_the_next_version_is_one_higher_and_none_is_changed(checkpoints, bundles, tmp_path):
+def test_the_next_version_is_one_higher_and_none_is_changed(checkpoints, bundles, traced, tmp_path):
     repository = tmp_path / "repository"
     shutil.copytree(bundles["patchtst"], repository / "patchtst" / "4")
     second = write.export_checkpoint(checkpoints["patchtst"], repository)
@@ -124,7 +148,7 @@ def test_a_model_without_its_data_is_verified_on_synthetic_windows(tmp_path):
     assert not any("natural" in name for name in names)
 
 
-def test_no_batch_is_larger_than_fits(checkpoints, tmp_path, monkeypatch):
+def test_no_batch_is_larger_than_fits(checkpoints, traced, tmp_path, monkeypatch):
     sizes = []
     run = Graph.run
 
@@ -243,7 +267,7 @@ def test_changed_data_is_refused(data, tmp_path):
     assert not (tmp_path / "repository").exists()
 
 
-def test_a_moved_copy_of_the_data(data, tmp_path):
+def test_a_moved_copy_of_the_data(data, traced, tmp_path):
     original, moved = tmp_path / "energy.csv", tmp_path / "moved.csv"
     # Two columns of dates: only the checkpoint tells which of them is the timestamp.
     table = pd.read_csv(data)
@@ -270,7 +294,7 @@ def test_other_data_than_the_checkpoints_is_refused(data, checkpoints, bundles, 
         write.verify_bundle(bundles["patchtst"], checkpoints["patchtst"], other)
 
 
-def test_data_of_a_model_without_a_record_of_it_only_verifies(data, checkpoints, tmp_path):
+def test_data_of_a_model_without_a_record_of_it_only_verifies(data, checkpoints, traced, tmp_path):
     info, model = load(checkpoints["patchtst"])
     save(tmp_path / "bare", model, info.model_copy(update={"data": None, "test": None}))
     manifest = read(write.export_checkpoint(tmp_path / "bare", tmp_path, name="a", data=data))
@@ -279,7 +303,7 @@ def test_data_of_a_model_without_a_record_of_it_only_verifies(data, checkpoints,
 
 
 @pytest.mark.parametrize("kind", ["mse", "mae"])
-def test_another_accuracy_than_the_checkpoints_is_an_error(checkpoints, tmp_path, kind):
+def test_another_accuracy_than_the_checkpoints_is_an_error(checkpoints, traced, tmp_path, kind):
     info, model = load(checkpoints["patchtst"])
     wrong = {kind: getattr(info.test.model, kind) * 1.002}
     test = info.test.model_copy(update={"model": info.test.model.model_copy(update=wrong)})
