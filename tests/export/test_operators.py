@@ -4,7 +4,6 @@ import pytest
 from onnx import TensorProto, defs
 from onnxruntime.capi import onnxruntime_pybind11_state as native
 
-from bench.variants import TRANSFORMERS
 from foretell.bundle.manifest import Scaler
 from foretell.export.errors import ExportError
 from foretell.export.graphs import OPSET, trace, trace_all
@@ -12,6 +11,7 @@ from foretell.export.operators import CUDA_KERNELS, devices_of, without_kernel
 from foretell.export.rewrites import inference_form
 from foretell.export.serving_form import ServingForm
 from foretell.models.architectures.dlinear import DLinearConfig
+from foretell.models.architectures.transformer import TransformerConfig
 
 FLOAT, HALF, BRAIN = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16
 
@@ -161,10 +161,13 @@ def _covers(versions: tuple[int, int], version: int) -> bool:
 
 
 def test_decoding_in_chunks_is_for_both_devices():
-    (size,) = (each for each in TRANSFORMERS if each.name == "Transformer, autoregressive")
-    form = inference_form(size.model())
-    scaler = Scaler(mean=(0.0,) * 3, std=(1.0,) * 3)
-    assert devices_of(trace_all(form, scaler).values()) == ("cuda", "cpu")
+    sizes = {"d_model": 16, "heads": 2, "d_ff": 24, "encoder_layers": 1, "decoder_layers": 1}
+    lengths = {"context": 24, "label": 12, "horizon": 12}
+    config = TransformerConfig(
+        channels=2, **lengths, **sizes, decoding="autoregressive", decoding_chunk=5
+    )
+    graphs = trace_all(inference_form(config.build()), Scaler.identity(2))
+    assert devices_of(graphs.values()) == ("cuda", "cpu")
 
 
 @pytest.mark.parametrize(

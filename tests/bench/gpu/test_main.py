@@ -133,7 +133,8 @@ def test_times_of_what_replays_nothing_are_none(found: list[Subject]) -> None:
 
 
 def start(monkeypatch: pytest.MonkeyPatch, folder: Path, page: Path) -> int:
-    monkeypatch.setattr(sys, "argv", ["gpu", str(folder), "--page", str(page), "--quick"])
+    shortest = ("--quick", "--seconds=0.001")
+    monkeypatch.setattr(sys, "argv", ["gpu", str(folder), "--page", str(page), *shortest])
     monkeypatch.setattr(module, "Runtime", lambda device: Captures())
     with pytest.raises(SystemExit) as end:
         main()
