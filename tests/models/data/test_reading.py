@@ -14,7 +14,6 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pandas as pd
 import polars as pl
-import pvlib
 import pyarrow as pa
 import pytest
 from pyarrow import feather, ipc, parquet
@@ -665,7 +664,7 @@ def test_the_same_reading_reads_the_same(tmp_path: Path) -> None:
     assert again.fingerprint() == panel.fingerprint()
 
 
-PACKAGES = Path(pvlib.__file__).parent.parent
+PACKAGES = Path(pd.__file__).parent.parent
 STOCKS = PACKAGES / "matplotlib" / "mpl-data" / "sample_data"
 WEATHER = PACKAGES / "pvlib" / "data"
 
