@@ -146,7 +146,7 @@ def opened(spec: Spec) -> Iterator[Door]:
 class _Done(Future[Arrays]):
     """A run that took no time."""
 
-    submitted = began = ended = 0.0
+    submitted = began = ended = loading = 0.0
     batch = 1
 
 

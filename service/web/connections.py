@@ -123,6 +123,8 @@ class Writing:
 
 # In the scope of a request, among what servers offer beyond ASGI.
 EXTENSION = "foretell.caller"
+# Likewise, from when all of the request's body is here.
+WHOLE = "foretell.whole"
 
 Watcher = Callable[[], None]
 
@@ -327,6 +329,7 @@ class Connection(HttpToolsProtocol):
         if not self.parser.should_upgrade():
             super().on_message_complete()
             self._header_bytes = 0
+            self.scope["extensions"][WHOLE] = {}
 
     def check(self, now: float) -> None:
         """Cut the connection off if its caller is too slow; to be called about once a second.

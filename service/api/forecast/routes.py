@@ -140,7 +140,7 @@ def endpoint(
         with budget.share() as take:
             media = media_type(exchange.headers, *media_types)
             body = await read_body(
-                request.receive, exchange.headers, settings.max_body_bytes, deadline, take
+                request, exchange.headers, settings.max_body_bytes, deadline, take
             )
             size = len(body)
             query = request.query_params if request.scope["query_string"] else {}

@@ -218,9 +218,7 @@ def infer_router(
         exchange.model, exchange.version = model.name, model.version
         # The tensors may be views of the body, which is held, and counted, until they were run.
         with budget.share() as take:
-            body = await read_body(
-                request.receive, headers, settings.max_body_bytes, deadline, take
-            )
+            body = await read_body(request, headers, settings.max_body_bytes, deadline, take)
             begun = time.time_ns()
             length, size, parsing = headers.get(HEADER), len(body), 0
             text = json_bytes(size, length)

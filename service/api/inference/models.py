@@ -154,7 +154,7 @@ def control_router(engine: Engine, settings: Settings, budget: BodyBudget, keys:
         deadline = time.monotonic() + settings.timeout_seconds
         with budget.share() as take:
             headers = exchange_of(request.scope).headers
-            body = await read_body(request.receive, headers, _MOST_BYTES, deadline, take)
+            body = await read_body(request, headers, _MOST_BYTES, deadline, take)
             try:
                 found = orjson.loads(body or b"{}")
             except orjson.JSONDecodeError as error:

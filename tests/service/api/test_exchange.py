@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import math
+import threading
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
@@ -22,7 +23,7 @@ from foretell.service.errors import (
     UnreadableError,
     UnsupportedMediaError,
 )
-from foretell.service.web.connections import Caller
+from foretell.service.web.connections import WHOLE, Caller
 
 LIMIT = 10
 
@@ -67,7 +68,7 @@ def run(reading: Coroutine[Any, Any, Any]) -> Any:
 def read(
     sent: Request, limit: int, deadline: float, take: Callable[[int], None]
 ) -> Coroutine[Any, Any, bytearray]:
-    return read_body(sent.receive, sent.headers, limit, deadline, take)
+    return read_body(sent, sent.headers, limit, deadline, take)
 
 
 def test_reads_parts() -> None:
@@ -150,6 +151,18 @@ def test_a_slow_sender() -> None:
         run(read(request(part(b"0", more=True)), LIMIT, soon(), take))
 
 
+def test_a_body_that_came_with_its_head_is_not_late() -> None:
+    async def receive() -> dict[str, Any]:
+        await asyncio.sleep(0.05)
+        return part(b"01")
+
+    sent = Request({**request().scope, "extensions": {}}, receive)
+    with pytest.raises(SlowBodyError):
+        run(read(sent, LIMIT, soon(), take))
+    sent.scope["extensions"][WHOLE] = {}
+    assert run(read(sent, LIMIT, soon(), take)) == b"01"
+
+
 def test_a_sender_who_hangs_up() -> None:
     with pytest.raises(CallerGoneError):
         run(read(request(part(b"0", more=True), GONE), LIMIT, later(), take))
@@ -180,6 +193,32 @@ def test_a_caller_who_hangs_up_cancels_what_is_queued() -> None:
     with pytest.raises(CallerGoneError):
         waited(queued, gone=True)
     assert queued.cancelled()
+
+
+def test_a_result_that_comes_on_the_loop_wakes_who_waits_for_it() -> None:
+    running: Future[int] = Future()
+
+    async def wait() -> int:
+        loop = asyncio.get_running_loop()
+        loop.call_soon(running.set_result, 5)
+        # To wake the loop from one of its own turns is a system call.
+        loop.call_soon_threadsafe = None  # type: ignore[assignment, method-assign]
+        return await outcome(running, Caller(lambda: None), later())
+
+    with asyncio.Runner() as runner:
+        assert runner.run(wait()) == 5
+        del runner.get_loop().call_soon_threadsafe
+
+
+def test_a_result_that_comes_on_a_thread_wakes_the_loop() -> None:
+    running: Future[int] = Future()
+
+    async def wait() -> int:
+        timer = threading.Timer(0.05, running.set_result, (5,))
+        timer.start()
+        return await outcome(running, Caller(lambda: None), later())
+
+    assert run(wait()) == 5
 
 
 def waited(future: Future[int], *, deadline: float = math.inf, gone: bool = False) -> int:

@@ -15,7 +15,7 @@ import pytest
 from starlette.requests import Request
 
 from foretell.service.metrics import Metrics
-from foretell.service.web.connections import Connection, caller_of
+from foretell.service.web.connections import WHOLE, Connection, caller_of
 from tests.service.bundles import Spec, write_bundle
 from tests.service.process import Server
 from tests.service.waiting import until
@@ -258,6 +258,29 @@ def test_nothing_is_written_into_or_after_an_answer(begin: bytes, more_body: boo
     assert not wire.sent
     assert wire.is_closing()
     assert metrics.counts.count(*HEADERS) == 1
+
+
+def test_an_application_is_told_when_all_of_a_body_is_here() -> None:
+    seen: list[list[bool]] = []
+
+    async def look(scope: Any, receive: Any, send: Any) -> None:
+        seen.append([])
+        more = True
+        while more:
+            seen[-1].append(WHOLE in scope["extensions"])
+            more = (await receive())["more_body"]
+        await no_content(scope, receive, send)
+
+    async def send() -> None:
+        connection = opened(look, Wire())
+        head = b"POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\n"
+        for piece in (head + b"01", head + b"0", b"1" + head, b"01", REQUEST):
+            connection.data_received(piece)
+            for _ in range(5):
+                await asyncio.sleep(0)
+
+    asyncio.run(send())
+    assert seen == [[True], [False, False], [False], [True]]
 
 
 def test_an_answer_goes_out_at_once() -> None:
