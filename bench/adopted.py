@@ -119,7 +119,7 @@ def measure(
                 name,
                 f"{seconds['predict'] * 1e3:.0f}",
                 *(
-                    f"{seconds[way] * 1e3:.1f} (1/{seconds['predict'] / seconds[way]:.0f})"
+                    f"{seconds[way] * 1e3:.2g} (1/{seconds['predict'] / seconds[way]:.0f})"
                     for way in ("client", "request", "graph")
                 ),
             )

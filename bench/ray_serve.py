@@ -47,7 +47,8 @@ _WHOLE, _WHOLE_SECONDS = 0.9, 3.0
 
 _PART = """\
 `make bench-ray` wrote this part: a cluster of two nodes with one CPU each, on one machine; a model
-whose device takes {milliseconds:.0f} ms for a batch of up to {batch} windows, whatever the CPUs do;
+whose device takes {milliseconds:.0f} ms for a batch of up to {batch} windows, whatever the CPUs do,
+so long that these carry both nodes with their doors and all callers besides;
 {callers} callers with one series each, who ask again as soon as they are answered.
 
 {machine}

@@ -93,9 +93,13 @@ def trace(form: ServingForm) -> onnx.ModelProto:
 
 @contextmanager
 def _rare_collections() -> Iterator[None]:
-    """What a trace makes lives until its end: to look for garbage in it takes a seventh of it."""
+    """What a trace makes lives until its end: to look for garbage in it takes a seventh of it.
+
+    A process traces one model at a time: the thresholds are those of all its threads.
+    """
     before = gc.get_threshold()
-    gc.set_threshold(50_000, 20, 100)
+    if before[0]:
+        gc.set_threshold(max(before[0], 50_000), 20, 100)
     try:
         yield
     finally:

@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pandas as pd
@@ -109,10 +110,12 @@ def gpu_folder(
     """What `bench.gpu.prepare` makes of the checkpoints; of PatchTST in every precision."""
 
     def make(name: str, folder: Path) -> None:
+        if name == "patchtst":
+            prepare(checkpoints[name], data, folder / "gpu", get_args(Precision))
+            return
         # In float32 it would be the bundle that is there.
         shutil.copytree(bundles[name], folder / "gpu" / "repository" / name / "1")
-        half: tuple[Precision, ...] = ("float16", "bfloat16") if name == "patchtst" else ()
-        prepare(checkpoints[name], data, folder / "gpu", half)
+        prepare(checkpoints[name], data, folder / "gpu", ())
 
     for name in in_turn:
         folder = once(f"gpu-{name}", partial(make, name)) / "gpu"

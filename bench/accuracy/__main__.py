@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from bench.accuracy.page import PATIENCE, WIDE, write
+from bench.accuracy.page import PATIENCE, WIDE, key_of, write
 from bench.results import Record, Results
 from foretell.commands.train_options import Arguments, arguments_of
 from foretell.models.data.reading import read
@@ -41,11 +41,6 @@ def order(found: dict[str, Preset]) -> list[Preset]:
     """What is trained, first things first: linear models take minutes."""
     rest = sorted(found, key=lambda name: (not name.startswith("dlinear/etth"), name))
     return [found[name] for name in dict.fromkeys([*_FIRST, *rest]) if name in found]
-
-
-def key_of(preset: Preset, seed: int) -> str:
-    """What a result is kept by."""
-    return f"{preset.name} {seed}"
 
 
 def trained(preset: Preset, seed: int, data: Path, folder: Path, precision: str) -> Record:

@@ -138,7 +138,7 @@ class Writer:
         ids = chunk.column(ID).chunk(0).take(pa.array(forecasts.series))
         if pa.types.is_dictionary(ids.type):
             ids = ids.dictionary_decode()
-        columns = [_repeated(ids, np.repeat(np.arange(windows), targets * horizon))]
+        columns = [_repeated(ids, np.repeat(np.arange(windows, dtype=np.int32), targets * horizon))]
         if forecasts.moments is not None:
             kind = self._schema.field(len(columns)).type
             columns.append(_times(np.repeat(forecasts.moments, targets, axis=0).ravel(), kind))
@@ -146,12 +146,12 @@ class Writer:
             pa.array(np.tile(np.arange(1, horizon + 1, dtype=np.int32), windows * targets))
         )
         if targets > 1:
-            channel = np.tile(np.repeat(np.arange(targets), horizon), windows)
+            channel = np.tile(np.repeat(np.arange(targets, dtype=np.int32), horizon), windows)
             columns.append(_repeated(pa.array(about.targets), channel))
         columns += [pa.array(layer.transpose(0, 2, 1).ravel()) for layer in forecasts.layers]
         rows = windows * targets * horizon
         for text in (about.name, about.version):
-            columns.append(_repeated(pa.array([text]), np.zeros(rows, np.int64)))
+            columns.append(_repeated(pa.array([text]), np.zeros(rows, np.int32)))
         columns.append(pa.array(np.repeat(forecasts.ill_conditioned, targets * horizon)))
         self._forecasts.write_table(pa.table(columns, schema=_repeating(self._schema)))
         self._forecast += windows
@@ -203,7 +203,7 @@ def _repeating(schema: pa.Schema) -> pa.Schema:
 
 
 def _repeated(values: pa.Array, places: np.ndarray) -> pa.Array:
-    return pa.DictionaryArray.from_arrays(places.astype(np.int32), values)
+    return pa.DictionaryArray.from_arrays(places, values)
 
 
 def _times(moments: np.ndarray, kind: pa.DataType) -> pa.Array:

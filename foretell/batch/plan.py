@@ -17,7 +17,7 @@ from foretell.batch.errors import BatchError, RowError
 from foretell.batch.tables import Piece, Span, Tables
 
 # What part of the others' rows the last parts have at least.
-_SMALLEST = 8
+_SMALLEST = 4
 
 
 class Part(NamedTuple):
@@ -74,15 +74,18 @@ def starts_of(ids: pa.Array) -> NDArray[np.int64]:
     return np.concatenate([[0], np.flatnonzero(keys[1:] != keys[:-1]) + 1])
 
 
-def divide(tables: Tables, files: Sequence[str], rows: int, threads: int) -> list[Part]:
+def divide(
+    tables: Tables, files: Sequence[str], rows: int, threads: int, workers: int
+) -> list[Part]:
     """Divide a table into parts.
 
     Args:
         tables: The table.
         files: Its files, in their order.
-        rows: That a part has at least, but for the last ones: they are smaller, so that all who
-            forecast end at about the same time.
-        threads: That read at a time, as many as will forecast.
+        rows: That a part has at least, but for the last ones, which have down to a quarter of it:
+            all workers end at about the same time.
+        threads: That read at a time.
+        workers: Who forecast at a time, as far as that is known.
 
     Raises:
         BatchError: a file cannot be read, or the rows of a series do not follow each other.
@@ -101,7 +104,7 @@ def divide(tables: Tables, files: Sequence[str], rows: int, threads: int) -> lis
         sums.append(each.ids[goes_on:])
         last = (each.names[1],) if each.rows else last
     _check_whole(tables, pieces, sums, begins, first)
-    cuts = _cuts(begins, rows, int(first[-1]), threads)
+    cuts = _cuts(begins, rows, int(first[-1]), workers)
     starts = np.concatenate(begins) if begins else np.empty(0, np.int64)
     ends = [*cuts[1:], *map(int, first[-1:])][: len(cuts)]
     return [
@@ -204,12 +207,12 @@ def _begins(pieces: list[Piece], first: NDArray[np.int64]) -> dict[str, int]:
     return dict(zip(reversed(files), reversed(first[:-1].tolist()), strict=True))
 
 
-def _cuts(begins: list[NDArray[np.int64]], rows: int, end: int, threads: int) -> list[int]:
+def _cuts(begins: list[NDArray[np.int64]], rows: int, end: int, workers: int) -> list[int]:
     """The rows at which parts begin; see `divide`."""
     firsts = [int(each[0]) for each in begins if len(each)]
     cuts = firsts[:1]
     for begin in firsts[1:]:
-        share = (end - cuts[-1]) // (2 * threads)
+        share = (end - cuts[-1]) // (2 * workers)
         if begin - cuts[-1] >= min(rows, max(rows // _SMALLEST, share)):
             cuts.append(begin)
     return cuts

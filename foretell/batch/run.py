@@ -68,7 +68,11 @@ class Progress:
 
 
 def forecast_table(
-    asked: Asked, execute: Execute, progress: Progress, part_rows: int = PART_ROWS
+    asked: Asked,
+    execute: Execute,
+    progress: Progress,
+    part_rows: int = PART_ROWS,
+    workers: int | None = None,
 ) -> Summary:
     """Forecast a table, or what is left of it.
 
@@ -76,7 +80,8 @@ def forecast_table(
         asked: What is to be done.
         execute: Runs parts.
         progress: Told of them.
-        part_rows: Rows of a part, at least.
+        part_rows: Rows of a part; the last ones have fewer.
+        workers: Who forecast at a time; as many as there are CPUs here if None.
 
     Raises:
         BatchError: as `prepare`; what lies at the target is of something else; or a part cannot be
@@ -88,7 +93,7 @@ def forecast_table(
     prepared = prepare(asked)
     target = open_place(asked.target)
     with target.claimed():
-        parts = _recorded(prepared, target, part_rows).parts
+        parts = _recorded(prepared, target, part_rows, workers or usable_cpus()).parts
         there = _written(target)
         before = [read_counts(target, part) for part in parts if part.file in there]
         left = [part for part in parts if part.file not in there]
@@ -131,7 +136,7 @@ def _check_there(target: Place, parts: Sequence[Part]) -> None:
             ) from None
 
 
-def _recorded(prepared: Prepared, target: Place, part_rows: int) -> Record:
+def _recorded(prepared: Prepared, target: Place, part_rows: int, workers: int) -> Record:
     """What the target says it is of, or is from now on.
 
     Raises:
@@ -145,7 +150,7 @@ def _recorded(prepared: Prepared, target: Place, part_rows: int) -> Record:
                 f"{target.of('')}: is not empty, and not of an earlier run of this command"
             )
         files = [file.name for file in prepared.files]
-        now.parts = divide(prepared.tables, files, part_rows, usable_cpus())
+        now.parts = divide(prepared.tables, files, part_rows, usable_cpus(), workers)
         if not now.parts:
             raise BatchError(f"{prepared.work.source}: there are no rows")
         with target.writing(RECORD) as path:

@@ -24,8 +24,8 @@ from foretell.service.settings import DeviceChoice
 
 _GPUS = Path("/proc/driver/nvidia/gpus")
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
-# Milliseconds, of Arrow's allocator; -1 is never.
-_PURGE_DELAY = "MIMALLOC_PURGE_DELAY"
+# Of Arrow's allocator, in milliseconds: many chunks.
+_PURGE_DELAY, _PURGE_MS = "MIMALLOC_PURGE_DELAY", "10000"
 # Times in a row that processes may be killed without a part done in between.
 _DEATHS = 3
 
@@ -96,10 +96,10 @@ def _run(work: Work, parts: list[Part], count: int, gpus: list[str]) -> Iterator
 def _kept_memory() -> Iterator[None]:
     """Have processes that begin keep what Arrow frees: the next chunk takes as much.
 
-    It would give it back to the system at once, which clears every page anew.
+    It would give it back to the system at once, which clears every page anew; so it does it later.
     """
     before = os.environ.get(_PURGE_DELAY)
-    os.environ.setdefault(_PURGE_DELAY, "-1")
+    os.environ.setdefault(_PURGE_DELAY, _PURGE_MS)
     try:
         yield
     finally:

@@ -126,7 +126,8 @@ def read(folder: Path, member: str | None) -> Saved:
         for name, value in {**values, "loss": said.title}.items()
     }
     if (local := found.settings.get("local_scaler_type")) is not None:
-        arguments["local_scaler_type"] = Argument(local, CONFIGURATION)
+        # What the library scales by depends on what it is given; this is to be seen.
+        arguments["local_scaler_type"] = Argument(f"{local}, of the rows it reads", CONFIGURATION)
     return Saved(
         model.eval(),
         arguments,

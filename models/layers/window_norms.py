@@ -168,7 +168,7 @@ class LocalScaler(WindowScaler):
     def divisor(self, spread: Tensor) -> Tensor:
         # 1 below, and 0 from there on: CUDA compares nothing that ONNX writes down.
         is_below = (_ROUNDING - spread).relu().sign()
-        return spread + is_below * (1 - spread)
+        return torch.maximum(spread, is_below)
 
 
 class LocalStandardScaler(LocalScaler, StandardScaler):

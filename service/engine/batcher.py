@@ -26,13 +26,13 @@ from foretell.service.engine.queues import (
     Usage,
     Work,
     assemble,
+    check_rows,
     own_error,
     tell,
 )
 from foretell.service.errors import (
     DeadlineExceededError,
     DeviceLostError,
-    ModelFailedError,
     NotReadyError,
     QueueFullError,
     ServiceError,
@@ -403,11 +403,7 @@ class Queue(Share[GraphQueue]):
 
     def _deliver(self, batch: _Batch, outputs: Arrays) -> None:
         """Give each work its rows of the outputs: views, or copies if it is split."""
-        for name, rows in outputs.items():
-            if rows.ndim == 0 or len(rows) != batch.windows:
-                raise ModelFailedError(
-                    f"a batch of {batch.windows} windows came out as {name} {rows.shape}"
-                )
+        check_rows(outputs, batch.windows)
         first = 0
         for work, start, stop in batch.slices:
             last = first + stop - start

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import wait
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from foretell.service.engine.batcher import Batcher
 from foretell.service.engine.catalogue import without_folder
 from foretell.service.engine.directory import Named
 from foretell.service.engine.intervals import Intervals
-from foretell.service.engine.queues import Observer, Usage, Work
+from foretell.service.engine.queues import Observer, Usage, Work, check_rows, own_error
 from foretell.service.engine.runtime import Runtime
 from foretell.service.engine.selftest import Health, Seconds, SelfTest, fastest_batch
 from foretell.service.errors import ModelFailedError, NotReadyError
@@ -201,7 +202,7 @@ class Model(Named):
         """Run windows before all that waits, for a caller who has the model to himself.
 
         Args:
-            feeds: As those of `submit`.
+            feeds: As those of `submit`, of one window at least.
 
         Returns:
             `[windows, …]` by name.
@@ -210,27 +211,29 @@ class Model(Named):
             ModelFailedError: it does not run; `DeviceLostError` likewise.
             NotReadyError: the batcher is closed.
         """
-        count = len(feeds[HISTORY])
-        starts = iter(range(0, count, self.max_batch))
+        starts = iter(range(0, len(feeds[HISTORY]), self.max_batch))
         found: dict[int, Arrays] = {}
 
         def batches(worker: int) -> None:
             for start in starts:
                 batch = {name: rows[start : start + self.max_batch] for name, rows in feeds.items()}
-                found[start] = self._run(worker, layout.FORECAST_GRAPH, batch)
+                try:
+                    found[start] = self._run(worker, layout.FORECAST_GRAPH, batch)
+                    check_rows(found[start], len(batch[HISTORY]))
+                except BaseException:
+                    # The other workers need not go on.
+                    deque(starts, 0)
+                    raise
 
         calls = self._batcher.on_workers(batches)
+        if not calls:
+            raise own_error(self._batcher.lost or NotReadyError("no worker is left"))
         wait(calls)
-        for call in calls:
-            call.result()
-        outputs = {
-            name: np.concatenate([found[start][name] for start in sorted(found)])
-            for name in found[0]
-        }
-        for name, rows in outputs.items():
-            if len(rows) != count:
-                raise ModelFailedError(f"{count} windows came out as {name} {rows.shape}")
-        return outputs
+        for error in (call.exception() for call in calls):
+            if error is not None:
+                raise own_error(error)
+        parts = [found[start] for start in sorted(found)]
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     async def example(self) -> Example | None:
         """See `directory.Model.example`."""

@@ -142,6 +142,17 @@ def assemble(slices: Sequence[Slice]) -> Arrays:
     return feeds
 
 
+def check_rows(outputs: Arrays, windows: int) -> None:
+    """Make sure that a batch of so many windows came out as as many rows of everything.
+
+    Raises:
+        ModelFailedError: it did not.
+    """
+    for name, rows in outputs.items():
+        if rows.ndim == 0 or len(rows) != windows:
+            raise ModelFailedError(f"a batch of {windows} windows came out as {name} {rows.shape}")
+
+
 def own_error(error: BaseException) -> Exception:
     """A copy of an error for one client: raising an error adds to its traceback.
 

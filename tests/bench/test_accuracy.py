@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 from bench.accuracy import __main__ as accuracy
-from bench.accuracy.__main__ import claimed, key_of, order, trained
-from bench.accuracy.page import PAGE, write
+from bench.accuracy.__main__ import claimed, order, trained
+from bench.accuracy.page import PAGE, key_of, write
 from bench.results import Results
 from foretell.presets import preset, presets
 from tests.docs.tables import rows_below
@@ -32,7 +32,9 @@ def test_what_is_claimed_comes_first() -> None:
 def test_the_page_has_what_was_measured(tmp_path: Path) -> None:
     page, one = tmp_path / "accuracy.md", preset("patchtst-42/etth1-96")
     records = {key_of(one, 0): RECORD, key_of(one, 1): RECORD | {"mse": 0.5}}
-    records["dlinear/etth1-96 0"] = RECORD | {"mse": 0.38}
+    records[key_of(preset("dlinear/etth1-96"), 0)] = RECORD | {"mse": 0.38}
+    # Of what the recipe was before it was changed.
+    records[key_of(one._replace(settings=one.settings | {"epochs": 7}), 2)] = RECORD
     write(records, order(dict(presets())), page)
     linear, ours = rows_below(page, "| preset |")
     assert linear[0] == "`dlinear/etth1-96`"
@@ -45,7 +47,10 @@ def test_the_page_has_what_was_measured(tmp_path: Path) -> None:
 def test_the_page_is_of_all_results(tmp_path: Path) -> None:
     page = tmp_path / "accuracy.md"
     write(Results(accuracy.RESULTS).records, order(dict(presets())), page)
-    assert rows_below(page, "| preset |") == rows_below(PAGE, "| preset |")
+    rows = rows_below(page, "| preset |")
+    assert rows == rows_below(PAGE, "| preset |")
+    # None is of a recipe that was changed since.
+    assert sum(int(row[3]) for row in rows) == len(Results(accuracy.RESULTS).records)
 
 
 def test_nobody_else_has_what_is_claimed(tmp_path: Path) -> None:
@@ -77,14 +82,14 @@ def ett(tmp_path: Path) -> Path:
 def test_a_run_goes_on(tmp_path: Path, ett: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(accuracy, "FOLDER", tmp_path)
     monkeypatch.setattr(accuracy, "RESULTS", tmp_path / "results.jsonl")
-    seen: list[str] = []
-    monkeypatch.setattr(accuracy, "write", lambda records, _: seen.append(" ".join(records)))
+    seen: list[list[str]] = []
+    monkeypatch.setattr(accuracy, "write", lambda records, _: seen.append(list(records)))
     monkeypatch.setattr(accuracy, "trained", lambda *_: RECORD)
     names = ["dlinear/etth1-96", "dlinear/etth1-192", "dlinear/ettm1-96"]
     words = ["bench.accuracy", f"--data={ett}", "--seeds=1", "--only", *names]
     monkeypatch.setattr("sys.argv", words)
     accuracy.main()
     # Of what there is no data for, nothing is measured.
-    assert seen[-1] == "dlinear/etth1-96 0 dlinear/etth1-192 0"
+    assert seen[-1] == [key_of(preset(name), 0) for name in names[:2]]
     monkeypatch.setattr(accuracy, "trained", lambda *_: pytest.fail("it was measured"))
     accuracy.main()

@@ -39,7 +39,7 @@ def divided(tables: Tables, rows: int) -> list[list[tuple[object, float]]]:
     files = [file.name for file in tables.place.files()]
     found = []
     first = dict.fromkeys(files, 0)
-    for part in divide(tables, files, rows, 2):
+    for part in divide(tables, files, rows, 3, 2):
         read = [row for table in tables.rows(part.spans) for row in table.to_pylist()]
         assert part.series == len({row["unique_id"] for row in read})
         for row in read:
@@ -78,8 +78,8 @@ def test_parts_are_whole_series_and_every_row_once(
     assert sum(map(len, series)) == len(LENGTHS)
     left = len(every)
     for part in parts[:-1]:
-        # Of what is left, each of two has two parts at least; an eighth is small enough.
-        assert len(part) >= min(rows, max(rows // 8, left // 4))
+        # Of what is left, each of two has two parts at least; a quarter is small enough.
+        assert len(part) >= min(rows, max(rows // 4, left // 4))
         left -= len(part)
     if (rows, group, per_file) == (1, 1, 1):
         assert len(parts) == len(LENGTHS)
@@ -89,7 +89,7 @@ def test_the_last_parts_are_smaller(tmp_path: Path) -> None:
     """So that none of two is long at work when the other has nothing left."""
     tables = write(tmp_path, [f"s{at}" for at in range(96)], per_file=96, group=1, kind="parquet")
     sizes = [len(part) for part in divided(tables, 16)]
-    assert sizes == [16, 16, 16, 12, 9, 6, 5, 4, 3, 2, 2, 2, 2, 1]
+    assert sizes == [16, 16, 16, 12, 9, 6, 5, 4, 4, 4, 4]
 
 
 @pytest.mark.parametrize("group", [2, 5, 100])

@@ -53,8 +53,8 @@ def test_killed_at_any_time_nothing_is_lost_and_nothing_twice(tmp_path: Path) ->
     about = psutil.Process(first.pid)
     # The others of multiprocessing forecast nothing.
     children = [one for one in about.children() if "spawn_main" in " ".join(one.cmdline())]
-    # What Arrow frees, it keeps.
-    assert children[0].environ()["MIMALLOC_PURGE_DELAY"] == "-1"
+    # What Arrow frees, it keeps for a while.
+    assert children[0].environ()["MIMALLOC_PURGE_DELAY"] == "10000"
     children[0].kill()
     until(lambda: whole(6) or first.poll() is not None)
     children = about.children(recursive=True)

@@ -62,11 +62,21 @@ def test_runs_batches_of_what_is_given_on_all_workers(runtime: Runtime, tmp_path
     assert sorted(size for _, size in session.runs) == [2, 3, 3, 3, 3, 3, 3]
     assert {worker for worker, _ in session.runs} == {0, 1}
     session.lost = 1
-    with pytest.raises(ModelFailedError, match="20 windows came out as forecast"):
+    with pytest.raises(ModelFailedError, match=r"a batch of . windows came out as forecast"):
         model.run({"history": history})
     session.error = ModelFailedError("onnxruntime could not run the model")
     with pytest.raises(ModelFailedError, match="could not run"):
         model.run({"history": history})
+    session.error = RuntimeError("odd")
+    with pytest.raises(ModelFailedError):
+        model.run({"history": history})
+    ran = len(session.runs)
+    session.error = DeviceLostError("the device is lost")
+    for _ in range(3):
+        with pytest.raises(DeviceLostError, match="the device is lost"):
+            model.run({"history": history})
+    # Nobody goes on after an error, and who has left does not come again.
+    assert len(session.runs) <= ran + 4
     model.close(5)
     batcher.close(5)
     with pytest.raises(NotReadyError):
