@@ -6,7 +6,6 @@ import asyncio
 import logging
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import wait
 from dataclasses import dataclass
@@ -217,13 +216,8 @@ class Model(Named):
         def batches(worker: int) -> None:
             for start in starts:
                 batch = {name: rows[start : start + self.max_batch] for name, rows in feeds.items()}
-                try:
-                    found[start] = self._run(worker, layout.FORECAST_GRAPH, batch)
-                    check_rows(found[start], len(batch[HISTORY]))
-                except BaseException:
-                    # The other workers need not go on.
-                    deque(starts, 0)
-                    raise
+                found[start] = self._run(worker, layout.FORECAST_GRAPH, batch)
+                check_rows(found[start], len(batch[HISTORY]))
 
         calls = self._batcher.on_workers(batches)
         if not calls:

@@ -75,8 +75,8 @@ def test_runs_batches_of_what_is_given_on_all_workers(runtime: Runtime, tmp_path
     for _ in range(3):
         with pytest.raises(DeviceLostError, match="the device is lost"):
             model.run({"history": history})
-    # Nobody goes on after an error, and who has left does not come again.
-    assert len(session.runs) <= ran + 4
+    # Who has left does not come again.
+    assert len(session.runs) == ran + 2
     model.close(5)
     batcher.close(5)
     with pytest.raises(NotReadyError):
@@ -91,13 +91,15 @@ class Watched:
         self.lost = 0
         self.error: Exception | None = None
         self._session = session
+        self._begun: set[int] = set()
         self._together = threading.Barrier(2)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._session, name)
 
     def run(self, feeds: Arrays, worker: int) -> Arrays:
-        if len(self.runs) < 2:
+        if worker not in self._begun:
+            self._begun.add(worker)
             self._together.wait(30)
         self.runs.append((worker, len(feeds["history"])))
         if self.error is not None:
