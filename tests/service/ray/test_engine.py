@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bench import waiting
 from bench.waiting import WaitingRuntime
 from foretell.service.engine.batcher import Batcher
 from foretell.service.engine.runtime import Runtime
@@ -54,7 +55,9 @@ def failure(answer: Answer) -> Exception:
     return from_wire(answer.error)
 
 
-def test_it_runs_what_it_is_asked_for(repository: Path) -> None:
+def test_it_runs_what_it_is_asked_for(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "BATCH_SECONDS", 0.1)
+
     async def ask() -> None:
         # While the first is run, however slow this machine is, the others come.
         async with engine_of(repository, WaitingRuntime, max_batch=8) as engine:
