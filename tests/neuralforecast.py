@@ -11,7 +11,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
+from click.testing import CliRunner
 from numpy.typing import NDArray
+
+from foretell.commands.import_ import command
+from foretell.models.forecaster import Forecaster
 
 CONTEXT, HORIZON, SERIES = 17, 11, 4
 STEPS: dict[str, Any] = {
@@ -121,6 +126,26 @@ def train(
         trained.models = everyone
         trained.save(str(folder))
     return expected
+
+
+def walks(offset: float = 10.0) -> Floats:
+    """Series `[series, time]` to learn from."""
+    found = np.random.default_rng(0).normal(size=(SERIES, 60)).cumsum(axis=1)
+    return found.astype(np.float32) + offset
+
+
+def adopt(folder: Path, name: str, repository: Path) -> str:
+    """Make a bundle of a saved model by the command; returns what that says."""
+    options = ["--from", "neuralforecast", "--member", f"{name}_0", "--to", str(repository)]
+    result = CliRunner().invoke(command, [str(folder), *options, "--name", name])
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def forecast(model: Forecaster, kind: str, asked: Floats) -> Floats:
+    """What an adopted model forecasts of windows, `[16, horizon]`."""
+    with torch.inference_mode():
+        return by_series(model(torch.from_numpy(inputs(kind, asked).copy())).numpy())
 
 
 def inputs(kind: str, asked: Floats) -> Floats:

@@ -9,23 +9,22 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner
 
 from foretell.bundle.distribution import Distribution
-from foretell.commands.import_ import command
 from foretell.models.forecaster import Explained, Inputs
 from foretell.models.importers.neuralforecast import read
 from tests.neuralforecast import (
     CHANNELS,
     HORIZON,
     PATCHES,
-    SERIES,
     STEPS,
     Floats,
+    adopt,
     assert_close,
     by_series,
     inputs,
     train,
+    walks,
     windows,
 )
 from tests.service.client import Client
@@ -90,9 +89,8 @@ def library(
     """The folder of each model, and its parameters of every window, `[16, horizon, parameters]`."""
     folders, found = {}, {}
     for models, offset in ((REAL | LEVELS, 10.0), (COUNTED, 50.0)):
-        folder, random = tmp_path_factory.mktemp("saved") / "nf", np.random.default_rng(0)
-        values = random.normal(size=(SERIES, 60)).cumsum(axis=1).astype(np.float32) + offset
-        values = values.round() if models is COUNTED else values
+        folder = tmp_path_factory.mktemp("saved") / "nf"
+        values = walks(offset).round() if models is COUNTED else walks(offset)
         found |= train(models, values, asked(next(iter(models))), folder)
         folders |= dict.fromkeys(models, folder)
     own = {
@@ -168,10 +166,8 @@ def client(
     """A server of some of them, each adopted by one command."""
     repository = tmp_path_factory.mktemp("repository")
     for name in SERVED:
-        options = ["--from", "neuralforecast", "--member", f"{name}_0", "--to", str(repository)]
-        result = CliRunner().invoke(command, [str(library[0][name]), *options, "--name", name])
-        assert result.exit_code == 0, result.output
-        assert f"{MODELS[name][1]['loss'][0]} of " in result.output
+        said = adopt(library[0][name], name, repository)
+        assert f"{MODELS[name][1]['loss'][0]} of " in said
     with Client(repository) as client:
         yield client
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from click.testing import CliRunner
 
 from foretell.commands.import_ import command
@@ -17,13 +16,15 @@ from tests.neuralforecast import (
     CHANNELS,
     HORIZON,
     PATCHES,
-    SERIES,
     STEPS,
     Floats,
+    adopt,
     assert_close,
     by_series,
+    forecast,
     inputs,
     train,
+    walks,
     windows,
 )
 from tests.service.client import Client
@@ -73,10 +74,9 @@ SERVED = [name for name, (_, _, served) in MODELS.items() if served]
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Floats]]:
     """A folder of trained models, and what each forecasts of every window, `[16, horizon]`."""
-    folder, random = tmp_path_factory.mktemp("neuralforecast") / "saved", np.random.default_rng(0)
-    values = random.normal(size=(SERIES, 60)).cumsum(axis=1).astype(np.float32) + 10
+    folder = tmp_path_factory.mktemp("neuralforecast") / "saved"
     models = {alias: (kind, arguments) for alias, (kind, arguments, _) in MODELS.items()}
-    found = train(models, values, windows(), folder)
+    found = train(models, walks(), windows(), folder)
     return folder, {alias: columns[..., 0] for alias, columns in found.items()}
 
 
@@ -85,11 +85,7 @@ def test_an_adopted_model_forecasts_what_the_library_does(
     library: tuple[Path, dict[str, Floats]], name: str
 ) -> None:
     folder, expected = library
-    model = read(folder, f"{name}_0").model
-    with torch.inference_mode():
-        found = by_series(
-            model(torch.from_numpy(inputs(MODELS[name][0], windows()).copy())).numpy()
-        )
+    found = forecast(read(folder, f"{name}_0").model, MODELS[name][0], windows())
     steady = np.ones(16, bool)
     if MODELS[name][0] == "Autoformer":
         # All lags of a constant or a line correlate alike: rounding chooses among them.
@@ -104,9 +100,7 @@ def client(
     """A server of five of them, each adopted by one command."""
     repository = tmp_path_factory.mktemp("repository")
     for name in SERVED:
-        options = ["--from", "neuralforecast", "--member", f"{name}_0", "--to", str(repository)]
-        result = CliRunner().invoke(command, [str(library[0]), *options, "--name", name])
-        assert result.exit_code == 0, result.output
+        adopt(library[0], name, repository)
     with Client(repository) as client:
         yield client
 

@@ -7,21 +7,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from click.testing import CliRunner
 
-from foretell.commands.import_ import command
 from foretell.models.importers.neuralforecast import read
 from tests.neuralforecast import (
     CHANNELS,
     HORIZON,
     PATCHES,
-    SERIES,
     Floats,
+    adopt,
     assert_close,
-    by_series,
+    forecast,
     inputs,
     train,
+    walks,
     windows,
 )
 from tests.service.client import Client
@@ -37,9 +35,8 @@ Library = tuple[str, Path, dict[str, Floats]]
 @pytest.fixture(scope="module", params=["standard", "robust", "robust-iqr", "minmax"])
 def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Library:
     """The scaler, a folder of models, and all that each says of every window."""
-    folder, random = tmp_path_factory.mktemp("neuralforecast") / "saved", np.random.default_rng(0)
-    values = random.normal(size=(SERIES, 60)).cumsum(axis=1).astype(np.float32) + 10
-    return request.param, folder, train(MODELS, values, windows(), folder, request.param)
+    folder = tmp_path_factory.mktemp("neuralforecast") / "saved"
+    return request.param, folder, train(MODELS, walks(), windows(), folder, request.param)
 
 
 @pytest.mark.parametrize("name", ["patchtst", "itransformer"])
@@ -47,17 +44,12 @@ def test_an_adopted_model_forecasts_what_the_library_does(library: Library, name
     scaler, folder, expected = library
     model = read(folder, f"{name}_0").model
     assert str(model.config.window_norm).startswith(f"local-{scaler}")
-    with torch.inference_mode():
-        found = model(torch.from_numpy(inputs(MODELS[name][0], windows()).copy())).numpy()
-    assert_close(by_series(found), expected[name][..., 0])
+    assert_close(forecast(model, MODELS[name][0], windows()), expected[name][..., 0])
 
 
 def test_over_http(library: Library, tmp_path: Path) -> None:
     scaler, folder, expected = library
-    options = ["--from", "neuralforecast", "--member", "quantiles_0", "--to", str(tmp_path)]
-    result = CliRunner().invoke(command, [str(folder), *options, "--name", "quantiles"])
-    assert result.exit_code == 0, result.output
-    assert scaler in result.output
+    assert scaler in adopt(folder, "quantiles", tmp_path)
     rows = [{"series": window.tolist()} for window in inputs("DLinear", windows())]
     asked = {"inputs": rows, "options": {"quantiles": [0.1, 0.9]}}
     with Client(tmp_path) as client:

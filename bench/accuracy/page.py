@@ -17,8 +17,6 @@ PAGE = Path(__file__).parent.parent.parent / "docs" / "accuracy.md"
 PATIENCE = 20
 # Features from which on less than float32 is faster.
 WIDE = 128
-# From 0, whose results are looked for.
-_SEEDS = 100
 _HEAD = (
     *("preset", "ours", "published", "seeds", "DLinear, ours", "last value", "last season"),
     *("windows", "epochs", "minutes"),
@@ -45,12 +43,13 @@ def write(records: Mapping[str, Record], presets: Iterable[Preset], page: Path =
         presets: In the order of the rows.
         page: The file.
     """
-    every = {preset.name: preset for preset in presets}
-    found = (
-        _row(preset, every.get(f"dlinear/{name.partition('/')[2]}"), records)
-        for name, preset in every.items()
-    )
-    rows = [row for row in found if row is not None]
+    every = [(preset, _of(preset, records)) for preset in presets]
+    by_name = {preset.name: runs for preset, runs in every}
+    rows = [
+        _row(preset, runs, by_name.get(f"dlinear/{preset.name.partition('/')[2]}", []))
+        for preset, runs in every
+        if runs
+    ]
     text = _TEXT.format(
         machine=machine("torch"), rows=table(_HEAD, rows), patience=PATIENCE, wide=WIDE
     )
@@ -59,23 +58,20 @@ def write(records: Mapping[str, Record], presets: Iterable[Preset], page: Path =
 
 def key_of(preset: Preset, seed: int) -> str:
     """What a result is kept by: another recipe under the same name has none."""
+    return f"{_recipe(preset)} {seed}"
+
+
+def _recipe(preset: Preset) -> str:
     settings = json.dumps(preset.settings, sort_keys=True, default=str)
-    return f"{preset.name} {seed} {hashlib.sha256(settings.encode()).hexdigest()[:8]}"
+    return f"{preset.name} {hashlib.sha256(settings.encode()).hexdigest()[:8]}"
 
 
-def _of(preset: Preset | None, records: Mapping[str, Record]) -> list[Record]:
-    if preset is None:
-        return []
-    return [records[key] for seed in range(_SEEDS) if (key := key_of(preset, seed)) in records]
+def _of(preset: Preset, records: Mapping[str, Record]) -> list[Record]:
+    recipe = _recipe(preset)
+    return [record for key, record in records.items() if key.rpartition(" ")[0] == recipe]
 
 
-def _row(
-    preset: Preset, linear_one: Preset | None, records: Mapping[str, Record]
-) -> tuple[str, ...] | None:
-    runs = _of(preset, records)
-    if not runs:
-        return None
-    linear = _of(linear_one, records)
+def _row(preset: Preset, runs: list[Record], linear: list[Record]) -> tuple[str, ...]:
     first = runs[0]
     epochs = ", ".join(f"{run['epochs']} ({run['best']})" for run in runs)
     return (

@@ -45,6 +45,11 @@ def gpus_of(device: DeviceChoice) -> list[str]:
     return [str(number) for number, _ in enumerate(_GPUS.glob("*"))]
 
 
+def workers_of(device: DeviceChoice, workers: int | None) -> int:
+    """How many processes forecast at a time: as many as are asked for, one a GPU or one a core."""
+    return workers or len(gpus_of(device)) or usable_cpus()
+
+
 def run_parts(work: Work, parts: Sequence[Part], workers: int | None) -> Iterator[Done]:
     """Forecast parts, in any order.
 
@@ -57,7 +62,7 @@ def run_parts(work: Work, parts: Sequence[Part], workers: int | None) -> Iterato
         BatchError: a part cannot be forecast, or processes are killed again and again.
     """
     gpus = gpus_of(work.device)
-    count = min(workers or len(gpus) or usable_cpus(), len(parts))
+    count = min(workers_of(work.device, workers), len(parts))
     left = {part.number: part for part in parts}
     deaths = 0
     while left:

@@ -93,7 +93,7 @@ def command(
     from foretell.batch.preparation import Asked
     from foretell.batch.progress import ConsoleProgress
     from foretell.batch.run import forecast_table
-    from foretell.batch.workers import gpus_of, run_parts
+    from foretell.batch.workers import run_parts, workers_of
     from foretell.bundle.errors import BundleError
     from foretell.storage.errors import StorageError
 
@@ -109,14 +109,14 @@ def command(
         )
         with ConsoleProgress() as progress:
             execute = partial(run_parts, workers=workers)
-            most = workers or len(gpus_of(asked.device))
+            most = workers_of(asked.device, workers)
             if ray is not None:
                 from foretell.batch import on_ray
 
                 there = pinned(model, bundle)
                 find = partial(find_bundle, there, cache and cache.absolute()) if there else None
                 execute = partial(on_ray.run_parts, workers=workers, address=ray, find=find)
-            summary = forecast_table(asked, execute, progress, part_rows, most or None)
+            summary = forecast_table(asked, execute, progress, part_rows, most)
     except (BatchError, BundleError, StorageError, OSError) as error:
         raise refusal(str(error)) from None
     except KeyboardInterrupt:

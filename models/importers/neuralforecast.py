@@ -44,14 +44,9 @@ _SCALERS = {
     "invariant": "invariant",
     "revin": "decoupled",
 }
-# Of each series, of which the rows that a model reads are all there is here.
-_LOCAL = {
-    None: None,
-    "standard": "local-standard",
-    "robust": "local-robust",
-    "robust-iqr": "local-robust-iqr",
-    "minmax": "local-minmax",
-}
+# Of each series, of which the rows that a model reads are all there is here; norms that are called
+# local have their names.
+_LOCAL = ("standard", "robust", "robust-iqr", "minmax")
 # What they keep next to the weights.
 _LOSSES = ("loss.", "valid_loss.")
 _EXOGENOUS = ("futr_exog_list", "hist_exog_list", "stat_exog_list", "cat_exog_list")
@@ -100,7 +95,10 @@ def read(folder: Path, member: str | None) -> Saved:
     said = read_loss(found, several=family.several)
     values = _values(found, family)
     is_distribution = said.head is not None and said.levels is None
-    scaler = _local(found, is_distribution=is_distribution) or _SCALERS[values["scaler_type"]]
+    local, scaler = found.settings.get("local_scaler_type"), _SCALERS[values["scaler_type"]]
+    if local is not None:
+        _check_local(found, local, is_distribution=is_distribution)
+        scaler = f"local-{local}"
     try:
         inner = family.inner_norm(values)
         if is_distribution and inner is not None:
@@ -125,7 +123,7 @@ def read(folder: Path, member: str | None) -> Saved:
         name: Argument(value, found.file.name)
         for name, value in {**values, "loss": said.title}.items()
     }
-    if (local := found.settings.get("local_scaler_type")) is not None:
+    if local is not None:
         # What the library scales by depends on what it is given; this is to be seen.
         arguments["local_scaler_type"] = Argument(f"{local}, of the rows it reads", CONFIGURATION)
     return Saved(
@@ -159,19 +157,15 @@ def _check_served(found: Member) -> None:
         )
 
 
-def _local(found: Member, *, is_distribution: bool) -> str | None:
-    """The norm that scales each series as `local_scaler_type` does.
+def _check_local(found: Member, local: str, *, is_distribution: bool) -> None:
+    """Refuse a `local_scaler_type` for which there is no norm, or none with what the model has.
 
     Raises:
-        ImporterError: there is none for it, or for what else the model has.
+        ImporterError: names it.
     """
-    local = found.settings.get("local_scaler_type")
-    if local is None:
-        return None
     place = f"{found.file.parent / CONFIGURATION}: local_scaler_type {local}"
     if local not in _LOCAL:
-        names = ", ".join(filter(None, _LOCAL))
-        raise ImporterError(f"{place}: adopted are {names}; train with one of these")
+        raise ImporterError(f"{place}: adopted are {', '.join(_LOCAL)}; train with one of these")
     if _SCALERS[found.arguments["scaler_type"]] is not None:
         raise ImporterError(
             f"{place} around scaler_type {found.arguments['scaler_type']}: one of the two is "
@@ -182,7 +176,6 @@ def _local(found: Member, *, is_distribution: bool) -> str | None:
             f"{place} around a distribution: the library undoes it on samples alone; train with "
             "scaler_type, which is undone on the distribution"
         )
-    return _LOCAL[local]
 
 
 def _values(found: Member, family: Family) -> dict[str, Any]:
