@@ -39,7 +39,7 @@ def replay(graph: str, windows: str, times: str) -> object:
 
 
 def memory(*graphs: str) -> object:
-    """Resident MiB: with the sessions open, after many replays, and once they are closed."""
+    """Resident MiB: before, with the sessions open and used, after many replays, closed."""
     runtime = Runtime("cuda")
     # The first ones bring what the process keeps.
     for _ in range(2):
@@ -48,12 +48,9 @@ def memory(*graphs: str) -> object:
     return_free_memory()
     before = resident_bytes()
     sessions = _open(runtime, graphs)
+    _replay(sessions, 1)
     opened = resident_bytes()
-    for session in sessions:
-        for windows in (1, 7, _BATCH):
-            rows = feeds(session, windows)
-            for _ in range(_REPLAYS // 3):
-                session.run(rows)
+    _replay(sessions, _REPLAYS // 3)
     replayed = resident_bytes()
     for session in sessions:
         session.close()
@@ -67,6 +64,15 @@ def _open(runtime: Runtime, graphs: tuple[str, ...]) -> list[Session]:
     for session in sessions:
         session.warm(0)
     return sessions
+
+
+def _replay(sessions: list[Session], times: int) -> None:
+    """Replay batches of three sizes, each so many times."""
+    for session in sessions:
+        for windows in (1, 7, _BATCH):
+            rows = feeds(session, windows)
+            for _ in range(times):
+                session.run(rows)
 
 
 def fail(graph: str, captured: str) -> object:
