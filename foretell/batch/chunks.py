@@ -8,28 +8,36 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from foretell.batch.plan import starts_of
+from foretell.batch.errors import RepeatedError
+from foretell.batch.plan import plain, starts_of
+from foretell.batch.tables import ROW, Name
 from foretell.service.api.forecast.table import ID
 
 # Of series that are forecast together: enough to fill batches, and fewer than are read at a time.
 _ROWS = 128 * 1024
 
 
-def read_chunks(tables: Iterable[pa.Table], last: int, rows: int = _ROWS) -> Iterator[pa.Table]:
+def read_chunks(
+    tables: Iterable[pa.Table], last: int, before: Name | None = None, rows: int = _ROWS
+) -> Iterator[pa.Table]:
     """Put tables together to chunks of whole series.
 
     Args:
         tables: Rows in their order, those of a series after each other.
         last: Rows that are kept of a series, the latest.
+        before: A series that is not to be there.
         rows: Rows of a chunk; more where a table has as many.
 
     Yields:
         Tables of one piece of memory each. A series that is in several tables comes late, so that
         the many others need not be copied.
+
+    Raises:
+        RepeatedError: a series begins twice.
     """
     whole: list[pa.Table] = []
     late: list[pa.Table] = []
-    for table, is_whole in _split(tables, last):
+    for table, is_whole in _split(tables, last, {before}):
         held = whole if is_whole else late
         held.append(table)
         if sum(map(len, held)) >= rows:
@@ -39,7 +47,9 @@ def read_chunks(tables: Iterable[pa.Table], last: int, rows: int = _ROWS) -> Ite
         yield _together([*whole, *late])
 
 
-def _split(tables: Iterable[pa.Table], last: int) -> Iterator[tuple[pa.Table, bool]]:
+def _split(
+    tables: Iterable[pa.Table], last: int, seen: set[object]
+) -> Iterator[tuple[pa.Table, bool]]:
     """The series that lie within a table together, and each of the others by itself."""
     begun: pa.Table | None = None
     for table in tables:
@@ -47,6 +57,7 @@ def _split(tables: Iterable[pa.Table], last: int) -> Iterator[tuple[pa.Table, bo
         if begun is not None and _name(begun, -1) == _name(table, 0):
             begun = _together([begun, table.slice(0, starts[1])])[-last:]
             starts = starts[1:]
+        _check_new(table, starts[:-1], seen)
         if len(starts) == 1:
             continue
         if begun is not None:
@@ -56,6 +67,30 @@ def _split(tables: Iterable[pa.Table], last: int) -> Iterator[tuple[pa.Table, bo
         begun = table.slice(max(starts[-2], len(table) - last))
     if begun is not None:
         yield begun, False
+
+
+def _check_new(table: pa.Table, starts: NDArray[np.int64], seen: set[object]) -> None:
+    """Make sure that the series that begin in a table did not before.
+
+    Where files told which names are in a piece, nobody else has read them all.
+
+    Args:
+        table: The table.
+        starts: Where they begin.
+        seen: Those before; takes these.
+
+    Raises:
+        RepeatedError: one did.
+    """
+    names = plain(table.column(ID).chunk(0).take(pa.array(starts))).to_pylist()
+    new = set(names)
+    if len(new) == len(names) and seen.isdisjoint(new):
+        seen |= new
+        return
+    for name, start in zip(names, starts, strict=True):
+        if name in seen:
+            raise RepeatedError(name, table.column(ROW)[int(start)].as_py())
+        seen.add(name)
 
 
 def _name(table: pa.Table, row: int) -> object:

@@ -26,3 +26,26 @@ class RowError(BatchError):
     def after(self, rows: int) -> RowError:
         """The same where so many rows come before what was read."""
         return RowError(self._place, self._row + rows, self._said)
+
+
+class RepeatedError(BatchError):
+    """Rows of a series do not follow each other.
+
+    Args:
+        name: The series.
+        row: Of all rows, from 0: where it begins again.
+
+    Attributes:
+        row: The same.
+    """
+
+    def __init__(self, name: object, row: int) -> None:
+        super().__init__(name, row)
+        self._name, self.row = name, row
+
+    def at(self, place: str, row: int) -> BatchError:
+        """The same with the file, and the row of it."""
+        return BatchError(
+            f"{place}: the rows of series {self._name!r} do not follow each other: it begins again "
+            f"at row {row} (from 0); sort the table by series and time"
+        )

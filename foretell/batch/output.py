@@ -25,6 +25,8 @@ from foretell.service.api.forecast.table import ID, TIME
 FORECASTS, REJECTED = "forecasts", "rejected"
 # What the metadata of a part's forecasts say of it; where Arrow's readers look for types.
 _COUNTS, _ARROW = "foretell", "ARROW:schema"
+# More than a chunk has of forecasts.
+_PAGE_ROWS = 2**30
 _CHANNEL, _UNSURE = "channel", "ill_conditioned"
 
 
@@ -101,19 +103,20 @@ class Writer:
     def __enter__(self) -> Self:
         # Left last: where there are forecasts the part is whole.
         path = self._stack.enter_context(self._place.writing(f"{FORECASTS}/{self._part.file}"))
-        times = [field.name for field in self._schema if pa.types.is_temporal(field.type)]
-        floats = [field.name for field in self._schema if pa.types.is_floating(field.type)]
+        written = _repeating(self._schema)
         self._forecasts = self._stack.enter_context(
             parquet.ParquetWriter(
                 path,
-                _repeating(self._schema),
+                written,
+                # Numbers that repeat with each series are as small and faster without.
                 use_dictionary=[
-                    name for name in self._schema.names if name not in (*times, *floats, _UNSURE)
+                    field.name for field in written if pa.types.is_dictionary(field.type)
                 ],
-                column_encoding=dict.fromkeys(times, "DELTA_BINARY_PACKED"),
                 compression="zstd",
-                write_statistics=[self._schema.names[0]],
+                write_statistics=[written.names[0]],
                 store_schema=False,
+                # A page a column and chunk: each is compressed by itself.
+                max_rows_per_page=_PAGE_ROWS,
             )
         )
         return self
@@ -203,7 +206,7 @@ def _repeating(schema: pa.Schema) -> pa.Schema:
 
 
 def _repeated(values: pa.Array, places: np.ndarray) -> pa.Array:
-    return pa.DictionaryArray.from_arrays(places, values)
+    return pa.DictionaryArray.from_arrays(places, values, safe=False)
 
 
 def _times(moments: np.ndarray, kind: pa.DataType) -> pa.Array:
@@ -212,7 +215,7 @@ def _times(moments: np.ndarray, kind: pa.DataType) -> pa.Array:
     Raises:
         BatchError: it cannot hold them.
     """
-    found = pa.array(moments, pa.timestamp("us", getattr(kind, "tz", None)))
+    found = pa.array(moments.view(np.int64)).view(pa.timestamp("us", getattr(kind, "tz", None)))
     try:
         return found.cast(kind, safe=pa.types.is_timestamp(kind))
     except pa.ArrowInvalid:

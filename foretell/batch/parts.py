@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from foretell.batch.chunks import read_chunks
-from foretell.batch.errors import BatchError
+from foretell.batch.errors import BatchError, RepeatedError
 from foretell.batch.forecaster import Forecaster
 from foretell.batch.output import Counts, Writer
 from foretell.batch.places import open_place
@@ -91,17 +91,20 @@ class Worker:
         Raises:
             BatchError: it cannot be read or forecast, or is not to go on.
         """
-        manifest = self._forecaster.model.manifest
-        writer = Writer(self._target, part, self._tables, self._work.schema, manifest)
+        manifest, tables = self._forecaster.model.manifest, self._tables
+        writer = Writer(self._target, part, tables, self._work.schema, manifest)
         try:
             with writer:
-                for chunk in read_chunks(self._tables.rows(part.spans), self._work.last):
+                for chunk in read_chunks(tables.rows(part.spans), self._work.last, part.before):
                     if not go_on():
                         raise BatchError("stopped")
                     found, rejected = self._forecaster.forecast(chunk)
                     for each in found:
                         writer.add(chunk, each)
                     writer.reject(chunk, rejected)
+        except RepeatedError as error:
+            file, row = part.place(error.row)
+            raise error.at(tables.place.of(file), row) from None
         except ServiceError as error:
             raise BatchError(f"part {part.number}: {error.message}") from error
         except StorageError as error:

@@ -1,4 +1,8 @@
-"""How a table is divided: parts of whole series, found by reading its column of names once."""
+"""How a table is divided: parts of whole series, found by what is in its column of names.
+
+Where files tell that names ascend from one piece to the next, it is enough to read with which each
+begins. Otherwise the column is read once.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +17,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyarrow import compute as pc
 
-from foretell.batch.errors import BatchError, RowError
-from foretell.batch.tables import Piece, Span, Tables
+from foretell.batch.errors import RepeatedError, RowError
+from foretell.batch.tables import Name, Piece, Range, Span, Tables
 
+# Rows that are read to find with which series a piece begins, if it is no longer.
+_FIRST_ROWS = 8 * 1024
 # What part of the others' rows the last parts have at least.
 _SMALLEST = 4
 
@@ -25,13 +31,19 @@ class Part(NamedTuple):
 
     Attributes:
         number: From 0, in the order of the table.
-        series: How many they are.
         spans: Their rows.
+        before: The series of the part before that ends where this one begins, if that is inside of
+            a piece.
     """
 
     number: int
-    series: int
     spans: tuple[Span, ...]
+    before: Name | None = None
+
+    @property
+    def rows(self) -> int:
+        """How many they are."""
+        return sum(span.rows for span in self.spans)
 
     @property
     def file(self) -> str:
@@ -45,19 +57,24 @@ class Part(NamedTuple):
 
 
 class _Runs(NamedTuple):
-    """Stretches of rows of a piece that are of one series each.
+    """Stretches of rows of a piece that are of one series each; at least the first two of them.
 
     Attributes:
         rows: Of the piece.
         starts: `[runs]`, their first rows.
-        ids: Sums of their names, `[runs]`.
-        names: The name of the first and of the last.
+        ids: Sums of their names, `[runs]`; none where not all runs were looked for.
+        first: The name of the first; None of a piece without rows.
+        last: The only one that may go on in the next piece.
     """
 
     rows: int
     starts: NDArray[np.int64]
     ids: NDArray[np.uint64]
-    names: tuple[object, object]
+    first: Name | None
+    last: Name | None
+
+
+_NO_RUNS = _Runs(0, np.empty(0, np.int64), np.empty(0, np.uint64), None, None)
 
 
 def starts_of(ids: pa.Array) -> NDArray[np.int64]:
@@ -90,31 +107,73 @@ def divide(
     Raises:
         BatchError: a file cannot be read, or the rows of a series do not follow each other.
     """
-    pieces = [piece for file in files for piece in tables.pieces(file)]
+    found = [each for file in files for each in tables.pieces(file)]
+    pieces = [piece for piece, _ in found]
     with ThreadPoolExecutor(threads) as pool:
-        runs = list(_in_order(pieces, pool.map(partial(_runs, tables), pieces)))
+        runs = _told(tables, found, pool)
+        if runs is None:
+            runs = list(_in_order(pieces, pool.map(partial(_runs, tables), pieces)))
     # Where each piece begins, and where in it the first series does that is not one before.
     first = np.cumsum([0, *(each.rows for each in runs)])
     begins: list[NDArray[np.int64]] = []
     sums: list[NDArray[np.uint64]] = []
-    last: tuple[object, ...] = ()
-    for at, each in zip(first, runs, strict=False):
-        goes_on = bool(each.rows) and (each.names[0],) == last
+    before: dict[int, Name | None] = {}
+    last: Name | None = None
+    for at, each in zip(first.tolist(), runs, strict=False):
+        goes_on = bool(each.rows) and each.first == last
         begins.append(at + each.starts[goes_on:])
         sums.append(each.ids[goes_on:])
-        last = (each.names[1],) if each.rows else last
+        before |= {int(begin): last for begin in begins[-1][:1] if goes_on}
+        last = each.last if each.rows else last
     _check_whole(tables, pieces, sums, begins, first)
     cuts = _cuts(begins, rows, int(first[-1]), workers)
-    starts = np.concatenate(begins) if begins else np.empty(0, np.int64)
     ends = [*cuts[1:], *map(int, first[-1:])][: len(cuts)]
     return [
-        Part(
-            number,
-            int(np.searchsorted(starts, end) - np.searchsorted(starts, begin)),
-            tuple(_spans(pieces, first, begin, end)),
-        )
+        Part(number, tuple(_spans(pieces, first, begin, end)), before.get(begin))
         for number, (begin, end) in enumerate(zip(cuts, ends, strict=True))
     ]
+
+
+def _told(
+    tables: Tables, found: Sequence[tuple[Piece, Range | None]], pool: ThreadPoolExecutor
+) -> list[_Runs] | None:
+    """With what pieces begin whose names ascend from one to the next, by what files tell of them.
+
+    None if they do not.
+
+    A series may be in several of them only if it is the last of one and the first of the next. What
+    a piece has besides is looked at by who forecasts it.
+    """
+    ranges = [each for _, each in found if each is not None]
+    some = [each for each in ranges if each.rows]
+    # Names of one table are of one type.
+    if len(ranges) < len(found) or any(
+        a.high > b.low  # type: ignore[operator]
+        for a, b in pairwise(some)
+    ):
+        return None
+    runs = list(pool.map(partial(_begin, tables), [piece for piece, _ in found], ranges))
+    last: Name | None = None
+    for each, its in zip(runs, ranges, strict=True):
+        if each.rows and its.low == last != each.first:
+            return None
+        last = each.last if each.rows else last
+    return runs
+
+
+def _begin(tables: Tables, piece: Piece, told: Range) -> _Runs:
+    if not told.rows:
+        return _NO_RUNS
+    starts, rows = [0], 0
+    name: Name | None = None
+    for ids in tables.ids(piece, _FIRST_ROWS):
+        name = ids[0].as_py() if name is None else name
+        others = [at for at in starts_of(ids)[:2].tolist() if ids[at].as_py() != name]
+        if others:
+            starts.append(rows + others[0])
+            break
+        rows += len(ids)
+    return _Runs(told.rows, np.array(starts), _NO_RUNS.ids, name, told.high)
 
 
 def _in_order(pieces: Iterable[Piece], found: Iterator[_Runs]) -> Iterator[_Runs]:
@@ -143,16 +202,16 @@ def _runs(tables: Tables, piece: Piece) -> _Runs:
         if len(ids):
             begins = starts_of(ids)
             starts.append(begins + rows)
-            found.append(_plain(ids.take(pa.array(begins))))
+            found.append(plain(ids.take(pa.array(begins))))
             rows += len(ids)
     if not rows:
-        return _Runs(0, np.empty(0, np.int64), np.empty(0, np.uint64), (None, None))
+        return _NO_RUNS
     names = pa.concat_arrays(found)
     # The same series at the end of what was read at a time and at the begin of what came next.
     new = starts_of(names)
     names = names.take(pa.array(new))
-    ends = names[0].as_py(), names[-1].as_py()
-    return _Runs(rows, np.concatenate(starts)[new], _sums_of(names), ends)
+    first, last = names[0].as_py(), names[-1].as_py()
+    return _Runs(rows, np.concatenate(starts)[new], _sums_of(names), first, last)
 
 
 def _sums_of(names: pa.Array) -> NDArray[np.uint64]:
@@ -163,7 +222,8 @@ def _sums_of(names: pa.Array) -> NDArray[np.uint64]:
     return np.fromiter(map(hash, names.to_pylist()), np.int64, len(names)).view(np.uint64)
 
 
-def _plain(ids: pa.Array) -> pa.Array:
+def plain(ids: pa.Array) -> pa.Array:
+    """The same without a dictionary."""
     return ids.dictionary_decode() if pa.types.is_dictionary(ids.type) else ids
 
 
@@ -194,11 +254,8 @@ def _check_whole(
         at += len(ids)
     place = tables.place.of(pieces[number].file)
     name = ids[row - at].as_py()
-    raise BatchError(
-        f"{place}: the rows of series {name!r} do not follow each other: it begins again at row "
-        f"{begin - _begins(pieces, first)[pieces[number].file]} (from 0); sort the table by "
-        f"{tables.columns.id} and time"
-    )
+    row = begin - _begins(pieces, first)[pieces[number].file]
+    raise RepeatedError(name, begin).at(place, row)
 
 
 def _begins(pieces: list[Piece], first: NDArray[np.int64]) -> dict[str, int]:

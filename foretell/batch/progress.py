@@ -13,15 +13,15 @@ from foretell.batch.run import Progress
 
 
 class ConsoleProgress(Progress):
-    """A bar of series with the time left, on stderr where that is a terminal."""
+    """A bar of rows with the time left, on stderr where that is a terminal."""
 
     def __init__(self) -> None:
-        columns = (TextColumn("series"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        columns = (TextColumn("rows"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         console = Console(stderr=True)
         self._bars = Bars(
             *columns, console=console, transient=True, disable=not console.is_terminal
         )
-        self._task = self._bars.add_task("series", total=None)
+        self._task = self._bars.add_task("rows", total=None)
 
     def __enter__(self) -> Self:
         self._bars.start()
@@ -35,10 +35,10 @@ class ConsoleProgress(Progress):
     ) -> None:
         self._bars.stop()
 
-    def divided(self, series: int, done: int) -> None:
+    def divided(self, rows: int, done: int) -> None:
         """See `Progress.divided`."""
-        self._bars.reset(self._task, total=series, completed=done)
+        self._bars.reset(self._task, total=rows, completed=done)
 
-    def advanced(self, series: int) -> None:
+    def advanced(self, rows: int) -> None:
         """See `Progress.advanced`."""
-        self._bars.advance(self._task, series)
+        self._bars.advance(self._task, rows)

@@ -60,10 +60,10 @@ class Summary(NamedTuple):
 class Progress:
     """What a run calls; this one tells nothing."""
 
-    def divided(self, series: int, done: int) -> None:
-        """The table has so many series, of which so many were done before."""
+    def divided(self, rows: int, done: int) -> None:
+        """The table has so many rows, of which so many were done before."""
 
-    def advanced(self, series: int) -> None:
+    def advanced(self, rows: int) -> None:
         """So many more are done."""
 
 
@@ -97,17 +97,19 @@ def forecast_table(
         there = _written(target)
         before = [read_counts(target, part) for part in parts if part.file in there]
         left = [part for part in parts if part.file not in there]
-        done = sum(sum(each) for each in before)
-        progress.divided(sum(part.series for part in parts), done)
+        rows = {part.number: part.rows for part in parts}
+        progress.divided(sum(rows.values()), sum(rows.values()) - sum(part.rows for part in left))
         counts = list(before)
         for each in execute(prepared.work, left) if left else ():
             counts.append(each.counts)
-            progress.advanced(sum(each.counts))
+            progress.advanced(rows[each.part])
         _check_there(target, left)
         with target.writing(SUCCESS) as path:
             path.touch()
     return Summary(
-        Counts(*(sum(each) for each in zip(*counts, strict=True))), done, time.monotonic() - began
+        Counts(*(sum(each) for each in zip(*counts, strict=True))),
+        sum(map(sum, before)),
+        time.monotonic() - began,
     )
 
 

@@ -19,6 +19,7 @@ from foretell.bundle.nearness import listed
 from foretell.service.api.forecast.table import ID, TARGET, TIME
 from foretell.service.validation import shown
 
+Name = str | int
 # The column that tells which of all rows a row is, from 0.
 ROW = "\0row"
 # Rows that are read at a time.
@@ -57,6 +58,20 @@ class Piece(NamedTuple):
     group: int
 
 
+class Range(NamedTuple):
+    """What a file itself tells of a piece's names, all of which are there.
+
+    Attributes:
+        rows: Of the piece.
+        low: No name is less.
+        high: No name is greater.
+    """
+
+    rows: int
+    low: Name
+    high: Name
+
+
 class Span(NamedTuple):
     """Rows of a piece.
 
@@ -91,20 +106,23 @@ class Tables:
     channels: tuple[str, ...]
     time: pa.DataType | None = None
 
-    def pieces(self, file: str) -> list[Piece]:
-        """What of a file can be read by itself.
+    def pieces(self, file: str) -> Iterator[tuple[Piece, Range | None]]:
+        """What of a file can be read by itself, and what the file tells of it, if it does.
 
         Raises:
             BatchError: it cannot be read.
         """
-        if _is_text(self.place, file):
-            if _is_zipped(self.place, file):
-                return [Piece(file, 0)]
-            with told(self.place.of(file)), self.place.open(file) as source:
-                return [Piece(file, block) for block in range(-(-source.size() // _BLOCK))]
+        if _is_zipped(self.place, file):
+            yield Piece(file, 0), None
+            return
         with told(self.place.of(file)), self.place.open(file) as source:
-            groups = parquet.ParquetFile(source).num_row_groups
-            return [Piece(file, group) for group in range(groups)]
+            if _is_text(self.place, file):
+                for block in range(-(-source.size() // _BLOCK)):
+                    yield Piece(file, block), None
+                return
+            about = parquet.ParquetFile(source).metadata
+            for group in range(about.num_row_groups):
+                yield Piece(file, group), _range(about.row_group(group), self.columns.id)
 
     def schema(self, file: str) -> pa.Schema:
         """The columns that are read of a file, by our names and in the types that are read.
@@ -125,13 +143,13 @@ class Tables:
             fields.append((ours, kind.value_type if pa.types.is_dictionary(kind) else kind))
         return pa.schema(fields)
 
-    def ids(self, piece: Piece) -> Iterator[pa.Array]:
-        """The names of series of a piece's rows, in parts; texts may be dictionaries.
+    def ids(self, piece: Piece, rows: int | None = None) -> Iterator[pa.Array]:
+        """The names of series of a piece's rows, so many at a time; texts may be dictionaries.
 
         Raises:
             BatchError: it cannot be read; a `RowError` counts from the piece's begin.
         """
-        for batch in self._read(piece, [self.columns.id]):
+        for batch in self._read(piece, [self.columns.id], at_a_time=rows):
             yield batch.column(0)
 
     def rows(self, spans: Sequence[Span]) -> Iterator[pa.Table]:
@@ -173,10 +191,12 @@ class Tables:
         times = {} if self.time is None or time is None else {time: self.time}
         return {**times, **dict.fromkeys(values, pa.float64())}
 
-    def _read(self, piece: Piece, names: list[str], before: int = 0) -> Iterator[pa.RecordBatch]:
+    def _read(
+        self, piece: Piece, names: list[str], before: int = 0, at_a_time: int | None = None
+    ) -> Iterator[pa.RecordBatch]:
         with told(self.place.of(piece.file), before):
             if not _is_text(self.place, piece.file):
-                yield from self._read_group(piece, names)
+                yield from self._read_group(piece, names, at_a_time or _ROWS)
                 return
             rows = 0
             try:
@@ -190,7 +210,7 @@ class Tables:
                     yield batch[rows:]
                     rows = max(0, rows - len(batch))
 
-    def _read_group(self, piece: Piece, names: list[str]) -> Iterator[pa.RecordBatch]:
+    def _read_group(self, piece: Piece, names: list[str], rows: int) -> Iterator[pa.RecordBatch]:
         with self.place.open(piece.file) as source:
             file = parquet.ParquetFile(source, read_dictionary=[self.columns.id])
             if file.metadata.row_group(piece.group).total_byte_size > _LARGE:
@@ -199,7 +219,7 @@ class Tables:
                     source, read_dictionary=[self.columns.id], buffer_size=_BUFFER
                 )
             yield from file.iter_batches(
-                _ROWS, row_groups=[piece.group], columns=names, use_threads=False
+                rows, row_groups=[piece.group], columns=names, use_threads=False
             )
 
     def _read_text(
@@ -247,6 +267,16 @@ def read_schema(place: Place, file: str, columns: Columns | None) -> pa.Schema:
             kind = kind_of_times(first.column(time))
             found = found.set(found.names.index(time), pa.field(time, kind))
         return found
+
+
+def _range(group: parquet.RowGroupMetaData, name: str) -> Range | None:
+    if not group.num_rows:
+        return Range(0, "", "")
+    columns = [group.column(number) for number in range(group.num_columns)]
+    found = [each.statistics for each in columns if each.path_in_schema == name]
+    if len(found) != 1 or found[0] is None or not found[0].has_min_max or found[0].null_count != 0:
+        return None
+    return Range(group.num_rows, found[0].min, found[0].max)
 
 
 def _is_text(place: Place, file: str) -> bool:

@@ -29,7 +29,7 @@ from foretell.service.session import Session, Shape
 
 # Windows of a run that a CPU is tried with, and the least that a size must gain on the usual one:
 # less may be chance.
-_SIZES, _ROUNDS, _GAIN = (2, 4, 8, 16), 3, 1.05
+_SIZES, _ROUNDS, _GAIN = (2, 4, 8, 16), 12, 1.05
 _TIMING_SECONDS = 0.3
 
 Seconds = dict[int, list[float]]

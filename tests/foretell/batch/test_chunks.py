@@ -29,7 +29,7 @@ def tables(size: int, *, dictionary: bool) -> Iterator[pa.Table]:
 @pytest.mark.parametrize("most", [1, 6, 100])
 def test_every_series_is_in_one_chunk(size: int, last: int, most: int, *, dictionary: bool) -> None:
     found = {}
-    chunks = list(read_chunks(tables(size, dictionary=dictionary), last, most))
+    chunks = list(read_chunks(tables(size, dictionary=dictionary), last, rows=most))
     for chunk in chunks:
         assert chunk.column("unique_id").num_chunks == 1
         own: dict[str, list[int]] = {}

@@ -6,11 +6,11 @@ import pyarrow as pa
 import pytest
 from pyarrow import csv, parquet
 
-from foretell.batch import tables
+from foretell.batch import plan, tables
 from foretell.batch.errors import BatchError
 from foretell.batch.places import LocalPlace
 from foretell.batch.plan import divide
-from foretell.batch.tables import ROW, Columns, Tables
+from foretell.batch.tables import ROW, Columns, Piece, Tables
 
 LENGTHS = (3, 1, 9, 2, 5, 1, 7, 4)
 COLUMNS = Columns("unique_id", None, ("y",))
@@ -41,7 +41,7 @@ def divided(tables: Tables, rows: int) -> list[list[tuple[object, float]]]:
     first = dict.fromkeys(files, 0)
     for part in divide(tables, files, rows, 3, 2):
         read = [row for table in tables.rows(part.spans) for row in table.to_pylist()]
-        assert part.series == len({row["unique_id"] for row in read})
+        assert part.rows == len(read)
         for row in read:
             file, at = part.place(row[ROW])
             assert first[file] == at
@@ -53,7 +53,7 @@ def divided(tables: Tables, rows: int) -> list[list[tuple[object, float]]]:
 @pytest.mark.parametrize("kind", ["parquet", "csv", "blocks"])
 @pytest.mark.parametrize("rows", [1, 6, 13, 1000])
 @pytest.mark.parametrize(("per_file", "group"), [(100, 100), (100, 4), (7, 3), (1, 1), (11, 11)])
-@pytest.mark.parametrize("numbers", [False, True])
+@pytest.mark.parametrize("names", ["texts", "numbers", "ascending"])
 def test_parts_are_whole_series_and_every_row_once(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -61,19 +61,21 @@ def test_parts_are_whole_series_and_every_row_once(
     per_file: int,
     group: int,
     kind: str,
-    *,
-    numbers: bool,
+    names: str,
 ) -> None:
     if kind == "blocks":
         # Of one or two lines.
         monkeypatch.setattr(tables, "_BLOCK", 12)
         kind = "csv"
-    names = ids(numbers=numbers)
-    parts = divided(write(tmp_path, names, per_file=per_file, group=group, kind=kind), rows)
+    # Of a series that is longer than what is read to find its end as well.
+    monkeypatch.setattr(plan, "_FIRST_ROWS", 2)
+    given = ids(numbers=names == "numbers")
+    given = sorted(given) if names == "ascending" else given
+    parts = divided(write(tmp_path, given, per_file=per_file, group=group, kind=kind), rows)
     if kind == "csv":
-        names = list(map(str, names))
+        given = list(map(str, given))
     every = [row for part in parts for row in part]
-    assert every == [(name, float(at)) for at, name in enumerate(names)]
+    assert every == [(name, float(at)) for at, name in enumerate(given)]
     series = [{name for name, _ in part} for part in parts]
     assert sum(map(len, series)) == len(LENGTHS)
     left = len(every)
@@ -92,6 +94,38 @@ def test_the_last_parts_are_smaller(tmp_path: Path) -> None:
     assert sizes == [16, 16, 16, 12, 9, 6, 5, 4, 4, 4, 4]
 
 
+@pytest.mark.parametrize("ascending", [True, False])
+def test_names_that_ascend_are_not_all_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, ascending: bool
+) -> None:
+    read = []
+
+    def runs(of: Tables, piece: Piece) -> object:
+        read.append(piece)
+        return whole(of, piece)
+
+    whole = plan._runs
+    monkeypatch.setattr(plan, "_runs", runs)
+    names = [*"aabbbccdeefff"]
+    names = names if ascending else names[::-1]
+    assert divided(write(tmp_path, names, per_file=8, group=3, kind="parquet"), 1)
+    assert bool(read) != ascending
+
+
+def test_a_name_inside_of_what_comes_next_is_read(tmp_path: Path) -> None:
+    """What files tell leaves open whether `b` ends the one piece and begins the other."""
+    tables = write(tmp_path, [*"abcb"], per_file=2, group=2, kind="parquet")
+    with pytest.raises(BatchError, match=r"002.parquet: .* 'b' do not .* begins again at row 1"):
+        divided(tables, 1)
+
+
+def test_a_part_knows_of_the_series_that_its_first_piece_begins_with(tmp_path: Path) -> None:
+    tables = write(tmp_path, [*"aabbbccd"], per_file=4, group=4, kind="parquet")
+    files = [file.name for file in tables.place.files()]
+    parts = divide(tables, files, 1, 1, 9)
+    assert [(part.before, part.rows) for part in parts] == [(None, 5), ("b", 3)]
+
+
 @pytest.mark.parametrize("group", [2, 5, 100])
 def test_a_series_that_begins_again_is_told_with_its_place(tmp_path: Path, group: int) -> None:
     names = [*ids(), "s2", "s2"]
@@ -100,13 +134,13 @@ def test_a_series_that_begins_again_is_told_with_its_place(tmp_path: Path, group
         divided(tables, 5)
     assert str(told.value) == (
         f"{tmp_path}/030.parquet: the rows of series 's2' do not follow each other: it begins "
-        "again at row 2 (from 0); sort the table by unique_id and time"
+        "again at row 2 (from 0); sort the table by series and time"
     )
 
 
 def test_of_several_that_begin_again_the_first_is_told(tmp_path: Path) -> None:
-    tables = write(tmp_path, ["a", "b", "a", "b"], per_file=9, group=9, kind="parquet")
-    with pytest.raises(BatchError, match=r"series 'a' do not .* again at row 2"):
+    tables = write(tmp_path, ["a", "b", "a", "b"], per_file=1, group=1, kind="parquet")
+    with pytest.raises(BatchError, match=r"002.parquet: .* series 'a' do not .* again at row 0"):
         divided(tables, 5)
 
 

@@ -26,11 +26,11 @@ class Watched(Progress):
     def __init__(self) -> None:
         self.told: list[tuple[int, ...]] = []
 
-    def divided(self, series: int, done: int) -> None:
-        self.told.append((series, done))
+    def divided(self, rows: int, done: int) -> None:
+        self.told.append((rows, done))
 
-    def advanced(self, series: int) -> None:
-        self.told.append((series,))
+    def advanced(self, rows: int) -> None:
+        self.told.append((rows,))
 
 
 def test_a_run_goes_on_where_it_was(models: Path, tmp_path: Path) -> None:
@@ -51,14 +51,14 @@ def test_a_run_goes_on_where_it_was(models: Path, tmp_path: Path) -> None:
     first = Watched()
     with pytest.raises(KeyboardInterrupt):
         forecast_table(asked, until(3), first, 100)
-    assert first.told == [(102, 0), (16,), (16,), (16,)]
+    assert first.told == [(811, 0), (128,), (128,), (128,)]
     out = tmp_path / "out"
     written = {file.name: file.stat().st_mtime_ns for file in (out / "forecasts").iterdir()}
     assert sorted(written) == [f"part-0000{number}.parquet" for number in range(3)]
     assert not (out / "_SUCCESS").exists()
     second = Watched()
     summary = forecast_table(asked, until(99), second, 100)
-    assert second.told[0] == (102, 48)
+    assert second.told[0] == (811, 384)
     assert (summary.counts, summary.before) == ((101, 1), 48)
     assert (out / "_SUCCESS").exists()
     for name, time in written.items():
@@ -71,6 +71,32 @@ def test_a_run_goes_on_where_it_was(models: Path, tmp_path: Path) -> None:
     # Nothing is left to do.
     third = forecast_table(asked, until(0), Watched(), 100)
     assert (third.counts, third.before) == ((101, 1), 102)
+
+
+@pytest.mark.parametrize(
+    ("groups", "name", "row"),
+    [
+        (["aba"], "a", 4),
+        (["ab", "bcb"], "b", 8),
+        (["ba", "bc"], "b", 4),
+        (["a", "abb", "bb", "bc", "cdc"], "c", 20),
+    ],
+)
+@pytest.mark.parametrize("part_rows", [1, 100])
+def test_a_series_that_begins_again_where_names_ascend(
+    models: Path, tmp_path: Path, groups: list[str], name: str, row: int, part_rows: int
+) -> None:
+    """From one group of rows to the next, so that only those who forecast them read them all."""
+    path = tmp_path / "given.parquet"
+    with parquet.ParquetWriter(path, many(1).schema) as writer:
+        for group in groups:
+            writer.write_table(pa.concat_tables([table({each: wave(0, 2)}) for each in group]))
+    with pytest.raises(BatchError) as told:
+        run(path, models / "repeat" / "1", tmp_path, part_rows=part_rows)
+    assert str(told.value) == (
+        f"{path}: the rows of series {name!r} do not follow each other: it begins again at row "
+        f"{row} (from 0); sort the table by series and time"
+    )
 
 
 def test_a_part_that_fails_leaves_nothing(
