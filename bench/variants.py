@@ -209,6 +209,10 @@ HEADED = (
             levels=(0.1, 0.5, 0.8),
         ),
     ),
+    Size(
+        "DLinear, Poisson's distributions",
+        DLinearConfig(**_SIZE, window_norm="robust+mean", head="neuralforecast-poisson"),
+    ),
 )
 HUGGINGFACE_TRANSFORMERS = (
     Size(

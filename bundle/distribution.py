@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from itertools import count as count_from
 from itertools import pairwise
 from statistics import NormalDist
 from typing import Literal, Self, cast
@@ -21,7 +22,7 @@ from pydantic import model_validator
 from foretell.bundle.attention import Part
 
 Floats = NDArray[np.float64]
-Parametric = Literal["normal", "student-t", "negative-binomial"]
+Parametric = Literal["normal", "student-t", "negative-binomial", "poisson"]
 Family = Parametric | Literal["quantiles"]
 
 # In the order of the last axis of `distribution`. A negative binomial counts successes of odds
@@ -30,7 +31,10 @@ PARAMETERS: Mapping[Parametric, tuple[str, ...]] = {
     "normal": ("loc", "scale"),
     "student-t": ("df", "loc", "scale"),
     "negative-binomial": ("total_count", "logits"),
+    "poisson": ("rate",),
 }
+# Those of counts.
+_COUNTED = ("negative-binomial", "poisson")
 # Of a Student's t: fewer have no variance, and a model of it is made to have more.
 _LEAST_DF = 2.0
 # Levels that quantiles are told of: further out they are of the family, and not of any data.
@@ -46,6 +50,8 @@ LARGEST_MEAN = 1e6
 # A mean and a count from which on four cumulants tell a quantile of counts but for one of them.
 _NEAR_NORMAL = 1e4
 _MOST_FAILURES = 1e9
+# A rate from which on one more term tells all of Poisson's but those next to a whole number.
+_NEAR_POISSON = 1e3
 # The continued fraction takes about the root of the smaller parameter.
 _STEPS = 1000
 
@@ -91,6 +97,11 @@ class Distribution(Part):
         names = _names(self.levels)
         listed = ", ".join(names) if len(names) <= _MOST_LISTED else f"{names[0]} to {names[-1]}"
         return f"those that it forecasts ({listed})"
+
+    @property
+    def is_of_counts(self) -> bool:
+        """Whether each quantile is searched for among the whole numbers."""
+        return self.family in _COUNTED
 
     @property
     def extremes(self) -> tuple[float, float]:
@@ -217,19 +228,76 @@ def _negative_binomial(parameters: Floats, level: float) -> Floats:
     found = np.full(count.shape, np.nan)
     fits = (count > 0) & (mean > 0) & (mean <= LARGEST_MEAN)
     is_near = fits & (count >= _NEAR_NORMAL) & (mean >= _NEAR_NORMAL)
-    found[is_near] = np.ceil(_cornish_fisher(count[is_near], mean[is_near], level))
+    near = mean[is_near]
+    found[is_near] = np.ceil(_cornish_fisher(near, near / count[is_near], level))
     rest = fits & ~is_near
     # With more of them it is Poisson's distribution, and their shares are lost in rounding.
-    found[rest] = _searched(np.minimum(count[rest], _MOST_FAILURES), mean[rest], level)
+    failures = np.minimum(count[rest], _MOST_FAILURES)
+    odds = mean[rest] / failures
+    none = -failures * np.log1p(odds)
+    found[rest] = _searched(mean[rest], odds, none, level, _negative_binomial_shares)
     # What vanishes in rounding is no count at all.
     found[(count > 0) & (mean == 0)] = 0
     return found
 
 
-def _cornish_fisher(count: Floats, mean: Floats, level: float) -> Floats:
-    """Near the quantile of a negative binomial (Cornish and Fisher, 1938), by four cumulants."""
+def _negative_binomial_shares(
+    mean: Floats, odds: Floats, at: Floats
+) -> tuple[Floats, Floats, Floats]:
+    count, failure, success = mean / odds, 1 / (1 + odds), odds / (1 + odds)
+    front = _log_gamma(count + at) - _log_gamma(at + 1) - _log_gamma(count)
+    weight = np.exp(front - count * np.log1p(odds) + at * np.log(success))
+    share = _incomplete_beta(count, at + 1, failure)
+    return share, weight, weight * (at + count) / (at + 1) * success
+
+
+def _poisson(parameters: Floats, level: float) -> Floats:
+    """The smallest count whose share is at least the level."""
+    (rate,) = parameters
+    found = np.full(rate.shape, np.nan)
+    found[rate == 0] = 0
+    fits = (rate > 0) & (rate <= LARGEST_MEAN)
+    is_near = fits & (rate >= _NEAR_POISSON)
+    found[is_near] = _near_poisson(rate[is_near], level)
+    rest = fits & np.isnan(found)
+    mean = rate[rest]
+    found[rest] = _searched(mean, np.zeros_like(mean), -mean, level, _poisson_shares)
+    return found
+
+
+def _near_poisson(rate: Floats, level: float) -> Floats:
+    """Those of large rates, by one more term (Giles, ACM TOMS 2016); NaN where unsure."""
     normal = NormalDist().inv_cdf(level)
-    odds = mean / count
+    term = (-8 / 405 + 7 * normal**2 / 810 + normal**4 / 270) / rate
+    value = _cornish_fisher(rate, np.zeros_like(rate), level) + term
+    # The next term is at most 3.8 of these, at the outermost levels.
+    is_clear = np.abs(value - np.round(value)) > 5 * rate**-1.5
+    return np.where(is_clear, np.ceil(value), np.nan)
+
+
+def _poisson_shares(rate: Floats, _: Floats, at: Floats) -> tuple[Floats, Floats, Floats]:
+    """By the sum of the weights on the side of the count away from the rate (DLMF 8.7.1)."""
+    weight = np.exp(at * np.log(rate) - rate - _log_gamma(at + 1))
+    above = at + 1 > rate
+    term, total = np.ones_like(rate), np.where(above, 0.0, 1.0)
+    for step in count_from(0):
+        term *= np.where(above, rate / (at + step + 1), np.maximum(at - step, 0) / rate)
+        total += term
+        if (term <= 1e-17 * total).all():
+            break
+    share = np.where(above, 1 - weight * total, weight * total)
+    return share, weight, weight * rate / (at + 1)
+
+
+def _cornish_fisher(mean: Floats, odds: Floats, level: float) -> Floats:
+    """Near the quantile of counts (Cornish and Fisher, 1938), by four cumulants.
+
+    Args:
+        mean: Theirs.
+        odds: Of a success of negative binomials; 0 of Poisson's distributions.
+        level: That of the quantile.
+    """
+    normal = NormalDist().inv_cdf(level)
     deviation = np.sqrt(mean * (1 + odds))
     skew = (1 + 2 * odds) / deviation
     kurtosis = (1 + 6 * odds * (1 + odds)) / deviation**2
@@ -239,33 +307,43 @@ def _cornish_fisher(count: Floats, mean: Floats, level: float) -> Floats:
         + kurtosis * (normal**3 - 3 * normal) / 24
         - skew**2 * (2 * normal**3 - 5 * normal) / 36
     )
-    # The continuous distribution reaches the share of a count half a step after it.
-    found: Floats = mean + deviation * value - 0.5
+    # The continuous distribution reaches the share of a count half a step after it, and its
+    # variance is a twelfth smaller (Sheppard, 1898).
+    found: Floats = mean + deviation * value - normal / (24 * deviation) - 0.5
     return found
 
 
-def _searched(count: Floats, mean: Floats, level: float) -> Floats:
-    """Of `[n]` negative binomials: Newton's method within what encloses the quantile.
+def _searched(
+    mean: Floats,
+    odds: Floats,
+    none: Floats,
+    level: float,
+    shares: Callable[[Floats, Floats, Floats], tuple[Floats, Floats, Floats]],
+) -> Floats:
+    """Of `[n]` counts: Newton's method within what encloses the quantile.
 
     Below the median in the logarithms of share and count, above it in the logarithm of what
     remains: each is nearly straight. The share of a count tells those of its neighbours.
+
+    Args:
+        mean: Theirs.
+        odds: As of `_cornish_fisher`.
+        none: Logarithms of the shares of 0.
+        level: That of the quantile.
+        shares: Of means, odds and counts the share of all counts up to these, that of each alone
+            and that of the next one alone.
     """
-    found = np.zeros(len(count))
-    failure, odds = count / (count + mean), mean / (count + mean)
-    with np.errstate(divide="ignore"):
-        # 0 is the most frequent answer.
-        left = np.flatnonzero(count * np.log(failure) < math.log(level))
+    found = np.zeros(len(mean))
+    # 0 is the most frequent answer.
+    left = np.flatnonzero(none < math.log(level))
     low, high = np.zeros(len(left)), np.full(len(left), np.inf)
-    at = np.maximum(np.round(_cornish_fisher(count[left], mean[left], level)), 1)
+    at = np.maximum(np.round(_cornish_fisher(mean[left], odds[left], level)), 1)
     for step in range(_STEPS):
         if not len(left):
             return found
-        r, p, q = count[left], failure[left], odds[left]
-        share = _incomplete_beta(r, at + 1, p)
-        front = _log_gamma(r + at) - _log_gamma(at + 1) - _log_gamma(r)
-        weight = np.exp(front + r * np.log(p) + at * np.log(q))
+        share, weight, following = shares(mean[left], odds[left], at)
         enough, before = share >= level, share - weight >= level
-        after = share + weight * (at + r) / (at + 1) * q >= level
+        after = share + following >= level
         is_found = (enough & ~before) | (~enough & after)
         found[left[is_found]] = np.where(enough, at, at + 1)[is_found]
         low, high = np.where(enough, low, at), np.where(enough, at, high)
@@ -292,6 +370,7 @@ _QUANTILES: Mapping[Parametric, Callable[[Floats, float], Floats]] = {
     "normal": _normal,
     "student-t": _student_t,
     "negative-binomial": _negative_binomial,
+    "poisson": _poisson,
 }
 
 

@@ -22,9 +22,11 @@ HeadName = Literal[
     "normal",
     "student-t",
     "negative-binomial",
+    "poisson",
     "neuralforecast-normal",
     "neuralforecast-student-t",
     "neuralforecast-negative-binomial",
+    "neuralforecast-poisson",
     "quantiles",
 ]
 
@@ -174,6 +176,30 @@ class NegativeBinomial(Family):
         return distributions.NegativeBinomial(total_count, logits=logits, validate_args=False)
 
 
+class Poisson(Family):
+    """Poisson's distributions, by their rate."""
+
+    family = "poisson"
+    is_of_counts = True
+
+    @override
+    def constrain(self, raw: Tensor) -> Tensor:
+        return _positive(raw)
+
+    @override
+    def scaled(self, parameters: Tensor, centre: Tensor, spread: Tensor) -> Tensor:
+        """Scale the rate alone, as of all counts."""
+        return parameters * spread[..., None]
+
+    @override
+    def mean(self, parameters: Tensor) -> Tensor:
+        return parameters[..., 0]
+
+    @override
+    def distribution(self, parameters: Tensor) -> distributions.Distribution:
+        return distributions.Poisson(parameters[..., 0], validate_args=False)
+
+
 class NeuralForecastNormal(Normal):
     """NeuralForecast's, whose deviation is at least 0.2 of the window's."""
 
@@ -215,6 +241,20 @@ class NeuralForecastNegativeBinomial(NegativeBinomial):
         mean = mean.clamp(min=_TINY)
         total_count = (spread + 1) / inverse.clamp(min=_TINY)
         return torch.stack([total_count, torch.log(mean / total_count)], dim=-1)
+
+
+class NeuralForecastPoisson(Poisson):
+    """NeuralForecast's, whose rate is `softplus` of a value in the units of the window."""
+
+    @override
+    def constrain(self, raw: Tensor) -> Tensor:
+        return _softplus(raw).clamp(min=_TINY)
+
+    @override
+    def anchored(self, raw: Tensor, anchor: InstanceStatistics | None) -> Tensor:
+        if anchor is not None:
+            raw = raw * anchor.spread[..., None] + anchor.centre[..., None]
+        return self.constrain(raw)
 
 
 class Quantiles(Head):
@@ -263,9 +303,11 @@ HEADS: Mapping[str, Family] = {
     "normal": Normal(),
     "student-t": StudentT(),
     "negative-binomial": NegativeBinomial(),
+    "poisson": Poisson(),
     "neuralforecast-normal": NeuralForecastNormal(),
     "neuralforecast-student-t": NeuralForecastStudentT(),
     "neuralforecast-negative-binomial": NeuralForecastNegativeBinomial(),
+    "neuralforecast-poisson": NeuralForecastPoisson(),
 }
 # What NeuralForecast adds to what has to be more than 0, which is at least as much here.
 _TINY = 1e-8

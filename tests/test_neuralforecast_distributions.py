@@ -55,6 +55,11 @@ COUNTED = {
     alias: (kind, arguments | of("NegativeBinomial"))
     for alias, (kind, arguments) in COUNTED.items()
 }
+RATED: dict[str, tuple[str, dict[str, Any]]] = {
+    "rates": ("PatchTST", PATCHES | {"scaler_type": "robust"} | of("Poisson")),
+    "unscaled": ("DLinear", {"moving_avg_window": 5} | of("Poisson")),
+}
+COUNTS = COUNTED | RATED
 # Three each, of which the second in order is the first that the library says.
 LEVELS: dict[str, tuple[str, dict[str, Any]]] = {
     "levels": (
@@ -72,14 +77,14 @@ LEVELS: dict[str, tuple[str, dict[str, Any]]] = {
         {"moving_avg_window": 5, "scaler_type": "invariant", "loss": ("MQLoss", {"level": [80]})},
     ),
 }
-MODELS = REAL | COUNTED | LEVELS
-SERVED = ("normal", "channels", "counts", "levels")
+MODELS = REAL | COUNTS | LEVELS
+SERVED = ("normal", "channels", "counts", "rates", "levels")
 ASKED = (0.05, 0.5, 0.9)
 
 
 def asked(name: str) -> Floats:
     """The windows, of counts without the negative values that the library refuses."""
-    return np.abs(windows()).round() if name in COUNTED else windows()
+    return np.abs(windows()).round() if name in COUNTS else windows()
 
 
 @pytest.fixture(scope="module")
@@ -88,9 +93,9 @@ def library(
 ) -> tuple[dict[str, Path], dict[str, Floats]]:
     """The folder of each model, and its parameters of every window, `[16, horizon, parameters]`."""
     folders, found = {}, {}
-    for models, offset in ((REAL | LEVELS, 10.0), (COUNTED, 50.0)):
+    for models, offset in ((REAL | LEVELS, 10.0), (COUNTS, 50.0)):
         folder = tmp_path_factory.mktemp("saved") / "nf"
-        values = walks(offset).round() if models is COUNTED else walks(offset)
+        values = walks(offset).round() if models is COUNTS else walks(offset)
         found |= train(models, values, asked(next(iter(models))), folder)
         folders |= dict.fromkeys(models, folder)
     own = {
@@ -116,7 +121,7 @@ def steady(name: str) -> np.ndarray[Any, np.dtype[np.bool_]]:
     return found
 
 
-@pytest.mark.parametrize("name", REAL)
+@pytest.mark.parametrize("name", REAL | RATED)
 def test_parameters_are_the_librarys(
     library: tuple[dict[str, Path], dict[str, Floats]], name: str
 ) -> None:
@@ -125,7 +130,8 @@ def test_parameters_are_the_librarys(
     expected = library[1][name][steady(name)]
     assert expected.shape[2] == len(described.parameters)
     assert_close(by_series(found.distribution.numpy())[steady(name)], expected)
-    assert_close(by_series(found.forecast.numpy())[steady(name)], expected[..., -2])
+    mean = expected[..., -1 if name in RATED else -2]
+    assert_close(by_series(found.forecast.numpy())[steady(name)], mean)
 
 
 @pytest.mark.parametrize("name", LEVELS)
@@ -203,7 +209,7 @@ def test_quantiles_over_http(
     for level in levels:
         values = told([content["quantiles"][f"{level:g}"] for content in contents])
         wanted = described.quantile(exact, level).astype(np.float32)
-        if name not in COUNTED:
+        if name not in COUNTS:
             assert_close(values, wanted)
         else:
             assert (np.abs(values - wanted) <= 1).all()

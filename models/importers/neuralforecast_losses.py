@@ -23,6 +23,7 @@ _DISTRIBUTIONS: Mapping[str, HeadName] = {
     "Normal": "neuralforecast-normal",
     "StudentT": "neuralforecast-student-t",
     "NegativeBinomial": "neuralforecast-negative-binomial",
+    "Poisson": "neuralforecast-poisson",
 }
 
 

@@ -57,7 +57,7 @@ class Intervals:
     def most(self) -> int | None:
         """Most quantiles of a request, as a thread takes long to find them; None for no limit."""
         drawn = self._manifest.distribution
-        if self.calibration is not None or drawn is None or drawn.family != "negative-binomial":
+        if self.calibration is not None or drawn is None or not drawn.is_of_counts:
             return None
         return _MOST_SEARCHED
 

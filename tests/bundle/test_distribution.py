@@ -73,6 +73,43 @@ def test_no_count_is_searched_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(steps) < 20_000
 
 
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("high", [1.0, 2e3, 1e6])
+def test_poissons_are_the_least_counts_of_the_share(level: float, high: float) -> None:
+    special = pytest.importorskip("scipy.special", reason="what it is compared with")
+    random = np.random.default_rng(4)
+    rate = np.exp(random.uniform(np.log(high * 1e-6), np.log(high), 2000))
+    rate[:2] = high, 1e-6
+    found = Distribution.of("poisson").quantile(rate.reshape(20, 100, 1), level).ravel()
+    # The share of counts up to k is the upper incomplete gamma function of k + 1.
+    share = special.gammaincc(found + 1, rate)
+    before = np.where(found > 0, special.gammaincc(np.maximum(found, 1), rate), 0)
+    rounding = 1e-12
+    assert (share >= level - rounding).all()
+    assert (before < level + rounding).all()
+
+
+def test_poissons_that_no_count_is_clear_of() -> None:
+    """Rates of which a count has exactly the share of the level, and those next to them."""
+    special = pytest.importorskip("scipy.special", reason="what they are found by")
+    counts = np.array([0.0, 1, 5, 30, 999, 1500, 40_000, 600_000])
+    for level in (1e-6, 0.025, 0.5, 0.9, 0.999, 1 - 1e-6):
+        at = special.gammainccinv(counts + 1, level)
+        rows = np.stack([at * (1 - 1e-8), at * (1 + 1e-8)])[..., None]
+        found = Distribution.of("poisson").quantile(rows, level)
+        assert found.tolist() == [counts.tolist(), (counts + 1).tolist()]
+
+
+def test_a_poisson_by_hand() -> None:
+    """Of a rate of 1: exp(-1) is 0.37, twice that 0.74, and two and a half times that 0.92."""
+    rate = np.array([1.0])
+    found = [Distribution.of("poisson").quantile(rate, p) for p in (0.36, 0.37, 0.73, 0.74, 0.92)]
+    assert found == [0, 1, 1, 2, 3]
+    odd = np.array([[0.0], [-1], [LARGEST_MEAN * 1.01], [np.nan]])
+    told = Distribution.of("poisson").quantile(odd, 0.9)
+    np.testing.assert_array_equal(told, [0, np.nan, np.nan, np.nan])
+
+
 def test_counts_that_are_nearly_poissons_or_nothing() -> None:
     rows = np.array([[1e30, np.log(10) - np.log(1e30)], [1e-30, 0], [2, -800]])
     found = Distribution.of("negative-binomial").quantile(rows, 0.999)

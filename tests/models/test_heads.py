@@ -30,7 +30,7 @@ def test_parameters_are_those_that_it_may_have(name) -> None:
     raw = torch.linspace(-50, 50, 30).reshape(-1, 1).expand(-1, head.size)
     names = dict(zip(head.described.parameters, head.constrain(raw).unbind(-1), strict=True))
     assert head.size == len(names)
-    for name in {"scale", "total_count"} & names.keys():
+    for name in {"scale", "total_count", "rate"} & names.keys():
         assert (names[name] > 0).all()
     assert (names.get("df", torch.full((1,), 3.0)) > 2).all()
 
@@ -45,6 +45,7 @@ def test_squareplus_by_hand() -> None:
     torch.testing.assert_close(
         HEADS["negative-binomial"].constrain(torch.tensor([1.5, -1.0])), torch.tensor([2.0, -1.0])
     )
+    torch.testing.assert_close(HEADS["poisson"].constrain(torch.tensor([1.5])), torch.tensor([2.0]))
 
 
 def test_neuralforecasts_by_hand() -> None:
@@ -65,6 +66,12 @@ def test_neuralforecasts_by_hand() -> None:
     torch.testing.assert_close(
         counted.anchored(raw, anchor), torch.tensor([2.5, math.log(11 / 2.5)])
     )
+    # Of the value in the window's units, and so not of itself: (two - 3) / 4 * 4 + 3.
+    rated = HEADS["neuralforecast-poisson"]
+    torch.testing.assert_close(rated.constrain(raw[:1]), torch.tensor([2.0]))
+    torch.testing.assert_close(rated.anchored((raw[:1] - 3) / 4, anchor), torch.tensor([2.0]))
+    # Which is far below the window's values.
+    assert rated.anchored(torch.tensor([-50.0]), anchor).item() == pytest.approx(1e-8)
 
 
 @pytest.mark.parametrize(("values", "mean"), [(-1e4, math.log(2)), (1e4, 1e4), (1e12, 1e12)])

@@ -154,9 +154,10 @@ def test_a_loss_of_quantiles_is_one_with_their_levels_in_order(
     torch.testing.assert_close(found[0, :, 0], (expected + 1) / 2 * (1 + 1e-6) + 7)
 
 
-def test_counts_have_no_other_units(tmp_path: Path) -> None:
-    loss = {"cls": "DistributionLoss", "args": {"distribution": "NegativeBinomial"}}
-    folder = write(tmp_path / "saved", state=weights(6), loss=loss)
+@pytest.mark.parametrize(("name", "size"), [("NegativeBinomial", 6), ("Poisson", 3)])
+def test_counts_have_no_other_units(tmp_path: Path, name: str, size: int) -> None:
+    loss = {"cls": "DistributionLoss", "args": {"distribution": name}}
+    folder = write(tmp_path / "saved", state=weights(size), loss=loss)
     assert "of counts, which are trained on as they" in refused(folder, "--mean", "5", "--std", "2")
     assert adopt(folder).exit_code == 0
 
@@ -207,8 +208,8 @@ def test_without_a_context_there_are_three_horizons(tmp_path: Path) -> None:
         ),
         ({"loss": None}, "loss None: adopted are models by DistributionLoss"),
         (
-            {"loss": {"cls": "DistributionLoss", "args": {"distribution": "Poisson"}}},
-            "loss DistributionLoss of Poisson: adopted are Normal, StudentT, NegativeBinomial",
+            {"loss": {"cls": "DistributionLoss", "args": {"distribution": "Tweedie"}}},
+            "loss DistributionLoss of Tweedie: adopted are Normal, StudentT, NegativeBinomial, P",
         ),
         ({"loss": NORMAL}, "linear_season.bias is [3], expected [6]"),
         ({"scaler_type": "log"}, "scaler_type log: expected one of identity, standard, "),
