@@ -213,6 +213,15 @@ HEADED = (
         "DLinear, Poisson's distributions",
         DLinearConfig(**_SIZE, window_norm="robust+mean", head="neuralforecast-poisson"),
     ),
+    Size(
+        "DLinear, implicit quantiles",
+        DLinearConfig(
+            **_SIZE,
+            window_norm="minmax1+last",
+            head="implicit-quantiles",
+            levels=(0.1, 0.5, 0.8),
+        ),
+    ),
 )
 HUGGINGFACE_TRANSFORMERS = (
     Size(

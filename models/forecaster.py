@@ -22,7 +22,7 @@ from foretell.bundle.attention import AttentionStage
 from foretell.bundle.calendar import Calendar, Encoding
 from foretell.bundle.frequency import Frequency
 from foretell.models.attention.evidence import Evidence, Parts, Single
-from foretell.models.heads import HEADS, MEDIAN, Head, HeadName, Quantiles
+from foretell.models.heads import HEADS, MEDIAN, OF_LEVELS, Head, HeadName
 from foretell.models.layers.normalization import InstanceStatistics, WindowNorm
 from foretell.models.layers.window_norms import (
     WindowNormName,
@@ -156,7 +156,7 @@ class ForecasterConfig(BaseModel):
 
     @model_validator(mode="after")
     def _check_head(self) -> Self:
-        if (self.head == "quantiles") != (self.levels is not None):
+        if (self.head in OF_LEVELS) != (self.levels is not None):
             raise ValueError("levels: go with a head of quantiles, and with no other")
         if self.head is not None and not self.has_heads:
             raise ValueError(f"head: {self.architecture} forecasts values alone")
@@ -182,7 +182,7 @@ class ForecasterConfig(BaseModel):
             return None
         if self.levels is None:
             return HEADS[self.head]
-        head = Quantiles(self.levels)
+        head = OF_LEVELS[self.head](self.levels)
         if MEDIAN not in head.levels:
             raise ValueError(
                 f"levels: expected the median, {MEDIAN}, among them, which is the forecast; got "
@@ -360,12 +360,14 @@ class Forecaster(nn.Module, ABC):
             inputs = inputs._replace(history=history)
         found = self.run(inputs, explain=explain)
         said, anchor = found.forecast, None
-        if self.window_norm is not None and head.is_of_values:
-            said = self.window_norm.reverse(said, statistics)
+        if head.is_of_values and self.window_norm is not None:
+            said = self.window_norm.reverse_around(said, statistics, head.values)
+        elif head.is_of_values:
+            said = head.values(said)
         elif self.window_norm is not None:
             said, anchor = self.window_norm.anchor(said, statistics)
-        horizon, channels = self.config.horizon, self.config.channels
-        raw = said.reshape(-1, head.size, horizon, channels).permute(0, 2, 3, 1)
+        size, config = len(head.described.parameters), self.config
+        raw = said.reshape(-1, size, config.horizon, config.channels).permute(0, 2, 3, 1)
         if found.anchor is not None:
             anchor = found.anchor if anchor is None else found.anchor.within(anchor)
         parameters = head.anchored(raw, anchor)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 import torch
-from torch import Tensor, distributions
+from torch import Tensor, distributions, nn
 from typing_extensions import override
 
 from foretell.bundle.distribution import Distribution, Parametric, check_levels
@@ -28,6 +28,7 @@ HeadName = Literal[
     "neuralforecast-negative-binomial",
     "neuralforecast-poisson",
     "quantiles",
+    "implicit-quantiles",
 ]
 
 
@@ -48,8 +49,19 @@ class Head(ABC):
 
     @property
     def size(self) -> int:
-        """How many parameters there are."""
+        """How many numbers a network says of a step and channel."""
         return len(self.described.parameters)
+
+    def values(self, said: Tensor) -> Tensor:
+        """Of a head of values these, of what a network says.
+
+        Args:
+            said: `[batch, size * horizon, channels]`.
+
+        Returns:
+            `[batch, parameters * horizon, channels]`.
+        """
+        return said
 
     @abstractmethod
     def constrain(self, raw: Tensor) -> Tensor:
@@ -299,6 +311,39 @@ class Quantiles(Head):
         return torch.maximum(levels * error, (levels - 1) * error).mean()
 
 
+class ImplicitQuantiles(Quantiles, nn.Module):
+    """Quantiles of fixed levels that an implicit quantile network makes of one value.
+
+    It embeds a level, and multiplies by that (Dabney et al., ICML 2018, arXiv:1806.06923; Gouttes
+    et al., 2021, arXiv:2107.03743). Of a level that is fixed the embedding is a number: a factor.
+
+    Args:
+        levels: Ascending.
+
+    Raises:
+        ValueError: they are not; the message begins with `levels`.
+    """
+
+    def __init__(self, levels: tuple[float, ...]) -> None:
+        nn.Module.__init__(self)
+        super().__init__(levels)
+        self.factors = nn.Parameter(torch.ones(len(levels)))
+        self.bias = nn.Parameter(torch.zeros(1))
+        # Of what is negative, as torch's PReLU has it.
+        self.slope = nn.Parameter(torch.full((1,), 0.25))
+
+    @property
+    @override
+    def size(self) -> int:
+        return 1
+
+    @override
+    def values(self, said: Tensor) -> Tensor:
+        found = said[:, None] * self.factors[:, None, None] + self.bias
+        found = found.relu() - self.slope * (-found).relu()
+        return found.flatten(1, 2)
+
+
 HEADS: Mapping[str, Family] = {
     "normal": Normal(),
     "student-t": StudentT(),
@@ -308,6 +353,10 @@ HEADS: Mapping[str, Family] = {
     "neuralforecast-student-t": NeuralForecastStudentT(),
     "neuralforecast-negative-binomial": NeuralForecastNegativeBinomial(),
     "neuralforecast-poisson": NeuralForecastPoisson(),
+}
+OF_LEVELS: Mapping[str, type[Quantiles]] = {
+    "quantiles": Quantiles,
+    "implicit-quantiles": ImplicitQuantiles,
 }
 # What NeuralForecast adds to what has to be more than 0, which is at least as much here.
 _TINY = 1e-8

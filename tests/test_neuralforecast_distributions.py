@@ -12,12 +12,14 @@ import torch
 
 from foretell.bundle.distribution import Distribution
 from foretell.models.forecaster import Explained, Inputs
+from foretell.models.importers.arguments import Argument
 from foretell.models.importers.neuralforecast import read
 from tests.neuralforecast import (
     CHANNELS,
     HORIZON,
     PATCHES,
     STEPS,
+    TOLD,
     Floats,
     adopt,
     assert_close,
@@ -77,9 +79,19 @@ LEVELS: dict[str, tuple[str, dict[str, Any]]] = {
         {"moving_avg_window": 5, "scaler_type": "invariant", "loss": ("MQLoss", {"level": [80]})},
     ),
 }
-MODELS = REAL | COUNTS | LEVELS
-SERVED = ("normal", "channels", "counts", "rates", "levels")
+IMPLICIT: dict[str, tuple[str, dict[str, Any]]] = {
+    "implicit": ("PatchTST", PATCHES | {"scaler_type": "robust", "loss": ("IQLoss", {})}),
+    "within": ("PatchTST", PATCHES | {"loss": ("IQLoss", {"cos_embedding_dim": 8})}),
+    "sine": (
+        "DLinear",
+        {"moving_avg_window": 5, "scaler_type": "invariant", "loss": ("HuberIQLoss", {})},
+    ),
+    "together": ("iTransformer", CHANNELS | {"scaler_type": "minmax1", "loss": ("IQLoss", {})}),
+}
+MODELS = REAL | COUNTS | LEVELS | IMPLICIT
+SERVED = ("normal", "channels", "counts", "rates", "levels", "implicit")
 ASKED = (0.05, 0.5, 0.9)
+ASKED_FOR = ",".join(map(str, TOLD))
 
 
 def asked(name: str) -> Floats:
@@ -93,7 +105,7 @@ def library(
 ) -> tuple[dict[str, Path], dict[str, Floats]]:
     """The folder of each model, and its parameters of every window, `[16, horizon, parameters]`."""
     folders, found = {}, {}
-    for models, offset in ((REAL | LEVELS, 10.0), (COUNTS, 50.0)):
+    for models, offset in ((REAL | LEVELS | IMPLICIT, 10.0), (COUNTS, 50.0)):
         folder = tmp_path_factory.mktemp("saved") / "nf"
         values = walks(offset).round() if models is COUNTS else walks(offset)
         found |= train(models, values, asked(next(iter(models))), folder)
@@ -102,12 +114,15 @@ def library(
         # The mean and the ends and middle of an interval, which are drawn, come first.
         alias: columns[..., [1, 0, 2]] if alias in LEVELS else columns[..., 4:]
         for alias, columns in found.items()
+        if alias not in IMPLICIT
     }
+    own |= {alias: found[alias] for alias in IMPLICIT}
     return folders, own
 
 
 def explained(folders: dict[str, Path], name: str) -> tuple[Explained, Distribution]:
-    model = read(folders[name], f"{name}_0").model
+    given = {"levels": Argument(ASKED_FOR, "--levels")} if name in IMPLICIT else {}
+    model = read(folders[name], f"{name}_0", given).model
     assert model.head is not None
     given = torch.from_numpy(inputs(MODELS[name][0], asked(name)).copy())
     with torch.inference_mode():
@@ -134,16 +149,18 @@ def test_parameters_are_the_librarys(
     assert_close(by_series(found.forecast.numpy())[steady(name)], mean)
 
 
-@pytest.mark.parametrize("name", LEVELS)
+@pytest.mark.parametrize("name", LEVELS | IMPLICIT)
 def test_quantiles_are_the_librarys(
     library: tuple[dict[str, Path], dict[str, Floats]], name: str
 ) -> None:
     found, described = explained(library[0], name)
     assert found.distribution is not None
-    assert described.levels == ((0.2, 0.5, 0.7) if name == "huber" else (0.1, 0.5, 0.9))
+    usual = TOLD if name in IMPLICIT else (0.1, 0.5, 0.9)
+    assert described.levels == ((0.2, 0.5, 0.7) if name == "huber" else usual)
     expected = library[1][name][steady(name)]
     assert_close(by_series(found.distribution.numpy())[steady(name)], expected)
-    assert_close(by_series(found.forecast.numpy())[steady(name)], expected[..., 1])
+    median = expected[..., described.levels.index(0.5)]
+    assert_close(by_series(found.forecast.numpy())[steady(name)], median)
 
 
 @pytest.mark.parametrize("name", COUNTED)
@@ -172,8 +189,12 @@ def client(
     """A server of some of them, each adopted by one command."""
     repository = tmp_path_factory.mktemp("repository")
     for name in SERVED:
-        said = adopt(library[0][name], name, repository)
-        assert f"{MODELS[name][1]['loss'][0]} of " in said
+        others = ("--levels", ASKED_FOR) if name in IMPLICIT else ()
+        said = adopt(library[0][name], name, repository, *others)
+        loss = MODELS[name][1]["loss"][0]
+        assert (f"{loss} of " in said) == (name not in IMPLICIT)
+        assert (ASKED_FOR in said) == (name in IMPLICIT)
+        assert loss in said
     with Client(repository) as client:
         yield client
 
@@ -190,7 +211,7 @@ def request(name: str, levels: tuple[float, ...]) -> dict[str, Any]:
 def test_quantiles_over_http(
     client: Client, library: tuple[dict[str, Path], dict[str, Floats]], name: str
 ) -> None:
-    levels = (0.1, 0.3, 0.5, 0.9) if name in LEVELS else ASKED
+    levels = (0.1, 0.3, 0.5, 0.9) if name in LEVELS | IMPLICIT else ASKED
     answer = client.forecast(request(name, levels))
     assert answer.status_code == 200, answer.text
     contents = [output["content"][0] for output in answer.json()["outputs"]]

@@ -13,6 +13,7 @@ from tests.neuralforecast import (
     CHANNELS,
     HORIZON,
     PATCHES,
+    TOLD,
     Floats,
     adopt,
     assert_close,
@@ -26,6 +27,7 @@ from tests.service.client import Client
 
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "patchtst": ("PatchTST", PATCHES | {"revin_affine": True}),
+    "implicit": ("PatchTST", PATCHES | {"loss": ("IQLoss", {})}),
     "quantiles": ("DLinear", {"moving_avg_window": 5, "loss": ("MQLoss", {"level": [80]})}),
     "itransformer": ("iTransformer", CHANNELS),
 }
@@ -39,12 +41,13 @@ def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return request.param, folder, train(MODELS, walks(), windows(), folder, request.param)
 
 
-@pytest.mark.parametrize("name", ["patchtst", "itransformer"])
+@pytest.mark.parametrize("name", ["patchtst", "implicit", "itransformer"])
 def test_an_adopted_model_forecasts_what_the_library_does(library: Library, name: str) -> None:
     scaler, folder, expected = library
     model = read(folder, f"{name}_0").model
     assert str(model.config.window_norm).startswith(f"local-{scaler}")
-    assert_close(forecast(model, MODELS[name][0], windows()), expected[name][..., 0])
+    said = expected[name][..., TOLD.index(0.5) if name == "implicit" else 0]
+    assert_close(forecast(model, MODELS[name][0], windows()), said)
 
 
 def test_over_http(library: Library, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from foretell.bundle.errors import FrequencyError
 from foretell.bundle.frequency import Frequency
 from foretell.models.architectures.patchtst import PatchEncoder, PatchTST
 from foretell.models.forecaster import ARCHITECTURES, Forecaster
-from foretell.models.importers import patchtst, time_series_library
+from foretell.models.importers import neuralforecast_implicit, patchtst, time_series_library
 from foretell.models.importers.arguments import Argument
 from foretell.models.importers.code_base import Values
 from foretell.models.importers.configure import refusal
@@ -79,8 +79,13 @@ class Family:
     finish: Callable[[Forecaster, Values], None] = field(default=lambda *_: None)
 
 
-def read(folder: Path, member: str | None) -> Saved:
+def read(folder: Path, member: str | None, given: Mapping[str, Argument] = {}) -> Saved:
     """Read a model of a folder that `nf.save` wrote.
+
+    Args:
+        folder: See above.
+        member: Which model, where there are several.
+        given: `levels` of the quantiles that are served, where the model was trained for any.
 
     Raises:
         ImporterError: it cannot be adopted; the message says why, or asks which of them.
@@ -92,7 +97,7 @@ def read(folder: Path, member: str | None) -> Saved:
             f"{found.file}: a {found.kind}; adopted are {', '.join(FAMILIES)} of NeuralForecast"
         )
     _check_served(found)
-    said = read_loss(found, several=family.several)
+    said = read_loss(found, several=family.several, levels=given.get("levels"))
     values = _values(found, family)
     is_distribution = said.head is not None and said.levels is None
     local, scaler = found.settings.get("local_scaler_type"), _SCALERS[values["scaler_type"]]
@@ -101,8 +106,8 @@ def read(folder: Path, member: str | None) -> Saved:
         scaler = f"local-{local}"
     try:
         inner = family.inner_norm(values)
-        if is_distribution and inner is not None:
-            # What is undone on what the network says, and not on the distributions of that.
+        if said.head not in (None, "quantiles") and inner is not None:
+            # What is undone on what the network says, and not on what is made of that.
             scaler = scaler or "identity"
         fields = _fields(values, family) | {
             "window_norm": "+".join(name for name in (scaler, inner) if name) or None,
@@ -115,14 +120,19 @@ def read(folder: Path, member: str | None) -> Saved:
     except TypeError as error:
         raise ImporterError(f"{found.file}: an argument is of another type: {error}") from None
     channels = model.config.channels
-    state = _prepare(found, family, said, channels)
-    layout = Layout(f"{found.kind} of NeuralForecast", {}, family.rows + _norm_rows(scaler, inner))
+    state, own = _prepare(found, family, said, channels), _norm_rows(scaler, inner)
+    if said.asked is not None and said.levels is not None:
+        state |= neuralforecast_implicit.fixed(found, said.levels)
+        own += neuralforecast_implicit.ROWS
+    layout = Layout(f"{found.kind} of NeuralForecast", {}, family.rows + own)
     load_weights(model, layout, state)
     family.finish(model, values)
     arguments = {
         name: Argument(value, found.file.name)
         for name, value in {**values, "loss": said.title}.items()
     }
+    if said.asked is not None:
+        arguments["levels"] = said.asked
     if local is not None:
         # What the library scales by depends on what it is given; this is to be seen.
         arguments["local_scaler_type"] = Argument(f"{local}, of the rows it reads", CONFIGURATION)

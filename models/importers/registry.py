@@ -17,7 +17,10 @@ FOLDER_OPTIONS: Mapping[str, Mapping[str, Option]] = {
         "time_features": Option(str, "features of the date, such as hour,day_of_week, in order"),
         "static_categorical": Option(str, "static categorical features of all series, in order"),
         "static_real": Option(str, "static real features of all series, in order"),
-    }
+    },
+    "neuralforecast": {
+        "levels": Option(str, "quantiles of an implicit quantile network, such as 0.1,0.5,0.9"),
+    },
 }
 ARCHITECTURES = sorted({each.name for code in CODE_BASES.values() for each in code.architectures})
 OPTIONS = dict(COMMON)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Generic, Literal, NamedTuple, TypeVar
 
 import torch
@@ -65,6 +66,18 @@ class WindowNorm(nn.Module, ABC, Generic[S]):
     @abstractmethod
     def reverse(self, forecast: Tensor, statistics: S) -> Tensor:
         """Undo the normalisation on `[batch, horizon, channels]`."""
+
+    def reverse_around(
+        self, said: Tensor, statistics: S, values: Callable[[Tensor], Tensor]
+    ) -> Tensor:
+        """Undo it on values that are made of what a network says once a norm within is undone.
+
+        Args:
+            said: `[batch, time, channels]`.
+            statistics: Of the window.
+            values: Makes `[batch, more time, channels]` of it.
+        """
+        return self.reverse(values(said), statistics)
 
     @abstractmethod
     def anchor(self, said: Tensor, statistics: S) -> tuple[Tensor, InstanceStatistics | None]:

@@ -249,6 +249,13 @@ class Chain(WindowNorm[tuple[Any, Any]]):
         return self.outer.reverse(self.inner.reverse(forecast, inner), outer)
 
     @override
+    def reverse_around(
+        self, said: Tensor, statistics: tuple[Any, Any], values: Callable[[Tensor], Tensor]
+    ) -> Tensor:
+        outer, inner = statistics
+        return self.outer.reverse(values(self.inner.reverse(said, inner)), outer)
+
+    @override
     def anchor(
         self, said: Tensor, statistics: tuple[Any, Any]
     ) -> tuple[Tensor, InstanceStatistics | None]:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from foretell.models.architectures.dlinear import DLinearConfig
 from foretell.models.forecaster import ARCHITECTURES, Forecaster, Inputs
-from foretell.models.heads import HEADS, Quantiles
+from foretell.models.heads import HEADS, ImplicitQuantiles, Quantiles
 from foretell.models.layers.normalization import InstanceStatistics
 from tests.checkpoints import randomised
 
@@ -163,6 +163,43 @@ def test_quantiles_are_learned_together() -> None:
     assert scaled.tolist() == [[10, 16, 25]]
 
 
+def test_implicit_quantiles_are_made_of_one_value_by_hand() -> None:
+    head = ImplicitQuantiles((0.1, 0.5))
+    state = {"factors": [2.0, -1.0], "bias": [1.0], "slope": [0.5]}
+    head.load_state_dict({name: torch.tensor(values) for name, values in state.items()})
+    # Two steps: 2 * 3 + 1 and 2 * -1 + 1, then 1 - 3 and 1 + 1; half of what is below 0.
+    found = head.values(torch.tensor([[[3.0], [-1.0]]]))
+    assert found.tolist() == [[[7], [-0.5], [-1], [2]]]
+    assert (head.size, head.described.parameters) == (1, ("0.1", "0.5"))
+
+
+@pytest.mark.parametrize(("norm", "inner"), [("minmax1+last", "last"), ("minmax1", None)])
+def test_implicit_quantiles_are_made_within_the_outer_norm(norm: str, inner: str | None) -> None:
+    """Of values in the units of that one: the function is no line."""
+    whole = make(window_norm=norm, head="implicit-quantiles", levels=(0.2, 0.5))
+    factors, bias, slope = (torch.tensor(each) for each in ([-1.0, 2.0], [0.25], [0.5]))
+    whole.head.load_state_dict({"factors": factors, "bias": bias, "slope": slope})
+    plain = make(window_norm=inner)
+    plain.load_state_dict(whole.state_dict(), strict=False)
+    windows = history()
+    low, high = windows.amin(1, keepdim=True), windows.amax(1, keepdim=True)
+    scale = high - low + 1e-6
+    said = plain((windows - low) / scale * 2 - 1)[..., None]
+    made = torch.nn.functional.prelu(said * factors + bias, slope)
+    found = whole.explain(windows)
+    expected = (made + 1) / 2 * scale[..., None] + low[..., None]
+    torch.testing.assert_close(found.distribution, expected)
+    torch.testing.assert_close(found.forecast, expected[..., 1])
+
+
+def test_implicit_quantiles_are_learned() -> None:
+    model = make(head="implicit-quantiles", levels=(0.1, 0.5), window_norm=None)
+    learned, _ = model.forecast_to_learn(Inputs(history()), torch.zeros(2, 5, 3), 0.5)
+    model.head.loss(learned, torch.zeros(2, 5, 3)).backward()
+    for each in model.head.parameters():
+        assert (each.grad != 0).all()
+
+
 @pytest.mark.parametrize("norm", ["mean", "robust+last", "minmax1", "invariant", "decoupled"])
 def test_level_and_scale_go_through_to_quantiles(norm: str) -> None:
     model, windows = make(head="quantiles", levels="0.2,0.5", window_norm=norm), history()
@@ -186,6 +223,7 @@ def test_a_norm_is_undone_on_quantiles_as_on_values() -> None:
     [
         ({"head": "quantiles"}, "levels: go with a head of quantiles, and with no other"),
         ({"head": "normal", "levels": (0.5,)}, "levels: go with a head of quantiles"),
+        ({"head": "implicit-quantiles"}, "levels: go with a head of quantiles"),
         ({"head": "quantiles", "levels": "0.1,0.9"}, "levels: expected the median, 0.5, among"),
         ({"head": "quantiles", "levels": "0.9,0.5"}, "levels: expected some between 0 and 1, asc"),
     ],

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +155,64 @@ def test_a_loss_of_quantiles_is_one_with_their_levels_in_order(
     torch.testing.assert_close(found[0, :, 0], (expected + 1) / 2 * (1 + 1e-6) + 7)
 
 
+def implicit(size: int = 4) -> dict[str, Tensor]:
+    """What a loss keeps that embeds levels in so many cosines."""
+    torch.manual_seed(1)
+    layers = {
+        "quantile_layer.output_layer.0": (size, size),
+        "quantile_layer.output_layer.2": (1, size),
+        "output_layer.0": (1, 1),
+    }
+    found = {f"loss.{name}.weight": torch.randn(*shape) for name, shape in layers.items()}
+    found |= {f"loss.{name}.bias": torch.randn(shape[0]) for name, shape in layers.items()}
+    slopes = {"quantile_layer.output_layer.1": 0.1, "output_layer.1": 0.3}
+    found |= {f"loss.{name}.weight": torch.tensor([slope]) for name, slope in slopes.items()}
+    return found | {"loss.quantile_layer.integers": torch.arange(size)}
+
+
+@pytest.mark.parametrize("criterion", ["IQLoss", "HuberIQLoss"])
+@pytest.mark.parametrize("asked", [None, "0.2,0.5,0.99"])
+def test_a_network_that_takes_any_level_is_asked_for_some(
+    tmp_path: Path, criterion: str, asked: str | None
+) -> None:
+    folder = write(tmp_path / "saved", state=weights() | implicit(), loss={"cls": criterion})
+    result = adopt(folder, *(() if asked is None else ("--levels", asked)))
+    assert result.exit_code == 0, result.output
+    assert ("--levels" if asked else "the usual ones") in result.stdout
+    info, model = load(tmp_path / "out")
+    levels = (0.2, 0.5, 0.99) if asked else tuple(step / 20 for step in range(1, 20))
+    assert (info.config.head, info.config.levels) == ("implicit-quantiles", levels)
+    found = model.predict(Inputs(torch.ones(1, 8, 1)))
+    kept = {key: each.double() for key, each in implicit().items()}
+    cosines = torch.cos(torch.outer(torch.tensor(levels).double(), torch.arange(4)) * math.pi)
+    layer = "loss.quantile_layer.output_layer"
+    hidden = cosines @ kept[f"{layer}.0.weight"].T + kept[f"{layer}.0.bias"]
+    hidden = torch.where(hidden > 0, hidden, 0.1 * hidden)
+    embedded = hidden @ kept[f"{layer}.2.weight"].T + kept[f"{layer}.2.bias"]
+    state = weights()
+    said = state["linear_trend.weight"].sum(1) + state["linear_trend.bias"]
+    said = said + state["linear_season.bias"]
+    made = said[:, None] * (1 + embedded.T) * kept["loss.output_layer.0.weight"]
+    made = made + kept["loss.output_layer.0.bias"]
+    made = torch.where(made > 0, made, 0.3 * made).float()
+    assert found.distribution is not None
+    torch.testing.assert_close(found.distribution[0, :, 0], made)
+    torch.testing.assert_close(found.forecast[0, :, 0], made[:, levels.index(0.5)])
+
+
+@pytest.mark.parametrize("text", ["0.1,0.9", "0.5,0.1", "0,0.5", "0.5,x", ""])
+def test_levels_that_are_none_or_lack_the_median(tmp_path: Path, text: str) -> None:
+    folder = write(tmp_path / "saved", state=weights() | implicit(), loss={"cls": "IQLoss"})
+    message = f"--levels {text}: expected numbers between 0 and 1, ascending, with 0.5 among them"
+    assert message in refused(folder, "--levels", text)
+
+
+def test_levels_are_asked_of_no_other_model(tmp_path: Path) -> None:
+    message = refused(write(tmp_path / "saved"), "--levels", "0.1,0.5")
+    assert "--levels: of models by IQLoss and HuberIQLoss alone; " in message
+    assert message.endswith("DLinear_0.safetensors is by MAE\n")
+
+
 @pytest.mark.parametrize(("name", "size"), [("NegativeBinomial", 6), ("Poisson", 3)])
 def test_counts_have_no_other_units(tmp_path: Path, name: str, size: int) -> None:
     loss = {"cls": "DistributionLoss", "args": {"distribution": name}}
@@ -193,7 +252,17 @@ def test_without_a_context_there_are_three_horizons(tmp_path: Path) -> None:
             "local_scaler_type robust around a distribution: the library undoes it on samples",
         ),
         ({"loss": {"cls": "GMM"}}, "loss GMM: adopted are models by DistributionLoss, by MQLoss, "),
-        ({"loss": {"cls": "IQLoss"}}, "loss IQLoss: adopted are models by"),
+        (
+            {"loss": {"cls": "IQLoss"}},
+            "loss.quantile_layer.output_layer.0.bias is missing, of which its quantiles are made",
+        ),
+        (
+            {
+                "loss": {"cls": "IQLoss"},
+                "state": weights() | implicit() | {"loss.output_layer.0.weight": torch.ones(2, 1)},
+            },
+            "loss.output_layer.0.weight is [2, 1], expected [1, 1]",
+        ),
         ({"loss": {"cls": "MQLoss"}}, "loss.quantiles: expected the levels of MQLoss"),
         (
             {
