@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from itertools import count as count_from
 from itertools import pairwise
 from statistics import NormalDist
 from typing import Literal, Self, cast
@@ -52,6 +51,8 @@ _NEAR_NORMAL = 1e4
 _MOST_FAILURES = 1e9
 # A rate from which on one more term tells all of Poisson's but those next to a whole number.
 _NEAR_POISSON = 1e3
+# Of a sum of weights, which needs 9,000 at the largest rate.
+_TERMS = 20_000
 # The continued fraction takes about the root of the smaller parameter.
 _STEPS = 1000
 
@@ -280,7 +281,7 @@ def _poisson_shares(rate: Floats, _: Floats, at: Floats) -> tuple[Floats, Floats
     weight = np.exp(at * np.log(rate) - rate - _log_gamma(at + 1))
     above = at + 1 > rate
     term, total = np.ones_like(rate), np.where(above, 0.0, 1.0)
-    for step in count_from(0):
+    for step in range(_TERMS):
         term *= np.where(above, rate / (at + step + 1), np.maximum(at - step, 0) / rate)
         total += term
         if (term <= 1e-17 * total).all():
