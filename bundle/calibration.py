@@ -68,16 +68,20 @@ class Calibration:
 
 
 def scale(history: Floats, floor: Floats) -> NDArray[np.float64]:
-    """How much a history moves: its standard deviation.
+    """How much a history moves: the standard deviation of what is known of it.
 
     Args:
-        history: `[windows, context, channels]` in the user's units.
+        history: `[windows, context, channels]` in the user's units; NaN where a value is missing.
         floor: `[channels]`, what is taken for a history that moves less.
 
     Returns:
         `[windows, 1, channels]`.
     """
-    deviation: NDArray[np.float64] = history.astype(np.float64).std(axis=1, keepdims=True)
+    values = history.astype(np.float64)
+    deviation: NDArray[np.float64] = values.std(axis=1, keepdims=True)
+    if (lacking := np.isnan(deviation)).any():
+        # Those of the other windows are what they are alone.
+        deviation = np.where(lacking, np.nanstd(values, axis=1, keepdims=True), deviation)
     return np.maximum(deviation, floor)
 
 

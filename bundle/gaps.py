@@ -7,10 +7,12 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-Missing = Literal["error", "interpolate", "ffill"]
+Filling = Literal["error", "interpolate", "ffill"]
+# What a model that reads gaps can be asked for, too: it is given them as they are.
+Missing = Literal["error", "interpolate", "ffill", "mask"]
 
 
-def fill(values: NDArray[np.float64], gaps: NDArray[np.intp], method: Missing) -> None:
+def fill(values: NDArray[np.float64], gaps: NDArray[np.intp], method: Filling) -> None:
     """Fill missing values of one channel, in place.
 
     `interpolate` draws a line over the steps from the known value before a gap to the one after it;

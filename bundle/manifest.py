@@ -17,6 +17,7 @@ from foretell.bundle.calendar import Calendar
 from foretell.bundle.distribution import Distribution
 from foretell.bundle.errors import BundleError
 from foretell.bundle.frequency import Frequency
+from foretell.bundle.gaps import Missing
 from foretell.bundle.layout import CALIBRATION, MANIFEST, check_name, check_version
 
 Device = Literal["cuda", "cpu"]
@@ -186,6 +187,9 @@ class Manifest(Part):
         horizon: Steps it forecasts in one pass.
         frequency: Spacing of the steps, a pandas alias.
         calendar: Calendar features it reads, or None.
+        observed_steps: Steps at the end of `history` of which each channel must have a value, where
+            all others may be missing, NaN, which the graphs take for not observed; None where none
+            may be missing.
         scaler: Its standardisation.
         bounds: Limits of channels, by name, that no forecast goes beyond.
         distribution: What it forecasts of each step besides the mean, as the graphs' output
@@ -221,6 +225,7 @@ class Manifest(Part):
     horizon: Positive
     frequency: str
     calendar: Calendar | None
+    observed_steps: Positive | None = None
     scaler: Scaler
     bounds: Bounds = Field(default={})
     distribution: Distribution | None = None
@@ -267,6 +272,13 @@ class Manifest(Part):
             raise ValueError("expected channels, in their order")
         return targets
 
+    @field_validator("observed_steps")
+    @classmethod
+    def _observed_steps(cls, steps: int | None, info: ValidationInfo) -> int | None:
+        if steps is not None and steps > (context := info.data.get("context", steps)):
+            raise ValueError(f"expected at most the context of {context}")
+        return steps
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         channels = len(self.channels)
@@ -299,6 +311,14 @@ class Manifest(Part):
         if self.targets == self.channels:
             return None
         return [self.channels.index(name) for name in self.targets]
+
+    def needed_steps(self, missing: Missing) -> int:
+        """How many steps at the end of a history each channel must have a value in.
+
+        Args:
+            missing: What becomes of those that are missing.
+        """
+        return (missing == "mask" and self.observed_steps) or self.context
 
     @property
     def target_scaler(self) -> Scaler:

@@ -13,17 +13,22 @@ from foretell.export.window_set import WindowSet
 _DAY = 24
 
 
-def adversarial(windows: WindowSet, scaler: Scaler, seed: int) -> Iterator[WindowSet]:
+def adversarial(
+    windows: WindowSet, scaler: Scaler, seed: int, observed_steps: int | None = None
+) -> Iterator[WindowSet]:
     """Artificial histories in the place of real ones; the calendars stay.
 
     Args:
-        windows: Real windows; the last kind mixes them in.
+        windows: Real windows; the last kinds are made of them.
         scaler: Offsets and amplitudes are in its units.
-        seed: Of levels, phases and noise.
+        seed: Of levels, phases, noise and gaps.
+        observed_steps: Of a model that reads gaps, the last steps of which each channel keeps a
+            value.
 
     Yields:
         As many windows of each kind: `constant`, `zero`, `periodic` (24 steps exactly), `trend`,
-        `offset 30`, `offset 10000`, `tiny` (1e-6), and `mixed`, whose channels take turns.
+        `offset 30`, `offset 10000`, `tiny` (1e-6), and `mixed`, whose channels take turns; and
+        `gaps`, which lack values, for a model that reads them.
     """
     random = np.random.default_rng(seed)
     count, context, channels = windows.history.shape
@@ -48,3 +53,20 @@ def adversarial(windows: WindowSet, scaler: Scaler, seed: int) -> Iterator[Windo
     kinds["mixed"] = mixed
     for name, standardised in kinds.items():
         yield replace(windows, name=name, history=(standardised * std + mean).astype(np.float32))
+
+    if observed_steps is not None:
+        yield _with_gaps(windows, observed_steps, random)
+
+
+def _with_gaps(windows: WindowSet, observed_steps: int, random: np.random.Generator) -> WindowSet:
+    """Real windows that lack a share of each channel, its first steps or its last, by turns."""
+    count, context, channels = windows.history.shape
+    each = (count, 1, channels)
+    step = np.arange(context)[None, :, None]
+    missing = random.uniform(size=windows.history.shape) < random.uniform(0, 0.9, each)
+    length = random.integers(1, context, each)
+    missing[1::3] = (step < length)[1::3]
+    missing[2::3] = (step >= context - length)[2::3]
+    missing &= step != random.integers(context - observed_steps, context, each)
+    history = np.where(missing, np.float32(np.nan), windows.history)
+    return replace(windows, name="gaps", history=history)

@@ -30,6 +30,7 @@ _FLOAT32: Types = frozenset({TensorProto.FLOAT})
 _OR_INDEX: Types = _FLOAT32 | {TensorProto.INT64}
 _OR_HALF: Types = _FLOAT32 | {TensorProto.FLOAT16, TensorProto.BFLOAT16}
 _ALL: Types = _OR_HALF | _OR_INDEX
+_CONDITION: Types = frozenset({TensorProto.BOOL})
 
 # The element types, by operator, that its first input may have; without inputs, its output.
 CUDA_KERNELS: Mapping[str, Types] = {
@@ -47,6 +48,7 @@ CUDA_KERNELS: Mapping[str, Types] = {
     "GatherElements": _FLOAT32,
     "Gelu": _OR_HALF,
     "Gemm": _OR_HALF,
+    "IsNaN": _FLOAT32,
     "LayerNormalization": _FLOAT32,
     "Log": _FLOAT32,
     "LogSoftmax": _FLOAT32,
@@ -75,6 +77,7 @@ CUDA_KERNELS: Mapping[str, Types] = {
     "Transpose": _ALL,
     "Trilu": _FLOAT32,
     "Unsqueeze": _OR_INDEX,
+    "Where": _CONDITION,
 }
 
 

@@ -89,7 +89,8 @@ class ServingForm(nn.Module):
         history_calendar: Tensor | None = None,
         future_calendar: Tensor | None = None,
     ) -> tuple[Tensor, ...]:
-        """Forecast `[batch, horizon, targets]` from `[batch, context, channels]`.
+        """Forecast `[batch, horizon, targets]` from `[batch, context, channels]`, NaN where a value
+        is missing that a model may lack.
 
         Returns:
             One tensor for each of `output_names`.
@@ -105,7 +106,7 @@ class ServingForm(nn.Module):
             parameters = head.scaled(parameters, self.forecast_mean, self.forecast_std)
             outputs = [self._bounded(head.mean(parameters)), parameters]
         if self.has_margin:
-            outputs.append(_margin(history, self.model.stages, attention))
+            outputs.append(_margin(outputs[0], self.model.stages, attention))
         if self.kind == "explain":
             for stage in self.model.stages:
                 outputs += [_part(stage, attention, name) for name in stage.output_names]
@@ -127,7 +128,7 @@ def _part(stage: AttentionStage, attention: Mapping[str, Evidence], output: str)
 
 
 def _margin(
-    history: Tensor, stages: Iterable[AttentionStage], attention: Mapping[str, Evidence]
+    forecast: Tensor, stages: Iterable[AttentionStage], attention: Mapping[str, Evidence]
 ) -> Tensor:
     """The smallest margin of all choices, `[batch]`; 1 where none leaves anything out."""
     found = []
@@ -139,4 +140,4 @@ def _margin(
                 known: Tensor | None = getattr(attention[stage.name], "extremes", None)
                 found.append(extremes(scores, kept) if known is None else known)
     # As many as there are windows, without the arithmetic of shapes that ones take.
-    return smallest_margin(found) if found else 1 + 0 * history[:, 0, 0]
+    return smallest_margin(found) if found else 1 + 0 * forecast[:, 0, 0]

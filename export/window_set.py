@@ -17,7 +17,7 @@ class WindowSet:
 
     Attributes:
         name: What kind of windows these are.
-        history: `[batch, context, channels]` in the user's units.
+        history: `[batch, context, channels]` in the user's units; NaN where a value is missing.
         history_calendar: `[batch, context, features]`, or None.
         future_calendar: `[batch, horizon, features]`, or None.
     """

@@ -137,20 +137,31 @@ def verify_bundle(bundle: Path, checkpoint: Path, data: Path | None = None) -> V
         raise ExportError(f"{checkpoint}: its configuration is not that of {bundle}")
     loaded = loaded._replace(info=loaded.info.model_copy(update={"bounds": manifest.bounds}))
     panel = _panel(loaded, data)
-    return _verify(loaded, panel, bundle, manifest.precision, seed=0).verification
+    # A graph of an earlier release may read none, although such a model does now.
+    observed = manifest.observed_steps
+    verified = _verify(loaded, panel, bundle, manifest.precision, seed=0, observed_steps=observed)
+    return verified.verification
 
 
 def _verify(
-    checkpoint: Checkpoint, panel: Panel | None, folder: Path, precision: Precision, seed: int
+    checkpoint: Checkpoint,
+    panel: Panel | None,
+    folder: Path,
+    precision: Precision,
+    seed: int,
+    *,
+    observed_steps: int | None,
 ) -> Verified:
-    """Verify on windows of the data, or synthetic ones without any, and adversarial ones."""
+    """Verify on windows of the data, or synthetic ones without any, and adversarial ones, of which
+    some lack values if the graphs read gaps.
+    """
     info, model = checkpoint
     if panel is None:
         windows = synthetic(info, _VERIFIED_WINDOWS, seed)
     else:
         windows = natural(windows_of(info, panel), _VERIFIED_WINDOWS, seed)
     few = windows.take(slice(_ADVERSARIAL_WINDOWS))
-    kinds = adversarial(few, info.scaler, seed)
+    kinds = adversarial(few, info.scaler, seed, observed_steps)
     within = limits(info.bounds, info.targets)
     return verify(model, info.scaler, folder, windows, kinds, precision, within)
 
@@ -177,7 +188,8 @@ def _write(
     for file, proto in graphs.items():
         onnx.save(proto, folder / file)
 
-    verified = _verify(checkpoint, panel, folder, precision, seed)
+    observed = info.config.observed_steps
+    verified = _verify(checkpoint, panel, folder, precision, seed, observed_steps=observed)
     verification = verified.verification
     if not verification.passed:
         failed = "; ".join(
@@ -221,6 +233,7 @@ def _write(
         horizon=info.config.horizon,
         frequency=info.frequency,
         calendar=info.config.calendar,
+        observed_steps=observed,
         scaler=scaler,
         bounds=info.bounds,
         distribution=None if model.head is None else model.head.described,

@@ -37,7 +37,8 @@ class Inputs(NamedTuple):
     """What a model reads.
 
     Attributes:
-        history: `[batch, context, channels]`, standardised.
+        history: `[batch, context, channels]`, standardised; NaN where a value is missing, for
+            models that read gaps.
         history_calendar: `[batch, context, features]`, for models with a calendar.
         future_calendar: `[batch, horizon, features]`, likewise.
     """
@@ -199,6 +200,15 @@ class ForecasterConfig(BaseModel):
         if self.window_norm is None:
             return None
         return build_window_norm(self.window_norm, self.channels, affine=self.affine)
+
+    @property
+    def observed_steps(self) -> int | None:
+        """Of a model that reads gaps, the last steps of which each channel must have a value.
+
+        All other values of a history may be missing, which it takes for not observed; None where
+        all of them are needed.
+        """
+        return None
 
     @property
     def learning_rate(self) -> float:

@@ -7,7 +7,7 @@ the calendar.
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Annotated, ClassVar, Literal, cast
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field, ValidationInfo, field_validator
@@ -24,7 +24,7 @@ from foretell.models.forecaster import Forecaster, calendar_of
 from foretell.models.layers.dropout import Dropout
 from foretell.models.layers.embedding import sinusoids
 from foretell.models.layers.normalization import InstanceStatistics
-from foretell.models.layers.window_norms import build_window_norm
+from foretell.models.layers.observed import build_observed_norm, without_gaps
 
 
 class LaggedConfig(AttendingConfig):
@@ -81,6 +81,13 @@ class LaggedConfig(AttendingConfig):
     @override
     def calendar_for(cls, frequency: Frequency, settings: dict[str, object]) -> Calendar | None:
         return calendar_of(frequency, "scaled")
+
+    @property
+    @override
+    def observed_steps(self) -> int | None:
+        if self.window_norm is not None:
+            return None
+        return self.context if self.scaling is None else self.encoder_length
 
     @property
     @abstractmethod
@@ -145,7 +152,7 @@ class LaggedForecaster(Forecaster):
         super().__init__(config)
         self.stages = config.describe_stages()
         self.scaler = (
-            build_window_norm(config.scaling, config.channels, affine=False)
+            build_observed_norm(config.scaling, config.channels, affine=False)
             if config.scaling
             else None
         )
@@ -155,14 +162,15 @@ class LaggedForecaster(Forecaster):
         self._past: Tensor
         self.encoder_embedding = StepEmbedding(config)
 
-    def _measure(self, history: Tensor) -> InstanceStatistics:
-        """Centre and spread of the encoder's steps."""
-        recent = history[:, -self.config.encoder_length :]
+    def _scaled(self, history: Tensor) -> tuple[Tensor, InstanceStatistics]:
+        """The history, zeros for missing values, by centre and spread of the encoder's steps."""
+        known = without_gaps(history)
         if self.scaler is None:
             # As many zeros and ones, without the arithmetic of shapes.
-            nothing = 0 * recent[:, :1]
-            return InstanceStatistics(nothing, nothing + 1)
-        return cast("InstanceStatistics", self.scaler(recent)[1])
+            nothing = 0 * known[:, :1]
+            return known, InstanceStatistics(nothing, nothing + 1)
+        statistics = self.scaler(history[:, -self.config.encoder_length :])[1]
+        return self.scaler.normalise(known, statistics), statistics
 
     def _lagged(self, known: Tensor, places: Tensor) -> Tensor:
         """Lagged values of steps, `[batch, time, channels * lags]`, of a channel together.

@@ -134,7 +134,7 @@ def _compare(machine: Machine, found: Finding, folder: Path, graphs: Sequence[Pa
         scaler,
         folder,
         windows,
-        adversarial(few, scaler, seed=0),
+        adversarial(few, scaler, 0, found.size.config.observed_steps),
         found.precision,
     )
     found.error = verified.largest_error

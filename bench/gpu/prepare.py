@@ -63,7 +63,7 @@ def _cases(checkpoint: Checkpoint, data: Path | None) -> dict[str, Case]:
     )
     cases = {NATURAL: Case(windows, _smaller(model.stages, exact(windows)))}
     few = windows.take(slice(_ADVERSARIAL_WINDOWS))
-    for kind in adversarial(few, info.scaler, seed=1):
+    for kind in adversarial(few, info.scaler, 1, info.config.observed_steps):
         pair = (each(kind).without_maps(model.stages) for each in (exact, rounded))
         cases[kind.name] = Case(kind, *pair)
     return cases

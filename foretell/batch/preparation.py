@@ -114,7 +114,8 @@ def prepare(asked: Asked) -> Prepared:
             )
     _check_types(tables, given, about, source.of(files[0].name))
     # Rows before those that the model reads help to fill these in.
-    last = about.context if asked.missing == "error" else 2 * about.context
+    helps = asked.missing in ("interpolate", "ffill")
+    last = 2 * about.context if helps else about.context
     work = Work(
         absolute(asked.source),
         tables.columns,

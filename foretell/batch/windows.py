@@ -43,7 +43,8 @@ class Windows(NamedTuple):
 
     Attributes:
         series: `[windows]`, the rows of the chunk with which they begin, ascending.
-        history: `[windows, context, channels]` in the user's units, finite.
+        history: `[windows, context, channels]` in the user's units, finite, or NaN where a value is
+            missing that the model is told of.
         calendar: `[windows, context + passes * horizon, features]`, of models that read them.
         moments: `[windows, horizon]`, when the forecast steps are, as the column of times has it;
             None in tables without times.
@@ -137,7 +138,7 @@ class Reader:
             values = chunk.column(name).chunk(0).to_numpy(zero_copy_only=False)
             with np.errstate(over="ignore", invalid="ignore"):
                 history[:, :, column] = _latest(values, ends, context)
-        is_good = np.asarray(np.isfinite(history).all(axis=(1, 2)))
+        is_good = self._are_good(history)
         if times is None:
             return Windows(series, history, None, None).of(_some(is_good))
         if not self._steps.are_even(times):
@@ -156,6 +157,14 @@ class Reader:
         if isinstance(times.clock, FixedClock) and times.clock.offset:
             moments = moments - np.timedelta64(times.clock.offset)
         return Windows(series[good], history[good], calendar, moments)
+
+    def _are_good(self, history: NDArray[np.float32]) -> NDArray[np.bool_]:
+        """Which windows the model can read as they are."""
+        if self._plan.missing != "mask":
+            return np.asarray(np.isfinite(history).all(axis=(1, 2)))
+        needed = history[:, -self._model.manifest.needed_steps("mask") :]
+        hollow = np.asarray(np.isnan(needed).all(axis=1)).any(axis=1)
+        return np.asarray(~hollow & ~np.isinf(history).any(axis=(1, 2)))
 
     def _calendar(self, last: NDArray[np.int64], times: Times) -> NDArray[np.float32] | None:
         """Features of histories that end there; those that end together have the same.

@@ -74,6 +74,7 @@ class Notes(Part):
         warnings: Of the server.
         rolled_from: The first step, from 0, that was forecast from forecasts, if any was.
         filled: How many missing values were filled, by series and channel.
+        masked: How many were left out, likewise.
         ill_conditioned: Series for which rounding may decide what the model looks at.
     """
 
@@ -83,6 +84,7 @@ class Notes(Part):
     warnings: list[Notice] = []
     rolled_from: int | None = None
     filled: dict[str, dict[str, int]] = {}
+    masked: dict[str, dict[str, int]] = {}
     ill_conditioned: list[str] = []
 
 
@@ -105,6 +107,7 @@ def together(parts: Sequence[Notes]) -> Notes:
         first.errors += one.errors
         first.warnings += [told for told in one.warnings if told not in first.warnings]
         first.filled |= one.filled
+        first.masked |= one.masked
         first.ill_conditioned += one.ill_conditioned
     return first
 

@@ -41,6 +41,7 @@ class ModelCard(_Tolerant):
         max_horizon: At most so many, the later ones from its own forecasts.
         frequency: Of the rows, as pandas names it.
         needs_timestamps: Whether it cannot do without times.
+        reads_gaps: Whether it reads which values are missing, so that `missing` may be `mask`.
         quantiles: Whether it has any.
         quantile_levels: The lowest and the highest that one within the horizon can have.
         verdict: How it does against repeating the last value and the last season.
@@ -60,6 +61,7 @@ class ModelCard(_Tolerant):
     max_horizon: int = 0
     frequency: str
     needs_timestamps: bool = False
+    reads_gaps: bool = False
     quantiles: bool = False
     quantile_levels: tuple[float, float] | None = None
     verdict: str | None = None

@@ -89,7 +89,7 @@ class Client:
             horizon: Steps; the model's by default.
             quantiles: Their levels, such as `[0.1, 0.9]`: columns `<channel>_q<level>`.
             missing: What becomes of missing values: an `error`, or they are filled by
-                `interpolate` or `ffill`.
+                `interpolate` or `ffill`, or left out by `mask`, of models that read gaps.
             calibration: What quantiles come from: errors `stored` with the model, or corrected by
                 those on the rows of the `history`.
             id_column: Names the series; `unique_id` if there is such a column.

@@ -24,7 +24,7 @@ from foretell.client.pieces import Limits, Piece, parts, told_apart
 from foretell.client.sending import parameters, send
 
 Frame = TypeVar("Frame")
-Missing = Literal["error", "interpolate", "ffill"]
+Missing = Literal["error", "interpolate", "ffill", "mask"]
 Calibration = Literal["stored", "history"]
 
 _NOTES = b"foretell"

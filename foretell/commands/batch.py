@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     type=click.Choice(get_args(Missing)),
     default="error",
     show_default=True,
-    help="What becomes of missing values: the series is rejected, or they are filled in.",
+    help="What becomes of missing values: the series is rejected, or they are filled in, or left "
+    "out by mask of a model that reads gaps.",
 )
 @click.option("--id-column", default="unique_id", show_default=True, help="Names the series.")
 @click.option("--timestamp-column", default="ds", show_default=True, help="Holds the times.")

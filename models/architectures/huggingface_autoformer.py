@@ -121,8 +121,9 @@ class HuggingFaceAutoformer(LaggedForecaster):
     @override
     def run(self, inputs: Inputs, *, explain: bool) -> Explained:
         embed = self.encoder_embedding
-        centre, spread = statistics = self._measure(inputs.history)
-        lagged = self._lagged((inputs.history - centre) / spread, self._past)
+        history, statistics = self._scaled(inputs.history)
+        centre, spread = statistics
+        lagged = self._lagged(history, self._past)
         told = level_and_scale(statistics)
         if self.static is not None:
             # Of as many windows, without the arithmetic of shapes.

@@ -8,7 +8,7 @@ reads may be pooled or be that of one further token.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar, Literal, NamedTuple, Self, cast
+from typing import Any, ClassVar, Literal, NamedTuple, Self, cast
 
 import torch
 from pydantic import Field, model_validator
@@ -29,7 +29,8 @@ from foretell.models.forecaster import (
 )
 from foretell.models.layers.dropout import Dropout
 from foretell.models.layers.feed_forward import FeedForward
-from foretell.models.layers.normalization import TokenBatchNorm
+from foretell.models.layers.normalization import TokenBatchNorm, WindowNorm
+from foretell.models.layers.observed import build_observed_norm, has_observed
 from foretell.models.layers.window_norms import WindowNormName
 
 Pool = Literal["mean", "max"]
@@ -88,6 +89,17 @@ class HuggingFacePatchTSTConfig(AttendingConfig):
     @override
     def build(self) -> Forecaster:
         return HuggingFacePatchTST(self)
+
+    @property
+    @override
+    def observed_steps(self) -> int | None:
+        return self.context if has_observed(self.window_norm) else None
+
+    @override
+    def build_window_norm(self) -> WindowNorm[Any] | None:
+        if not has_observed(self.window_norm):
+            return super().build_window_norm()
+        return build_observed_norm(self.window_norm, self.channels, affine=self.affine)
 
     @property
     def patches(self) -> int:

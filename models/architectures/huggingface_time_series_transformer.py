@@ -139,8 +139,8 @@ class HuggingFaceTimeSeriesTransformer(LaggedForecaster):
 
     @override
     def run(self, inputs: Inputs, *, explain: bool) -> Explained:
-        centre, spread = statistics = self._measure(inputs.history)
-        history = (inputs.history - centre) / spread
+        history, statistics = self._scaled(inputs.history)
+        centre, spread = statistics
         # Zero stands for what is not known yet.
         known = functional.pad(history, (0, 0, 0, 1))
         told = level_and_scale(statistics)

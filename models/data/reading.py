@@ -13,7 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 
 from foretell.bundle.errors import TimestampError
 from foretell.bundle.frequency import Frequency
-from foretell.bundle.gaps import Missing
+from foretell.bundle.gaps import Filling
 from foretell.bundle.zones import find_zone
 from foretell.models.data.cells import ArrowFrame, Cells, of_frame, read_file
 from foretell.models.data.columns import (
@@ -80,7 +80,7 @@ class Reading(BaseModel):
     decimal: Mark | None = Field(
         default=None, description="Decimal mark of the numbers in a text; found if not given."
     )
-    missing: Missing = Field(
+    missing: Filling = Field(
         default="error",
         description="What becomes of missing rows and values: refused, or filled in by a line or "
         "the value before.",

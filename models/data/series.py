@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from foretell.bundle.errors import FrequencyError, RowError, TimestampError
 from foretell.bundle.frequency import Frequency
-from foretell.bundle.gaps import Missing, fill
+from foretell.bundle.gaps import Filling, fill
 from foretell.bundle.regularity import infer, origin
 from foretell.bundle.timestamps import Offsets, Timestamps
 from foretell.bundle.zones import moments_of, offsets_at
@@ -84,7 +84,7 @@ class Assembly:
         notes: Where to say what was made of it.
     """
 
-    missing: Missing
+    missing: Filling
     longest_gap: int
     problems: Problems
     notes: list[str]

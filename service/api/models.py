@@ -103,6 +103,7 @@ def _card(model: Model, versions: list[str], settings: Settings) -> ModelReport:
         max_horizon=most_steps(manifest, settings),
         frequency=manifest.frequency,
         needs_timestamps=manifest.calendar is not None,
+        reads_gaps=manifest.observed_steps is not None,
         quantiles=manifest.calibration is not None or manifest.distribution is not None,
         quantile_levels=_levels(manifest),
         verdict=None if manifest.test is None else verdict(manifest.test, manifest.step),

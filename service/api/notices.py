@@ -42,7 +42,8 @@ def outside(
 
     Args:
         manifest: The model's.
-        history: `[windows, context, channels]` in the user's units, finite.
+        history: `[windows, context, channels]` in the user's units, finite, or NaN where a value is
+            missing, which none of its channels is all along.
         forecast: `[windows, steps, targets]`, what the model made of it; a window that is not
             finite is no matter of warnings.
         place: Where a window's history stands in the request.
@@ -112,9 +113,9 @@ def _describe(
 ) -> Iterator[Notice]:
     mean, std = np.array(scaler.mean), _spread(scaler.mean, scaler.std)
     what, limit = ("its forecast", _FORECAST) if kind[0] == "f" else ("this history", _HISTORY)
+    rows = np.flatnonzero(np.isfinite(values).all(axis=(1, 2)) | (kind[0] != "f"))
     # Sums of float32 are not exact.
-    rows = np.flatnonzero(np.isfinite(values).all(axis=(1, 2)))
-    means = values[rows].mean(axis=1, dtype=np.float64)
+    means = np.asarray(np.nanmean(values[rows], axis=1, dtype=np.float64))
     distances = np.abs(means - mean) / std
     far = np.flatnonzero((distances > limit).any(axis=1)).tolist()
     for at in far[:_MOST]:

@@ -133,6 +133,15 @@ def test_a_history_that_does_not_move_has_the_floor_for_a_scale() -> None:
     np.testing.assert_array_equal(found, [[[0.5, 32.0]]])
 
 
+def test_what_is_missing_does_not_move() -> None:
+    history = np.random.default_rng(0).normal(size=(2, 12, 2))
+    history[0, 3:7, 1] = history[1, -1, 0] = np.nan
+    found = scale(history, np.array([0.0, 0.0]))
+    np.testing.assert_allclose(found[:, 0], np.nanstd(history, axis=1))
+    # What else is in a batch changes nothing.
+    np.testing.assert_array_equal(found[1, 0, 1], np.nan_to_num(history).std(axis=1)[1, 1])
+
+
 def example() -> dict[str, NDArray[np.generic]]:
     offsets = np.arange(24, dtype=np.float32).reshape(4, 3, 2)
     return {"levels": np.array([0.1, 0.4, 0.6, 0.9]), "offsets": offsets}

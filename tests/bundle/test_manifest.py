@@ -236,6 +236,7 @@ def test_errors_name_the_field(tmp_path: Path, place: str, value: object) -> Non
         ("channels", ["load", "load"], "channels: names are not unique"),
         ("scaler.mean", [1.0], "scaler: expected 2 means"),
         ("bounds", {"sun": {"low": 0.0}}, "bounds: no channel 'sun'"),
+        ("observed_steps", 9999, "observed_steps: expected at most the context"),
         ("targets", [], "targets: expected channels, in their order"),
         ("targets", ["wind", "load"], "targets: expected channels, in their order"),
         ("targets", ["load", "load"], "targets: expected channels, in their order"),
@@ -274,6 +275,15 @@ def test_fields_agree(tmp_path: Path, place: str, value: object, message: str) -
     write(tmp_path, changed(place, value))
     with pytest.raises(BundleError, match=message):
         read(tmp_path)
+
+
+def test_where_values_are_needed(tmp_path: Path) -> None:
+    before = read(write(tmp_path, changed("observed_steps", None)))
+    assert read(write(tmp_path, FIELDS)) == before
+    found = read(write(tmp_path, changed("observed_steps", 2)))
+    for missing in ("error", "interpolate", "ffill"):
+        assert found.needed_steps(missing) == before.needed_steps(missing) == before.context
+    assert (found.needed_steps("mask"), before.needed_steps("mask")) == (2, before.context)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '"text"'])

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from foretell.bundle.manifest import Scaler
 from foretell.export.adversarial import adversarial
 from foretell.export.windows import synthetic
 from foretell.models.checkpoint import load_info
@@ -41,3 +42,18 @@ def test_calendars_stay(kinds):
         assert kind.history.dtype == np.float32
         assert kind.history.shape == windows.history.shape
         np.testing.assert_array_equal(kind.history_calendar, windows.history_calendar)
+
+
+def test_each_channel_with_gaps_keeps_a_value_where_it_needs_one(kinds):
+    windows, found, _ = kinds
+    assert "gaps" not in found
+    unit = Scaler.identity(windows.history.shape[2])
+    few = [[*adversarial(windows, unit, seed, observed_steps=5)][-1] for seed in range(20)]
+    assert {kind.name for kind in few} == {"gaps"}
+    missing = np.stack([np.isnan(kind.history) for kind in few])
+    assert not missing[:, :, -5:].all(axis=2).any()
+    for places in (missing[:, :, 0], missing[:, :, -1], missing[:, :, :-5].all(axis=2)):
+        assert places.any()
+    np.testing.assert_array_equal(
+        few[0].history[~missing[0]], windows.history[~missing[0]], strict=True
+    )

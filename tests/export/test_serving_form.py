@@ -4,6 +4,7 @@ from foretell.bundle.manifest import Scaler
 from foretell.export.rewrites import inference_form
 from foretell.export.serving_form import ServingForm
 from foretell.models.architectures.autoformer import AutoformerConfig
+from foretell.models.architectures.huggingface_autoformer import HuggingFaceAutoformerConfig
 from tests.checkpoints import CONFIGS, SMALL, randomised
 
 SCALER = Scaler(mean=(100.0, -5.0, 0.0), std=(10.0, 0.5, 2.0))
@@ -49,6 +50,15 @@ def test_a_form_that_keeps_all_lags_is_clear():
     config = AutoformerConfig(**SMALL | {"context": 2, "horizon": 1}, label=1)
     form = ServingForm(inference_form(randomised(config)), SCALER, "forecast")
     assert form(*form.example_inputs(3))[1].tolist() == [1, 1, 1]
+
+
+def test_a_missing_value_is_no_choice():
+    sizes = {name: SMALL[name] for name in ("channels", "d_model", "heads", "encoder_layers")}
+    lags = {"context": 3, "horizon": 1, "value_lags": (1,), "label": 1, "head": "student-t"}
+    model = randomised(HuggingFaceAutoformerConfig(**sizes, **lags))
+    history = torch.randn(2, 3, 3)
+    history[0, 0] = torch.nan
+    assert ServingForm(model, SCALER, "forecast")(history)[-1].tolist() == [1, 1]
 
 
 def test_the_margin_is_the_smallest_of_all_stages():

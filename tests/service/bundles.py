@@ -30,6 +30,7 @@ class Spec:
 
     Attributes:
         targets: The channels it forecasts; all if none are named.
+        observed_steps: If set, missing values may be given to it, which count as 0.
         burn: Matrix products it wastes on each window, to be slow.
         ballast: MiB of further weights, by which each window is multiplied for nothing.
         fails: Whether the graph fails on a last value of 1 or more.
@@ -45,6 +46,7 @@ class Spec:
     version: str = "1"
     channels: tuple[str, ...] = ("load",)
     targets: tuple[str, ...] = ()
+    observed_steps: int | None = None
     context: int = 8
     horizon: int = 4
     frequency: str = "h"
@@ -187,6 +189,7 @@ def rewrite_manifest(folder: Path, spec: Spec) -> None:
         horizon=spec.horizon,
         frequency=spec.frequency,
         calendar=spec.calendar,
+        observed_steps=spec.observed_steps,
         scaler=Scaler(mean=(0.0,) * len(spec.channels), std=(2.0,) * len(spec.channels)),
         attention=spec.stages,
         margin_bound=spec.margin_bound,
@@ -253,7 +256,12 @@ def _graph(spec: Spec, stages: tuple[AttentionStage, ...]) -> onnx.ModelProto:
     build.constant("scale", spec.scale)
     build.constant("latest", np.array([spec.context - 1]))
     build.constant("repeats", np.array([1, spec.horizon, 1]))
-    build.add("Gather", ["history", "latest"], "last", axis=1)
+    known = "history"
+    if spec.observed_steps is not None:
+        build.add("IsNaN", ["history"], "missing")
+        zero = build.constant("zero", np.float32(0))
+        known = build.add("Where", ["missing", zero, "history"], "known")
+    build.add("Gather", [known, "latest"], "last", axis=1)
     build.add("Mul", ["last", "scale"], "scaled")
     repeated = build.add("Tile", ["scaled", "repeats"], "repeated")
     if spec.calendar is not None:

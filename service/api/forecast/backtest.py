@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from foretell.bundle.gaps import fill
 from foretell.bundle.recalibration import LEAST_ORIGINS, MOST_ORIGINS, stride_of
 from foretell.bundle.season import season_of
 from foretell.service.api.body import ALWAYS
 from foretell.service.api.forecast.encode import respond
 from foretell.service.api.forecast.inputs import Series
-from foretell.service.api.forecast.job import Job, again, filled, warn
+from foretell.service.api.forecast.job import Job, again, gaps, warn
 from foretell.service.api.forecast.origins import LIMITS, Rolling, room
 from foretell.service.api.forecast.schemas import (
     BACKTEST_NAMES,
@@ -29,6 +30,7 @@ from foretell.service.api.forecast.task import (
     Task,
     check_corrected,
     check_horizon,
+    check_missing,
     check_quantiles,
 )
 from foretell.service.api.notices import Notice, notice, outside
@@ -49,6 +51,7 @@ _MOST_ERRORS = 32_000_000
 def plan(options: BacktestOptions, inputs: int, model: Model, settings: Settings) -> Plan:
     """Read the options of a request; see `task.plan`."""
     manifest = model.manifest
+    check_missing(options.missing, model)
     horizon = check_horizon(options.horizon, model, settings)
     levels = options.quantiles
     quantiles = check_quantiles(levels, horizon, model) if levels else ()
@@ -129,7 +132,7 @@ class Backtest:
         # Of a forecast's window it would count what is filled.
         warnings = warn(replace(job, notices=self._read.notices), far)
         if past.filled:
-            warnings.append(filled(past.filled, job.plan))
+            warnings.append(gaps(past.filled, job.plan))
         if past.left_out and not (job.plan.rolling and job.plan.rolling.is_asked):
             text = (
                 f"there was no room for {past.left_out} earlier origins that the rows hold "
@@ -237,7 +240,7 @@ def _results(
     """What was found of each channel.
 
     Args:
-        history: `[origins, context, channels]`.
+        history: `[origins, context, channels]`; NaN where a value was missing and left out.
         forecast: `[origins, horizon, targets]`.
         future: `[origins, horizon, channels]`, what followed; NaN where it is missing.
         quantiles: `[levels, latest origins, horizon, targets]`, if any are asked for.
@@ -250,7 +253,7 @@ def _results(
     found: list[dict[str, Any]] = []
     # One after the other: all at once would take several times the memory of the forecasts.
     for channel, name in enumerate(manifest.targets):
-        known, actual = history[..., channel], future[..., channel].astype(np.float64)
+        known, actual = _filled(history[..., channel]), future[..., channel].astype(np.float64)
         error = forecast[..., channel] - actual
         own = _errors(error)
         result = {"name": name, **own, "steps": _errors(error, axis=0)}
@@ -263,6 +266,16 @@ def _results(
             latest = actual[-quantiles.shape[1] :]
             result |= _held(quantiles[..., channel], latest, job.plan.quantiles)
         found.append(result)
+    return found
+
+
+def _filled(history: Floats) -> Floats:
+    """What baselines read of `[origins, context]`: what was left out is filled in by a line."""
+    if not (holes := np.isnan(history).any(axis=1)).any():
+        return history
+    found = history.astype(np.float64)
+    for row in np.flatnonzero(holes):
+        fill(found[row], np.flatnonzero(np.isnan(found[row])), "interpolate")
     return found
 
 

@@ -186,7 +186,7 @@ def _notes(job: Job, series: Series, own: Arrays, order: list[int] | None) -> di
     if job.plan.passes > 1:
         notes["rolled_from"] = manifest.horizon
     if series.filled:
-        notes["filled"] = series.filled
+        notes[job.plan.of_gaps] = series.filled
     if manifest.margin_bound is not None:
         notes["ill_conditioned"] = bool(own[MARGIN] < manifest.margin_bound)
     if manifest.columns is not None:

@@ -33,10 +33,12 @@ def fill(
     window: int,
     channels: Sequence[str],
     place: Callable[[int, int], str],
+    needed: int | None = None,
 ) -> Filled:
     """Fill the gaps of a history's window, its last rows, in place (see `foretell.bundle.gaps`).
 
-    Rows before the window may help, and stay as they are.
+    Rows before the window may help, and stay as they are. With `mask` the gaps are what the model
+    reads, and stay too.
 
     Args:
         values: `[time, channels]`, NaN where a value is missing.
@@ -44,31 +46,34 @@ def fill(
         window: Rows that are read.
         channels: Names of the columns.
         place: Where the value of a row and column stands in the request.
+        needed: Rows at the end in which each channel needs a value; the window's if not given.
 
     Returns:
-        How many values of the window were filled, by channel, where there were any.
+        How many values of the window were missing, by channel, where there were any.
 
     Raises:
-        InvalidInputError: a channel has no value in the window, or nothing comes before a gap that
-            `ffill` is to fill.
+        InvalidInputError: a channel has no value where it needs one, or nothing comes before a gap
+            that `ffill` is to fill.
     """
     missing = np.isnan(values)
-    first = len(values) - window
+    first, needed = len(values) - window, needed or window
     filled: Filled = {}
     for column in np.flatnonzero(missing[first:].any(axis=0)).tolist():
         name = channels[column]
         holes = first + np.flatnonzero(missing[first:, column])
-        if len(holes) == window:
+        if missing[-needed:, column].all():
+            what = "the model's context" if needed == window else "by which the model scales it"
             raise InvalidInputError(
-                f"{name!r} has no value in the last {window} rows, the model's context",
-                param=place(first, column),
+                f"{name!r} has no value in the last {needed} rows, {what}",
+                param=place(len(values) - needed, column),
             )
         if method == "ffill" and missing[: holes[0], column].all():
             raise InvalidInputError(
                 f"no value of {name!r} comes before it to be carried on",
                 param=place(int(holes[0]), column),
             )
-        fill_gaps(values[:, column], holes, method)
+        if method != "mask":
+            fill_gaps(values[:, column], holes, method)
         filled[name] = len(holes)
     return filled
 
@@ -83,7 +88,7 @@ class Series:
         univariate: Whether it came, and is answered, as `[time]`.
         columns: The model's channel of each of its columns, if not in the model's order.
         timeline: When its steps are, if it said so.
-        filled: How many missing values were filled in its window, by channel.
+        filled: How many missing values were filled in its window, or left out of it, by channel.
     """
 
     name: str
@@ -203,7 +208,7 @@ class Inputs:
     def _read_history(
         self, entry: SeriesInput, columns: list[int] | None, row: int, place: str
     ) -> tuple[NDArray[np.float64], Filled]:
-        """Its values, and how many were filled; its window goes into the arrays.
+        """Its values, and how many were missing; its window goes into the arrays.
 
         The values are in the model's order, with their gaps, where others than the window's are
         needed.
@@ -232,6 +237,7 @@ class Inputs:
                 context,
                 names,
                 lambda at, column: f"{place}[{at}]" + (f"[{column}]" if nested else ""),
+                self._manifest.needed_steps(self._plan.missing),
             )
         window = self._history[row]
         if columns is None:

@@ -38,7 +38,8 @@ class Job:
         model: Who forecasts.
         plan: What of every input.
         entries: For every input what was read, or why it could not be.
-        history: `[windows, context, channels]`, a window for every input that was read.
+        history: `[windows, context, channels]`, a window for every input that was read; NaN where a
+            value is missing, of models that read gaps.
         calendar: `[windows, context + passes * horizon, features]`, if the model reads them: of
             the history's steps and of all that follow.
         metadata: To be echoed, as JSON.
@@ -123,14 +124,15 @@ def warn(job: Job, far: list[Notice] | None) -> list[Notice]:
     if plan.missing != "error":
         series = [entry for entry in job.entries if isinstance(entry, Series)]
         if count := sum([sum(entry.filled.values()) for entry in series]):
-            found.append(filled(count, plan))
+            found.append(gaps(count, plan))
     return found
 
 
-def filled(count: int, plan: Plan) -> Notice:
-    """That so many missing values were filled in."""
-    text = f"{count} missing values of what the model read were filled in ({plan.missing})"
-    return notice("filled", text, "options.missing")
+def gaps(count: int, plan: Plan) -> Notice:
+    """What became of so many missing values."""
+    done = "left out" if plan.of_gaps == "masked" else "filled in"
+    text = f"{count} missing values of what the model read were {done} ({plan.missing})"
+    return notice(plan.of_gaps, text, "options.missing")
 
 
 # Forecasts of what is known, among the outputs of graphs.
@@ -198,8 +200,10 @@ async def _roll(job: Job, first: Arrays, deadline: float, wait: Wait) -> Arrays:
     if MARGIN in first:
         outputs[MARGIN] = first[MARGIN].copy()
     for number in range(1, job.plan.passes):
-        known = np.concatenate([job.history, forecast[:, : number * own]], axis=1)
-        rows = np.flatnonzero(np.isfinite(known).all(axis=(1, 2)))
+        passed = forecast[:, : number * own]
+        known = np.concatenate([job.history, passed], axis=1)
+        # A history may be NaN where a value is missing.
+        rows = np.flatnonzero(np.isfinite(passed).all(axis=(1, 2)))
         if not len(rows):
             break
         feeds = _feeds(job, number, known[rows, -context:], rows)

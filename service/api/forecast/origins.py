@@ -118,6 +118,7 @@ class Origins:
         self._steps = steps
         self._rolling = rolling
         self._missing = missing
+        self._needed = manifest.needed_steps(missing)
         self._histories: list[Floats] = []
         self._calendars: list[Floats] = []
         self._futures: list[Floats] = []
@@ -139,7 +140,7 @@ class Origins:
         rolling, context = self._rolling, self._context
         last = len(values) - self._horizon
         origins = np.arange(last, context - 1, -rolling.stride)[::-1]
-        filled = _Filled(values, self._missing, context)
+        filled = _Filled(values, self._missing, context, self._needed)
         hollow = len(origins)
         origins = filled.known(origins)
         hollow -= len(origins)
@@ -187,16 +188,21 @@ class Origins:
 
 
 class _Filled:
-    """A history whose gaps are filled, for each origin from what came before it alone.
+    """A history whose gaps are filled, for each origin from what came before it alone, or left.
 
     Args:
         values: `[rows, channels]`, NaN where one is missing.
         method: How; with `error` there is no gap.
         context: Rows before an origin that the model reads.
+        needed: Of these the last ones, in which each channel needs a value.
     """
 
-    def __init__(self, values: NDArray[np.float64], method: Missing, context: int) -> None:
+    def __init__(
+        self, values: NDArray[np.float64], method: Missing, context: int, needed: int
+    ) -> None:
         self._context = context
+        self._needed = needed
+        self._keeps_gaps = method == "mask"
         # What is drawn between known values, and the latest known one, of every row.
         self._drawn = self._carried = values
         self._latest: NDArray[np.int64] | None = None
@@ -205,6 +211,8 @@ class _Filled:
             return
         rows = np.arange(len(values))
         self._latest = np.maximum.accumulate(np.where(is_known, rows[:, None], -1), axis=0)
+        if self._keeps_gaps:
+            return
         self._carried = values.copy()
         self._drawn = values.copy() if method == "interpolate" else self._carried
         for column in np.flatnonzero(is_known.any(axis=0)).tolist():
@@ -214,15 +222,15 @@ class _Filled:
                 fill(self._drawn[:, column], gaps, method)
 
     def known(self, origins: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Those of origins whose windows can be filled: every channel has a value there, and with
-        `ffill` one before each gap.
+        """Those of origins whose windows can be read: every channel has a value where it needs one,
+        and with `ffill` one before each gap.
         """
         if self._latest is None or not len(origins):
             return origins
-        starts = origins - self._context
-        sound = (self._latest[origins - 1] >= starts[:, None]).all(axis=1)
-        # What is carried or drawn has no gap after the first value it has.
-        sound &= ~np.isnan(self._drawn[starts]).any(axis=1)
+        sound = (self._latest[origins - 1] >= (origins - self._needed)[:, None]).all(axis=1)
+        if not self._keeps_gaps:
+            # What is carried or drawn has no gap after the first value it has.
+            sound &= ~np.isnan(self._drawn[origins - self._context]).any(axis=1)
         return origins[sound]
 
     def windows(self, origins: NDArray[np.int64]) -> Floats:

@@ -225,6 +225,7 @@ class _Reader:
             len(window),
             channels,
             lambda row, column: f"{channels[column]}[{rows[row]}]",
+            self._manifest.needed_steps(self._plan.missing),
         )
         self._filled[len(self._windows)] = series[-len(window) :]
         return filled

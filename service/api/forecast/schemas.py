@@ -143,7 +143,8 @@ class ForecastOptions(BaseModel):
     missing: Missing = Field(
         default="error",
         description="What becomes of missing values (null): an error; a line from the value before "
-        "to the one after, or the nearest at either end; or the value before.",
+        "to the one after, or the nearest at either end; the value before; or `mask`, which leaves "
+        "them out, for models that read gaps (`reads_gaps` of `GET /models`).",
     )
     attention: AttentionOptions | None = Field(
         default=None, description="Whether, and which, attention weights are returned."
@@ -386,6 +387,11 @@ class Forecast(BaseModel):
         default=None,
         description="How many missing values were filled in what the model read, by channel.",
     )
+    masked: dict[str, int] | None = Field(
+        default=None,
+        description="Where `options.missing` was `mask`: how many missing values were left out of "
+        "what the model read, by channel.",
+    )
     ill_conditioned: bool | None = Field(
         default=None,
         description="Rounding may decide what the model chooses for this history, such as the lags "
@@ -423,6 +429,7 @@ class Warned(BaseModel):
         "forecast_outside_training_range",
         "rolled",
         "filled",
+        "masked",
         "origins_left_out",
     ]
     message: str
@@ -559,6 +566,9 @@ class ModelCard(BaseModel):
     max_horizon: int
     frequency: str
     needs_timestamps: bool
+    reads_gaps: bool = Field(
+        description="Whether it reads which values are missing: `options.missing` may be `mask`."
+    )
     quantiles: bool
     quantile_levels: tuple[float, float] | None = Field(
         description="The lowest and the highest level that a quantile within `horizon` can have; "

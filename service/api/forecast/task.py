@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel
 
@@ -52,6 +52,11 @@ class Plan:
     rolling: Rolling | None = None
     is_corrected: bool = False
 
+    @property
+    def of_gaps(self) -> Literal["filled", "masked"]:
+        """What became of missing values, by the name of their count in answers."""
+        return "masked" if self.missing == "mask" else "filled"
+
 
 Planner = Callable[[Any, int, Model, Settings], Plan]
 
@@ -70,6 +75,7 @@ def plan(options: ForecastOptions, inputs: int, model: Model, settings: Settings
         NotSupportedError: the model cannot do it.
     """
     own = model.manifest.horizon
+    check_missing(options.missing, model)
     horizon = check_horizon(options.horizon, model, settings)
     levels = options.quantiles
     quantiles = check_quantiles(levels, horizon, model) if levels else ()
@@ -94,6 +100,20 @@ def most_steps(manifest: Manifest, settings: Settings) -> int:
     """Most steps that a model forecasts: further passes read what it forecast in earlier ones."""
     passes = settings.max_horizon_multiple if manifest.columns is None else 1
     return passes * manifest.horizon
+
+
+def check_missing(missing: Missing, model: Model) -> None:
+    """Refuse to give missing values to a model that reads none.
+
+    Raises:
+        NotSupportedError: it does not.
+    """
+    if missing == "mask" and model.manifest.observed_steps is None:
+        raise NotSupportedError(
+            f"{model.name} reads no missing values, so that none can be left out; 'interpolate' or "
+            "'ffill' fills them in",
+            param="options.missing",
+        )
 
 
 def check_horizon(horizon: int | None, model: Model, settings: Settings) -> int:

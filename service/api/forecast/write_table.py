@@ -124,7 +124,7 @@ def _notes(
         origins = {series.name: len(job.past.origins[series.row]) for _, series in good}
         notes["calibration"] = {"method": "history", "origins": origins}
     if filled := {series.name: series.filled for _, series in good if series.filled}:
-        notes["filled"] = filled
+        notes[job.plan.of_gaps] = filled
     bound = job.model.manifest.margin_bound
     if bound is not None:
         notes["ill_conditioned"] = [

@@ -14,6 +14,7 @@ import pytest
 from pyarrow import ipc
 
 from foretell.batch import windows
+from foretell.batch.errors import BatchError
 from tests.foretell.batch.tables import (
     HOUR,
     START,
@@ -120,6 +121,33 @@ def test_every_series_is_answered_as_by_a_server(
     assert summary.counts == (len(found) // 6, len(bad))
 
 
+def test_what_is_left_out_is_as_by_a_server(tmp_path: Path) -> None:
+    folder = write_bundle(tmp_path / "models", Spec("gaps", observed_steps=4, calibrated=2))
+    end = wave(12, 9)
+    end[5:] = NAN
+    given = pa.concat_tables([table({"end": end}), messes()])
+    summary = run(given, folder, tmp_path, quantiles=(0.1,), horizon=6, missing="mask")
+    names = given["unique_id"].to_pylist()
+    readable = given.filter(pa.array([name not in ALONE for name in names]))
+    with Client(tmp_path / "models") as client:
+        answer, notes = ask(client, readable, missing="mask", quantiles="0.1", horizon=6)
+    found = forecasts(tmp_path)
+    assert notes["masked"].keys() == {"gap", "start"} <= {*found["unique_id"].to_pylist()}
+    assert found["forecast"].to_pylist() == answer["load"].to_pylist()
+    assert found["q0.1"].to_pylist() == answer["load_q0.1"].to_pylist()
+    reasons = {each["unique_id"]: each["message"] for each in notes["errors"]}
+    bad = rejected(tmp_path)
+    assert bad.keys() == reasons.keys() | ALONE
+    assert {name: bad[name]["reason"] for name in reasons} == reasons
+    assert reasons["end"] == "'load' has no value in the last 4 rows, by which the model scales it"
+    assert summary.counts == (len(found) // 6, len(bad))
+
+
+def test_what_reads_no_gaps_is_not_asked_to(models: Path, tmp_path: Path) -> None:
+    with pytest.raises(BatchError, match="--missing: repeat reads no missing values"):
+        run(messes(), models / "repeat" / "1", tmp_path, missing="mask")
+
+
 def test_places_of_what_is_wrong(models: Path, tmp_path: Path) -> None:
     given = messes()
     run(given, models / "calibrated" / "1", tmp_path)
@@ -161,6 +189,11 @@ def test_what_is_regular_is_not_looked_into(
         [many(40, 8), table({"other": wave(0, 8)}, times={"other": hours(8, START + HOUR)})]
     )
     assert run(given, models / "calendar" / "1", tmp_path).counts == (41, 0)
+    folder = write_bundle(tmp_path / "models", Spec("gaps", observed_steps=4))
+    gap = wave(0, 8)
+    gap[2] = NAN
+    (tmp_path / "gaps").mkdir()
+    assert run(table({"gap": gap}), folder, tmp_path / "gaps", missing="mask").counts == (1, 0)
 
 
 def test_rows_are_in_order_of_the_series(tmp_path: Path) -> None:

@@ -57,6 +57,19 @@ def test_level_and_scale_are_those_of_the_encoders_steps() -> None:
         assert torch.allclose(model(changed), before) != is_read
 
 
+@pytest.mark.parametrize(
+    ("changes", "steps"),
+    [({}, 18), ({"scaling": None}, 27), ({"window_norm": "mean"}, None)],
+)
+def test_values_are_needed_where_a_window_is_scaled(
+    changes: dict[str, Any], steps: int | None
+) -> None:
+    model, history = make(**changes), torch.randn(1, 27, 3)
+    history[0, 9:26] = torch.nan
+    assert model.config.observed_steps == steps
+    assert model(history).isfinite().all() == (steps is not None)
+
+
 def test_what_is_read_begins_with_the_largest_lag() -> None:
     model, history = make(), torch.randn(1, 27, 3)
     before = model(history)

@@ -58,6 +58,16 @@ def test_the_first_steps_are_not_read_and_the_last_ones_are() -> None:
         assert not torch.allclose(model(changed), before)
 
 
+@pytest.mark.parametrize(
+    ("norm", "steps"), [("mean", 27), ("magnitude", 27), (None, 27), ("robust", None)]
+)
+def test_gaps_are_read_as_far_as_a_norm_knows_them(norm: str | None, steps: int | None) -> None:
+    model, history = make(window_norm=norm), torch.randn(2, 27, 3)
+    history[0, 3:5, 1] = torch.nan
+    assert model.config.observed_steps == steps
+    assert model(history).isfinite().all() == (steps is not None)
+
+
 @pytest.mark.parametrize("crossed", [False, True])
 def test_channels_read_each_other_where_they_attend(crossed: bool) -> None:
     model, history = make(channel_attention=crossed), torch.randn(1, 27, 3)

@@ -16,7 +16,7 @@ from foretell.commands.import_ import command
 from foretell.models.importers.convert import Request
 from foretell.models.importers.folders import import_folder
 from tests.models.importers.damage import break_file
-from tests.models.importers.test_huggingface import save, walks
+from tests.models.importers.test_huggingface import listed, save, walks
 
 STATIC: dict[str, Any] = {
     "cardinality": [4],
@@ -46,7 +46,7 @@ def train(kind: type[Any], config: Any) -> Any:
 def asked(
     model: Any, history: Tensor, start: str | None, *, future: Tensor, category: int = 2
 ) -> dict[str, Any]:
-    """What the library reads of windows, from this time on or at any."""
+    """What the library reads of windows, from this time on or at any; NaN is missing."""
     config, count = model.config, len(history)
     steps = history.shape[1] + config.prediction_length
     features = torch.rand(count, steps, config.num_time_features) - 0.5
@@ -57,8 +57,8 @@ def asked(
         features = torch.tensor(dated[:, : config.num_time_features], dtype=torch.float32)
         features = features.expand(count, -1, -1)
     given = {
-        "past_values": history,
-        "past_observed_mask": torch.ones_like(history),
+        "past_values": history.nan_to_num(),
+        "past_observed_mask": ~history.isnan(),
         "past_time_features": features[:, : history.shape[1]],
         "future_time_features": features[:, history.shape[1] :],
         "future_values": future,
@@ -68,6 +68,15 @@ def asked(
     if config.num_static_real_features:
         given["static_real_features"] = torch.tensor([[0.5, -2]]).expand(count, -1)
     return given
+
+
+def told(history: Tensor, missing: str) -> dict[str, Any]:
+    """Inputs and options of a request for forecasts of windows, from 2026 on."""
+    inputs = [
+        {"series": listed(rows), "start_timestamp": "2026-01-01T00:00:00"}
+        for rows in history.reshape(*history.shape[:2], -1)
+    ]
+    return {"inputs": inputs, "options": {"missing": missing}}
 
 
 def windows(context: int, channels: int) -> Tensor:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +21,7 @@ from torch import Tensor
 from foretell.batch.forecaster import Forecaster
 from foretell.bundle.manifest import read
 from foretell.commands.import_ import command
+from foretell.export.write import verify_bundle
 from foretell.models.importers.convert import Request
 from foretell.models.importers.errors import ImporterError
 from foretell.models.importers.folders import import_folder
@@ -48,7 +51,7 @@ SERVED: dict[str, dict[str, Any]] = {
         "pooling_type": "max",
         "norm_type": "layernorm",
         "pre_norm": False,
-        "scaling": "mean",
+        "scaling": None,
         "num_hidden_layers": 1,
     },
     "classed": {
@@ -107,9 +110,9 @@ def walks(count: int, steps: int, channels: int) -> Tensor:
 
 
 def outcome(model: Any, history: Tensor) -> tuple[Tensor, Any]:
-    """The library's mean of windows and their distributions, or none."""
+    """The library's mean of windows and their distributions, or none; NaN is missing."""
     with torch.inference_mode():
-        found = model(history)
+        found = model(history.nan_to_num(), past_observed_mask=~history.isnan())
         if model.distribution_output is None:
             return found.prediction_outputs, None
         # The library adds to the logits of a negative binomial in place.
@@ -125,6 +128,17 @@ def windows(channels: int = 3) -> Tensor:
     found[0], found[1] = 0, 3
     found[2, 1:, 0] = found[2, 0, 0]
     found[3] *= 1e4
+    return found
+
+
+def lacking(history: Tensor) -> Tensor:
+    """Windows `[16, steps, …]` that lack values: at both ends, in stretches and single ones."""
+    found, steps = history.clone(), history.shape[1]
+    found[1, 0] = found[2, -1] = found[3, 4:9] = torch.nan
+    found[4, : steps // 2] = found[5, -4:] = torch.nan
+    found[6, torch.arange(steps) != steps - 5] = torch.nan
+    torch.manual_seed(2)
+    found[7:][torch.rand(found[7:].shape) < 0.3] = torch.nan
     return found
 
 
@@ -168,21 +182,30 @@ def client(folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -
         yield client
 
 
+def listed(rows: Tensor) -> list[Any]:
+    """Rows as JSON has them."""
+    return [[None if math.isnan(value) else value for value in row] for row in rows.tolist()]
+
+
+@pytest.mark.parametrize("missing", ["error", "mask"])
 @pytest.mark.parametrize("name", SERVED)
 def test_the_server_forecasts_what_the_library_does(
-    client: Client, models: dict[str, Any], name: str
+    client: Client, models: dict[str, Any], name: str, missing: str
 ) -> None:
-    history = windows()
+    history = windows() if missing == "error" else lacking(windows())
     expected = outcome(models[name], history)[0].numpy()
     body = {
         "model": name,
         "inputs": [
-            {"series": rows.tolist(), "start_timestamp": "2026-01-01T00:00:00"} for rows in history
+            {"series": listed(rows), "start_timestamp": "2026-01-01T00:00:00"} for rows in history
         ],
+        "options": {"missing": missing},
     }
     answer = client.forecast(body)
     assert answer.status_code == 200, answer.text
     contents = [one["content"][0] for one in answer.json()["outputs"]]
+    counts = [sum(one.get("masked", {}).values()) for one in contents]
+    assert counts == history.isnan().sum(dim=(1, 2)).tolist()
     for rows, row in zip(contents, expected, strict=True):
         np.testing.assert_allclose(
             rows["mean_forecast"], row, rtol=1e-5, atol=1e-5 * np.abs(row).max(initial=1e-3)
@@ -193,7 +216,7 @@ def test_the_server_forecasts_what_the_library_does(
 def test_every_configuration_forecasts_the_same(tmp_path: Path, name: str) -> None:
     model = train(**FURTHER[name])
     channels = CHANNELS[: model.config.num_input_channels]
-    history = windows(len(channels))
+    history = torch.cat([windows(len(channels)), lacking(windows(len(channels)))])
     found = adopt(save(model, tmp_path / "saved"), channels)
     expected, drawn = outcome(model, history)
     with torch.inference_mode():
@@ -236,13 +259,13 @@ def test_the_evidence_is_of_patches_and_channels(client: Client) -> None:
 
 
 def asked(name: str, history: Tensor, **options: Any) -> dict[str, Any]:
-    inputs = [{"series": rows.tolist()} for rows in history]
+    inputs = [{"series": listed(rows)} for rows in history]
     return {"model": name, "inputs": inputs, "options": options}
 
 
 def test_quantiles_are_those_of_the_library(client: Client, models: dict[str, Any]) -> None:
     stats = pytest.importorskip("scipy.stats", reason="what quantiles are compared with")
-    history, levels = windows(), (0.025, 0.3, 0.5, 0.9)
+    history, levels = lacking(windows()), (0.025, 0.3, 0.5, 0.9)
     for name in ("classed", "counts"):
         _, drawn = outcome(models[name], history)
         if name == "classed":
@@ -253,7 +276,7 @@ def test_quantiles_are_those_of_the_library(client: Client, models: dict[str, An
             base = drawn.base_dist
             count, logits = (one.numpy().astype(float) for one in (base.total_count, base.logits))
             known = stats.nbinom(count, 1 / (1 + np.exp(logits)))
-        answer = client.forecast(asked(name, history, quantiles=levels))
+        answer = client.forecast(asked(name, history, quantiles=levels, missing="mask"))
         assert answer.status_code == 200, answer.text
         contents = [one["content"][0]["quantiles"] for one in answer.json()["outputs"]]
         for level in levels:
@@ -267,6 +290,25 @@ def test_quantiles_are_those_of_the_library(client: Client, models: dict[str, An
                 # Where rounding of the parameters decides, a count may be the next.
                 assert (np.abs(found - wanted) <= 1e-5 * wanted + 1).all()
                 assert (found == wanted).mean() > 0.95
+
+
+def test_windows_with_gaps_are_verified(client: Client) -> None:
+    manifest = read(client.settings.models / "classed" / "1")
+    assert manifest.observed_steps == CONTEXT
+    checks = {check.name: check.windows for check in manifest.verification.checks}
+    assert checks["forecast.onnx, gaps windows"] == 16
+
+
+def test_graphs_of_before_are_verified_without_gaps(client: Client, tmp_path: Path) -> None:
+    bundle = shutil.copytree(client.settings.models / "classed" / "1", tmp_path / "1")
+    fields = json.loads((bundle / "manifest.json").read_bytes())
+    del fields["observed_steps"]
+    (bundle / "manifest.json").write_text(json.dumps(fields))
+    found = verify_bundle(bundle, client.settings.models.parent / "out" / "classed")
+    assert found.passed
+    names = {check.name for check in found.checks}
+    assert "forecast.onnx, mixed windows" in names
+    assert "forecast.onnx, gaps windows" not in names
 
 
 def test_what_distributions_have_no_quantiles_for(client: Client) -> None:

@@ -22,10 +22,11 @@ from tests.models.importers.huggingface_lagged import (
     asked,
     check_is_refused,
     run,
+    told,
     train,
     windows,
 )
-from tests.models.importers.test_huggingface import save, transformers
+from tests.models.importers.test_huggingface import lacking, save, transformers
 from tests.service.client import Client
 
 stats = pytest.importorskip("scipy.stats", reason="what quantiles are compared with")
@@ -172,17 +173,18 @@ def ppf(levels: list[float], said: NDArray[np.float64]) -> list[NDArray[np.float
     return [stats.nbinom(count, 1 / (1 + np.exp(logits))).ppf(level) for level in levels]
 
 
+@pytest.mark.parametrize("missing", ["error", "mask"])
 @pytest.mark.parametrize("name", SERVED)
 def test_the_server_forecasts_what_the_library_does(
-    client: Client, models: dict[str, Any], name: str
+    client: Client, models: dict[str, Any], name: str, missing: str
 ) -> None:
     model = models[name]
     history = windows(CONTEXT, model.config.input_size)
     history = history.abs().round() if name == "counts" else history
+    history = history if missing == "error" else lacking(history)
     mean, said = outcome(model, history, "2026-01-01")
-    rows = history.reshape(16, CONTEXT, -1).tolist()
-    inputs = [{"series": each, "start_timestamp": "2026-01-01T00:00:00"} for each in rows]
-    body = {"model": name, "inputs": inputs, "options": {"quantiles": [0.1, 0.5, 0.9]}}
+    body = {"model": name, **told(history, missing)}
+    body["options"]["quantiles"] = [0.1, 0.5, 0.9]
     answer = client.forecast(body)
     assert answer.status_code == 200, answer.text
     contents = [one["content"][0] for one in answer.json()["outputs"]]
@@ -203,9 +205,10 @@ def test_every_configuration_forecasts_the_same(tmp_path: Path, name: str) -> No
     channels = model.config.input_size
     adopted = adopt(save(model, tmp_path / "saved"), given, channels).model
     history = windows(adopted.config.context, channels)
+    history = torch.cat([history, lacking(history)])
     mean, said = outcome(model, history, category=3)
     with torch.inference_mode():
-        found = adopted.explain(history.reshape(16, -1, channels))
+        found = adopted.explain(history.reshape(32, -1, channels))
     assert_near(found.forecast, mean)
     for one, wanted in zip(found.distribution.unbind(-1), said.unbind(-1), strict=True):
         assert_near(one, wanted)
@@ -241,6 +244,7 @@ def test_the_evidence_is_of_lags(client: Client) -> None:
     assert {stage.form for stage in manifest.attention} == {"circulant"}
     assert manifest.architecture == "huggingface-autoformer"
     assert manifest.devices == ("cuda", "cpu")
+    assert manifest.observed_steps == STEPS
     assert manifest.margin_bound is not None
     assert manifest.distribution is not None
     assert manifest.distribution.family == "student-t"

@@ -25,10 +25,11 @@ from tests.models.importers.huggingface_lagged import (
     asked,
     check_is_refused,
     run,
+    told,
     train,
     windows,
 )
-from tests.models.importers.test_huggingface import save, transformers
+from tests.models.importers.test_huggingface import lacking, save, transformers
 from tests.service.client import Client
 
 stats = pytest.importorskip("scipy.stats", reason="what quantiles are compared with")
@@ -137,19 +138,19 @@ def client(
         yield client
 
 
+@pytest.mark.parametrize("missing", ["error", "mask"])
 @pytest.mark.parametrize("name", SERVED)
 def test_the_server_forecasts_what_the_library_does(
-    client: Client, models: dict[str, Any], name: str
+    client: Client, models: dict[str, Any], name: str, missing: str
 ) -> None:
     model = models[name]
     history = windows(CONTEXT, model.config.input_size)
+    history = history if missing == "error" else lacking(history)
     mean = path(model, history, "2026-01-01") if name == "lone" else None
     if mean is None:
         mean = paths(model, history, "2026-01-01").mean(dim=0)
     expected = mean.reshape(16, HORIZON, -1).numpy()
-    rows = history.reshape(16, CONTEXT, -1).tolist()
-    inputs = [{"series": each, "start_timestamp": "2026-01-01T00:00:00"} for each in rows]
-    answer = client.forecast({"model": name, "inputs": inputs})
+    answer = client.forecast({"model": name, **told(history, missing)})
     assert answer.status_code == 200, answer.text
     contents = [one["content"][0] for one in answer.json()["outputs"]]
     for found, row in zip(contents, expected, strict=True):
@@ -168,17 +169,18 @@ def test_every_configuration_forecasts_the_same(tmp_path: Path, name: str) -> No
     channels = model.config.input_size
     adopted = adopt(save(model, tmp_path / "saved"), given, channels).model
     history = windows(adopted.config.context, channels)
-    expected = paths(model, history, category=3).reshape(PATHS, 16, HORIZON, channels)
+    history = torch.cat([history, lacking(history)])
+    expected = paths(model, history, category=3).reshape(PATHS, 32, HORIZON, channels)
     with torch.inference_mode():
-        found = adopted.explain(history.reshape(16, -1, channels))
+        found = adopted.explain(history.reshape(32, -1, channels))
     torch.testing.assert_close(
         found.distribution, expected.permute(1, 2, 3, 0), rtol=1e-5, atol=1e-5
     )
     plain = adopt(tmp_path / "saved", {**given, "num_parallel_samples": "0"}, channels).model
-    expected = path(model, history, category=3).reshape(16, HORIZON, channels)
+    expected = path(model, history, category=3).reshape(32, HORIZON, channels)
     with torch.inference_mode():
         torch.testing.assert_close(
-            plain(history.reshape(16, -1, channels)), expected, rtol=1e-5, atol=1e-5
+            plain(history.reshape(32, -1, channels)), expected, rtol=1e-5, atol=1e-5
         )
 
 
@@ -232,6 +234,7 @@ def test_the_evidence_is_of_the_steps_of_encoder_and_horizon(client: Client) -> 
     assert manifest.calendar is not None
     assert manifest.calendar.features == ("hour", "day_of_week")
     assert manifest.devices == ("cuda", "cpu")
+    assert manifest.observed_steps == STEPS
     assert manifest.distribution is not None
     assert manifest.distribution.levels == levels(PATHS)
     assert manifest.verification.passed
