@@ -2,7 +2,7 @@
 
 Forecasts a million series on all cores next to the bare loop of onnxruntime, kills the command
 three times, and lets a cluster of Ray of two nodes do the same as one of one node. `--series` takes
-fewer, `--print` does not write the page.
+fewer, `--only` one of both parts, `--print` does not write the page.
 """
 
 from __future__ import annotations
@@ -70,11 +70,12 @@ Killed {kills} times at random and started again, the command had forecast all {
 once; the forecasts of the first {checked:,} were, row by row, those of a run of these alone that
 nobody disturbed.
 """
-_RAY_TEXT = """
+_RAY_TEXT = """\
 ### On Ray
 
-{series:,} of these series on `ray.cluster_utils.Cluster`, nodes of one CPU each on this machine,
-with the time that actors take to start:
+{series:,} of these series on `ray.cluster_utils.Cluster`, nodes of one CPU each on this machine, to
+which all their processes are bound, the cluster's head and the command to that of the first; with
+the time that actors take to start:
 
 {rows}
 One of two nodes killed while both were at work: all {series:,} series forecast, none twice, in
@@ -256,6 +257,7 @@ def cluster(nodes: int) -> Iterator[Any]:
         warnings.simplefilter("ignore")
         import ray
         from ray.cluster_utils import Cluster
+    before = os.sched_getaffinity(0)
     # Paths of sockets are short.
     with tempfile.TemporaryDirectory(
         prefix="ray-", dir="/tmp", ignore_cleanup_errors=True
@@ -266,27 +268,38 @@ def cluster(nodes: int) -> Iterator[Any]:
         try:
             # What has the driver has no CPU: it is not the one that is lost.
             made.add_node(num_cpus=0, include_dashboard=False, object_store_memory=memory)
-            for _ in range(nodes):
-                made.add_node(num_cpus=1, object_store_memory=memory)
+            _bind(psutil.Process(), 0)
+            for number in range(nodes):
+                node = made.add_node(num_cpus=1, object_store_memory=memory)
+                for started in (each for every in node.all_processes.values() for each in every):
+                    _bind(psutil.Process(started.process.pid), number)
             ray.init(address=made.address, log_to_driver=False, logging_level="error")
             yield made
         finally:
             ray.shutdown()
             made.shutdown()
+            os.sched_setaffinity(0, before)
+
+
+def _bind(process: psutil.Process, cpu: int) -> None:
+    """Have a process and all that it started run on one CPU, and what they start likewise."""
+    for each in (process, *process.children(recursive=True)):
+        for thread in each.threads():
+            os.sched_setaffinity(thread.id, [cpu])
 
 
 class _Losing(Progress):
-    """Kills a node after a quarter of the series."""
+    """Kills a node after a quarter of the rows."""
 
     def __init__(self, made: Any) -> None:  # noqa: ANN401
         self._cluster = made
         self._done = self._least = 0
 
-    def divided(self, series: int, done: int) -> None:  # noqa: ARG002
-        self._least = series // 4
+    def divided(self, rows: int, done: int) -> None:  # noqa: ARG002
+        self._least = rows // 4
 
-    def advanced(self, series: int) -> None:
-        self._done += series
+    def advanced(self, rows: int) -> None:
+        self._done += rows
         if self._done >= self._least and self._cluster is not None:
             self._cluster.remove_node(
                 max(self._cluster.worker_nodes, key=str), allow_graceful=False
@@ -302,7 +315,12 @@ def on_ray(source: Path, target: Path, bundle: Path, nodes: int, *, lose: bool =
         progress = _Losing(made) if lose else Progress()
         asked = Asked(str(source), str(target), bundle, device="cpu")
         began = time.perf_counter()
-        forecast_table(asked, lambda work, parts: run_parts(work, parts, None, "auto"), progress)
+        forecast_table(
+            asked,
+            lambda work, parts: run_parts(work, parts, None, "auto"),
+            progress,
+            workers=nodes,
+        )
         return time.perf_counter() - began
 
 
@@ -381,7 +399,6 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="foretell-batch-") as name:
         folder = Path(name)
         bundle = prepare_model(folder)
-        text = ""
         if given.only != "ray":
             write_table(folder / "table", given.series, rows)
             write_table(folder / "few", min(CHECKED, given.series), rows)
@@ -399,12 +416,17 @@ def main() -> None:
                 killed=told,
                 rounds=_ROUNDS,
             )
+            tell("batch", text, is_written=not given.print)
         if given.only != "processes":
             write_table(folder / "ray", given.ray_series, rows)
-            text += nodes(folder, bundle)
+            tell("batch-ray", nodes(folder, bundle), is_written=not given.print)
+
+
+def tell(part: str, text: str, *, is_written: bool) -> None:
+    """Print a part of the page, and write it there."""
     print(text)
-    if not given.print:
-        write_part("batch", text, PAGE.with_name("batch.md"))
+    if is_written:
+        write_part(part, text, PAGE.with_name("batch.md"))
 
 
 if __name__ == "__main__":

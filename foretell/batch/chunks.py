@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from foretell.batch.errors import RepeatedError
 from foretell.batch.plan import plain, starts_of
-from foretell.batch.tables import ROW, Name
+from foretell.batch.tables import ROW
 from foretell.service.api.forecast.table import ID
 
 # Of series that are forecast together: enough to fill batches, and fewer than are read at a time.
@@ -18,14 +18,15 @@ _ROWS = 128 * 1024
 
 
 def read_chunks(
-    tables: Iterable[pa.Table], last: int, before: Name | None = None, rows: int = _ROWS
+    tables: Iterable[pa.Table], last: int, seen: set[object] | None = None, rows: int = _ROWS
 ) -> Iterator[pa.Table]:
     """Put tables together to chunks of whole series.
 
     Args:
         tables: Rows in their order, those of a series after each other.
         last: Rows that are kept of a series, the latest.
-        before: A series that is not to be there.
+        seen: Series that are not to be there; takes all that are, which are not to begin twice. If
+            None, that is known.
         rows: Rows of a chunk; more where a table has as many.
 
     Yields:
@@ -37,7 +38,7 @@ def read_chunks(
     """
     whole: list[pa.Table] = []
     late: list[pa.Table] = []
-    for table, is_whole in _split(tables, last, {before}):
+    for table, is_whole in _split(tables, last, seen):
         held = whole if is_whole else late
         held.append(table)
         if sum(map(len, held)) >= rows:
@@ -48,7 +49,7 @@ def read_chunks(
 
 
 def _split(
-    tables: Iterable[pa.Table], last: int, seen: set[object]
+    tables: Iterable[pa.Table], last: int, seen: set[object] | None
 ) -> Iterator[tuple[pa.Table, bool]]:
     """The series that lie within a table together, and each of the others by itself."""
     begun: pa.Table | None = None
@@ -57,7 +58,8 @@ def _split(
         if begun is not None and _name(begun, -1) == _name(table, 0):
             begun = _together([begun, table.slice(0, starts[1])])[-last:]
             starts = starts[1:]
-        _check_new(table, starts[:-1], seen)
+        if seen is not None:
+            _check_new(table, starts[:-1], seen)
         if len(starts) == 1:
             continue
         if begun is not None:
@@ -71,8 +73,6 @@ def _split(
 
 def _check_new(table: pa.Table, starts: NDArray[np.int64], seen: set[object]) -> None:
     """Make sure that the series that begin in a table did not before.
-
-    Where files told which names are in a piece, nobody else has read them all.
 
     Args:
         table: The table.

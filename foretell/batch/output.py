@@ -25,8 +25,6 @@ from foretell.service.api.forecast.table import ID, TIME
 FORECASTS, REJECTED = "forecasts", "rejected"
 # What the metadata of a part's forecasts say of it; where Arrow's readers look for types.
 _COUNTS, _ARROW = "foretell", "ARROW:schema"
-# More than a chunk has of forecasts.
-_PAGE_ROWS = 2**30
 _CHANNEL, _UNSURE = "channel", "ill_conditioned"
 
 
@@ -115,8 +113,6 @@ class Writer:
                 compression="zstd",
                 write_statistics=[written.names[0]],
                 store_schema=False,
-                # A page a column and chunk: each is compressed by itself.
-                max_rows_per_page=_PAGE_ROWS,
             )
         )
         return self

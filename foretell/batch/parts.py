@@ -95,7 +95,8 @@ class Worker:
         writer = Writer(self._target, part, tables, self._work.schema, manifest)
         try:
             with writer:
-                for chunk in read_chunks(tables.rows(part.spans), self._work.last, part.before):
+                seen: set[object] | None = None if part.is_read else {part.before}
+                for chunk in read_chunks(tables.rows(part.spans), self._work.last, seen):
                     if not go_on():
                         raise BatchError("stopped")
                     found, rejected = self._forecaster.forecast(chunk)

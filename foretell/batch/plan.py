@@ -32,12 +32,14 @@ class Part(NamedTuple):
     Attributes:
         number: From 0, in the order of the table.
         spans: Their rows.
+        is_read: Whether it is known that no series of it begins twice.
         before: The series of the part before that ends where this one begins, if that is inside of
             a piece.
     """
 
     number: int
     spans: tuple[Span, ...]
+    is_read: bool = True
     before: Name | None = None
 
     @property
@@ -110,9 +112,8 @@ def divide(
     found = [each for file in files for each in tables.pieces(file)]
     pieces = [piece for piece, _ in found]
     with ThreadPoolExecutor(threads) as pool:
-        runs = _told(tables, found, pool)
-        if runs is None:
-            runs = list(_in_order(pieces, pool.map(partial(_runs, tables), pieces)))
+        told = _told(tables, found, pool)
+        runs = told or list(_in_order(pieces, pool.map(partial(_runs, tables), pieces)))
     # Where each piece begins, and where in it the first series does that is not one before.
     first = np.cumsum([0, *(each.rows for each in runs)])
     begins: list[NDArray[np.int64]] = []
@@ -129,7 +130,7 @@ def divide(
     cuts = _cuts(begins, rows, int(first[-1]), workers)
     ends = [*cuts[1:], *map(int, first[-1:])][: len(cuts)]
     return [
-        Part(number, tuple(_spans(pieces, first, begin, end)), before.get(begin))
+        Part(number, tuple(_spans(pieces, first, begin, end)), not told, before.get(begin))
         for number, (begin, end) in enumerate(zip(cuts, ends, strict=True))
     ]
 

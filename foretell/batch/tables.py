@@ -121,8 +121,10 @@ class Tables:
                     yield Piece(file, block), None
                 return
             about = parquet.ParquetFile(source).metadata
+            paths = [about.schema.column(number).path for number in range(about.num_columns)]
+            own = [number for number, path in enumerate(paths) if path == self.columns.id]
             for group in range(about.num_row_groups):
-                yield Piece(file, group), _range(about.row_group(group), self.columns.id)
+                yield Piece(file, group), _range(about.row_group(group), own)
 
     def schema(self, file: str) -> pa.Schema:
         """The columns that are read of a file, by our names and in the types that are read.
@@ -269,14 +271,14 @@ def read_schema(place: Place, file: str, columns: Columns | None) -> pa.Schema:
         return found
 
 
-def _range(group: parquet.RowGroupMetaData, name: str) -> Range | None:
+def _range(group: parquet.RowGroupMetaData, columns: list[int]) -> Range | None:
+    """What is told of the only one of these columns."""
     if not group.num_rows:
         return Range(0, "", "")
-    columns = [group.column(number) for number in range(group.num_columns)]
-    found = [each.statistics for each in columns if each.path_in_schema == name]
-    if len(found) != 1 or found[0] is None or not found[0].has_min_max or found[0].null_count != 0:
+    found = group.column(columns[0]).statistics if len(columns) == 1 else None
+    if found is None or not found.has_min_max or found.null_count != 0:
         return None
-    return Range(group.num_rows, found[0].min, found[0].max)
+    return Range(group.num_rows, found.min, found.max)
 
 
 def _is_text(place: Place, file: str) -> bool:

@@ -57,10 +57,10 @@ def _linear(found: Member, key: str, values: Tensor, outputs: int, inputs: int) 
 
 
 def _read(found: Member, key: str, *shape: int) -> Tensor:
-    """A weight of the loss, of any shape where none is given."""
+    """A weight of the loss in float32, of any shape where none is given."""
     tensor = found.state.get(key)
     if tensor is None:
         raise ImporterError(f"{found.file}: {key} is missing, of which its quantiles are made")
     if shape and tensor.shape != shape:
         raise ImporterError(f"{found.file}: {key} is {[*tensor.shape]}, expected {[*shape]}")
-    return tensor
+    return tensor.float()

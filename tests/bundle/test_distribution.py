@@ -100,6 +100,18 @@ def test_poissons_that_no_count_is_clear_of() -> None:
         assert found.tolist() == [counts.tolist(), (counts + 1).tolist()]
 
 
+@pytest.mark.parametrize("level", [1e-6, 0.1, 0.5, 0.9, 1 - 1e-6])
+def test_poissons_of_large_rates_are_found_by_search_as_well(level: float) -> None:
+    special = pytest.importorskip("scipy.special", reason="what they are found by")
+    rate = np.array([5e3, 1e5, LARGEST_MEAN])
+    shares = distribution._poisson_shares
+    found = distribution._searched(rate, np.zeros(3), -rate, level, shares)
+    share, before = special.gammaincc(found + 1, rate), special.gammaincc(found, rate)
+    assert (before < level).all()
+    assert (share >= level).all()
+    np.testing.assert_allclose(shares(rate, rate, found)[0], share, rtol=1e-6, atol=1e-15)
+
+
 def test_a_poisson_by_hand() -> None:
     """Of a rate of 1: exp(-1) is 0.37, twice that 0.74, and two and a half times that 0.92."""
     rate = np.array([1.0])

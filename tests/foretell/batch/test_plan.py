@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -23,14 +24,17 @@ def ids(*, numbers: bool = False) -> list[object]:
     return [name for name, length in zip(names, LENGTHS, strict=True) for _ in range(length)]
 
 
-def write(folder: Path, names: list[object], *, per_file: int, group: int, kind: str) -> Tables:
+def write(
+    folder: Path, names: list[object], *, per_file: int, group: int, kind: str, **options: Any
+) -> Tables:
     for start in range(0, len(names), per_file):
         some = names[start : start + per_file]
         table = pa.table({"unique_id": some, "y": [float(start + at) for at in range(len(some))]})
         if kind == "csv":
             csv.write_csv(table, folder / f"{start:03d}.csv")
         else:
-            parquet.write_table(table, folder / f"{start:03d}.parquet", row_group_size=group)
+            path = folder / f"{start:03d}.parquet"
+            parquet.write_table(table, path, row_group_size=group, **options)
     return Tables(LocalPlace(folder), COLUMNS, ("y",))
 
 
@@ -94,9 +98,25 @@ def test_the_last_parts_are_smaller(tmp_path: Path) -> None:
     assert sizes == [16, 16, 16, 12, 9, 6, 5, 4, 4, 4, 4]
 
 
-@pytest.mark.parametrize("ascending", [True, False])
+@pytest.mark.parametrize(
+    ("names", "options", "is_read"),
+    [
+        ([*"aabbbccdeefff"], {}, False),
+        ([*"fffeedccbbbaa"], {}, True),
+        ([*"aabbbccdeefff"], {"write_statistics": False}, True),
+        ([*"aabbbccdeefff"], {"write_statistics": ["y"]}, True),
+        # Too long to be told.
+        ([name * 5000 for name in "aabbbccdeefff"], {}, True),
+        ([1, 1, 2, 3, 3, 3, 3, 3, 3, 3, 9], {}, False),
+    ],
+)
 def test_names_that_ascend_are_not_all_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, ascending: bool
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    names: list[object],
+    options: dict[str, Any],
+    *,
+    is_read: bool,
 ) -> None:
     read = []
 
@@ -106,10 +126,12 @@ def test_names_that_ascend_are_not_all_read(
 
     whole = plan._runs
     monkeypatch.setattr(plan, "_runs", runs)
-    names = [*"aabbbccdeefff"]
-    names = names if ascending else names[::-1]
-    assert divided(write(tmp_path, names, per_file=8, group=3, kind="parquet"), 1)
-    assert bool(read) != ascending
+    tables = write(tmp_path, names, per_file=8, group=3, kind="parquet", **options)
+    parts = divided(tables, 1)
+    assert [name for part in parts for name, _ in part] == names
+    assert bool(read) == is_read
+    files = [file.name for file in tables.place.files()]
+    assert all(part.is_read == is_read for part in divide(tables, files, 1, 1, 1))
 
 
 def test_a_name_inside_of_what_comes_next_is_read(tmp_path: Path) -> None:
