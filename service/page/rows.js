@@ -57,6 +57,8 @@ export function Rows() {
   const box = useRef(null);
   const seen = useRef(signal({ top: 0, left: 0, height: 320, width: 800 })).current;
   const look = () => {
+    // Events of scrolling come a frame later, when the view may have been left.
+    if (!box.current) return;
     const { scrollTop: top, scrollLeft: left, clientHeight: height, clientWidth: width } = box.current;
     seen.value = { top, left, height, width };
   };

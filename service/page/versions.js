@@ -145,10 +145,10 @@ function Confirmation({ asked, act }) {
   useEffect(() => {
     if (wanted) dialog.current.showModal();
   }, [wanted]);
-  const close = () => {
+  const close = ({ currentTarget: closed }) => {
     asked.value = null;
-    if (dialog.current.returnValue === "yes") act(wanted);
-    dialog.current.returnValue = "";
+    if (closed.returnValue === "yes") act(wanted);
+    closed.returnValue = "";
   };
   return html`<dialog ref=${dialog} aria-labelledby="change-title" onClose=${close}>
     ${

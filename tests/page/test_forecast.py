@@ -14,6 +14,7 @@ from playwright.sync_api import Locator, Page, Request, Route, expect
 from tests.page.browser import Module, Watch
 from tests.page.conftest import KEY
 from tests.page.models import CONTEXT
+from tests.page.person import view
 from tests.page.test_csv import Modules
 from tests.service.process import Server
 
@@ -337,6 +338,15 @@ def test_many_rows_are_not_in_the_document(page: Page, server: Server, tmp_path:
     grid.focus()
     page.keyboard.press("Enter")
     expect(page.get_by_role("textbox", name="Row 99, wind_speed")).to_be_focused()
+
+
+def test_rows_that_are_left_while_they_scroll(page: Page, server: Server, tmp_path: Path) -> None:
+    choose(page, server)
+    page.get_by_label(OPEN).set_input_files(write(tmp_path / "own.csv", rows=200))
+    grid = page.get_by_role("grid", name="Rows").element_handle()
+    view(page, "Use it")
+    # As the browser does, in the frame after: `Watch` fails the test of an error.
+    assert grid.evaluate("grid => !grid.isConnected && grid.dispatchEvent(new Event('scroll'))")
 
 
 def test_what_charts_draw(module: Modules) -> None:
