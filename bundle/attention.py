@@ -8,7 +8,9 @@ from __future__ import annotations
 import math
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
+
+from foretell.bundle.part import Part
 
 Positive = Annotated[int, Field(ge=1)]
 # Harmless wherever it is shown: in a line of a log, a label of a metric, a page.
@@ -29,12 +31,6 @@ _PARTS: dict[Form, dict[str, tuple[ElementType, tuple[str, ...]]]] = {
     "sparse": {"keys": ("int64", (*_ROWS, "kept")), "weights": ("float32", (*_ROWS, "kept"))},
     "none": {},
 }
-
-
-class Part(BaseModel):
-    """A part of a manifest; it cannot be changed, and has no unknown fields."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Axis(Part):

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, ConfigDict, model_validator
 
-from foretell.bundle.attention import Part
+from foretell.bundle.part import Part
 
 Floats = NDArray[np.floating]
 

@@ -12,9 +12,9 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict
 
 from foretell.bundle.frequency import Frequency, Unit
+from foretell.bundle.part import Part
 from foretell.bundle.timestamps import Timestamps
 
 Feature = Literal[
@@ -102,10 +102,8 @@ _SCALED: dict[Unit, tuple[Feature, ...]] = {
 }
 
 
-class Calendar(BaseModel):
+class Calendar(Part):
     """Which calendar features a model reads, in the order of its last input axis."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     encoding: Encoding
     features: tuple[Feature, ...]

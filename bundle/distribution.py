@@ -18,7 +18,7 @@ from numpy.polynomial import chebyshev
 from numpy.typing import NDArray
 from pydantic import model_validator
 
-from foretell.bundle.attention import Part
+from foretell.bundle.part import Part
 
 Floats = NDArray[np.float64]
 Parametric = Literal["normal", "student-t", "negative-binomial", "poisson"]
@@ -39,7 +39,7 @@ _LEAST_DF = 2.0
 # Levels that quantiles are told of: further out they are of the family, and not of any data.
 LOWEST, HIGHEST = 1e-6, 1 - 1e-6
 # What (1 - 0.8) / 2 may differ from 0.1.
-_ROUNDING = 1e-9
+ROUNDING = 1e-9
 # Enough for 1e-8 of any of them.
 _DEGREE = 40
 # Levels that a message lists.
@@ -101,22 +101,22 @@ class Distribution(Part):
 
     @property
     def is_of_counts(self) -> bool:
-        """Whether each quantile is searched for among the whole numbers."""
+        """Whether the values are whole numbers, among which each quantile is searched for."""
         return self.family in _COUNTED
 
     @property
     def extremes(self) -> tuple[float, float]:
-        """The lowest and the highest level that `quantile` tells."""
+        """The lowest and the highest level that `quantile` tells, give or take rounding."""
         if self.levels is None:
             return LOWEST, HIGHEST
-        return self.levels[0] - _ROUNDING, self.levels[-1] + _ROUNDING
+        return self.levels[0], self.levels[-1]
 
     def quantile(self, parameters: NDArray[np.floating], level: float) -> Floats:
         """The quantile of every distribution.
 
         Args:
             parameters: `[…, parameters]` in the user's units.
-            level: Between `extremes`.
+            level: Between `extremes`, give or take rounding.
 
         Returns:
             `[…]`; NaN where a parameter is not finite, and of counts beyond `LARGEST_MEAN`.
@@ -164,13 +164,14 @@ def _between(levels: tuple[float, ...], values: Floats, level: float) -> Floats:
         level: Between the first and the last of them.
     """
     lowest, highest = levels[0], levels[-1]
-    if not lowest - _ROUNDING <= level <= highest + _ROUNDING:
+    if not lowest - ROUNDING <= level <= highest + ROUNDING:
         raise ValueError(f"level: expected one from {lowest:g} to {highest:g}, got {level}")
+    level = min(max(level, lowest), highest)
     place = float(np.interp(level, levels, np.arange(len(levels))))
     nearest = round(place)
     ordered = np.sort(values, axis=0) if (values[1:] < values[:-1]).any() else values
     found: Floats = ordered[nearest]
-    if abs(level - levels[nearest]) > _ROUNDING:
+    if abs(level - levels[nearest]) > ROUNDING:
         low = math.floor(place)
         found = ordered[low] + (place - low) * (ordered[low + 1] - ordered[low])
     return found

@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ValidationInfo
 
-from foretell.bundle.attention import AttentionStage, Axis, Form, Part, Positive, stage
+from foretell.bundle.attention import AttentionStage, Axis, Form, Positive, stage
+from foretell.bundle.part import Part
 
 _FORMS: dict[str, Form] = {"softmax": "dense", "autocorrelation": "circulant"}
 

@@ -6,10 +6,11 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import AfterValidator
 
 from foretell.bundle.errors import FrequencyError
 from foretell.bundle.timestamps import Timestamps, day_of_week
@@ -34,60 +35,35 @@ class Unit(StrEnum):
     YEAR = "Y"
 
 
-_KSERVE_LETTER = {
-    Unit.SECOND: "S",
-    Unit.MINUTE: "T",
-    Unit.HOUR: "H",
-    Unit.DAY: "D",
-    Unit.BUSINESS_DAY: "D",
-    Unit.WEEK: "W",
-    Unit.MONTH: "M",
-    Unit.QUARTER: "Q",
-    Unit.YEAR: "Y",
-}
-_SECONDS = {
+# Where it is not the first letter of the alias.
+_KSERVE_LETTER = {Unit.MINUTE: "T", Unit.BUSINESS_DAY: "D"}
+# In units of a fixed length, the shortest first, and months in the others.
+SECONDS_IN = {
     Unit.SECOND: 1,
     Unit.MINUTE: 60,
     Unit.HOUR: 3600,
     Unit.DAY: 86400,
     Unit.WEEK: 7 * 86400,
 }
-_MONTHS_IN = {Unit.MONTH: 1, Unit.QUARTER: 3, Unit.YEAR: 12}
+MONTHS_IN = {Unit.MONTH: 1, Unit.QUARTER: 3, Unit.YEAR: 12}
 
-_NAMES: dict[str, tuple[Unit, Edge | None]] = {
-    "S": (Unit.SECOND, None),
-    "s": (Unit.SECOND, None),
-    "second": (Unit.SECOND, None),
-    "T": (Unit.MINUTE, None),
-    "t": (Unit.MINUTE, None),
-    "min": (Unit.MINUTE, None),
-    "minute": (Unit.MINUTE, None),
-    "H": (Unit.HOUR, None),
-    "h": (Unit.HOUR, None),
-    "hour": (Unit.HOUR, None),
-    "D": (Unit.DAY, None),
-    "d": (Unit.DAY, None),
-    "day": (Unit.DAY, None),
-    "B": (Unit.BUSINESS_DAY, None),
-    "b": (Unit.BUSINESS_DAY, None),
-    "W": (Unit.WEEK, None),
-    "w": (Unit.WEEK, None),
-    "week": (Unit.WEEK, None),
-    "M": (Unit.MONTH, None),
-    "month": (Unit.MONTH, None),
-    "MS": (Unit.MONTH, "start"),
-    "ME": (Unit.MONTH, "end"),
-    "Q": (Unit.QUARTER, None),
-    "quarter": (Unit.QUARTER, None),
-    "QS": (Unit.QUARTER, "start"),
-    "QE": (Unit.QUARTER, "end"),
-    "Y": (Unit.YEAR, None),
-    "A": (Unit.YEAR, None),
-    "year": (Unit.YEAR, None),
-    "YS": (Unit.YEAR, "start"),
-    "AS": (Unit.YEAR, "start"),
-    "YE": (Unit.YEAR, "end"),
+# Names that say nothing of an edge.
+_PLAIN = {
+    Unit.SECOND: "S s second",
+    Unit.MINUTE: "T t min minute",
+    Unit.HOUR: "H h hour",
+    Unit.DAY: "D d day",
+    Unit.BUSINESS_DAY: "B b",
+    Unit.WEEK: "W w week",
+    Unit.MONTH: "M month",
+    Unit.QUARTER: "Q quarter",
+    Unit.YEAR: "Y A year",
 }
+_NAMES: dict[str, tuple[Unit, Edge | None]] = {
+    name: (unit, None) for unit, names in _PLAIN.items() for name in names.split()
+}
+_NAMES |= {f"{unit}S": (unit, "start") for unit in MONTHS_IN} | {"AS": (Unit.YEAR, "start")}
+_NAMES |= {f"{unit}E": (unit, "end") for unit in MONTHS_IN}
 _PATTERN = re.compile(r"([1-9][0-9]{0,5})?([A-Za-z]{1,7})(?:-([A-Z]{3}))?")
 
 
@@ -120,7 +96,7 @@ class Frequency:
     @property
     def kserve(self) -> str:
         """The letter KServe's time-series API has for the unit; business days answer `D`."""
-        return _KSERVE_LETTER[self.unit]
+        return _KSERVE_LETTER.get(self.unit, self.unit.upper())
 
     @property
     def sub_daily(self) -> bool:
@@ -155,8 +131,8 @@ class Frequency:
     def _at(self, start: np.datetime64, counts: NDArray[np.int64]) -> Timestamps:
         """Timestamps `[steps]` so many steps from the first of a series that begins at `start`."""
         origin = start.astype("M8[us]")
-        if self.unit in _MONTHS_IN:
-            return self._month_steps(origin, counts * (self.multiple * _MONTHS_IN[self.unit]))
+        if self.unit in MONTHS_IN:
+            return self._month_steps(origin, counts * (self.multiple * MONTHS_IN[self.unit]))
         if self.unit is Unit.BUSINESS_DAY:
             day = origin.astype("M8[D]")
             days = np.busday_offset(day, counts * self.multiple, roll="forward")
@@ -165,16 +141,6 @@ class Frequency:
             days_ahead = (self.anchor - int(day_of_week(np.array([origin]))[0])) % 7
             origin = origin + np.timedelta64(days_ahead, "D")
         return np.asarray(origin + counts * np.timedelta64(self._seconds, "s"))
-
-    def step_of(self, moment: np.datetime64, start: np.datetime64) -> int | None:
-        """Which step of a series that begins at `start` a moment is; None if it lies between two.
-
-        Args:
-            moment: The moment.
-            start: Step 0.
-        """
-        steps, is_step = self.steps_of(np.array([moment]), start)
-        return int(steps[0]) if is_step[0] else None
 
     def steps_of(
         self, moments: Timestamps, start: np.datetime64
@@ -188,9 +154,9 @@ class Frequency:
         Returns:
             The steps, and which moments are one; of those between two, the step is one near.
         """
-        if self.unit in _MONTHS_IN:
+        if self.unit in MONTHS_IN:
             months = (moments.astype("M8[M]") - start.astype("M8[M]")).astype(np.int64)
-            guesses = months // (self.multiple * _MONTHS_IN[self.unit])
+            guesses = months // (self.multiple * MONTHS_IN[self.unit])
         elif self.unit is Unit.BUSINESS_DAY:
             days = np.busday_count(start.astype("M8[D]"), moments.astype("M8[D]"))
             guesses = np.asarray(days, np.int64) // self.multiple
@@ -204,7 +170,7 @@ class Frequency:
 
     @property
     def _seconds(self) -> int:
-        return self.multiple * _SECONDS[self.unit]
+        return self.multiple * SECONDS_IN[self.unit]
 
     def _month_steps(self, origin: np.datetime64, months: NDArray[np.int64]) -> Timestamps:
         day, month = origin.astype("M8[D]"), origin.astype("M8[M]")
@@ -213,7 +179,7 @@ class Frequency:
             month, offset = month + np.timedelta64(1, "M"), np.timedelta64(0, "D")
         if self.anchor is not None:
             # Month 0 of the epoch was a January, month 1 of an anchor.
-            months_ahead = (self.anchor - 1 - int(month.astype(np.int64))) % _MONTHS_IN[self.unit]
+            months_ahead = (self.anchor - 1 - int(month.astype(np.int64))) % MONTHS_IN[self.unit]
             month = month + np.timedelta64(months_ahead, "M")
         first_of_month = month + months.astype("m8[M]")
         next_month = first_of_month + np.timedelta64(1, "M")
@@ -231,6 +197,10 @@ class Frequency:
             names = _WEEKDAYS if self.unit is Unit.WEEK else _MONTHS
             anchor = "-" + names[self.anchor - (self.unit is not Unit.WEEK)]
         return f"{count}{self.unit}{edge}{anchor}"
+
+
+# The text of a frequency, which is checked and written in its usual form.
+FrequencyAlias = Annotated[str, AfterValidator(lambda text: str(Frequency.parse(text)))]
 
 
 def is_month_end(timestamps: Timestamps) -> NDArray[np.bool_]:
@@ -264,10 +234,10 @@ def _parse_anchor(unit: Unit, name: str | None, text: str) -> int | None:
 
 def _spacing(frequency: Frequency) -> tuple[str, int]:
     """A unit and count that equal spacings share (60min and h, 12M and Y)."""
-    if frequency.unit in _SECONDS:
-        return "seconds", frequency.multiple * _SECONDS[frequency.unit]
-    if frequency.unit in _MONTHS_IN:
-        return "months", frequency.multiple * _MONTHS_IN[frequency.unit]
+    if frequency.unit in SECONDS_IN:
+        return "seconds", frequency.multiple * SECONDS_IN[frequency.unit]
+    if frequency.unit in MONTHS_IN:
+        return "months", frequency.multiple * MONTHS_IN[frequency.unit]
     return frequency.unit, frequency.multiple
 
 

@@ -8,17 +8,25 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from foretell.bundle import format_1
-from foretell.bundle.attention import AttentionStage, Label, Part, Positive
+from foretell.bundle.attention import AttentionStage, Label, Positive
 from foretell.bundle.bounds import Bounds
 from foretell.bundle.calendar import Calendar
 from foretell.bundle.distribution import Distribution
 from foretell.bundle.errors import BundleError
-from foretell.bundle.frequency import Frequency
+from foretell.bundle.frequency import Frequency, FrequencyAlias
 from foretell.bundle.gaps import Missing
 from foretell.bundle.layout import CALIBRATION, MANIFEST, check_name, check_version
+from foretell.bundle.part import Part
 
 Device = Literal["cuda", "cpu"]
 Precision = Literal["float32", "float16", "bfloat16"]
@@ -209,8 +217,8 @@ class Manifest(Part):
     """
 
     format: Literal[2] = 2
-    name: str
-    version: str
+    name: Annotated[str, AfterValidator(check_name)]
+    version: Annotated[str, AfterValidator(check_version)]
     created_at: datetime
     architecture: Label
     config: dict[str, Any]
@@ -223,7 +231,7 @@ class Manifest(Part):
     targets: tuple[str, ...] = ()
     context: Positive
     horizon: Positive
-    frequency: str
+    frequency: FrequencyAlias
     calendar: Calendar | None
     observed_steps: Positive | None = None
     scaler: Scaler
@@ -248,21 +256,6 @@ class Manifest(Part):
         if isinstance(fields, dict) and "targets" not in fields and "channels" in fields:
             return fields | {"targets": fields["channels"]}
         return fields
-
-    @field_validator("name")
-    @classmethod
-    def _name(cls, name: str) -> str:
-        return check_name(name)
-
-    @field_validator("version")
-    @classmethod
-    def _version(cls, version: str) -> str:
-        return check_version(version)
-
-    @field_validator("frequency")
-    @classmethod
-    def _frequency(cls, frequency: str) -> str:
-        return str(Frequency.parse(frequency))
 
     @field_validator("targets")
     @classmethod

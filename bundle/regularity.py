@@ -9,12 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretell.bundle.errors import FrequencyError
-from foretell.bundle.frequency import Edge, Frequency, Unit, is_month_end
+from foretell.bundle.frequency import MONTHS_IN, SECONDS_IN, Edge, Frequency, Unit, is_month_end
 from foretell.bundle.timestamps import Timestamps, day_of_week
-
-_DAY = 86400
-_MONTHLY = {Unit.MONTH: 1, Unit.QUARTER: 3, Unit.YEAR: 12}
-_FIXED = {Unit.WEEK: 7 * _DAY, Unit.DAY: _DAY, Unit.HOUR: 3600, Unit.MINUTE: 60, Unit.SECOND: 1}
 
 
 @dataclass(frozen=True)
@@ -39,7 +35,7 @@ def origin(frequency: Frequency, timestamps: Timestamps) -> int:
     It is the first one, but for months on the 29th or 30th: the last day of a short month does not
     tell on which day the others are.
     """
-    if frequency.unit not in _MONTHLY or frequency.edge is not None:
+    if frequency.unit not in MONTHS_IN or frequency.edge is not None:
         return 0
     inside = np.flatnonzero(~is_month_end(timestamps))
     if not len(inside) or not inside[0]:
@@ -62,13 +58,13 @@ def first_irregularity(frequency: Frequency, timestamps: Timestamps) -> Irregula
     if not len(wrong):
         return None
     index = int(wrong[0])
-    step = frequency.step_of(found[index], found[first])
+    (step,), (is_step,) = frequency.steps_of(found[index : index + 1], found[first])
     kind: Literal["gap", "duplicate", "order", "misaligned"]
     if index and found[index] == found[index - 1]:
         kind = "duplicate"
     elif index and found[index] < found[index - 1]:
         kind = "order"
-    elif step is not None and step > index - first:
+    elif is_step and step > index - first:
         kind = "gap"
     else:
         kind = "misaligned"
@@ -87,28 +83,28 @@ def infer(timestamps: Timestamps) -> Frequency:
     if not (seconds > 0).any():
         raise FrequencyError("no timestamp is later than the one before it")
     step, count = _most_common(seconds[seconds > 0])
-    if np.median(seconds) >= 28 * _DAY and not _are_equal_days_apart(timestamps):
+    if np.median(seconds) >= 28 * SECONDS_IN[Unit.DAY] and not _are_equal_days_apart(timestamps):
         return _infer_months(timestamps)
     if step < 1 or step != int(step):
         raise FrequencyError(f"a spacing of {step:g} seconds is no whole number of seconds")
     business_days, business_count = _most_common_business_days(timestamps)
     if business_count > count:
         return Frequency(Unit.BUSINESS_DAY, business_days)
-    unit = next(unit for unit, length in _FIXED.items() if step % length == 0)
+    unit = next(unit for unit, length in reversed(SECONDS_IN.items()) if step % length == 0)
     anchor = int(day_of_week(timestamps[:1])[0]) if unit is Unit.WEEK else None
-    return Frequency(unit, int(step) // _FIXED[unit], anchor=anchor)
+    return Frequency(unit, int(step) // SECONDS_IN[unit], anchor=anchor)
 
 
 def _infer_months(timestamps: Timestamps) -> Frequency:
     spacing, _ = _most_common(np.diff(timestamps.astype("M8[M]")).astype(np.int64))
     months = max(int(spacing), 1)
-    unit = next(unit for unit in reversed(_MONTHLY) if months % _MONTHLY[unit] == 0)
+    unit = next(unit for unit in reversed(MONTHS_IN) if months % MONTHS_IN[unit] == 0)
     edge: Edge | None = None
     if (_day_of_month(timestamps) == 1).all():
         edge = "start"
     elif is_month_end(timestamps).all():
         edge = "end"
-    return Frequency(unit, months // _MONTHLY[unit], edge)
+    return Frequency(unit, months // MONTHS_IN[unit], edge)
 
 
 def _most_common_business_days(timestamps: Timestamps) -> tuple[int, int]:

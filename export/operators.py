@@ -129,9 +129,7 @@ def _is_inner_mean(
     node: NodeProto, types: TensorTypes, constants: Mapping[str, TensorProto]
 ) -> bool:
     """Whether a node takes the mean over axes that are neither the first nor the last ones."""
-    if node.op_type != "ReduceMean":
-        return False
-    if len(node.input) < 2:
+    if node.op_type != "ReduceMean" or len(node.input) < 2:
         return False
     kind, axes = types.get(node.input[0]), constants.get(node.input[1])
     if axes is None or kind is None or not kind.shape.dim:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Self
+from typing import Annotated, Self
 
 from pydantic import Field, field_validator, model_validator
 from torch import nn
@@ -17,6 +17,14 @@ from foretell.models.forecaster import ForecasterConfig
 from foretell.models.layers.feed_forward import Activation
 from foretell.models.layers.transformer import EncoderLayer
 
+Mechanisms = Annotated[
+    tuple[Mechanism, ...],
+    Field(
+        min_length=1,
+        description="One mechanism for all, or one a layer or stage (docs/mechanisms.md).",
+    ),
+]
+
 
 class AttendingConfig(ForecasterConfig):
     """A forecaster with layers of attention and a feed-forward network."""
@@ -27,11 +35,7 @@ class AttendingConfig(ForecasterConfig):
     encoder_layers: int = Field(default=2, ge=1, description="Encoder layers.")
     dropout: float = Field(default=0.1, ge=0, lt=1, description="Probability of dropout.")
     activation: Activation = Field(default="gelu", description="Of the feed-forward layers.")
-    attention: tuple[Mechanism, ...] = Field(
-        default=(Softmax(),),
-        min_length=1,
-        description="One mechanism for all, or one a layer or stage (docs/mechanisms.md).",
-    )
+    attention: Mechanisms = (Softmax(),)
 
     @field_validator("attention", mode="before")
     @classmethod

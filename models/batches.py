@@ -6,9 +6,6 @@ times channels.
 
 from __future__ import annotations
 
-from math import prod
-
-from foretell.bundle.attention import AttentionStage
 from foretell.models.forecaster import Forecaster
 
 # Bytes that the arrays of a batch may take.
@@ -25,7 +22,7 @@ def windows_that_fit(model: Forecaster, *, explained: bool = False) -> int:
         explained: Whether all maps are kept, in float64; else one stage at a time, in float32.
     """
     config = model.config
-    maps = [_elements(stage) for stage in model.stages]
+    maps = [sum(stage.sizes.values()) for stage in model.stages]
     features = [
         config.token_width * stage.query.length * (config.channels if stage.per_channel else 1)
         for stage in model.stages
@@ -37,11 +34,3 @@ def windows_that_fit(model: Forecaster, *, explained: bool = False) -> int:
         stages = (sum(pair) for pair in zip(maps, features, strict=True))
         needed = 4 * (max(stages, default=0) + series)
     return max(1, min(_MOST, LIMIT // needed))
-
-
-def _elements(stage: AttentionStage) -> int:
-    """Numbers that a stage returns for a window; an axis of unknown length has a key's at most."""
-    return sum(
-        prod(stage.key.length if axis is None else axis for axis in output.shape)
-        for output in stage.outputs
-    )

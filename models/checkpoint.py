@@ -16,23 +16,16 @@ from uuid import uuid4
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import (
-    AliasChoices,
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationError,
-    field_validator,
-    model_validator,
-)
+from pydantic import AliasChoices, Field, ValidationError, model_validator
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from safetensors.torch import save as serialize
 from torch import Tensor
 
 from foretell.bundle.bounds import Bounds
-from foretell.bundle.frequency import Frequency
+from foretell.bundle.frequency import FrequencyAlias
 from foretell.bundle.manifest import Scaler, TestResult
+from foretell.bundle.part import Part
 from foretell.models.data.source import DataSource
 from foretell.models.forecaster import AnyConfig, Forecaster
 
@@ -47,7 +40,7 @@ class CheckpointError(ValueError):
     """A checkpoint that cannot be read or written; the message names file and field or key."""
 
 
-class TrainingRecord(BaseModel):
+class TrainingRecord(Part):
     """How a model was trained.
 
     Attributes:
@@ -64,8 +57,6 @@ class TrainingRecord(BaseModel):
         libraries: Versions, by name.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     seed: int
     epochs: int
     best_epoch: int
@@ -80,7 +71,7 @@ class TrainingRecord(BaseModel):
     libraries: dict[str, str]
 
 
-class CheckpointInfo(BaseModel):
+class CheckpointInfo(Part):
     """All there is to know about a model besides its weights.
 
     Attributes:
@@ -95,22 +86,15 @@ class CheckpointInfo(BaseModel):
         training: How it was trained; None for an adopted checkpoint.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     format: Literal[1] = 1
     config: AnyConfig
     channels: Annotated[tuple[str, ...], Field(min_length=1)]
-    frequency: str
+    frequency: FrequencyAlias
     scaler: Scaler
-    bounds: Bounds = {}
+    bounds: Bounds = Field(default={})
     data: DataSource | None = None
     test: TestResult | None = None
     training: TrainingRecord | None = None
-
-    @field_validator("frequency")
-    @classmethod
-    def _frequency(cls, frequency: str) -> str:
-        return str(Frequency.parse(frequency))
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -93,19 +93,14 @@ class EncoderDecoderConfig(AttendingConfig):
         """The encoder's, then the decoder's; all attend between steps."""
         history = Axis(length=self.context, start=-self.context)
         decoder = Axis(length=self.decoder_length, start=-self.label)
-
-        def site(query: Axis, key: Axis, *, causal: bool = False, chained: bool = False) -> Site:
-            return Site(self.d_model, self.heads, query, key, causal, chained, self.dropout)
-
-        found = {
-            f"encoder.{i}.self": (i, site(history, history, chained=True))
-            for i in range(self.encoder_layers)
-        }
+        own = Site(self.d_model, self.heads, history, history, dropout=self.dropout)
+        cross = own._replace(query=decoder, chained=False)
+        itself = cross._replace(key=decoder, causal=self.causal_decoder)
+        found = {f"encoder.{i}.self": (i, own) for i in range(self.encoder_layers)}
         for i in range(self.decoder_layers):
             layer = self.encoder_layers + i
-            own = site(decoder, decoder, causal=self.causal_decoder)
-            found[f"decoder.{i}.self"] = (layer, own)
-            found[f"decoder.{i}.cross"] = (layer, site(decoder, history))
+            found[f"decoder.{i}.self"] = layer, itself
+            found[f"decoder.{i}.cross"] = layer, cross
         return found
 
     def build_embedding(self, length: int, *, positions: bool) -> SeriesEmbedding:

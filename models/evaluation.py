@@ -28,17 +28,13 @@ class Predictor(Protocol):
         ...
 
 
-def evaluate(
-    predict: Predictor, windows: Windows, batch_size: int, unit: Tensor | None = None
-) -> Accuracy:
+def evaluate(predict: Predictor, windows: Windows, batch_size: int) -> Accuracy:
     """Mean errors over all windows.
 
     Args:
         predict: What to measure.
         windows: On the device that `predict` reads from.
         batch_size: Windows a call (`foretell.models.batches`).
-        unit: `[targets]`, what an error of 1 is; for windows in the user's units the standard
-            deviations, so that the result is in standardised units.
     """
     device = windows.values.device
     squared = torch.zeros((), dtype=torch.float64, device=device)
@@ -48,8 +44,6 @@ def evaluate(
         for batch in windows.batches(batch_size):
             forecast = predict(batch.history, batch.history_calendar, batch.future_calendar)
             error = torch.as_tensor(forecast, device=device).double() - batch.target.double()
-            if unit is not None:
-                error /= unit
             squared += error.square().sum()
             absolute += error.abs().sum()
             count += error.numel()

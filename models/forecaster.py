@@ -86,6 +86,16 @@ def _listed(levels: object) -> object:
     return levels.split(",") if isinstance(levels, str) else levels
 
 
+NormOfWindows = Annotated[
+    WindowNormName | None,
+    Field(
+        description="Normalises each window: mean or last is subtracted, and the rest divided by "
+        "its standard deviation (RevIN), or one of the scalers of NeuralForecast; A+B puts B "
+        "within A, none leaves it as it is. A training takes the mean if nothing is given.",
+    ),
+]
+
+
 class ForecasterConfig(BaseModel):
     """What every architecture needs to know; it fixes both state_dict and forward.
 
@@ -113,12 +123,7 @@ class ForecasterConfig(BaseModel):
     context: int = Field(ge=1)
     horizon: int = Field(ge=1)
     calendar: Calendar | None = None
-    window_norm: WindowNormName | None = Field(
-        default=None,
-        description="Normalises each window: mean or last is subtracted, and the rest divided by "
-        "its standard deviation (RevIN), or one of the scalers of NeuralForecast; A+B puts B "
-        "within A, none leaves it as it is. A training takes the mean if nothing is given.",
-    )
+    window_norm: NormOfWindows = None
     affine: bool = Field(default=False, description="Whether RevIN has trained parameters.")
     head: HeadName | None = Field(
         default=None,
@@ -266,8 +271,7 @@ class Forecaster(nn.Module, ABC):
         self.window_norm = config.build_window_norm()
         self.head = config.build_head()
         places = None if config.targets is None else torch.tensor(config.targets)
-        self.register_buffer("_targets", places, persistent=False)
-        self._targets: Tensor | None
+        self._targets = None if places is None else nn.Buffer(places, persistent=False)
 
     @abstractmethod
     def run(self, inputs: Inputs, *, explain: bool) -> Explained:

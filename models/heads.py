@@ -35,8 +35,6 @@ HeadName = Literal[
 class Head(ABC):
     """What is said of each step; parameters are the last axis, in the order of `described`."""
 
-    # Whether its values are counts, of which no mean can be subtracted.
-    is_of_counts: ClassVar[bool] = False
     # Whether its parameters are values, of which norms of windows are undone as of any.
     is_of_values: ClassVar[bool] = False
     # What it learns by.
@@ -46,6 +44,11 @@ class Head(ABC):
     @abstractmethod
     def described(self) -> Distribution:
         """What a manifest says of it."""
+
+    @property
+    def is_of_counts(self) -> bool:
+        """Whether its values are counts, of which no mean can be subtracted."""
+        return self.described.is_of_counts
 
     @property
     def size(self) -> int:
@@ -165,7 +168,6 @@ class NegativeBinomial(Family):
     """Negative binomials, by `total_count` and the logarithm of the odds of a success."""
 
     family = "negative-binomial"
-    is_of_counts = True
 
     @override
     def constrain(self, raw: Tensor) -> Tensor:
@@ -192,7 +194,6 @@ class Poisson(Family):
     """Poisson's distributions, by their rate."""
 
     family = "poisson"
-    is_of_counts = True
 
     @override
     def constrain(self, raw: Tensor) -> Tensor:

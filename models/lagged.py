@@ -24,7 +24,7 @@ from foretell.models.forecaster import Forecaster, calendar_of
 from foretell.models.layers.dropout import Dropout
 from foretell.models.layers.embedding import sinusoids
 from foretell.models.layers.normalization import InstanceStatistics
-from foretell.models.layers.observed import build_observed_norm, without_gaps
+from foretell.models.layers.observed import OBSERVED_NORMS, without_gaps
 
 
 class LaggedConfig(AttendingConfig):
@@ -152,14 +152,11 @@ class LaggedForecaster(Forecaster):
         super().__init__(config)
         self.stages = config.describe_stages()
         self.scaler = (
-            build_observed_norm(config.scaling, config.channels, affine=False)
-            if config.scaling
-            else None
+            OBSERVED_NORMS[config.scaling](config.channels, False) if config.scaling else None
         )
         context, length = config.context, config.encoder_length
         past = torch.arange(context - length, context)[:, None] - torch.tensor(config.value_lags)
-        self.register_buffer("_past", past.flatten(), persistent=False)
-        self._past: Tensor
+        self._past = nn.Buffer(past.flatten(), persistent=False)
         self.encoder_embedding = StepEmbedding(config)
 
     def _scaled(self, history: Tensor) -> tuple[Tensor, InstanceStatistics]:

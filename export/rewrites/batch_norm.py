@@ -33,3 +33,9 @@ class AffineNorm(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         """`[batch, time, d_model]`, the shape stays."""
         return tokens * self.scale + self.shift
+
+
+def affine_norms(layer: nn.Module) -> dict[str, nn.Module]:
+    """The forms of a layer's own batch norms, by their names there."""
+    parts = layer.named_children()
+    return {name: AffineNorm(part) for name, part in parts if isinstance(part, TokenBatchNorm)}

@@ -98,7 +98,7 @@ class ServedEmbedding(nn.Module):
         self.embedding = NeighbourEmbedding(plain)
         self.neighbours = nn.Buffer(neighbours(length))
         self.time_first = time_first
-        positions = plain.positions
+        positions: Tensor | None = plain.positions
         if time_first and positions is not None:
             positions = positions[:, None]
         self.positions = None if positions is None else nn.Buffer(positions)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from foretell.export.rewrites.attention import ServedAttention, TimeFirstAttention
-from foretell.export.rewrites.batch_norm import AffineNorm
+from foretell.export.rewrites.batch_norm import affine_norms
 from foretell.export.rewrites.registry import Call, form_of, replace, rewrites
 from foretell.models.architectures.huggingface_patchtst import ChannelPatchLayer, Pooling
 from foretell.models.attention.softmax import MultiHeadAttention
-from foretell.models.layers.normalization import TokenBatchNorm
 
 
 @rewrites(ChannelPatchLayer)
@@ -27,15 +26,7 @@ def rewrite_layer(plain: ChannelPatchLayer, call: Call) -> nn.Module | None:
         ServedAttention(TimeFirstAttention(attention, (length, length), embedded=True))
         for length in (tokens, channels)
     )
-    norms = {
-        name: getattr(plain, f"{name}_norm") for name in ("attention", "channel", "feed_forward")
-    }
-    affine = {
-        f"{name}_norm": AffineNorm(norm)
-        for name, norm in norms.items()
-        if isinstance(norm, TokenBatchNorm)
-    }
-    replace(plain, attention=own, crossed=crossed, **affine)
+    replace(plain, attention=own, crossed=crossed, **affine_norms(plain))
     return plain
 
 

@@ -56,9 +56,7 @@ class TimeFirstInstanceNorm(nn.Module):
     def __init__(self, plain: InstanceNorm) -> None:
         super().__init__()
         self.centre = plain.centre
-        affine = plain.weight is not None and plain.bias is not None
-        self.weight = plain.weight if affine else None
-        self.bias = plain.bias if affine else None
+        self.weight, self.bias = plain.weight, plain.bias
 
     def forward(self, history: Tensor) -> tuple[Tensor, InstanceStatistics]:
         """Normalise `[batch, time, channels]`.

@@ -7,11 +7,10 @@ from typing import cast
 from torch import Tensor, nn
 
 from foretell.export.rewrites.attention import TimeFirstAttention
-from foretell.export.rewrites.batch_norm import AffineNorm
+from foretell.export.rewrites.batch_norm import affine_norms
 from foretell.export.rewrites.registry import replace
 from foretell.models.attention.mechanism import Attended
 from foretell.models.attention.softmax import MultiHeadAttention
-from foretell.models.layers.normalization import TokenBatchNorm
 from foretell.models.layers.transformer import Decoded, DecoderLayer, EncoderLayer
 
 
@@ -20,9 +19,7 @@ def flatten_layer(layer: EncoderLayer, attention: nn.Module) -> None:
 
     All else in it looks at each token by itself, batch norms apart.
     """
-    norms = {name: getattr(layer, name) for name in ("attention_norm", "feed_forward_norm")}
-    flat = {name: AffineNorm(n) for name, n in norms.items() if isinstance(n, TokenBatchNorm)}
-    replace(layer, attention=attention, **flat)
+    replace(layer, attention=attention, **affine_norms(layer))
 
 
 class TimeFirstDecoderLayer(nn.Module):

@@ -13,7 +13,6 @@ from foretell.commands.bounds_option import bounds_option
 from foretell.models.importers.registry import (
     ARCHITECTURES,
     CODE_BASES,
-    FOLDER_OPTIONS,
     FOLDERS,
     OPTIONS,
 )
@@ -28,7 +27,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 def _arguments(command: Callable[..., None]) -> Callable[..., None]:
     """The options of the published code, under their own names, and of libraries."""
     options = dict(OPTIONS)
-    for own in FOLDER_OPTIONS.values():
+    for own in FOLDERS.values():
         options |= own
     for name, option in reversed(options.items()):
         if option.asked:
@@ -168,7 +167,7 @@ def _check_kind(file: Path, source: str | None, given: list[str]) -> None:
         )
     if not file.is_dir() and source in FOLDERS:
         raise click.UsageError(f"{file} is no folder, which --from {source} reads")
-    for library, options in FOLDER_OPTIONS.items():
+    for library, options in FOLDERS.items():
         if source not in FOLDERS and (unread := options.keys() & given):
             raise click.UsageError(f"--{min(unread)}: of folders by --from {library} alone")
 

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from typing_extensions import override
 
+from foretell.models.attending import Mechanisms
 from foretell.models.attention.auto_correlation import AutoCorrelationConfig
-from foretell.models.attention.mechanism import Mechanism
 from foretell.models.encoder_decoder import EncoderDecoderConfig
 from foretell.models.forecaster import ARCHITECTURES, Explained, Forecaster, Inputs
 from foretell.models.layers.autoformer import (
@@ -33,11 +33,7 @@ class AutoformerConfig(EncoderDecoderConfig):
     """Configuration of an Autoformer."""
 
     architecture: Literal["autoformer"] = "autoformer"
-    attention: tuple[Mechanism, ...] = Field(
-        default=(AutoCorrelationConfig(),),
-        min_length=1,
-        description="One mechanism for all, or one a layer or stage (docs/mechanisms.md).",
-    )
+    attention: Mechanisms = (AutoCorrelationConfig(),)
     moving_average: int = Field(default=25, ge=1, description="Steps of the moving average, odd.")
 
     @model_validator(mode="before")

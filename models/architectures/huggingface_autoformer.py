@@ -16,9 +16,9 @@ from torch.nn import functional
 from typing_extensions import override
 
 from foretell.bundle.attention import Axis
+from foretell.models.attending import Mechanisms
 from foretell.models.attention.auto_correlation import AutoCorrelationConfig
 from foretell.models.attention.evidence import Evidence
-from foretell.models.attention.mechanism import Mechanism
 from foretell.models.attention.operators import repeated
 from foretell.models.forecaster import ARCHITECTURES, Explained, Forecaster, Inputs
 from foretell.models.lagged import LaggedConfig, LaggedForecaster, StepEmbedding, level_and_scale
@@ -38,11 +38,7 @@ class HuggingFaceAutoformerConfig(LaggedConfig):
 
     architecture: Literal["huggingface-autoformer"] = "huggingface-autoformer"
     has_heads: ClassVar[bool] = True
-    attention: tuple[Mechanism, ...] = Field(
-        default=(AutoCorrelationConfig(),),
-        min_length=1,
-        description="One mechanism for all, or one a layer or stage (docs/mechanisms.md).",
-    )
+    attention: Mechanisms = (AutoCorrelationConfig(),)
     label: int = Field(
         default=10, ge=1, description="Steps of history that the decoder starts with."
     )

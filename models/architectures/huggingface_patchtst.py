@@ -24,14 +24,13 @@ from foretell.models.forecaster import (
     ARCHITECTURES,
     Explained,
     Forecaster,
-    ForecasterConfig,
     Inputs,
+    NormOfWindows,
 )
 from foretell.models.layers.dropout import Dropout
 from foretell.models.layers.feed_forward import FeedForward
 from foretell.models.layers.normalization import TokenBatchNorm, WindowNorm
-from foretell.models.layers.observed import build_observed_norm, has_observed
-from foretell.models.layers.window_norms import WindowNormName
+from foretell.models.layers.observed import OBSERVED_NORMS
 
 Pool = Literal["mean", "max"]
 
@@ -67,9 +66,7 @@ class HuggingFacePatchTSTConfig(AttendingConfig):
     pooling: Pool | None = Field(
         default=None, description="Over patches, before the head; none of a class token."
     )
-    window_norm: WindowNormName | None = Field(
-        default="mean", description=ForecasterConfig.model_fields["window_norm"].description
-    )
+    window_norm: NormOfWindows = "mean"
 
     @model_validator(mode="after")
     def _check_form(self) -> Self:
@@ -93,13 +90,13 @@ class HuggingFacePatchTSTConfig(AttendingConfig):
     @property
     @override
     def observed_steps(self) -> int | None:
-        return self.context if has_observed(self.window_norm) else None
+        return self.context if self.window_norm in OBSERVED_NORMS else None
 
     @override
     def build_window_norm(self) -> WindowNorm[Any] | None:
-        if not has_observed(self.window_norm):
+        if self.window_norm not in OBSERVED_NORMS:
             return super().build_window_norm()
-        return build_observed_norm(self.window_norm, self.channels, affine=self.affine)
+        return OBSERVED_NORMS[self.window_norm](self.channels, self.affine)
 
     @property
     def patches(self) -> int:
@@ -241,8 +238,7 @@ class HuggingFacePatchTST(Forecaster):
         self.stages = config.describe_stages()
         starts = config.start + config.stride * torch.arange(config.patches)
         steps = (starts[:, None] + torch.arange(config.patch)).flatten()
-        self.register_buffer("_steps", steps, persistent=False)
-        self._steps: Tensor
+        self._steps = nn.Buffer(steps, persistent=False)
         maps = config.channels if config.own_embedding else 1
         self.embeddings = nn.ModuleList(
             nn.Linear(config.patch, config.d_model) for _ in range(maps)

@@ -112,8 +112,7 @@ class HuggingFaceTimeSeriesTransformer(LaggedForecaster):
         future = (torch.arange(context, context + config.horizon)[:, None] - lags).clamp(
             max=context
         )
-        self.register_buffer("_future", future.flatten(), persistent=False)
-        self._future: Tensor
+        self._future = nn.Buffer(future.flatten(), persistent=False)
         self.encoder_layers = config.build_encoder_layers()
         self.decoder_embedding = PathsEmbedding(config)
         decoder_layer = PathsLayer if config.samples else DecoderLayer

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 import torch
-from pydantic import Field
 from torch import nn
 from typing_extensions import override
 
@@ -21,13 +20,12 @@ from foretell.models.forecaster import (
     ARCHITECTURES,
     Explained,
     Forecaster,
-    ForecasterConfig,
     Inputs,
+    NormOfWindows,
     calendar_of,
 )
 from foretell.models.layers.dropout import Dropout
 from foretell.models.layers.transformer import encode
-from foretell.models.layers.window_norms import WindowNormName
 
 
 @ARCHITECTURES.add
@@ -36,9 +34,7 @@ class ITransformerConfig(AttendingConfig):
 
     architecture: Literal["itransformer"] = "itransformer"
     has_heads: ClassVar[bool] = True
-    window_norm: WindowNormName | None = Field(
-        default="mean", description=ForecasterConfig.model_fields["window_norm"].description
-    )
+    window_norm: NormOfWindows = "mean"
 
     @override
     def build(self) -> Forecaster:

@@ -23,13 +23,13 @@ from foretell.models.forecaster import (
     Forecaster,
     ForecasterConfig,
     Inputs,
+    NormOfWindows,
 )
 from foretell.models.layers.decomposition import SeriesDecomposition, check_kernel
 from foretell.models.layers.dropout import Dropout
 from foretell.models.layers.embedding import sinusoids
 from foretell.models.layers.normalization import TokenBatchNorm, WindowNorm
 from foretell.models.layers.transformer import EncoderLayer, encode
-from foretell.models.layers.window_norms import WindowNormName
 
 Norm = Literal["layer", "batch"]
 # Whose map is 256 MiB a head.
@@ -71,9 +71,7 @@ class PatchTSTConfig(AttendingConfig):
         description="Probability, after an attention's last map and before dropout; the paper's "
         "code has that of dropout.",
     )
-    window_norm: WindowNormName | None = Field(
-        default="mean", description=ForecasterConfig.model_fields["window_norm"].description
-    )
+    window_norm: NormOfWindows = "mean"
     individual: bool = Field(
         default=False, description="Each channel has its own map to the horizon."
     )
@@ -189,12 +187,12 @@ class PatchEncoder(nn.Module):
             ForecasterConfig.build_window_norm(config) if config.decomposition else None
         )
         self.patch_projection = nn.Linear(config.patch, config.d_model, bias=config.patch_bias)
+        self.positions: Tensor
         if config.positions == "learned":
             self.positions = nn.Parameter(torch.empty(config.patches, config.d_model))
             nn.init.uniform_(self.positions, -0.02, 0.02)
         else:
-            table = sinusoids(config.patches, config.d_model)
-            self.register_buffer("positions", table, persistent=False)
+            self.positions = nn.Buffer(sinusoids(config.patches, config.d_model), persistent=False)
         self.dropout = Dropout(config.dropout)
         self.layers = nn.ModuleList(
             EncoderLayer(

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 from typing_extensions import override
 
-from foretell.bundle.attention import Form
 from foretell.models.attention.evidence import Dense
 from foretell.models.attention.heads import HeadedAttention, positions
 from foretell.models.attention.mechanism import MECHANISMS, Attended, MechanismConfig, Site
@@ -32,7 +31,6 @@ class AftFull(MechanismConfig):
     """
 
     mechanism: Literal["aft-full"] = "aft-full"
-    form: ClassVar[Form] = "dense"
     has_causal: ClassVar[bool] = True
 
     @override
@@ -52,7 +50,6 @@ class AftLocal(MechanismConfig):
     window: int = Field(
         default=16, ge=1, description="Positions less than this far from a query have biases."
     )
-    form: ClassVar[Form] = "dense"
     has_causal: ClassVar[bool] = True
 
     @override
@@ -74,7 +71,6 @@ class AftSimple(MechanismConfig):
     """Keys weigh by themselves alone, which is linear in the length."""
 
     mechanism: Literal["aft-simple"] = "aft-simple"
-    form: ClassVar[Form] = "dense"
     has_causal: ClassVar[bool] = True
 
     @override
@@ -89,23 +85,18 @@ class AftAttention(HeadedAttention):
     evidence. No weights are formed that could be dropped in training.
 
     Args:
-        d_model: Features of a token.
-        heads: Number of heads.
         biased: 1 where positions have a bias, 0 elsewhere, `[query, key]`; None if none has.
         layout: See `HeadedAttention`.
     """
 
     def __init__(
         self,
-        d_model: int,
-        heads: int,
         *,
         biased: Tensor | None = None,
         **layout: Any,  # noqa: ANN401 - what the base takes
     ) -> None:
-        super().__init__(d_model, heads, **layout)
-        self.register_buffer("biased", biased, persistent=False)
-        self.biased: Tensor | None
+        super().__init__(**layout)
+        self.biased = None if biased is None else nn.Buffer(biased, persistent=False)
         self.bias = None if biased is None else nn.Parameter(_SPREAD * torch.randn(biased.shape))
 
     @override

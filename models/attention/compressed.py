@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from typing_extensions import override
 
-from foretell.bundle.attention import AttentionStage, Axis, Form
+from foretell.bundle.attention import AttentionStage, Axis
 from foretell.models.attention.evidence import Dense
 from foretell.models.attention.heads import HeadedAttention
 from foretell.models.attention.mechanism import MECHANISMS, Attended, MechanismConfig, Site
@@ -32,7 +32,6 @@ class Compressed(MechanismConfig):
         default=3, ge=1, description="How many keys in a row become one, and values likewise."
     )
 
-    form: ClassVar[Form] = "dense"
     has_causal: ClassVar[bool] = True
 
     @override
@@ -75,8 +74,7 @@ class CompressedAttention(HeadedAttention):
         # Blocks that are not all before a query, of a sequence that reads itself.
         unread = torch.arange(-(-length // compression)) >= own[:, None]
         mask = torch.zeros(unread.shape).masked_fill(unread, float("-inf"))
-        self.register_buffer("mask", mask if self.causal else None, persistent=False)
-        self.mask: Tensor | None
+        self.mask = nn.Buffer(mask, persistent=False) if self.causal else None
 
     @override
     def mix(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 from torch import Tensor, nn
 from typing_extensions import override
 
-from foretell.bundle.attention import Form
 from foretell.models.attention.evidence import Dense
 from foretell.models.attention.heads import HeadedAttention
 from foretell.models.attention.mechanism import MECHANISMS, Attended, MechanismConfig, Site
@@ -18,7 +17,6 @@ class EfficientConfig(MechanismConfig):
     """Softmax over features of queries, over positions of keys: linear in the length."""
 
     mechanism: Literal["efficient"] = "efficient"
-    form: ClassVar[Form] = "dense"
 
     @override
     def build(self, site: Site) -> nn.Module:

@@ -7,7 +7,6 @@ from typing import ClassVar, Literal
 from torch import Tensor, nn
 from typing_extensions import override
 
-from foretell.bundle.attention import Form
 from foretell.models.attention.features import FeatureAttention, Features
 from foretell.models.attention.mechanism import MECHANISMS, MechanismConfig, Site
 
@@ -20,7 +19,6 @@ class LinearConfig(MechanismConfig):
     """Weights are products of positive features, elu + 1: linear in the length."""
 
     mechanism: Literal["linear"] = "linear"
-    form: ClassVar[Form] = "dense"
     has_causal: ClassVar[bool] = True
 
     @override

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 from typing_extensions import override
 
-from foretell.bundle.attention import AttentionStage, Axis, Form
+from foretell.bundle.attention import AttentionStage, Axis
 from foretell.models.attention.evidence import Dense
 from foretell.models.attention.heads import HeadedAttention
 from foretell.models.attention.mechanism import MECHANISMS, Attended, MechanismConfig, Site
@@ -27,8 +27,6 @@ class Linformer(MechanismConfig):
     landmarks: int = Field(
         default=32, ge=1, description="What keys are summed up in; at most as many as keys."
     )
-
-    form: ClassVar[Form] = "dense"
 
     @override
     def build(self, site: Site) -> nn.Module:

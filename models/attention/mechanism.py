@@ -81,7 +81,8 @@ class MechanismConfig(BaseModel):
 
     mechanism: str
 
-    form: ClassVar[Form]
+    # Of its evidence: a whole map, unless it says otherwise.
+    form: ClassVar[Form] = "dense"
     has_causal: ClassVar[bool] = False
     # Whether its module is a `HeadedAttention` that may `attend` a few tokens at a time.
     has_cache: ClassVar[bool] = False

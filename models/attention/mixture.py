@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Tensor, nn
 from typing_extensions import override
 
 from foretell.bundle.attention import AttentionStage, Form
+from foretell.bundle.part import Part
 from foretell.models.attention.evidence import Parts
 from foretell.models.attention.mechanism import (
     MECHANISMS,
@@ -20,15 +21,13 @@ from foretell.models.attention.mechanism import (
 )
 
 
-class HeadGroup(BaseModel):
+class HeadGroup(Part):
     """Some of the heads.
 
     Attributes:
         heads: How many.
         attention: Their mechanism.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     heads: int = Field(ge=1)
     attention: Mechanism

@@ -143,8 +143,6 @@ class Global(PatternConfig):
     )
     added_tokens: int = Field(default=0, ge=0, description="Learned tokens that all read besides.")
 
-    form: ClassVar[Form] = "dense"
-
     @property
     @override
     def extra(self) -> int:
@@ -226,18 +224,9 @@ class Blocks(nn.Module):
         super().__init__()
         self.blocks, self.rows = area.queries.shape
         length = len(places)
-        for name, index, count in (
-            ("queries", area.queries.ravel().clip(0, length - 1), length),
-            ("keys", area.keys.ravel().clip(0, length - 1), length),
-            ("places", places, area.queries.size),
-        ):
-            # What is in order already is left so.
-            same = np.array_equal(index, np.arange(count))
-            tensor = None if same else torch.from_numpy(index)
-            self.register_buffer(name, tensor, persistent=False)
-        self.queries: Tensor | None
-        self.keys: Tensor | None
-        self.places: Tensor | None
+        self.queries = _unless_in_order(area.queries.ravel().clip(0, length - 1), length)
+        self.keys = _unless_in_order(area.keys.ravel().clip(0, length - 1), length)
+        self.places = _unless_in_order(places, area.queries.size)
 
     def scores(self, query: Tensor, key: Tensor) -> Tensor:
         """`[batch, heads, length, k]`, of queries and keys `[batch, heads, length, features]`."""
@@ -263,6 +252,15 @@ def take(rows: Tensor, index: Tensor | None) -> Tensor:
     return rows if index is None else rows.index_select(2, index)
 
 
+def _unless_in_order(index: Positions, count: int) -> nn.Buffer | None:
+    """Which rows to take of so many; None where they are all of them in order."""
+    return None if np.array_equal(index, np.arange(count)) else _constant(torch.from_numpy(index))
+
+
+def _constant(values: Tensor) -> nn.Buffer:
+    return nn.Buffer(values, persistent=False)
+
+
 class PatternAttention(HeadedAttention):
     """Scaled dot-product attention over the keys of a pattern.
 
@@ -286,32 +284,21 @@ class PatternAttention(HeadedAttention):
         tables = pattern.tables()
         self.areas = nn.ModuleList(Blocks(area, places) for area, places, _ in tables)
         self.sizes = [mask.shape[1] for _, _, mask in tables]
-        self._constant("mask", unread(np.concatenate([mask for _, _, mask in tables], axis=1)))
-        self.mask: Tensor
+        self.mask = _constant(unread(np.concatenate([mask for _, _, mask in tables], axis=1)))
         if pattern.whole:
             whole, positions = np.array(pattern.whole), np.arange(pattern.length)
             replaced = positions.copy()
             replaced[whole] = pattern.length + np.arange(len(whole))
-            self._constant("whole", torch.from_numpy(whole))
-            self._constant("replaced", torch.from_numpy(replaced))
+            self.whole = _constant(torch.from_numpy(whole))
+            self.replaced = _constant(torch.from_numpy(replaced))
             later = positions > whole[:, None]
-            self._constant("whole_mask", unread(~(later & pattern.causal)))
-            self.whole: Tensor
-            self.replaced: Tensor
-            self.whole_mask: Tensor
+            self.whole_mask = _constant(unread(~(later & pattern.causal)))
         else:
             keys, order = shown(pattern)
             starts = sum(self.sizes) * np.arange(pattern.length)
-            self._constant("shown_keys", torch.from_numpy(keys).float())
-            self._constant("shown_places", torch.from_numpy((starts[:, None] + order).ravel()))
-            self.shown_keys: Tensor
-            self.shown_places: Tensor
-        tokens = nn.Parameter(torch.randn(extra, self.query.in_features)) if extra else None
-        self.register_parameter("tokens", tokens)
-        self.tokens: nn.Parameter | None
-
-    def _constant(self, name: str, constant: Tensor) -> None:
-        self.register_buffer(name, constant, persistent=False)
+            self.shown_keys = _constant(torch.from_numpy(keys).float())
+            self.shown_places = _constant(torch.from_numpy((starts[:, None] + order).ravel()))
+        self.tokens = nn.Parameter(torch.randn(extra, self.query.in_features)) if extra else None
 
     @override
     def mix(

@@ -10,7 +10,6 @@ from pydantic import Field
 from torch import Tensor, nn
 from typing_extensions import override
 
-from foretell.bundle.attention import Form
 from foretell.models.attention.features import FeatureAttention, Features, Projections
 from foretell.models.attention.mechanism import MECHANISMS, MechanismConfig, Site
 from foretell.models.attention.operators import maximum
@@ -34,7 +33,6 @@ class PerformerConfig(MechanismConfig):
         default=None, ge=1, description="Steps of training after which directions are drawn anew."
     )
 
-    form: ClassVar[Form] = "dense"
     has_causal: ClassVar[bool] = True
 
     @override
@@ -49,8 +47,6 @@ class Performer(FeatureAttention):
     largest exponent is subtracted; of keys each one's own, which its weight puts back.
 
     Args:
-        d_model: Features of a token.
-        heads: Number of heads.
         features: Random directions; d ln d in heads of d features if None, and no fewer than d.
         redraw: After how many calls in training these are drawn anew; never if None.
         layout: See `HeadedAttention`.
@@ -62,21 +58,17 @@ class Performer(FeatureAttention):
 
     def __init__(
         self,
-        d_model: int,
-        heads: int,
         *,
         features: int | None = None,
         redraw: int | None = None,
         **layout: Any,  # noqa: ANN401 - what the base takes
     ) -> None:
-        super().__init__(d_model, heads, **layout)
+        super().__init__(**layout)
         self.redraw = redraw
-        width = self.query.out_features // heads
+        width = self.query.out_features // self.heads
         count = features or max(width, ceil(width * log(width)))
-        self.register_buffer("projection", orthogonal(width, count))
-        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
-        self.projection: Tensor
-        self.calls: Tensor
+        self.projection: Tensor = nn.Buffer(orthogonal(width, count))
+        self.calls: Tensor = nn.Buffer(torch.zeros((), dtype=torch.int64))
 
     @override
     def features(self, query: Tensor, key: Tensor) -> Features:

@@ -7,13 +7,13 @@ comes later changes what came before. So there is none here.
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 from torch import Tensor, nn
 from typing_extensions import override
 
-from foretell.bundle.attention import AttentionStage, Form
+from foretell.bundle.attention import AttentionStage
 from foretell.models.attention.evidence import Dense
 from foretell.models.attention.heads import HeadedAttention
 from foretell.models.attention.mechanism import MECHANISMS, Attended, MechanismConfig, Site
@@ -32,8 +32,6 @@ class ProbSparseConfig(MechanismConfig):
     factor: float = Field(
         default=5, gt=0, description="How many are kept: int(factor * ln length)."
     )
-
-    form: ClassVar[Form] = "dense"
 
     @override
     def build(self, site: Site) -> nn.Module:
@@ -55,21 +53,17 @@ class ProbSparseAttention(HeadedAttention):
     Equations 3 and 4. All keys are looked at: the published code samples some, anew in every call.
 
     Args:
-        d_model: Features of a token.
-        heads: Number of heads.
         kept: How many queries attend.
         layout: See `HeadedAttention`.
     """
 
     def __init__(
         self,
-        d_model: int,
-        heads: int,
         *,
         kept: int,
         **layout: Any,  # noqa: ANN401 - what the base takes
     ) -> None:
-        super().__init__(d_model, heads, **layout)
+        super().__init__(**layout)
         self.kept = kept
 
     @override

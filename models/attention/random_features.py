@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from foretell.bundle.attention import Form
 from foretell.models.attention.features import FeatureAttention, Features, Projections
 from foretell.models.attention.mechanism import MECHANISMS, MechanismConfig, Site
 
@@ -27,7 +26,6 @@ class RandomFeaturesConfig(MechanismConfig):
     mechanism: Literal["random-features"] = "random-features"
     features: Projections = None
 
-    form: ClassVar[Form] = "dense"
     has_causal: ClassVar[bool] = True
 
     @override
@@ -43,8 +41,6 @@ class RandomFeatureAttention(FeatureAttention):
     those of a query counts as 0.1 at least, and where it does they don't sum to 1.
 
     Args:
-        d_model: Features of a token.
-        heads: Number of heads.
         features: Random directions; as many as a head is wide if None, and no fewer than 32.
         layout: See `HeadedAttention`.
 
@@ -58,18 +54,15 @@ class RandomFeatureAttention(FeatureAttention):
 
     def __init__(
         self,
-        d_model: int,
-        heads: int,
         *,
         features: int | None = None,
         **layout: Any,  # noqa: ANN401 - what the base takes
     ) -> None:
-        super().__init__(d_model, heads, **layout)
-        width = self.query.out_features // heads
-        directions = torch.randn(heads, width, features or max(width, FEWEST))
-        self.sigma = nn.Parameter(torch.ones(heads, width, 1))
-        self.register_buffer("projection", directions)
-        self.projection: Tensor
+        super().__init__(**layout)
+        width = self.query.out_features // self.heads
+        directions = torch.randn(self.heads, width, features or max(width, FEWEST))
+        self.sigma = nn.Parameter(torch.ones(self.heads, width, 1))
+        self.projection = nn.Buffer(directions)
 
     @override
     def features(self, query: Tensor, key: Tensor) -> Features:

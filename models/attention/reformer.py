@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from typing_extensions import override
 
-from foretell.bundle.attention import AttentionStage, Form
+from foretell.bundle.attention import AttentionStage
 from foretell.models.attention.evidence import Dense
 from foretell.models.attention.heads import HeadedAttention
 from foretell.models.attention.mechanism import MECHANISMS, Attended, MechanismConfig, Site
@@ -44,7 +44,6 @@ class ReformerConfig(MechanismConfig):
         default=32, ge=1, description="Sorted tokens read those of their chunk and of the last."
     )
 
-    form: ClassVar[Form] = "dense"
     has_causal: ClassVar[bool] = True
 
     @field_validator("buckets")
@@ -107,8 +106,7 @@ class Reformer(HeadedAttention):
         del self.key
         self.chunk = chunk
         features = self.query.out_features // self.heads
-        self.register_buffer("rotations", torch.randn(self.heads, rounds, features, buckets // 2))
-        self.rotations: Tensor
+        self.rotations = nn.Buffer(torch.randn(self.heads, rounds, features, buckets // 2))
 
     @override
     def forward(

@@ -10,7 +10,6 @@ from pydantic import Field
 from torch import Tensor, nn
 from typing_extensions import override
 
-from foretell.bundle.attention import Form
 from foretell.models.attention.heads import BiasedConfig, positions
 from foretell.models.attention.mechanism import MECHANISMS, Attended, Site
 from foretell.models.attention.softmax import MultiHeadAttention
@@ -48,7 +47,6 @@ class Rotary(BiasedConfig):
         description="Positions are rows of so many, such as days of 24 hours; else one line.",
     )
 
-    form: ClassVar[Form] = "dense"
     has_causal: ClassVar[bool] = True
 
     @override
@@ -101,12 +99,9 @@ class Turn(nn.Module):
         partner = torch.empty(places.numel(), dtype=torch.int64)
         partner[places] = places.flip(1)
         # They follow from the settings and the place: no part of a checkpoint.
-        self.register_buffer("cosine", cosine, persistent=False)
-        self.register_buffer("sine", sine, persistent=False)
-        self.register_buffer("partner", partner, persistent=False)
-        self.cosine: Tensor
-        self.sine: Tensor
-        self.partner: Tensor
+        self.cosine: Tensor = nn.Buffer(cosine, persistent=False)
+        self.sine: Tensor = nn.Buffer(sine, persistent=False)
+        self.partner = nn.Buffer(partner, persistent=False)
 
     def forward(self, features: Tensor) -> Tensor:
         """Turn `[…, time, features]`."""
@@ -120,21 +115,17 @@ class RotaryAttention(MultiHeadAttention):
     What the bias of the key adds to a score depends on the distance: a softmax does see it.
 
     Args:
-        d_model: Features of a token.
-        heads: Number of heads.
         turns: Of queries and of keys.
         layout: See `HeadedAttention`.
     """
 
     def __init__(
         self,
-        d_model: int,
-        heads: int,
         *,
         turns: Sequence[Turn],
         **layout: Any,  # noqa: ANN401 - what the base takes
     ) -> None:
-        super().__init__(d_model, heads, **layout)
+        super().__init__(**layout)
         self.turn_query, self.turn_key = turns
 
     @override

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
 from pydantic import Field
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from typing_extensions import override
 
-from foretell.bundle.attention import AttentionStage, Form
+from foretell.bundle.attention import AttentionStage
 from foretell.models.attention.evidence import Dense
 from foretell.models.attention.heads import HeadedAttention
 from foretell.models.attention.mechanism import MECHANISMS, Attended, MechanismConfig, Site
@@ -36,8 +36,6 @@ class RoutingConfig(MechanismConfig):
     decay: float = Field(
         default=0.999, ge=0, le=1, description="What a step of training leaves of the centres."
     )
-
-    form: ClassVar[Form] = "dense"
 
     @override
     def check(self, site: Site) -> None:
@@ -88,8 +86,7 @@ class Routing(HeadedAttention):
         self.decay = decay
         features = self.query.out_features // self.heads
         drawn = torch.randn(self.heads, clusters, features)
-        self.register_buffer("centres", functional.normalize(drawn, dim=-1))
-        self.centres: Tensor
+        self.centres = nn.Buffer(functional.normalize(drawn, dim=-1))
 
     @override
     def mix(

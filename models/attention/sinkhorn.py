@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 from typing_extensions import override
 
-from foretell.bundle.attention import Form
 from foretell.models.attention.evidence import Dense
 from foretell.models.attention.heads import HeadedAttention
 from foretell.models.attention.mechanism import MECHANISMS, Attended, MechanismConfig, Site
@@ -41,7 +40,6 @@ class SinkhornConfig(MechanismConfig):
         default=0.75, gt=0, description="What the scores of a permutation are divided by."
     )
 
-    form: ClassVar[Form] = "dense"
     has_causal: ClassVar[bool] = True
 
     @override
@@ -114,12 +112,9 @@ class Sinkhorn(HeadedAttention):
             hidden[0, :, :block] = 1
             hidden[..., block:] += torch.ones(block, block).triu(1)
         # Of sorted keys, then of a block's own; added to scores.
-        self.register_buffer("mask", _NEVER * hidden, persistent=False)
-        self.register_buffer("present", (~absent[:, 0]).float(), persistent=False)
-        self.register_buffer("before", torch.ones(blocks, blocks).tril(-1), persistent=False)
-        self.mask: Tensor
-        self.present: Tensor
-        self.before: Tensor
+        self.mask = nn.Buffer(_NEVER * hidden, persistent=False)
+        self.present = nn.Buffer((~absent[:, 0]).float(), persistent=False)
+        self.before = nn.Buffer(torch.ones(blocks, blocks).tril(-1), persistent=False)
 
     @override
     def mix(

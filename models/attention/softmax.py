@@ -8,7 +8,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 from typing_extensions import override
 
-from foretell.bundle.attention import Form
 from foretell.models.attention.evidence import Dense
 from foretell.models.attention.heads import BiasedConfig, HeadedAttention
 from foretell.models.attention.mechanism import MECHANISMS, Attended, Site
@@ -19,7 +18,6 @@ class Softmax(BiasedConfig):
     """Scaled dot products of queries and keys through a softmax."""
 
     mechanism: Literal["softmax"] = "softmax"
-    form: ClassVar[Form] = "dense"
     has_causal: ClassVar[bool] = True
     has_cache: ClassVar[bool] = True
 
@@ -33,7 +31,6 @@ class ResidualSoftmax(BiasedConfig):
     """The same, added to the scores of the layer before (He et al., 2021, arXiv:2012.11747)."""
 
     mechanism: Literal["residual-softmax"] = "residual-softmax"
-    form: ClassVar[Form] = "dense"
     has_causal: ClassVar[bool] = True
     hands_on: ClassVar[bool] = True
 

@@ -11,7 +11,6 @@ from pydantic import Field
 from torch import Tensor, nn
 from typing_extensions import override
 
-from foretell.bundle.attention import Form
 from foretell.models.attention.evidence import Dense
 from foretell.models.attention.heads import Heads
 from foretell.models.attention.mechanism import MECHANISMS, Attended, MechanismConfig, Site
@@ -30,7 +29,6 @@ class RandomSynthesizerConfig(MechanismConfig):
         default=None, ge=1, description="Of a table of scores; a whole table if not given."
     )
 
-    form: ClassVar[Form] = "dense"
     has_causal: ClassVar[bool] = True
 
     @override
@@ -51,7 +49,6 @@ class DenseSynthesizerConfig(MechanismConfig):
         default=False, description="Make the scores of keys as products of two shorter lists."
     )
 
-    form: ClassVar[Form] = "dense"
     has_causal: ClassVar[bool] = True
 
     @override
@@ -74,8 +71,7 @@ class Synthesizer(Heads):
         lengths = site.query.length, site.key.length
         # A row is of one token or none, so leaving out later keys is all that causality takes.
         later = torch.full(lengths, -math.inf).triu(1) if site.causal else None
-        self.register_buffer("later", later, persistent=False)
-        self.later: Tensor | None
+        self.later = None if later is None else nn.Buffer(later, persistent=False)
 
     def forward(
         self,

@@ -91,13 +91,10 @@ class FourierMixing(nn.Module):
         # (cos + i sin) of pairs [real; imaginary], in pairs again.
         inner = torch.stack([torch.cat([cos, -sin], dim=-1), torch.cat([sin, cos], dim=-1)], dim=2)
         cos, sin = _turned(torch.arange(d_model)[:, None] * torch.arange(d_model), d_model)
-        constants = {"outer": outer, "inner": inner.flatten(1, 2), "last": torch.cat([cos, -sin])}
-        for name, constant in constants.items():
-            exact = constant.to(torch.get_default_dtype())
-            self.register_buffer(name, exact, persistent=False)
-        self.outer: Tensor
-        self.inner: Tensor
-        self.last: Tensor
+        self.outer, self.inner, self.last = (
+            nn.Buffer(constant.to(torch.get_default_dtype()), persistent=False)
+            for constant in (outer, inner.flatten(1, 2), torch.cat([cos, -sin]))
+        )
 
     def forward(
         self,

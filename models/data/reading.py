@@ -9,11 +9,12 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 import pandas as pd
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+from pydantic import BeforeValidator, Field, field_validator
 
 from foretell.bundle.errors import TimestampError
 from foretell.bundle.frequency import Frequency
 from foretell.bundle.gaps import Filling
+from foretell.bundle.part import Part
 from foretell.bundle.zones import find_zone
 from foretell.models.data.cells import ArrowFrame, Cells, of_frame, read_file
 from foretell.models.data.columns import (
@@ -46,10 +47,8 @@ Names = Annotated[
 ]
 
 
-class Reading(BaseModel):
+class Reading(Part):
     """How a table is read; what is not given is found in it."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     timestamp_column: Names | None = Field(
         default=None,

@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Self
 
 from pydantic import (
-    BaseModel,
-    ConfigDict,
     Field,
     field_serializer,
     field_validator,
@@ -16,13 +14,14 @@ from pydantic import (
 
 from foretell.bundle.checksums import sha256
 from foretell.bundle.frequency import Frequency
+from foretell.bundle.part import Part
 from foretell.models.data.errors import DataError
 from foretell.models.data.panel import Panel
 from foretell.models.data.reading import Reading, read
 from foretell.models.data.splits import Splits
 
 
-class DataSource(BaseModel):
+class DataSource(Part):
     """The file a model learnt from.
 
     Attributes:
@@ -34,8 +33,6 @@ class DataSource(BaseModel):
         series: Number of series.
         splits: What each row was for.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     path: Path
     sha256: str

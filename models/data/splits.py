@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Self
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import model_validator
 
+from foretell.bundle.part import Part
 from foretell.models.data.errors import DataError
 from foretell.models.data.panel import Panel
 
@@ -49,7 +50,7 @@ class Split(NamedTuple):
     left_out: tuple[str, ...] = ()
 
 
-class Splits(BaseModel):
+class Splits(Part):
     """Where every series of a panel is cut: by shares of its rows, or at rows of it.
 
     Attributes:
@@ -57,8 +58,6 @@ class Splits(BaseModel):
             horizon.
         ends: The row after the last of each part.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     fractions: tuple[float, float, float] | None = None
     ends: tuple[int, int, int] | None = None

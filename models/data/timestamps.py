@@ -43,6 +43,7 @@ _QUARTER_FIRST = r"Q([1-4])[ -/]?(\d{4})"
 _WEEK = r"(\d{4})-?W(\d\d)"
 # Of a format, so many cells tell which it may be.
 _TELLING = 5
+_NO_TIMESTAMP = "no timestamp; take the row out"
 _EPOCHS = {"s": 1e6, "ms": 1e3, "us": 1.0, "ns": 1e-3}
 # Those from 1973 to about 5100 differ by their size.
 _EPOCH_SIZES = ((1e8, 1e11, "s"), (1e11, 1e14, "ms"), (1e14, 1e17, "us"), (1e17, 1e20, "ns"))
@@ -110,9 +111,9 @@ def read_timestamps(cells: pd.Series, date_format: str | None = None) -> Moments
     if isinstance(cells.dtype, pd.DatetimeTZDtype):
         walls = cells.dt.tz_localize(None).to_numpy("M8[us]")
         offsets = walls - cells.dt.tz_convert(None).to_numpy("M8[us]")
-        return _with_missing(Moments(walls, offsets, str(cells.dtype.tz)))
+        return _checked(Moments(walls, offsets, str(cells.dtype.tz)), _NO_TIMESTAMP)
     if pd.api.types.is_datetime64_dtype(cells):
-        return _with_missing(Moments(cells.to_numpy("M8[us]")))
+        return _checked(Moments(cells.to_numpy("M8[us]")), _NO_TIMESTAMP)
     # Series of a long table share their times: each is read once.
     codes, distinct = pd.factorize(cells, use_na_sentinel=False)
     moments = _read_distinct(pd.Series(distinct), date_format)
@@ -121,20 +122,13 @@ def read_timestamps(cells: pd.Series, date_format: str | None = None) -> Moments
     return Moments(moments.walls[codes], offsets, None, back)
 
 
-def _with_missing(moments: Moments) -> Moments:
-    missing = np.flatnonzero(np.isnat(moments.walls))
-    if len(missing):
-        moments.wrong.append(("no timestamp; take the row out", missing))
-    return moments
-
-
 def _read_distinct(cells: pd.Series, date_format: str | None) -> Moments:
     """Cells that differ; what is missing is among the wrong ones."""
     texts = cells.map(str).astype("str").str.strip()
     missing = (cells.isna() | texts.isin(MISSING)).to_numpy()
-    moments = Moments(np.full(len(cells), "NaT", "M8[us]"))
+    moments = Moments(_none(len(cells)))
     if missing.any():
-        moments.wrong.append(("no timestamp; take the row out", np.flatnonzero(missing)))
+        moments.wrong.append((_NO_TIMESTAMP, np.flatnonzero(missing)))
     there = np.flatnonzero(~missing)
     if not len(there):
         return moments
@@ -155,7 +149,7 @@ def _read_present(cells: pd.Series, texts: pd.Series, date_format: str | None) -
         if numbers is not None and not numbers.wrong.any():
             return _read_numeric(numbers.values, date_format)
     if date_format in _EPOCHS:
-        return _wrong_of(texts, np.full(len(texts), "NaT", "M8[us]"), f"no number of {date_format}")
+        return _checked(Moments(_none(len(texts))), f"no number of {date_format}", texts)
     if date_format is not None:
         return _read_as(_whole(cells, texts), date_format)
     head = texts.iloc[:_TELLING]
@@ -196,9 +190,7 @@ def _read_numeric(values: NDArray[np.float64], date_format: str | None) -> Momen
             f"numbers such as {values[0]:g} are no timestamps; --date-format says what they are "
             "(%Y, s, ms, us, ns), --timestamp-column where the timestamps are"
         )
-        return Moments(
-            np.full(len(values), "NaT", "M8[us]"), wrong=[(text, np.arange(len(values)))]
-        )
+        return _checked(Moments(_none(len(values))), text)
     ticks = np.round(values * _EPOCHS[date_format]).astype(np.int64)
     return Moments(ticks.astype("M8[us]"), np.zeros(len(values), "m8[us]"))
 
@@ -206,14 +198,8 @@ def _read_numeric(values: NDArray[np.float64], date_format: str | None) -> Momen
 def _read_pattern(
     texts: pd.Series, pattern: str, read: Callable[[pd.DataFrame], Moments]
 ) -> Moments:
-    parts = texts.str.extract(f"^{pattern}$")
-    found = read(parts)
-    return _wrong_of(
-        texts,
-        found.walls,
-        f"no timestamp like {texts.iloc[0]!r}; correct it, or take the row out",
-        found,
-    )
+    problem = f"no timestamp like {texts.iloc[0]!r}; correct it, or take the row out"
+    return _checked(read(texts.str.extract(f"^{pattern}$")), problem, texts)
 
 
 def _read_iso(parts: pd.DataFrame) -> Moments:
@@ -241,7 +227,7 @@ def _offset(name: str) -> np.timedelta64:
 
 def _quarters(years: pd.Series, quarters: pd.Series) -> Moments:
     months = (pd.to_numeric(years) - 1970) * 12 + (pd.to_numeric(quarters) - 1) * 3
-    walls = np.full(len(months), "NaT", "M8[us]")
+    walls = _none(len(months))
     there = months.notna().to_numpy()
     walls[there] = months[there].to_numpy(np.int64).astype("M8[M]")
     return Moments(walls)
@@ -257,7 +243,7 @@ def _read_dates(texts: pd.Series) -> Moments:
     formats = [form for form in _FORMATS if _fits(texts.iloc[:_TELLING].tolist(), form)]
     if not formats:
         text = "no timestamp; --date-format says what it is, such as %d.%m.%Y"
-        return _wrong_of(texts, np.full(len(texts), "NaT", "M8[us]"), text)
+        return _checked(Moments(_none(len(texts))), text, texts)
     readings = [(form, _read_as(texts, form)) for form in formats]
     fewest = min(_count(moments) for _, moments in readings)
     best = [(form, moments) for form, moments in readings if _count(moments) == fewest]
@@ -293,22 +279,24 @@ def _read_as(texts: pd.Series, form: str) -> Moments:
             parsed = pd.to_datetime(texts, format=form, errors="coerce")
         except ValueError as error:
             raise DataError(f"--date-format {form}: {error}") from None
-        return _wrong_of(texts, parsed.to_numpy("M8[us]"), problem)
+        return _checked(Moments(parsed.to_numpy("M8[us]")), problem, texts)
     times = [_strptime(text, form) for text in texts]
     offsets = [timedelta() if time is None else time.utcoffset() for time in times]
     walls = [None if time is None else time.replace(tzinfo=None) for time in times]
-    found = Moments(np.array(walls, "M8[us]"), np.array(offsets, "m8[us]"))
-    return _wrong_of(texts, found.walls, problem, found)
+    moments = Moments(np.array(walls, "M8[us]"), np.array(offsets, "m8[us]"))
+    return _checked(moments, problem, texts)
 
 
-def _wrong_of(
-    texts: pd.Series, walls: Timestamps, problem: str, found: Moments | None = None
-) -> Moments:
-    """The moments, and that cells without one are wrong."""
-    moments = found or Moments(walls)
-    rows = np.flatnonzero(np.isnat(walls))
+def _none(count: int) -> Timestamps:
+    return np.full(count, "NaT", "M8[us]")
+
+
+def _checked(moments: Moments, problem: str, texts: pd.Series | None = None) -> Moments:
+    """The moments, and that rows without one are wrong; of texts the first such is named."""
+    rows = np.flatnonzero(np.isnat(moments.walls))
     if len(rows):
-        moments.wrong.append((f"{texts.iloc[rows[0]][:60]!r}: {problem}", rows))
+        cell = "" if texts is None else f"{texts.iloc[rows[0]][:60]!r}: "
+        moments.wrong.append((cell + problem, rows))
     return moments
 
 
@@ -346,8 +334,4 @@ def _assemble_parts(columns: pd.DataFrame) -> Moments:
     for name in PARTS[4:]:
         table[name] = numbers.get(name, np.zeros(len(columns)))
     walls = pd.to_datetime(table, errors="coerce").to_numpy("M8[us]")
-    moments = Moments(walls)
-    wrong = np.flatnonzero(np.isnat(walls))
-    if len(wrong):
-        moments.wrong.append((f"no time of {', '.join(numbers)}", wrong))
-    return moments
+    return _checked(Moments(walls), f"no time of {', '.join(numbers)}")

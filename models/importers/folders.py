@@ -19,7 +19,7 @@ from foretell.models.importers.convert import (
 from foretell.models.importers.data import read_panel
 from foretell.models.importers.errors import ImporterError
 from foretell.models.importers.given import read_arguments
-from foretell.models.importers.registry import FOLDER_OPTIONS, FOLDERS
+from foretell.models.importers.registry import FOLDERS
 from foretell.models.importers.saved import Saved
 
 # All that a folder does not tell of data; what of the model, it does.
@@ -37,18 +37,17 @@ def import_folder(request: Request) -> Imported:
     assert request.source is not None  # noqa: S101 - which the caller went by
     told = {"arch": request.architecture, "setting": request.setting, "config": request.script}
     given = {name for name, value in told.items() if value is not None} | request.arguments.keys()
-    own = FOLDER_OPTIONS.get(request.source, {})
+    own = FOLDERS[request.source]
     if unread := sorted(given - _ASKED - own.keys()):
         raise ImporterError(f"--{unread[0]}: the folder tells what the model is")
     arguments = read_arguments(request.arguments)
-    library = import_module(FOLDERS[request.source])
+    library = import_module(f"foretell.models.importers.{request.source}")
     answers = {
         name: Argument(value, f"--{name}")
         for name, value in request.arguments.items()
         if name in own
     }
-    asks = [answers] if own else []
-    saved = cast("Saved", library.read(request.file, request.member, *asks))
+    saved = cast("Saved", library.read(request.file, request.member, answers))
     request, known = _with_told(request, saved)
     head = saved.model.head
     if head is not None and head.is_of_counts and not request.unscaled:

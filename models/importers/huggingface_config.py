@@ -57,7 +57,7 @@ class SavedConfig(BaseModel):
 
         Args:
             given: What no file tells, by the names of the options
-                (`foretell.models.importers.registry.FOLDER_OPTIONS`).
+                (`foretell.models.importers.registry.FOLDERS`).
 
         Raises:
             ValueError: something has to be given, or does not fit.

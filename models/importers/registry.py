@@ -8,10 +8,9 @@ from foretell.models.importers import patchtst, time_series_library
 from foretell.models.importers.arguments import COMMON, Option
 
 CODE_BASES = {code.name: code for code in (*time_series_library.CODE_BASES, *patchtst.CODE_BASES)}
-# Libraries that save a model in a folder, and the modules that read it.
-FOLDERS = {name: f"foretell.models.importers.{name}" for name in ("huggingface", "neuralforecast")}
-# What is asked for where their folders do not tell.
-FOLDER_OPTIONS: Mapping[str, Mapping[str, Option]] = {
+# Libraries that save a model in a folder, which a module here of the same name reads, and what is
+# asked for where their folders do not tell.
+FOLDERS: Mapping[str, Mapping[str, Option]] = {
     "huggingface": {
         "num_parallel_samples": Option(str, "paths to draw, or 0 for the path of the means"),
         "time_features": Option(str, "features of the date, such as hour,day_of_week, in order"),

@@ -44,8 +44,7 @@ class LaggedEmbedding(nn.Module):
         super().__init__()
         self.value = nn.Linear((BEFORE + 1) * channels, d_model, bias=False)
         self.calendar = CalendarEmbedding(calendar, kind, d_model) if calendar else None
-        self.register_buffer("positions", sinusoids(length, d_model), persistent=False)
-        self.positions: Tensor
+        self.positions = nn.Buffer(sinusoids(length, d_model), persistent=False)
         self.dropout = Dropout(dropout)
 
     def forward(self, known: Tensor, calendar: Tensor | None, start: int) -> Tensor:

@@ -111,9 +111,9 @@ class SeriesEmbedding(nn.Module):
         super().__init__()
         self.value = TokenEmbedding(channels, d_model)
         self.calendar = CalendarEmbedding(calendar, kind, d_model) if calendar else None
-        table = sinusoids(length, d_model) if positions else None
-        self.register_buffer("positions", table, persistent=False)
-        self.positions: Tensor | None
+        self.positions = (
+            nn.Buffer(sinusoids(length, d_model), persistent=False) if positions else None
+        )
         self.dropout = Dropout(dropout)
 
     def forward(self, series: Tensor, calendar: Tensor | None) -> Tensor:

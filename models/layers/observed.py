@@ -75,24 +75,10 @@ def _mean(values: Tensor, weights: Tensor) -> Tensor:
     return values.sum(dim=1, keepdim=True) / weights.sum(dim=1, keepdim=True).clamp(min=1)
 
 
-_NORMS: Mapping[str | None, Callable[[int, bool], WindowNorm[Any]]] = {
+# By the norm of `foretell.models.layers.window_norms` that each is without gaps, or None; they are
+# made of how many channels there are, and whether RevIN has trained parameters.
+OBSERVED_NORMS: Mapping[str | None, Callable[[int, bool], WindowNorm[Any]]] = {
     "mean": lambda channels, affine: ObservedInstanceNorm(channels, affine=affine),
     "magnitude": lambda *_: ObservedMagnitudeScaler(),
     None: lambda *_: ObservedIdentity(),
 }
-
-
-def has_observed(name: str | None) -> bool:
-    """Whether there is such a norm for windows that lack values."""
-    return name in _NORMS
-
-
-def build_observed_norm(name: str | None, channels: int, *, affine: bool) -> WindowNorm[Any]:
-    """An untrained norm for windows that may lack values.
-
-    Args:
-        name: Of the norm of `foretell.models.layers.window_norms` that it is without them, or None.
-        channels: Series of the input.
-        affine: Whether RevIN has trained parameters.
-    """
-    return _NORMS[name](channels, affine)

@@ -56,10 +56,8 @@ class Draw(nn.Module):
         orders = torch.tensor(places(steps * channels, count)).reshape(steps, channels, count)
         # `[steps, paths, channels, terms]`.
         constants = table[orders].transpose(1, 2).contiguous()
-        self.register_buffer("_constants", constants, persistent=False)
-        self.register_buffer("_powers", torch.arange(float(_TERMS)), persistent=False)
-        self._constants: Tensor
-        self._powers: Tensor
+        self._constants = nn.Buffer(constants, persistent=False)
+        self._powers = nn.Buffer(torch.arange(float(_TERMS)), persistent=False)
 
     def forward(self, parameters: Tensor, step: int) -> Tensor:
         """`[batch, paths, channels, parameters]` to `[batch, paths, channels]`."""

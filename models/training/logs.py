@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -35,7 +36,7 @@ class CsvLog(Progress):
             kept = [row for row in rows if int(row[0]) <= epochs_done]
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.open("w", newline="") as file:
-            csv.writer(file).writerows([_COLUMNS, *kept])
+            csv.writer(file).writerows([("epoch", *_NUMBERS), *kept])
 
     def finished_epoch(self, report: EpochReport) -> None:
         """Append a row."""
@@ -127,24 +128,16 @@ class Together(Progress):
             part.finished_epoch(report)
 
 
-_COLUMNS = (
-    "epoch",
-    "learning_rate",
-    "train_loss",
-    "validation_loss",
-    "validation_mse",
-    "validation_mae",
-    "seconds",
-)
+# Of a report, by the name of their column.
+_NUMBERS: Mapping[str, Callable[[EpochReport], float]] = {
+    "learning_rate": attrgetter("learning_rate"),
+    "train_loss": attrgetter("train_loss"),
+    "validation_loss": attrgetter("validation_loss"),
+    "validation_mse": attrgetter("validation.mse"),
+    "validation_mae": attrgetter("validation.mae"),
+    "seconds": attrgetter("seconds"),
+}
 
 
 def _numbers(report: EpochReport) -> dict[str, float]:
-    values = (
-        report.learning_rate,
-        report.train_loss,
-        report.validation_loss,
-        report.validation.mse,
-        report.validation.mae,
-        report.seconds,
-    )
-    return dict(zip(_COLUMNS[1:], values, strict=True))
+    return {name: read(report) for name, read in _NUMBERS.items()}

@@ -136,6 +136,12 @@ def test_a_geometric_distribution_by_hand() -> None:
     assert found == [0, 1, 2]
 
 
+@pytest.mark.parametrize("level", [0.5 - 1e-9, 0.5, 0.5 + 1e-9])
+def test_what_rounding_puts_outside_is_the_outermost(level: float) -> None:
+    one = Distribution.of_quantiles((0.5,))
+    assert one.quantile(np.array([[3.0]]), level).tolist() == [3.0]
+
+
 def test_between_levels_quantiles_lie_on_lines() -> None:
     described = Distribution.of_quantiles((0.1, 0.5, 0.9))
     assert described.parameters == ("0.1", "0.5", "0.9")

@@ -72,9 +72,12 @@ def test_any_steps_are_those_of_pandas(
     np.testing.assert_array_equal(steps, expected(str(first), periods, text))
     assert first_irregularity(frequency, steps) is None
     last = periods - 1
-    assert frequency.step_of(steps[last], first) == last
-    assert frequency.step_of(first, steps[last]) == -last
-    assert frequency.step_of(steps[last] + np.timedelta64(1, "us"), first) is None
+    moments = steps[last] + np.array([0, 1], "m8[us]")
+    found, is_step = frequency.steps_of(moments, first)
+    assert found[0] == last
+    assert is_step.tolist() == [True, False]
+    found, is_step = frequency.steps_of(steps[:1], steps[last])
+    assert (found[0], is_step[0]) == (-last, True)
 
 
 @settings(deadline=None, max_examples=100)

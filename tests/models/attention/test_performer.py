@@ -10,7 +10,7 @@ from tests.models.attention.published import published
 
 def build(*, causal: bool = False, features: int | None = None) -> Performer:
     torch.manual_seed(0)
-    return Performer(12, 3, causal=causal, features=features).double().eval()
+    return Performer(d_model=12, heads=3, causal=causal, features=features).double().eval()
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_gradients_through_chunks() -> None:
 
 def test_directions_are_drawn_anew_in_training_alone() -> None:
     torch.manual_seed(0)
-    layer = Performer(12, 3, redraw=2)
+    layer = Performer(d_model=12, heads=3, redraw=2)
     tokens, first = torch.randn(1, 5, 12), layer.projection.clone()
     layer.eval()
     for _ in range(3):
@@ -129,7 +129,9 @@ def test_directions_are_drawn_anew_in_training_alone() -> None:
 
 
 def test_how_many_directions_there_are() -> None:
-    shapes = [tuple(Performer(width, 1).projection.shape) for width in (1, 2, 4, 16, 64)]
+    shapes = [
+        tuple(Performer(d_model=width, heads=1).projection.shape) for width in (1, 2, 4, 16, 64)
+    ]
     assert shapes == [(1, 1), (2, 2), (4, 6), (16, 45), (64, 267)]
     for field in ("features", "redraw"):
         with pytest.raises(ValidationError, match=rf"{field}\n.*greater than or equal to 1"):

@@ -9,7 +9,11 @@ from tests.models.attention.by_hand import Array, dense
 
 def build(*, features: int | None = None, causal: bool = False) -> RandomFeatureAttention:
     torch.manual_seed(0)
-    layer = RandomFeatureAttention(12, 3, features=features, causal=causal).double().eval()
+    layer = (
+        RandomFeatureAttention(d_model=12, heads=3, features=features, causal=causal)
+        .double()
+        .eval()
+    )
     torch.nn.init.uniform_(layer.sigma, 0.5, 1.5)
     return layer
 
@@ -61,7 +65,7 @@ def test_it_is_what_the_paper_has(steps: int, keys: int, causal: bool, features:
 def test_many_directions_are_near_a_softmax() -> None:
     """Of queries and keys of length 1, where a softmax is a Gaussian kernel."""
     torch.manual_seed(0)
-    layer = RandomFeatureAttention(12, 3, features=20_000).double().eval()
+    layer = RandomFeatureAttention(d_model=12, heads=3, features=20_000).double().eval()
     parts = torch.randn(3, 1, 3, 6, 4, dtype=torch.float64).unbind()
     found = layer.mix(*parts, inherited=None, explain=True).evidence
     query, key = (part / part.norm(dim=-1, keepdim=True) for part in parts[:2])
@@ -89,6 +93,6 @@ def test_large_numbers_and_zeros() -> None:
 def test_how_many_directions_there_are() -> None:
     assert build().projection.shape == (3, 4, 32)
     assert build(features=3).projection.shape == (3, 4, 3)
-    assert RandomFeatureAttention(80, 2).projection.shape == (2, 40, 40)
+    assert RandomFeatureAttention(d_model=80, heads=2).projection.shape == (2, 40, 40)
     with pytest.raises(ValidationError, match=r"features\n.*greater than or equal to 1"):
         RandomFeaturesConfig(features=0)
