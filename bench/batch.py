@@ -268,24 +268,24 @@ def cluster(nodes: int) -> Iterator[Any]:
         try:
             # What has the driver has no CPU: it is not the one that is lost.
             made.add_node(num_cpus=0, include_dashboard=False, object_store_memory=memory)
-            _bind(psutil.Process(), 0)
+            _bind(psutil.Process(), {0})
             for number in range(nodes):
                 node = made.add_node(num_cpus=1, object_store_memory=memory)
                 for started in (each for every in node.all_processes.values() for each in every):
-                    _bind(psutil.Process(started.process.pid), number)
+                    _bind(psutil.Process(started.process.pid), {number})
             ray.init(address=made.address, log_to_driver=False, logging_level="error")
             yield made
         finally:
             ray.shutdown()
             made.shutdown()
-            os.sched_setaffinity(0, before)
+            _bind(psutil.Process(), before)
 
 
-def _bind(process: psutil.Process, cpu: int) -> None:
-    """Have a process and all that it started run on one CPU, and what they start likewise."""
+def _bind(process: psutil.Process, cpus: set[int]) -> None:
+    """Have a process and all that it started run on these CPUs, and what they start likewise."""
     for each in (process, *process.children(recursive=True)):
         for thread in each.threads():
-            os.sched_setaffinity(thread.id, [cpu])
+            os.sched_setaffinity(thread.id, cpus)
 
 
 class _Losing(Progress):

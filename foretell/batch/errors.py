@@ -43,9 +43,9 @@ class RepeatedError(BatchError):
         super().__init__(name, row)
         self._name, self.row = name, row
 
-    def at(self, place: str, row: int) -> BatchError:
-        """The same with the file, and the row of it."""
+    def at(self, place: str, row: int, column: str) -> BatchError:
+        """The same with the file, the row of it, and what it calls the column of names."""
         return BatchError(
             f"{place}: the rows of series {self._name!r} do not follow each other: it begins again "
-            f"at row {row} (from 0); sort the table by series and time"
+            f"at row {row} (from 0); sort the table by {column} and time"
         )

@@ -80,6 +80,8 @@ def _run(
     context.raise_original_map_exception = True
     # Actors have one part at a time, so that all are as busy as they can be at one.
     context.autoscaling_config.actor_pool_util_upscaling_threshold = 1.0
+    # None is given up while there are parts: one that has just begun has none yet.
+    context.autoscaling_config.actor_pool_util_downscaling_threshold = -1.0
     # Of each part a block: what is done again is one.
     rows = ray.data.from_items(
         [{"part": place} for place in range(len(parts))], override_num_blocks=len(parts)

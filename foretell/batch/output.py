@@ -17,7 +17,8 @@ from foretell.batch.errors import BatchError
 from foretell.batch.forecaster import Forecasts
 from foretell.batch.places import Place
 from foretell.batch.plan import Part
-from foretell.batch.tables import ROW, Columns, Tables
+from foretell.batch.rows import Rows
+from foretell.batch.tables import Columns, Tables
 from foretell.batch.windows import Rejected
 from foretell.bundle.manifest import Manifest
 from foretell.service.api.forecast.table import ID, TIME
@@ -130,11 +131,11 @@ class Writer:
             self._forecasts.add_key_value_metadata({_ARROW: plain, _COUNTS: counts})
         self._stack.__exit__(kind, error, trace)
 
-    def add(self, chunk: pa.Table, forecasts: Forecasts) -> None:
+    def add(self, chunk: Rows, forecasts: Forecasts) -> None:
         """Write forecasts of series of a chunk."""
         _, windows, horizon, targets = forecasts.layers.shape
         about = self._manifest
-        ids = chunk.column(ID).chunk(0).take(pa.array(forecasts.series))
+        ids = chunk.table.column(ID).chunk(0).take(pa.array(forecasts.series))
         if pa.types.is_dictionary(ids.type):
             ids = ids.dictionary_decode()
         columns = [_repeated(ids, np.repeat(np.arange(windows, dtype=np.int32), targets * horizon))]
@@ -155,16 +156,15 @@ class Writer:
         self._forecasts.write_table(pa.table(columns, schema=_repeating(self._schema)))
         self._forecast += windows
 
-    def reject(self, chunk: pa.Table, rejected: Sequence[Rejected]) -> None:
+    def reject(self, chunk: Rows, rejected: Sequence[Rejected]) -> None:
         """Write who has no forecast of a chunk, why, and where that shows."""
         if not rejected:
             return
         ordered = sorted(rejected)
-        ids = chunk.column(ID).chunk(0).take(pa.array([each.series for each in ordered]))
-        rows = chunk.column(ROW).to_numpy()
+        ids = chunk.table.column(ID).chunk(0).take(pa.array([each.series for each in ordered]))
         names = self._tables.names
         places = [
-            self._part.place(int(rows[each.series if each.row is None else each.row]))
+            self._part.place(chunk.number(each.series if each.row is None else each.row))
             for each in ordered
         ]
         table = pa.table(

@@ -99,13 +99,13 @@ class Worker:
                 for chunk in read_chunks(tables.rows(part.spans), self._work.last, seen):
                     if not go_on():
                         raise BatchError("stopped")
-                    found, rejected = self._forecaster.forecast(chunk)
+                    found, rejected = self._forecaster.forecast(chunk.table)
                     for each in found:
                         writer.add(chunk, each)
                     writer.reject(chunk, rejected)
         except RepeatedError as error:
             file, row = part.place(error.row)
-            raise error.at(tables.place.of(file), row) from None
+            raise error.at(tables.place.of(file), row, tables.columns.id) from None
         except ServiceError as error:
             raise BatchError(f"part {part.number}: {error.message}") from error
         except StorageError as error:

@@ -124,7 +124,8 @@ def divide(
         goes_on = bool(each.rows) and each.first == last
         begins.append(at + each.starts[goes_on:])
         sums.append(each.ids[goes_on:])
-        before |= {int(begin): last for begin in begins[-1][:1] if goes_on}
+        if goes_on and len(begins[-1]):
+            before[int(begins[-1][0])] = last
         last = each.last if each.rows else last
     _check_whole(tables, pieces, sums, begins, first)
     cuts = _cuts(begins, rows, int(first[-1]), workers)
@@ -256,7 +257,7 @@ def _check_whole(
     place = tables.place.of(pieces[number].file)
     name = ids[row - at].as_py()
     row = begin - _begins(pieces, first)[pieces[number].file]
-    raise RepeatedError(name, begin).at(place, row)
+    raise RepeatedError(name, begin).at(place, row, tables.columns.id)
 
 
 def _begins(pieces: list[Piece], first: NDArray[np.int64]) -> dict[str, int]:

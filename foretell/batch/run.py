@@ -95,10 +95,11 @@ def forecast_table(
     with target.claimed():
         parts = _recorded(prepared, target, part_rows, workers or usable_cpus()).parts
         there = _written(target)
-        before = [read_counts(target, part) for part in parts if part.file in there]
+        done = [part for part in parts if part.file in there]
         left = [part for part in parts if part.file not in there]
+        before = [read_counts(target, part) for part in done]
         rows = {part.number: part.rows for part in parts}
-        progress.divided(sum(rows.values()), sum(rows.values()) - sum(part.rows for part in left))
+        progress.divided(sum(rows.values()), sum(part.rows for part in done))
         counts = list(before)
         for each in execute(prepared.work, left) if left else ():
             counts.append(each.counts)

@@ -8,20 +8,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
 
 from foretell.batch.errors import BatchError, RowError
 from foretell.batch.places import Place
+from foretell.batch.rows import Rows
 from foretell.batch.texts import Block, converted, kind_of_times, open_text, parsed
 from foretell.bundle.nearness import listed
 from foretell.service.api.forecast.table import ID, TARGET, TIME
 from foretell.service.validation import shown
 
 Name = str | int
-# The column that tells which of all rows a row is, from 0.
-ROW = "\0row"
 # Rows that are read at a time.
 _ROWS = 256 * 1024
 # Bytes of a text that are read by themselves.
@@ -154,10 +152,8 @@ class Tables:
         for batch in self._read(piece, [self.columns.id], at_a_time=rows):
             yield batch.column(0)
 
-    def rows(self, spans: Sequence[Span]) -> Iterator[pa.Table]:
-        """The rows of spans, in parts: `unique_id`, `ds`, the channels and `row`.
-
-        Where spans are of texts also `wrong`: see `converted`.
+    def rows(self, spans: Sequence[Span]) -> Iterator[Rows]:
+        """The rows of spans, in parts of a stretch each.
 
         Raises:
             BatchError: they cannot be read.
@@ -175,8 +171,7 @@ class Tables:
                     columns = {ours: part.column(theirs) for ours, theirs in names.items()}
                     if has_text:
                         columns = converted(columns, self._kinds(TIME, self.channels))
-                    columns[ROW] = pa.array(np.arange(row, row + len(part)))
-                    yield pa.table(columns)
+                    yield Rows.of(pa.table(columns), row)
                 at += len(batch)
                 if at >= end:
                     break

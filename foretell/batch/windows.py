@@ -14,7 +14,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from foretell.batch.plan import starts_of
-from foretell.batch.tables import ROW
 from foretell.batch.texts import WRONG
 from foretell.bundle.errors import TimestampError
 from foretell.bundle.frequency import Unit
@@ -101,8 +100,7 @@ class Reader:
         """What of a chunk is to be forecast, and what is not.
 
         Args:
-            chunk: Whole series, `unique_id`, `ds` if there are times, the channels, `row`, and
-                `wrong` if it is of texts.
+            chunk: Whole series, as `Rows.table` has them, in one piece of memory.
 
         Raises:
             InvalidInputError: a column is not of the type that it should be.
@@ -199,7 +197,7 @@ class Reader:
             rejected: Takes those that are not.
         """
         every = np.concatenate(rows)
-        table = chunk.take(pa.array(every)).drop_columns([ROW])
+        table = chunk.take(pa.array(every))
         try:
             request = read_request(table, FORECASTING, self._options, self._model, self._settings)
         except InvalidInputError as error:

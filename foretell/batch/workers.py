@@ -9,13 +9,13 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from importlib import metadata
 from multiprocessing import connection
 from multiprocessing.queues import SimpleQueue
 from multiprocessing.synchronize import Event
 from pathlib import Path
 
+from foretell.batch import processes
 from foretell.batch.errors import BatchError
 from foretell.batch.parts import Done, Work, Worker
 from foretell.batch.plan import Part
@@ -24,8 +24,6 @@ from foretell.service.settings import DeviceChoice
 
 _GPUS = Path("/proc/driver/nvidia/gpus")
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
-# Of Arrow's allocator, in milliseconds: many chunks.
-_PURGE_DELAY, _PURGE_MS = "MIMALLOC_PURGE_DELAY", "10000"
 # Times in a row that processes may be killed without a part done in between.
 _DEATHS = 3
 
@@ -82,34 +80,21 @@ def run_parts(work: Work, parts: Sequence[Part], workers: int | None) -> Iterato
 
 def _run(work: Work, parts: list[Part], count: int, gpus: list[str]) -> Iterator[Done]:
     """Forecast parts on processes that all end where one is killed."""
-    context = multiprocessing.get_context("spawn")
+    context = processes.begin()
     stopped, turns = context.Event(), context.SimpleQueue()
     for number in range(count):
         turns.put(gpus[number % len(gpus)] if gpus else None)
     pool = ProcessPoolExecutor(count, context, _begin, (work, stopped, turns))
     try:
-        with _kept_memory():
+        try:
             futures = [pool.submit(_part, part) for part in parts]
+        except (EOFError, OSError) as error:
+            raise BrokenProcessPool("no process begins") from error
         for future in as_completed(futures):
             yield future.result()
     finally:
         stopped.set()
         pool.shutdown(cancel_futures=True)
-
-
-@contextmanager
-def _kept_memory() -> Iterator[None]:
-    """Have processes that begin keep what Arrow frees: the next chunk takes as much.
-
-    It would give it back to the system at once, which clears every page anew; so it does it later.
-    """
-    before = os.environ.get(_PURGE_DELAY)
-    os.environ.setdefault(_PURGE_DELAY, _PURGE_MS)
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[_PURGE_DELAY]
 
 
 class _Process:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -89,6 +90,14 @@ def command(
     forecast go to OUTPUT/rejected, with the reason. The same command goes on where it was
     interrupted.
     """
+    from foretell.batch import processes
+
+    # As an interrupt: what is begun is tidied up.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if ray is None:
+        # First of all: what workers import takes as long as what this process does.
+        processes.begin()
+
     from foretell.batch.errors import BatchError
     from foretell.batch.models import find_bundle, pinned
     from foretell.batch.preparation import Asked

@@ -3,11 +3,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from foretell.batch.forecaster import Forecaster
-from foretell.batch.tables import ROW
 from foretell.service.api.forecast.schemas import ForecastOptions
 from foretell.service.session import CpuSession
 from tests.foretell.batch.tables import many, wave
@@ -25,8 +23,7 @@ def test_no_window_is_run_alone(models: Path, monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(CpuSession, "run", watched)
     for count in range(1, 2 * forecaster.model.max_batch + 2):
-        chunk = many(count).append_column(ROW, pa.array(np.arange(8 * count)))
-        [found], rejected = forecaster.forecast(chunk)
+        [found], rejected = forecaster.forecast(many(count))
         assert not rejected
         last = [np.float32(wave(number, 8)[-1]) for number in range(count)]
         assert found.layers[0, :, 0, 0].tolist() == last

@@ -11,7 +11,7 @@ from foretell.batch import plan, tables
 from foretell.batch.errors import BatchError
 from foretell.batch.places import LocalPlace
 from foretell.batch.plan import divide
-from foretell.batch.tables import ROW, Columns, Piece, Tables
+from foretell.batch.tables import Columns, Piece, Tables
 
 LENGTHS = (3, 1, 9, 2, 5, 1, 7, 4)
 COLUMNS = Columns("unique_id", None, ("y",))
@@ -44,10 +44,12 @@ def divided(tables: Tables, rows: int) -> list[list[tuple[object, float]]]:
     found = []
     first = dict.fromkeys(files, 0)
     for part in divide(tables, files, rows, 3, 2):
-        read = [row for table in tables.rows(part.spans) for row in table.to_pylist()]
+        tables_read = list(tables.rows(part.spans))
+        read = [row for rows in tables_read for row in rows.table.to_pylist()]
+        numbers = [rows.number(at) for rows in tables_read for at in range(len(rows))]
         assert part.rows == len(read)
-        for row in read:
-            file, at = part.place(row[ROW])
+        for number in numbers:
+            file, at = part.place(number)
             assert first[file] == at
             first[file] += 1
         found.append([(row["unique_id"], row["y"]) for row in read])
@@ -156,7 +158,7 @@ def test_a_series_that_begins_again_is_told_with_its_place(tmp_path: Path, group
         divided(tables, 5)
     assert str(told.value) == (
         f"{tmp_path}/030.parquet: the rows of series 's2' do not follow each other: it begins "
-        "again at row 2 (from 0); sort the table by series and time"
+        "again at row 2 (from 0); sort the table by unique_id and time"
     )
 
 

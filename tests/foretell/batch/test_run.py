@@ -77,6 +77,7 @@ def test_a_run_goes_on_where_it_was(models: Path, tmp_path: Path) -> None:
     ("groups", "name", "row"),
     [
         (["aba"], "a", 4),
+        (["abab"], "a", 4),
         (["ab", "bcb"], "b", 8),
         (["ba", "bc"], "b", 4),
         (["a", "abb", "bb", "bc", "cdc"], "c", 20),
@@ -95,7 +96,7 @@ def test_a_series_that_begins_again_where_names_ascend(
         run(path, models / "repeat" / "1", tmp_path, part_rows=part_rows)
     assert str(told.value) == (
         f"{path}: the rows of series {name!r} do not follow each other: it begins again at row "
-        f"{row} (from 0); sort the table by series and time"
+        f"{row} (from 0); sort the table by unique_id and time"
     )
 
 

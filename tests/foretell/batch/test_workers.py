@@ -52,7 +52,8 @@ def test_killed_at_any_time_nothing_is_lost_and_nothing_twice(tmp_path: Path) ->
     until(lambda: whole(1) or first.poll() is not None)
     about = psutil.Process(first.pid)
     # The others of multiprocessing forecast nothing.
-    children = [one for one in about.children() if "spawn_main" in " ".join(one.cmdline())]
+    forks = [one for one in about.children() if "forkserver" in " ".join(one.cmdline())]
+    children = [child for one in forks for child in one.children()]
     # What Arrow frees, it keeps for a while.
     assert children[0].environ()["MIMALLOC_PURGE_DELAY"] == "10000"
     children[0].kill()
@@ -75,6 +76,26 @@ def test_killed_at_any_time_nothing_is_lost_and_nothing_twice(tmp_path: Path) ->
     assert not list((tmp_path / "out").glob("*/.part*"))
 
 
+def test_ended_it_tidies_up_and_another_folders_modules_are_not_its(tmp_path: Path) -> None:
+    bundle, path = write_bundle(tmp_path, Spec(burn=10)), tmp_path / "given.parquet"
+    parquet.write_table(many(PARTS * 32), path, row_group_size=256)
+    command = [Path(sys.executable).parent / "foretell", "batch", path, tmp_path / "out"]
+    command += ["--model", bundle, "--workers", "1", "--part-rows", "256", "--device", "cpu"]
+    here = tmp_path / "here"
+    here.mkdir()
+    (here / "pyarrow.py").write_text("raise ValueError('not this one')")
+    folder = tmp_path / "out" / "forecasts"
+    first = subprocess.Popen(command, stderr=subprocess.PIPE, cwd=here, text=True)
+    until(lambda: list(folder.glob("part-*")) or first.poll() is not None)
+    children = psutil.Process(first.pid).children(recursive=True)
+    first.terminate()
+    assert "the same command goes on with what is left" in first.communicate(timeout=90)[1]
+    assert first.returncode == 130
+    assert not psutil.wait_procs(children, 30)[1]
+    assert list(folder.glob("part-*"))
+    assert not list(folder.glob(".part*"))
+
+
 def _parts(count: int) -> list[Part]:
     return [Part(number, 1, ()) for number in range(count)]
 
@@ -95,6 +116,21 @@ def test_processes_that_are_killed_again_and_again(monkeypatch: pytest.MonkeyPat
     with pytest.raises(BatchError, match="killed 3 times in a row"):
         next(found)
     assert given == [[0, 1, 2, 3]] * 3 + [[1, 2, 3]] + [[2, 3]] * 2
+
+
+@pytest.mark.parametrize("error", [EOFError, ConnectionResetError])
+def test_processes_that_never_begin(monkeypatch: pytest.MonkeyPatch, error: type[OSError]) -> None:
+    given = []
+
+    def refuse(*_: Any) -> None:
+        given.append(error)
+        raise error
+
+    monkeypatch.setattr(workers.ProcessPoolExecutor, "submit", refuse)
+    work: Any = type("Work", (), {"device": "cpu"})
+    with pytest.raises(BatchError, match="killed 3 times in a row"):
+        next(workers.run_parts(work, _parts(2), 1))
+    assert len(given) == 3
 
 
 def test_one_process_a_gpu_by_its_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
