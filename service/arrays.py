@@ -7,8 +7,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-Arrays = dict[str, NDArray[Any]]
+from foretell.bundle.manifest import Manifest
 
+Arrays = dict[str, NDArray[Any]]
+Shapes = dict[str, tuple[int, ...]]
 
 HISTORY = "history"
 HISTORY_CALENDAR = "history_calendar"
@@ -16,6 +18,26 @@ FUTURE_CALENDAR = "future_calendar"
 FORECAST = "forecast"
 MARGIN = "margin"
 DISTRIBUTION = "distribution"
+
+
+def input_shapes(manifest: Manifest) -> Shapes:
+    """Shape of every input of a window, by name: the batch axis is left out."""
+    shapes: Shapes = {HISTORY: (manifest.context, len(manifest.channels))}
+    if manifest.calendar is not None:
+        features = len(manifest.calendar.features)
+        shapes[HISTORY_CALENDAR] = (manifest.context, features)
+        shapes[FUTURE_CALENDAR] = (manifest.horizon, features)
+    return shapes
+
+
+def output_shapes(manifest: Manifest) -> Shapes:
+    """Likewise of the outputs that every run has."""
+    shapes: Shapes = {FORECAST: (manifest.horizon, len(manifest.targets))}
+    if manifest.distribution is not None:
+        shapes[DISTRIBUTION] = (*shapes[FORECAST], len(manifest.distribution.parameters))
+    if manifest.margin_bound is not None:
+        shapes[MARGIN] = ()
+    return shapes
 
 
 def asked_for(outputs: Arrays, attention: Sequence[str]) -> Arrays:

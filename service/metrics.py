@@ -393,14 +393,7 @@ class QueueMetrics:
             self._counts.add(DROPPED, reason, *self._key, amount=0)
 
     def ran(self, windows: int, limit: int, assembled: float, ran: float) -> None:
-        """A batch was run.
-
-        Args:
-            windows: How many it had.
-            limit: How many it might have had.
-            assembled: Seconds that putting it together took.
-            ran: Seconds that running it took.
-        """
+        """See `Observer.ran`."""
         key = self._key
         self._counts.observe(
             ((STAGE_SECONDS, "assemble", *key), assembled),
@@ -413,7 +406,7 @@ class QueueMetrics:
         self._metrics.last_run[key] = time.time()
 
     def dropped(self, reason: Literal["expired", "cancelled"]) -> None:
-        """Work was given up that waited, or part of it."""
+        """See `Observer.dropped`."""
         self._counts.add(DROPPED, reason, *self._key)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -14,6 +14,12 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from foretell.bundle.layout import check_name, check_version
 from foretell.service.errors import StartError
+
+
+def _of_text(read: Callable[[str], object]) -> BeforeValidator:
+    """Reads a text, as the environment has it; what is no text any more passes."""
+    return BeforeValidator(lambda value: read(value) if isinstance(value, str) else value)
+
 
 DeviceChoice = Literal["auto", "cpu", "cuda"]
 LogFormat = Literal["json", "text"]
@@ -26,27 +32,11 @@ Duration = Annotated[float, BeforeValidator(lambda value: _measured(value, _SECO
 Seconds = Annotated[Duration, Field(gt=0, le=86400)]
 Port = Annotated[int, Field(ge=0, le=65535)]
 Count = Annotated[int, Field(ge=1, le=256)]
-SecretKeys = Annotated[
-    tuple[SecretStr, ...],
-    NoDecode,
-    BeforeValidator(lambda value: _keys(value) if isinstance(value, str) else value),
-]
-Pins = Annotated[
-    dict[str, str],
-    NoDecode,
-    BeforeValidator(lambda value: _pins(value) if isinstance(value, str) else value),
-]
-References = Annotated[
-    tuple[str, ...],
-    NoDecode,
-    BeforeValidator(lambda value: _references(value) if isinstance(value, str) else value),
-]
+SecretKeys = Annotated[tuple[SecretStr, ...], NoDecode, _of_text(lambda text: _keys(text))]
+Pins = Annotated[dict[str, str], NoDecode, _of_text(lambda text: _pins(text))]
+References = Annotated[tuple[str, ...], NoDecode, _of_text(lambda text: _references(text))]
 Models = Annotated[Path | str, BeforeValidator(lambda value: _models(value))]
-Origins = Annotated[
-    tuple[str, ...],
-    NoDecode,
-    BeforeValidator(lambda value: _origins(value) if isinstance(value, str) else value),
-]
+Origins = Annotated[tuple[str, ...], NoDecode, _of_text(lambda text: _origins(text))]
 RootPath = Annotated[str, BeforeValidator(lambda value: _root_path(value))]
 
 _PREFIX = "FORETELL_"

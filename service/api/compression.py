@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Protocol
 
 from backports import zstd
 
@@ -42,23 +41,8 @@ def unreadable(message: str, body: bytes | memoryview, param: str | None = None)
     return UnreadableError(message, param=param)
 
 
-class _Unfolding(Protocol):
-    """What zstd's decompressor and ours for zlib have in common."""
-
-    @property
-    def eof(self) -> bool: ...
-
-    @property
-    def unused_data(self) -> bytes: ...
-
-    @property
-    def needs_input(self) -> bool: ...
-
-    def decompress(self, data: bytes, max_length: int) -> bytes: ...
-
-
 class _Zlib:
-    """zlib's decompressor, which hands back the input it did not get to."""
+    """zlib's decompressor, used as zstd's: it hands back the input it did not get to."""
 
     def __init__(self, bits: int) -> None:
         self._object = zlib.decompressobj(bits)
@@ -79,7 +63,7 @@ class _Zlib:
         return self._object.decompress(self._object.unconsumed_tail + data, max_length)
 
 
-_OPEN: dict[str, Callable[[], _Unfolding]] = {
+_OPEN: dict[str, Callable[[], _Zlib | zstd.ZstdDecompressor]] = {
     "gzip": lambda: _Zlib(_GZIP),
     "deflate": lambda: _Zlib(_ZLIB),
     "zstd": lambda: zstd.ZstdDecompressor(options=_ZSTD_WINDOW),

@@ -10,6 +10,7 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
+from pydantic import BaseModel
 
 from foretell.service import errors
 
@@ -164,6 +165,22 @@ _INVALID: dict[str, errors.ServiceError] = {
 }
 
 
+_REASONS = {
+    400: "The body is not what its headers say, or not JSON.",
+    401: "The key is missing, or not one of this server's.",
+    403: "The key does not allow this, or nothing does.",
+    404: "Unknown model or version, or it has no example.",
+    408: "The body came too slowly.",
+    409: "The bundle was refused; what was there still answers.",
+    413: "The body is over the limit.",
+    415: "Not in a form that is read; see `Accept` or `Accept-Encoding`.",
+    422: "The request does not fit the model.",
+    429: "Too much is waiting; see `Retry-After`.",
+    503: "The model is not ready, or failed, or there is no room; see `Retry-After`.",
+    504: "The deadline passed.",
+}
+
+
 def requests(path: str) -> dict[str, Example]:
     """Bodies to POST to a path, by what they ask for."""
     match _last(path):
@@ -180,6 +197,16 @@ def requests(path: str) -> dict[str, Example]:
                 f"Versions that the server would {word}": {},
                 "This version": {"parameters": {"version": PARAMETERS["version"]}},
             }
+
+
+def refusals(kind: type[BaseModel], *statuses: int) -> dict[int | str, dict[str, Any]]:
+    """What the document says of a route's errors.
+
+    Args:
+        kind: What their bodies are.
+        statuses: Of them.
+    """
+    return {status: {"model": kind, "description": _REASONS[status]} for status in statuses}
 
 
 def refusal(path: str, status: int) -> Example:

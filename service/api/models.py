@@ -7,10 +7,8 @@ import asyncio
 import orjson
 from fastapi import APIRouter, Request, Response
 
-from foretell.bundle.calibration import bounds
 from foretell.bundle.example import Example
 from foretell.bundle.layout import EXAMPLE, NAME, VERSION
-from foretell.bundle.manifest import Manifest
 from foretell.bundle.verdict import verdict
 from foretell.service.api import examples
 from foretell.service.api.compression import choose_encoding, compress
@@ -51,7 +49,7 @@ def models_router(engine: Engine, settings: Settings) -> APIRouter:
 
     @router.get(
         "/models/{model}",
-        responses={status: {"model": ErrorResponse} for status in (404, 503)},
+        responses=examples.refusals(ErrorResponse, 404, 503),
         openapi_extra={"parameters": [_REFERENCE]},
     )
     async def one(request: Request) -> ModelReport:
@@ -65,7 +63,7 @@ def models_router(engine: Engine, settings: Settings) -> APIRouter:
         response_class=Response,
         responses={
             200: {"model": ModelExample, "content": {JSON: {"example": examples.window()}}},
-            **{status: {"model": ErrorResponse} for status in (404, 503)},
+            **examples.refusals(ErrorResponse, 404, 503),
         },
         openapi_extra={"parameters": [_REFERENCE]},
     )
@@ -104,8 +102,8 @@ def _card(model: Model, versions: list[str], settings: Settings) -> ModelReport:
         frequency=manifest.frequency,
         needs_timestamps=manifest.calendar is not None,
         reads_gaps=manifest.observed_steps is not None,
-        quantiles=manifest.calibration is not None or manifest.distribution is not None,
-        quantile_levels=_levels(manifest),
+        quantiles=model.intervals.steps > 0,
+        quantile_levels=model.intervals.extremes(1) if model.intervals.steps else None,
         verdict=None if manifest.test is None else verdict(manifest.test, manifest.step),
         attention=[stage.name for stage in manifest.attention],
         example=EXAMPLE in manifest.files,
@@ -116,16 +114,6 @@ def _card(model: Model, versions: list[str], settings: Settings) -> ModelReport:
         calibration_missing=manifest.calibration_missing,
         verification=manifest.verification,
     )
-
-
-def _levels(manifest: Manifest) -> tuple[float, float] | None:
-    """The outermost levels of quantiles in the first pass over the horizon."""
-    if manifest.calibration is not None:
-        return bounds(manifest.calibration.windows[0])
-    if manifest.distribution is None:
-        return None
-    levels = manifest.distribution.levels
-    return manifest.distribution.extremes if levels is None else (levels[0], levels[-1])
 
 
 def _written(document: dict[str, object], accepted: str) -> Response:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextvars import copy_context
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from foretell.bundle.manifest import Manifest, Scaler
+from foretell.bundle.manifest import Manifest
 from foretell.service.validation import Ignored
 
 Notice = dict[str, str | None]
@@ -64,14 +64,8 @@ def outside(
     if np.fmin(np.fmax(means, low), high).tobytes() == means.tobytes():
         return None
     return [
-        *_describe("outside_training_range", history, manifest.channels, scaler, place),
-        *_describe(
-            "forecast_outside_training_range",
-            forecast,
-            manifest.targets,
-            manifest.target_scaler,
-            place,
-        ),
+        *_describe(manifest, history, place, is_forecast=False),
+        *_describe(manifest, forecast, place, is_forecast=True),
     ]
 
 
@@ -105,15 +99,17 @@ def _spread(mean: tuple[float, ...], std: tuple[float, ...]) -> NDArray[np.float
 
 
 def _describe(
-    kind: str,
-    values: Floats,
-    names: Sequence[str],
-    scaler: Scaler,
-    place: Callable[[int], str],
+    manifest: Manifest, values: Floats, place: Callable[[int], str], *, is_forecast: bool
 ) -> Iterator[Notice]:
+    if is_forecast:
+        kind, what, limit = "forecast_outside_training_range", "its forecast", _FORECAST
+        names, scaler = manifest.targets, manifest.target_scaler
+        rows = np.flatnonzero(np.isfinite(values).all(axis=(1, 2)))
+    else:
+        kind, what, limit = "outside_training_range", "this history", _HISTORY
+        names, scaler = manifest.channels, manifest.scaler
+        rows = np.arange(len(values))
     mean, std = np.array(scaler.mean), _spread(scaler.mean, scaler.std)
-    what, limit = ("its forecast", _FORECAST) if kind[0] == "f" else ("this history", _HISTORY)
-    rows = np.flatnonzero(np.isfinite(values).all(axis=(1, 2)) | (kind[0] != "f"))
     # Sums of float32 are not exact.
     means = np.asarray(np.nanmean(values[rows], axis=1, dtype=np.float64))
     distances = np.abs(means - mean) / std

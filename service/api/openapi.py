@@ -14,7 +14,6 @@ from foretell.service.api.forecast.schemas import (
     BacktestRequest,
     ErrorResponse,
     ForecastRequest,
-    Query,
     TableBacktestOptions,
     TableOptions,
 )
@@ -147,7 +146,7 @@ def _add_examples(path: str, operation: dict[str, Any]) -> None:
             found["example"] = examples.refusal(path, int(status))
 
 
-def _table_parameters(options: type[Query]) -> list[dict[str, Any]]:
+def _table_parameters(options: type[TableOptions]) -> list[dict[str, Any]]:
     """The options of a table, which has no place for them itself."""
     properties = options.model_json_schema()["properties"]
     return [

@@ -256,15 +256,12 @@ class Device:
 
         Not to be called within `exclusion`.
         """
-        if self.lost is None and self._is_fatal(error):
+        if self.lost is None and (self._code(error) in _STICKY or self._is_gone()):
             self.lost = f"GPU {self.number} is lost: {_reason(error)}"
             _logger.error("%s", self.lost)
         if self.lost is not None:
             return DeviceLostError(self.lost)
         return ModelFailedError("onnxruntime could not run the model")
-
-    def _is_fatal(self, error: Exception) -> bool:
-        return self._code(error) in _STICKY or self._is_gone()
 
     def _code(self, error: Exception) -> int | None:
         """The `cudaError_t` behind an error; None if it names none, or one of no use here."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import logging
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -167,23 +166,19 @@ def strays(session: Any, provider: str) -> list[str]:  # noqa: ANN401 - onnxrunt
         session: An `InferenceSession` that was opened with `RECORD`.
         provider: The one that should run them.
     """
-    return [_named(node) for node in _elsewhere(session, provider) if not _is_allowed(node)]
+    return _elsewhere(session, provider, on_shapes=False)
 
 
 def shape_arithmetic(session: Any, provider: str) -> list[str]:  # noqa: ANN401
     """As `strays`, the nodes that these leave out."""
-    return [_named(node) for node in _elsewhere(session, provider) if _is_allowed(node)]
+    return _elsewhere(session, provider, on_shapes=True)
 
 
-def _elsewhere(session: Any, provider: str) -> Iterator[Any]:  # noqa: ANN401
-    for subgraph in session.get_provider_graph_assignment_info():
-        if subgraph.ep_name != provider:
-            yield from subgraph.get_nodes()
-
-
-def _is_allowed(node: Any) -> bool:  # noqa: ANN401
-    return node.op_type in _SHAPE_OPS
-
-
-def _named(node: Any) -> str:  # noqa: ANN401
-    return f"{node.name} ({node.op_type})"
+def _elsewhere(session: Any, provider: str, *, on_shapes: bool) -> list[str]:  # noqa: ANN401
+    return [
+        f"{node.name} ({node.op_type})"
+        for subgraph in session.get_provider_graph_assignment_info()
+        if subgraph.ep_name != provider
+        for node in subgraph.get_nodes()
+        if (node.op_type in _SHAPE_OPS) == on_shapes
+    ]

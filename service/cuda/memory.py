@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -109,14 +108,6 @@ NO_GRAPH = (_GRAPH, "-1")
 _NO_WAIT = ("disable_synchronize_execution_providers", "1")
 
 
-@dataclass(frozen=True)
-class _Bucket:
-    """What batches of a size run with."""
-
-    binding: Any
-    options: Any
-
-
 class Replays:
     """Runs of a session with fixed buffers, to be replayed from CUDA graphs or not.
 
@@ -163,21 +154,22 @@ class Replays:
         except Exception:
             self._inputs.free()
             raise
-        self._buckets = {}
+        # What batches of a size run with.
+        self._buckets: dict[int, tuple[Any, Any]] = {}
         for size in self.sizes:
             options = onnxruntime.RunOptions()
             options.add_run_config_entry(*((_GRAPH, str(size)) if captures else NO_GRAPH))
             options.add_run_config_entry(*_NO_WAIT)
-            self._buckets[size] = _Bucket(self._bind(device, size), options)
+            self._buckets[size] = self._bind(device, size), options
 
     def run(self, feeds: Arrays) -> Arrays:
         """Run the graph; `[batch, …]` by name in and out."""
         windows = len(next(iter(feeds.values())))
         size = bucket_for(windows, self.sizes)
-        bucket = self._buckets[size]
+        binding, options = self._buckets[size]
         self._inputs.fill(feeds, size)
         self._inputs.send(size, self._stream)
-        self._session.run_with_iobinding(bucket.binding, bucket.options)
+        self._session.run_with_iobinding(binding, options)
         self._outputs.fetch(windows, self._stream)
         self._library.wait(self._stream)
         return self._outputs.taken(windows)

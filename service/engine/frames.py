@@ -125,21 +125,31 @@ def unpack_document(body: memoryview) -> tuple[Any, Arrays]:
     return orjson.loads(body[begin : begin + size]), unpack(body, begin + size + -size % _ALIGNMENT)
 
 
-class Writer:
-    """Writes the frames of a turn of the event loop together.
+class Peer(asyncio.BufferedProtocol):
+    """A connection over which frames come and go.
 
     Args:
-        transport: Takes them.
-        loop: The running one.
+        take: Called with this connection and each frame that comes, whose body it may keep.
     """
 
-    def __init__(self, transport: asyncio.WriteTransport, loop: asyncio.AbstractEventLoop) -> None:
-        self._transport = transport
-        self._loop = loop
+    def __init__(self, take: Callable[[Any, Frame], None]) -> None:
+        self._take = take
+        self._common = memoryview(bytearray(_READ))
+        # Where bytes go now: the common buffer, or that of one large frame.
+        self._buffer = self._common
+        self._filled = 0
         self._pieces: list[bytes | memoryview] = []
 
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin to write."""
+        self._transport = cast("asyncio.WriteTransport", transport)
+        self._loop = asyncio.get_running_loop()
+
     def send(self, pieces: list[bytes | memoryview]) -> None:
-        """Send a frame, before the loop's next turn; its arrays are not to be changed any more."""
+        """Send a frame, with all others of this turn of the event loop, before its next one.
+
+        Its arrays are not to be changed any more.
+        """
         if not self._pieces:
             self._loop.call_soon(self.flush)
         self._pieces += pieces
@@ -153,30 +163,6 @@ class Writer:
                     self._transport.writelines(pieces)
                     return
             self._transport.write(b"".join(pieces))
-
-
-class Peer(asyncio.BufferedProtocol):
-    """A connection over which frames come and go.
-
-    Args:
-        take: Called with this connection and each frame that comes, whose body it may keep.
-
-    Attributes:
-        send: See `Writer.send`; from when there is a connection.
-    """
-
-    def __init__(self, take: Callable[[Any, Frame], None]) -> None:
-        self._take = take
-        self._common = memoryview(bytearray(_READ))
-        # Where bytes go now: the common buffer, or that of one large frame.
-        self._buffer = self._common
-        self._filled = 0
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin to write."""
-        self._transport = cast("asyncio.WriteTransport", transport)
-        writer = Writer(self._transport, asyncio.get_running_loop())
-        self.send, self._flush = writer.send, writer.flush
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
         """Where what comes next is to be written."""
@@ -209,5 +195,5 @@ class Peer(asyncio.BufferedProtocol):
 
     def close(self) -> None:
         """Send what waits, and close."""
-        self._flush()
+        self.flush()
         self._transport.close()

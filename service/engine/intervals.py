@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from foretell.bundle.bounds import limits
 from foretell.bundle.calibration import Calibration, bounds, scale
+from foretell.bundle.distribution import ROUNDING
 from foretell.bundle.manifest import Manifest
 from foretell.bundle.recalibration import Recalibration
 from foretell.service.errors import InvalidInputError, NotSupportedError
@@ -61,6 +62,13 @@ class Intervals:
             return None
         return _MOST_SEARCHED
 
+    def extremes(self, horizon: int) -> tuple[float, float]:
+        """The lowest and the highest level of quantiles of so many steps, at most `steps`."""
+        if (report := self._manifest.calibration) is not None:
+            return bounds(report.windows[(horizon - 1) // self._manifest.horizon])
+        assert self._manifest.distribution is not None  # noqa: S101 - or there are no steps
+        return self._manifest.distribution.extremes
+
     def check(self, levels: Sequence[float], horizon: int, place: str) -> None:
         """Refuse what `quantiles` cannot answer.
 
@@ -86,12 +94,8 @@ class Intervals:
                 f"horizon of {shown(horizon)}",
                 param=place,
             )
-        windows, lowest, highest = 0, 0.0, 1.0
-        if drawn is not None:
-            lowest, highest = drawn.extremes
-        if report is not None:
-            windows = report.windows[(horizon - 1) // self._manifest.horizon]
-            lowest, highest = bounds(windows)
+        lowest, highest = self.extremes(horizon)
+        spare = ROUNDING if drawn is not None and drawn.levels and report is None else 0.0
         for index, level in enumerate(levels):
             # Comparisons that NaN fails.
             if not 0 < level < 1:
@@ -99,19 +103,21 @@ class Intervals:
                     f"expected a level between 0 and 1, got {shown(level)}",
                     param=f"{place}[{index}]",
                 )
-            if report is None and not lowest <= level <= highest:
+            if lowest - spare <= level <= highest + spare:
+                continue
+            if report is None:
                 raise InvalidInputError(
                     f"expected a level between {lowest:g} and {highest:.6g}, got {shown(level)}: "
                     f"{_FURTHER_OUT[drawn is not None and drawn.levels is not None]}",
                     param=f"{place}[{index}]",
                 )
-            if not lowest <= level <= highest:
-                raise InvalidInputError(
-                    f"expected a level between {lowest:.3g} and {highest:.6g}, got {shown(level)}: "
-                    f"the errors of {windows} validation windows, on which {name} was calibrated "
-                    f"for this horizon, tell of nothing rarer than one in {windows + 1}",
-                    param=f"{place}[{index}]",
-                )
+            windows = report.windows[(horizon - 1) // self._manifest.horizon]
+            raise InvalidInputError(
+                f"expected a level between {lowest:.3g} and {highest:.6g}, got {shown(level)}: the "
+                f"errors of {windows} validation windows, on which {name} was calibrated for this "
+                f"horizon, tell of nothing rarer than one in {windows + 1}",
+                param=f"{place}[{index}]",
+            )
 
     def quantiles(
         self,

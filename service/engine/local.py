@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, ParamSpec, Protocol, Self, TypeVar
+from typing import Any, Protocol, Self
 
 from pydantic import BaseModel
 
@@ -15,9 +15,6 @@ from foretell.service.engine.repository import Repository
 from foretell.service.errors import NotReadyError
 from foretell.service.metrics import Metrics
 from foretell.service.statistics import StatisticsReport, statistics
-
-_Given = ParamSpec("_Given")
-_Result = TypeVar("_Result")
 
 # Models are loaded one at a time; another call may only look.
 _THREADS = 2
@@ -169,24 +166,23 @@ class LocalEngine:
         await asyncio.to_thread(self.repository.close, _LAST_RUNS_SECONDS)
 
     async def _change(
-        self, change: Callable[_Given, _Result], *given: _Given.args, **named: _Given.kwargs
-    ) -> _Result:
+        self, change: Callable[[str, str | None], None], name: str, version: str | None
+    ) -> None:
         """Call what may wait for long, on a thread that nothing else waits for.
 
         Raises:
             NotReadyError: the server is stopping, and does not wait for the change to end.
         """
-        stopping = asyncio.ensure_future(self._draining.wait())
         if self._draining.is_set():
-            stopping.cancel()
             raise NotReadyError("the server is stopping")
-        changing = asyncio.wrap_future(self._pool.submit(change, *given, **named))
+        stopping = asyncio.ensure_future(self._draining.wait())
+        changing = asyncio.wrap_future(self._pool.submit(change, name, version))
         try:
             both: set[asyncio.Future[Any]] = {changing, stopping}
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-            if changing.done():
-                return changing.result()
-            raise NotReadyError("the server is stopping")
+            if not changing.done():
+                raise NotReadyError("the server is stopping")
+            changing.result()
         finally:
             # Nobody waits any more; what has not begun never will.
             stopping.cancel()

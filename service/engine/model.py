@@ -69,7 +69,42 @@ class Proof(NamedTuple):
     max_batch: int
 
 
-class Model(Named):
+class Bundled(Named):
+    """A model of a bundle in a folder, of which the manifest and the quantiles are read.
+
+    Args:
+        folder: The bundle.
+        about: Its manifest.
+        anywhere: Whether the folder need not be `<name>/<version>`.
+
+    Attributes:
+        manifest: Of the bundle.
+        intervals: Its quantiles.
+
+    Raises:
+        BundleError: it does not lie where its manifest says, or its calibration is damaged.
+    """
+
+    def __init__(self, folder: Path, about: Manifest, *, anywhere: bool = False) -> None:
+        if not anywhere and (reason := misplacement(folder, about)):
+            raise BundleError(reason)
+        self._folder = folder
+        self.manifest = about
+        self.intervals = Intervals(about, calibration.read(folder, about))
+
+    async def example(self) -> Example | None:
+        """See `directory.Model.example`.
+
+        Raises:
+            NotReadyError: the bundle is another one by now.
+        """
+        try:
+            return await asyncio.to_thread(example.read, self._folder, self.manifest)
+        except BundleError as error:
+            raise NotReadyError("the model's bundle was changed since it was loaded") from error
+
+
+class Model(Bundled):
     """A bundle, loaded and replayed on the device that will serve it.
 
     Args:
@@ -84,8 +119,6 @@ class Model(Named):
             the manifest must be the same, too.
 
     Attributes:
-        manifest: Of the bundle.
-        intervals: Its quantiles.
         max_batch: Most windows run together.
 
     Raises:
@@ -108,20 +141,17 @@ class Model(Named):
         anywhere: bool = False,
         proofs: dict[Path, Proof] | None = None,
     ) -> None:
-        self.manifest = read_manifest(folder, runtime)
-        stamp = _stamp(folder, self.manifest) if proofs is not None else ()
+        about = read_manifest(folder, runtime)
+        stamp = _stamp(folder, about) if proofs is not None else ()
         proof = proofs.get(folder) if proofs else None
         if proof is not None and proof.stamp != stamp:
             proof = None
         if proof is None:
-            checksums.check(folder, self.manifest.files)
+            checksums.check(folder, about.files)
         # What is damaged is told before what lies at the wrong place.
-        if not anywhere and (reason := misplacement(folder, self.manifest)):
-            raise BundleError(reason)
-        self._folder = folder
+        super().__init__(folder, about, anywhere=anywhere)
         self._runtime = runtime
         self._batcher = batcher
-        self.intervals = Intervals(self.manifest, calibration.read(folder, self.manifest))
         if proof is None:
             # Few ask for it: it is read again when somebody does.
             example.read(folder, self.manifest)
@@ -228,10 +258,6 @@ class Model(Named):
                 raise own_error(error)
         parts = [found[start] for start in sorted(found)]
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-
-    async def example(self) -> Example | None:
-        """See `directory.Model.example`."""
-        return await read_example(self._folder, self.manifest)
 
     def load(self) -> None:
         """See `directory.Loaded.load`: it is."""
@@ -353,18 +379,6 @@ def read_manifest(folder: Path, runtime: Runtime) -> Manifest:
             f"without a kernel on {here}"
         )
     return found
-
-
-async def read_example(folder: Path, manifest: Manifest) -> Example | None:
-    """The window that a bundle carries, if it does.
-
-    Raises:
-        NotReadyError: the bundle is another one by now.
-    """
-    try:
-        return await asyncio.to_thread(example.read, folder, manifest)
-    except BundleError as error:
-        raise NotReadyError("the model's bundle was changed since it was loaded") from error
 
 
 def _stamp(folder: Path, manifest: Manifest) -> tuple[tuple[int, int, int], ...]:

@@ -6,14 +6,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from foretell.bundle import calibration
-from foretell.bundle.errors import BundleError
-from foretell.bundle.example import Example
-from foretell.bundle.placement import misplacement
 from foretell.service.arrays import Arrays
-from foretell.service.engine.directory import Named, Pending
-from foretell.service.engine.intervals import Intervals
-from foretell.service.engine.model import Capacity, read_example, read_manifest
+from foretell.service.engine.directory import Pending
+from foretell.service.engine.model import Bundled, Capacity, read_manifest
 from foretell.service.engine.queues import Usage
 from foretell.service.engine.residents import Berth, Residents
 from foretell.service.engine.runtime import Runtime
@@ -21,8 +16,8 @@ from foretell.service.engine.waiting import Waiting
 from foretell.service.errors import NotReadyError
 
 
-class OnDemand(Named):
-    """A bundle of which the manifest and the quantiles are read; see `directory.Loaded`.
+class OnDemand(Bundled):
+    """A bundle that is loaded when it is asked for; see `directory.Loaded`.
 
     Its sums are compared and its probes replayed when it is loaded.
 
@@ -33,8 +28,6 @@ class OnDemand(Named):
         residents: Loads it.
 
     Attributes:
-        manifest: Of the bundle.
-        intervals: Its quantiles.
         provider: The execution provider that runs it.
 
     Raises:
@@ -46,10 +39,7 @@ class OnDemand(Named):
     def __init__(
         self, folder: Path, runtime: Runtime, capacity: Capacity, residents: Residents
     ) -> None:
-        self.manifest = read_manifest(folder, runtime)
-        if reason := misplacement(folder, self.manifest):
-            raise BundleError(reason)
-        self.intervals = Intervals(self.manifest, calibration.read(folder, self.manifest))
+        super().__init__(folder, read_manifest(folder, runtime))
         self.provider = runtime.provider
         self._max_batch = capacity.max_batch or runtime.largest_batch
         self._residents = residents
@@ -106,10 +96,6 @@ class OnDemand(Named):
         run = Waiting(feeds, attention, deadline)
         self._residents.wait(berth, run, admitted=admitted)
         return run
-
-    async def example(self) -> Example | None:
-        """See `directory.Model.example`."""
-        return await read_example(self._berth.folder, self.manifest)
 
     def load(self) -> None:
         """See `directory.Loaded.load`."""

@@ -65,13 +65,19 @@ def load(settings: Settings, metrics: Metrics) -> Repository:
     limit = settings.max_memory_bytes or container_limit(doors)
     memory = Memory(limit)
     residents = None
-    open_model: Callable[[Path], Loaded] = partial(_open, runtime, batcher, capacity, metrics, None)
+    proofs: dict[Path, Proof] | None = {} if settings.load == "on-demand" else None
+
+    def open_now(folder: Path) -> Loaded:
+        observer = metrics.observer(folder.parent.name, folder.name)
+        return Model(folder, runtime, batcher, capacity, observer, proofs=proofs)
+
+    open_model = open_now
     if settings.load == "on-demand":
         if limit is None and settings.max_loaded is None:
             _logger.warning("nothing bounds the memory of models: see FORETELL_MAX_MEMORY_BYTES")
         metrics.loads_on_demand()
         residents = Residents(
-            partial(_open, runtime, batcher, capacity, metrics, {}),
+            open_now,
             memory,
             metrics,
             most=settings.max_loaded,
@@ -199,18 +205,6 @@ class Watch:
             seconds = 0 if self._repository.dead else self._grace_seconds
             _logger.error("ends in %d s with status %d, to be replaced", seconds, REPLACE_ME)
         return self._repository.dead or now - self._lost_at >= self._grace_seconds
-
-
-def _open(
-    runtime: Runtime,
-    batcher: Batcher,
-    capacity: Capacity,
-    metrics: Metrics,
-    proofs: dict[Path, Proof] | None,
-    folder: Path,
-) -> Model:
-    observer = metrics.observer(folder.parent.name, folder.name)
-    return Model(folder, runtime, batcher, capacity, observer, proofs=proofs)
 
 
 def _list(

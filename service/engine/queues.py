@@ -12,10 +12,9 @@ from concurrent.futures import CancelledError
 from operator import attrgetter
 from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
-import numpy as np
-
 from foretell.service.arrays import Arrays
 from foretell.service.errors import ModelFailedError, ServiceError
+from foretell.service.gil import joined
 
 _logger = logging.getLogger(__name__)
 
@@ -138,7 +137,7 @@ def assemble(slices: Sequence[Slice]) -> Arrays:
     feeds = {}
     for name in slices[0][0].feeds:
         parts = [work.feeds[name][start:stop] for work, start, stop in slices]
-        feeds[name] = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        feeds[name] = parts[0] if len(parts) == 1 else joined(parts)
     return feeds
 
 

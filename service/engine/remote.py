@@ -7,6 +7,7 @@ import itertools
 import logging
 import struct
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,15 @@ from foretell.bundle.calibration import Calibration
 from foretell.bundle.example import Example
 from foretell.bundle.manifest import Manifest
 from foretell.service.arrays import Arrays
-from foretell.service.engine.directory import LOADING, Directory, Entry, Slot, State, unready
+from foretell.service.engine.directory import (
+    LOADING,
+    Directory,
+    Entry,
+    Named,
+    Slot,
+    State,
+    unready,
+)
 from foretell.service.engine.frames import (
     Frame,
     Kind,
@@ -48,28 +57,19 @@ _RECONNECT_SECONDS = 0.05
 _COUNT_SECONDS = 1.0
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class RemoteRun:
     """A run that was sent to the engine; see `directory.Pending`. For the event loop alone."""
 
-    __slots__ = (
-        "_callback",
-        "_cancel",
-        "_error",
-        "_outputs",
-        "batch",
-        "began",
-        "ended",
-        "loading",
-        "submitted",
-    )
-
-    def __init__(self, cancel: Callable[[], None]) -> None:
-        self._cancel: Callable[[], None] | None = cancel
-        self._callback: Callable[[Any], object] | None = None
-        self._outputs: Arrays | None = None
-        self._error: ServiceError | None = None
-        self.submitted = self.began = self.ended = self.loading = 0.0
-        self.batch = 0
+    _cancel: Callable[[], None] | None
+    _callback: Callable[[Any], object] | None = None
+    _outputs: Arrays | None = None
+    _error: ServiceError | None = None
+    submitted: float = 0.0
+    began: float = 0.0
+    ended: float = 0.0
+    loading: float = 0.0
+    batch: int = 0
 
     def add_done_callback(self, callback: Callable[[Any], object], /) -> None:
         """See `Pending.add_done_callback`; one is enough."""
@@ -113,10 +113,11 @@ class RemoteRun:
             self._callback(self)
 
 
-class RemoteModel:
+@dataclass(eq=False, repr=False)
+class RemoteModel(Named):
     """A version that the engine runs; see `directory.Model`.
 
-    Args:
+    Attributes:
         engine: Takes its runs.
         link: To the process that it is in.
         handle: What that calls it.
@@ -124,36 +125,19 @@ class RemoteModel:
         intervals: Its quantiles.
         provider: What runs it.
         max_batch: Most windows run together.
-
-    Attributes:
-        name: The name it is served under.
-        version: Its version.
         failure: Why it does not work any more, as the engine last said.
     """
 
+    engine: RemoteEngine
+    link: _Link
+    handle: int
+    manifest: Manifest
+    intervals: Intervals
+    provider: str
+    max_batch: int
+    failure: str | None = None
     # The engine says whether it is ready.
     on_demand = False
-
-    def __init__(
-        self,
-        engine: RemoteEngine,
-        link: _Link,
-        handle: int,
-        manifest: Manifest,
-        intervals: Intervals,
-        provider: str,
-        max_batch: int,
-    ) -> None:
-        self._engine = engine
-        self._link = link
-        self._handle = handle
-        self.name = manifest.name
-        self.version = manifest.version
-        self.manifest = manifest
-        self.intervals = intervals
-        self.provider = provider
-        self.max_batch = max_batch
-        self.failure: str | None = None
 
     def submit(
         self,
@@ -165,15 +149,15 @@ class RemoteModel:
     ) -> RemoteRun:
         """See `Model.submit`; what is not accepted fails later."""
         names = pack_names(attention) if attention else b""
-        head = RUN.pack(deadline, self._handle, admitted, len(names))
-        return self._engine.run(self._link, [head, names, *pack(feeds)])
+        head = RUN.pack(deadline, self.handle, admitted, len(names))
+        return self.engine.run(self.link, [head, names, *pack(feeds)])
 
     async def example(self) -> Example | None:
         """See `Model.example`."""
         # A handle means nothing to the next engine.
-        if self._link.lost.done():
+        if self.link.lost.done():
             raise EngineLostError(LOADING)
-        told, arrays = await self._engine.call("example", self._handle)
+        told, arrays = await self.engine.call("example", self.handle)
         if told is None:
             return None
         return Example(timestamps=np.array(told["timestamps"]), series=told["series"], **arrays)

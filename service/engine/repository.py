@@ -80,6 +80,11 @@ class Repository:
         batcher: What runs the models; closed after them.
         lost: Why a GPU works no more, by the worker that it was of; empty while all do.
         residents: What loads models on demand, stopped before them.
+
+    Attributes:
+        directory: What is served at this moment. A model found in it answers for `request_seconds`,
+            whatever is loaded and unloaded.
+        draining: Whether the server is stopping.
     """
 
     def __init__(
@@ -110,31 +115,18 @@ class Repository:
         self._batcher = batcher
         self._lost = lost
         self._residents = residents
-        self._draining = False
+        self.draining = False
         # Held while models are opened, for what should be loaded and what was seen in the folder.
         self._changing = threading.Lock()
         self._seen: Fingerprints = {}
         self._behind: set[str] = set()
         # Held for moments, for what is loaded and what is told of it.
         self._replacing = threading.Lock()
-        self._directory = Directory(pins=self._policy.pins)
+        self.directory = Directory(pins=self._policy.pins)
         self._opened: dict[tuple[str, str], _Opened] = {}
         self._retired: dict[Loaded, threading.Timer] = {}
         self._stopped = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="watch", daemon=True)
-
-    @property
-    def directory(self) -> Directory:
-        """What is served at this moment.
-
-        A model found in it answers for `request_seconds`, whatever is loaded and unloaded.
-        """
-        return self._directory
-
-    @property
-    def draining(self) -> bool:
-        """Whether the server is stopping."""
-        return self._draining
 
     @property
     def lost(self) -> dict[int, str]:
@@ -165,7 +157,7 @@ class Repository:
     @property
     def ready(self) -> bool:
         """Whether every name answers, nothing has failed, and the server is not stopping."""
-        return not self._draining and not self.lost and self._directory.ready
+        return not self.draining and not self.lost and self.directory.ready
 
     @property
     def read_at(self) -> float | None:
@@ -176,14 +168,14 @@ class Repository:
 
     def report(self) -> dict[str, str]:
         """State of every version, by `name@version`: `ready`, `draining`, or why it is not."""
-        report = self._directory.report()
-        if reason := "; ".join(self.lost.values()) or ("draining" if self._draining else ""):
+        report = self.directory.report()
+        if reason := "; ".join(self.lost.values()) or ("draining" if self.draining else ""):
             return unready(report, reason)
         return report
 
     def index(self) -> list[Entry]:
         """Every version that is loaded, was refused, or is on disk; by name, oldest first."""
-        slots = {(name, version): slot for name, version, slot in self._directory}
+        slots = {(name, version): slot for name, version, slot in self.directory}
         for key in self._catalogue.versions():
             slots.setdefault(key, Slot())
         known = sorted(slots, key=lambda key: (key[0], int(key[1])))
@@ -205,7 +197,7 @@ class Repository:
             for name, present in self._seen.items():
                 self._begin(name, present)
             self._tell_failures(wanted=True)
-        if self._watch_seconds is None and not self._directory.models:
+        if self._watch_seconds is None and not self.directory.models:
             self._refuse_to_start()
         if not self._seen:
             _logger.warning(self._nothing())
@@ -281,7 +273,7 @@ class Repository:
                 raise BundleError(f"{self._catalogue.folder}: is empty; what is loaded stays")
             behind: Fingerprints = {}
             for name in sorted(self._seen.keys() | found.keys()):
-                if self._draining:
+                if self.draining:
                     return
                 seen, present = self._seen.get(name, {}), found.get(name, {})
                 try:
@@ -300,7 +292,7 @@ class Repository:
         if not self._changing.acquire(blocking=False):
             return
         try:
-            refused = [own for own in self._directory if own[2].refused]
+            refused = [own for own in self.directory if own[2].refused]
             present = self._catalogue.versions() if refused else []
             for name, version, slot in refused:
                 key = (name, version)
@@ -317,7 +309,7 @@ class Repository:
 
     def drain(self) -> None:
         """Say that the server is stopping: no model is loaded any more, requests still answered."""
-        self._draining = True
+        self.draining = True
 
     def close(self, timeout: float) -> None:
         """Finish what was accepted, within `timeout` seconds over all models."""
@@ -386,7 +378,7 @@ class Repository:
             return
         before, self._failures = self._failures, self._source.failures
         for (name, version), said in before.items():
-            slot = self._directory.get(name, version)
+            slot = self.directory.get(name, version)
             if (name, version) not in self._failures and slot.refused == said:
                 kept = replace(slot, refused="") if slot.model else self._left(name, version)
                 self._put(name, version, kept)
@@ -394,7 +386,7 @@ class Repository:
             if before.get((name, version)) != said:
                 _logger.error("refused %s@%s: %s", name, version, said)
                 self._observer.refused(name, version)
-            slot = self._directory.get(name, version)
+            slot = self.directory.get(name, version)
             self._put(name, version, replace(slot, refused=said, wanted=slot.wanted or wanted))
 
     def _begin(self, name: str, present: Mapping[str, str]) -> None:
@@ -402,7 +394,7 @@ class Repository:
         chosen = self._policy.choose(name, present)
         older = sorted(present.keys() - set(chosen), key=int, reverse=True)
         for version in [*chosen, *(older if self._policy.may_fall_back(name) else [])]:
-            if version not in chosen and self._directory.versions(name):
+            if version not in chosen and self.directory.versions(name):
                 return
             try:
                 self._bring(name, version, chosen=version in chosen)
@@ -415,7 +407,7 @@ class Repository:
         if not self._seen and not self._failures:
             raise StartError(self._nothing())
         # There is none where all names are pinned to versions that are not there.
-        if reasons := [f"  {slot.refused}" for _, _, slot in self._directory if slot.refused]:
+        if reasons := [f"  {slot.refused}" for _, _, slot in self.directory if slot.refused]:
             raise StartError(
                 "\n".join([f"model repository {self._place}: no bundle could be loaded:", *reasons])
             )
@@ -433,12 +425,12 @@ class Repository:
         gone = [version for version in seen if version not in present]
         chosen = self._policy.choose(name, present)
         news = [version for version in chosen if present[version] != seen.get(version)]
-        if self._policy.only_latest and set(gone) & set(self._directory.versions(name)):
+        if self._policy.only_latest and set(gone) & set(self.directory.versions(name)):
             news = chosen
         try:
             if news:
                 # Nothing that is not tested takes the place of what answers.
-                now = bool(self._directory.versions(name))
+                now = bool(self.directory.versions(name))
                 self._load(name, news, alone=self._policy.only_latest, now=now)
         except ServiceError as error:
             _logger.warning("not all that is new of %s was loaded: %s", name, error)
@@ -449,7 +441,7 @@ class Repository:
         """Load versions of a model, if they are to be alone in place of all others of it."""
         reasons = []
         for version in versions:
-            if self._draining:
+            if self.draining:
                 raise NotReadyError("the server is stopping")
             try:
                 self._bring(name, version, now=now)
@@ -458,7 +450,7 @@ class Repository:
         if reasons:
             raise LoadFailedError("; ".join(reasons), param="model")
         if alone:
-            for version in self._directory.versions(name):
+            for version in self.directory.versions(name):
                 if version not in versions:
                     self._drop(name, version)
 
@@ -477,7 +469,7 @@ class Repository:
         Raises:
             LoadFailedError: the bundle is refused; what was there still answers.
         """
-        slot = self._directory.get(name, version)
+        slot = self.directory.get(name, version)
         slot = replace(slot, wanted=slot.wanted or chosen)
         old = self._opened.get((name, version))
         opened: Loaded | None = None
@@ -512,7 +504,7 @@ class Repository:
         seconds = time.monotonic() - started
         with self._replacing:
             self._opened[name, version] = _Opened(model, fingerprint)
-            self._directory = self._directory.having(name, version, Slot(model, wanted=True))
+            self.directory = self.directory.having(name, version, Slot(model, wanted=True))
             if old is not None:
                 self._retire(old.model)
             if not model.on_demand:
@@ -527,16 +519,16 @@ class Repository:
 
     def _drop(self, name: str, version: str) -> None:
         """Take a version out of service; it finishes what it has begun."""
-        slot = self._directory.get(name, version)
+        slot = self.directory.get(name, version)
         if slot.model is None:
             # One that is unloading goes once it is closed; what was never tried is no part of it.
-            if slot.busy is None and version in self._directory.slots.get(name, {}):
+            if slot.busy is None and version in self.directory.slots.get(name, {}):
                 self._put(name, version, self._left(name, version))
             return
         with self._replacing:
             opened = self._opened.pop((name, version))
             leaving = Slot(busy=State.UNLOADING)
-            self._directory = self._directory.having(name, version, leaving)
+            self.directory = self.directory.having(name, version, leaving)
             self._retire(opened.model, leaving)
 
     def _retire(self, model: Loaded, leaving: Slot | None = None) -> None:
@@ -559,8 +551,8 @@ class Repository:
         with self._replacing:
             del self._retired[model]
             # Unless it is in use again.
-            if self._directory.get(name, version) is leaving:
-                self._directory = self._directory.having(name, version, left)
+            if self.directory.get(name, version) is leaving:
+                self.directory = self.directory.having(name, version, left)
         _logger.info("closed a model of %s@%s", name, version)
 
     def _left(self, name: str, version: str) -> Slot | None:
@@ -569,4 +561,4 @@ class Repository:
 
     def _put(self, name: str, version: str, slot: Slot | None) -> None:
         with self._replacing:
-            self._directory = self._directory.having(name, version, slot)
+            self.directory = self.directory.having(name, version, slot)

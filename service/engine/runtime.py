@@ -20,10 +20,10 @@ _DISTRIBUTIONS = ("onnxruntime", "onnxruntime-gpu")
 _DISABLED_OPTIMIZERS = ("SkipLayerNormFusion",)
 # Severities of onnxruntime's own log: from errors on, and from crashes on.
 _ERRORS, _NOTHING = 3, 4
-_GPU_BATCH = 128
+GPU_BATCH = 128
 # Smaller ones cost a CPU more of what every run costs, larger ones leave its caches; where in
 # between a model is fastest is `selftest.fastest_batch`'s to find out.
-_CPU_BATCH = 8
+CPU_BATCH = 8
 
 
 class Runtime:
@@ -88,7 +88,7 @@ class Runtime:
     @property
     def largest_batch(self) -> int:
         """Most windows that gain from being run together on this device."""
-        return _GPU_BATCH if self.on_gpu else _CPU_BATCH
+        return GPU_BATCH if self.on_gpu else CPU_BATCH
 
     def open(self, graph: Path, *, max_batch: int | None = None) -> Session:
         """Open a session.

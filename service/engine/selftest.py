@@ -15,15 +15,7 @@ from foretell.bundle import archives, layout
 from foretell.bundle.comparison import relative_error
 from foretell.bundle.errors import BundleError
 from foretell.bundle.manifest import Manifest
-from foretell.service.arrays import (
-    DISTRIBUTION,
-    FORECAST,
-    FUTURE_CALENDAR,
-    HISTORY,
-    HISTORY_CALENDAR,
-    MARGIN,
-    Arrays,
-)
+from foretell.service.arrays import DISTRIBUTION, FORECAST, Arrays, input_shapes, output_shapes
 from foretell.service.errors import ModelFailedError
 from foretell.service.session import Session, Shape
 
@@ -70,10 +62,14 @@ class SelfTest:
     def __init__(self, folder: Path, manifest: Manifest, max_batch: int) -> None:
         self._manifest = manifest
         self._max_batch = max_batch
-        self._probes = _read_probes(folder / layout.PROBES)
-        found, wanted = self._probes[FORECAST].shape[1:], (manifest.horizon, len(manifest.targets))
+        self._outputs = output_shapes(manifest)
+        path = folder / layout.PROBES
+        self._probes = archives.read(path, FORECAST)
+        if not self._probes[FORECAST].size:
+            raise BundleError(f"{path}: has no expected forecast")
+        found, wanted = self._probes[FORECAST].shape[1:], self._outputs[FORECAST]
         if found != wanted:
-            raise BundleError(f"{folder / layout.PROBES}: forecasts {found}, not {wanted}")
+            raise BundleError(f"{path}: forecasts {found}, not {wanted}")
 
     def check_interface(self, session: Session, graph: str) -> None:
         """Compare the inputs and outputs of a graph with the manifest.
@@ -81,18 +77,17 @@ class SelfTest:
         Raises:
             BundleError: they differ.
         """
-        expected = self._inputs()
+        expected = {name: (None, *shape) for name, shape in input_shapes(self._manifest).items()}
         fits = session.inputs.keys() == expected.keys() and all(
-            len(shape) == 3
-            and shape[0] is None
-            and all(
-                size in (None, wanted) for size, wanted in zip(shape, expected[name], strict=True)
-            )
+            _admits(shape, expected[name]) and shape[0] is None
             for name, shape in session.inputs.items()
         )
         if not fits:
             raise BundleError(f"{session.graph}: its inputs are {session.inputs}, not {expected}")
-        if missing := self._outputs(graph) - set(session.outputs):
+        outputs = set(self._outputs)
+        if graph == layout.EXPLAIN_GRAPH:
+            outputs.update(name for each in self._manifest.attention for name in each.output_names)
+        if missing := outputs - set(session.outputs):
             raise BundleError(f"{session.graph}: it has no output {', '.join(sorted(missing))}")
 
     def replay(self, session: Session, worker: int = 0) -> None:
@@ -155,7 +150,7 @@ class SelfTest:
             raise BundleError(
                 f"{session.graph}: forecasts probes as {forecast.shape}, not {expected.shape}"
             )
-        self._check_distribution(session, outputs, expected.shape)
+        self._check_distribution(session, outputs, len(expected))
         scale = np.array(self._manifest.target_scaler.std)
         error_size = relative_error(forecast, expected, scale).max()
         if not error_size <= self._manifest.probe_tolerance:
@@ -165,16 +160,13 @@ class SelfTest:
                 f"{self._manifest.probe_tolerance:.2g} (relative)"
             )
 
-    def _check_distribution(self, session: Session, outputs: Arrays, shape: Shape) -> None:
+    def _check_distribution(self, session: Session, outputs: Arrays, windows: int) -> None:
         """Compare the shape of the parameters with what the manifest says of them."""
-        if self._manifest.distribution is None:
+        if DISTRIBUTION not in self._outputs:
             return
-        found, expected = (
-            outputs[DISTRIBUTION],
-            (*shape, len(self._manifest.distribution.parameters)),
-        )
-        if found.shape != expected:
-            raise BundleError(f"{session.graph}: {DISTRIBUTION} is {found.shape}, not {expected}")
+        found, expected = outputs[DISTRIBUTION].shape, (windows, *self._outputs[DISTRIBUTION])
+        if found != expected:
+            raise BundleError(f"{session.graph}: {DISTRIBUTION} is {found}, not {expected}")
 
     def _check_attention(self, session: Session, outputs: Arrays, windows: int) -> None:
         """Compare what there is of attention with what the manifest says of it."""
@@ -183,45 +175,18 @@ class SelfTest:
                 continue
             found = outputs[wanted.name]
             shape = (windows, *wanted.shape)
-            if (
-                found.dtype != wanted.type
-                or found.ndim != len(shape)
-                or any(
-                    size not in (None, own) for size, own in zip(shape, found.shape, strict=True)
-                )
-            ):
+            if found.dtype != wanted.type or not _admits(shape, found.shape):
                 raise BundleError(
                     f"{session.graph}: {wanted.name} is {found.dtype} {found.shape}, not "
                     f"{wanted.type} {shape}"
                 )
 
-    def _inputs(self) -> dict[str, Shape]:
-        manifest = self._manifest
-        inputs: dict[str, Shape] = {HISTORY: (None, manifest.context, len(manifest.channels))}
-        if manifest.calendar is not None:
-            features = len(manifest.calendar.features)
-            inputs[HISTORY_CALENDAR] = (None, manifest.context, features)
-            inputs[FUTURE_CALENDAR] = (None, manifest.horizon, features)
-        return inputs
 
-    def _outputs(self, graph: str) -> set[str]:
-        further = {
-            MARGIN: self._manifest.margin_bound is not None,
-            DISTRIBUTION: self._manifest.distribution is not None,
-        }
-        outputs = {FORECAST, *(name for name, is_there in further.items() if is_there)}
-        if graph == layout.EXPLAIN_GRAPH:
-            outputs.update(
-                name for stage in self._manifest.attention for name in stage.output_names
-            )
-        return outputs
-
-
-def _read_probes(path: Path) -> Arrays:
-    probes = archives.read(path, FORECAST)
-    if not probes[FORECAST].size:
-        raise BundleError(f"{path}: has no expected forecast")
-    return probes
+def _admits(shape: Shape, wanted: Shape) -> bool:
+    """Whether a shape, in which None is any length, can be the wanted one."""
+    return len(shape) == len(wanted) and all(
+        size in (None, own) for size, own in zip(shape, wanted, strict=True)
+    )
 
 
 _logger = logging.getLogger(__name__)

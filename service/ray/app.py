@@ -15,7 +15,7 @@ from ray.serve import Application, Deployment
 from foretell.service import logs
 from foretell.service.api.app import create_app
 from foretell.service.engine.resources import keep_what_is_loaded
-from foretell.service.engine.runtime import Runtime
+from foretell.service.engine.runtime import CPU_BATCH, GPU_BATCH, Runtime
 from foretell.service.errors import StartError
 from foretell.service.metrics import Metrics
 from foretell.service.ray.door import RayEngine, open_repository
@@ -27,7 +27,6 @@ from foretell.service.tracing import open_tracer
 
 DOOR, ENGINE, TALLY = "Door", "Engine", "Tally"
 
-_CPU_BATCH, _GPU_BATCH = 8, 128
 # Of batches of one window each: one that runs and one that fills, and as many again before a model
 # gets a second engine.
 _BATCHES, _MOST_BATCHES = 2, 4
@@ -156,7 +155,7 @@ def _deployment(
 
 
 def _largest_batch(settings: Settings, plan: Plan) -> int:
-    return settings.max_batch or (_GPU_BATCH if plan.gpus_per_engine else _CPU_BATCH)
+    return settings.max_batch or (GPU_BATCH if plan.gpus_per_engine else CPU_BATCH)
 
 
 def _door(settings: Settings, batch: int) -> Callable[[], object]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 
 from foretell.service.cuda.gpus import CUDA
 from foretell.service.engine.catalogue import Policy
@@ -50,15 +49,11 @@ def open_repository(settings: Settings, engines: Handle, batch: int) -> Reposito
         StartError: its URL is wrong, or the environment does not say enough.
     """
     provider = CUDA if settings.device == "cuda" else CPU
-
-    def open_model(folder: Path) -> RayModel:
-        return RayModel(folder, engines, provider, batch)
-
     policy = Policy(settings.versions, settings.pin)
     folder, source = open_source(settings, policy.choose)
     return Repository(
         folder,
-        open_model,
+        lambda bundle: RayModel(bundle, engines, provider, batch),
         _Quiet(),
         source=source,
         policy=policy,

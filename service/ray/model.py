@@ -12,14 +12,9 @@ from typing import Any, NamedTuple
 from ray.exceptions import RayActorError, RayError, TaskCancelledError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 
-from foretell.bundle import calibration, layout, manifest
-from foretell.bundle.errors import BundleError
-from foretell.bundle.example import Example
-from foretell.bundle.placement import misplacement
+from foretell.bundle import layout, manifest
 from foretell.service.arrays import Arrays
-from foretell.service.engine.directory import Named
-from foretell.service.engine.intervals import Intervals
-from foretell.service.engine.model import read_example
+from foretell.service.engine.model import Bundled
 from foretell.service.engine.queues import Usage, own_error
 from foretell.service.errors import (
     EngineLostError,
@@ -115,7 +110,7 @@ class RayRun:
         self.batch = answer.batch
 
 
-class RayModel(Named):
+class RayModel(Bundled):
     """A version that the engines of a cluster run; see `directory.Loaded`.
 
     Its bundle is checked by the engines that load it.
@@ -136,11 +131,7 @@ class RayModel(Named):
     resident = False
 
     def __init__(self, folder: Path, engines: Handle, provider: str, max_batch: int) -> None:
-        self._folder = folder
-        self.manifest = manifest.read(folder)
-        if reason := misplacement(folder, self.manifest):
-            raise BundleError(reason)
-        self.intervals = Intervals(self.manifest, calibration.read(folder, self.manifest))
+        super().__init__(folder, manifest.read(folder))
         self.provider = provider
         self.max_batch = max_batch
         # No door knows of one: whether a model works is found out where it runs.
@@ -163,10 +154,6 @@ class RayModel(Named):
     ) -> RayRun:
         """See `directory.Model.submit`; what is not accepted fails later."""
         return RayRun(self._ask(feeds, tuple(attention), deadline, admitted))
-
-    async def example(self) -> Example | None:
-        """See `directory.Model.example`."""
-        return await read_example(self._folder, self.manifest)
 
     def load(self) -> None:
         """See `directory.Loaded.load`: engines do when they are asked."""

@@ -7,15 +7,13 @@ import logging
 import random
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
 
-import orjson
 from fastapi.routing import APIRoute
 from starlette.datastructures import Headers
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -171,14 +169,15 @@ class Observed:
             stopped = NotReadyError("the server stopped before the answer was ready")
             self._metrics.rejected(stopped.type)
             body = error_body(scope["path"], error_object(stopped))
-            retry = (b"retry-after", b"%d" % stopped.retry_after)
-            await _send_error(send_identified, stopped.status, body, retry)
+            refusal = JSONResponse(body, stopped.status, stopped.headers)
+            await refusal(scope, receive, send_identified)
         except Exception:
             _logger.exception("a request failed for a reason nobody foresaw")
             self._metrics.rejected(_BUG)
             if not status:
                 failed = error_fields(500, _BUG, "the server failed; its log says why")
-                await _send_error(send_identified, 500, error_body(scope["path"], failed))
+                answer = JSONResponse(error_body(scope["path"], failed), 500)
+                await answer(scope, receive, send_identified)
         finally:
             self._record(scope, exchange, status, time.perf_counter() - started)
 
@@ -226,16 +225,6 @@ class Observed:
             # Where it was logged is known; finding it out takes longer than all the rest.
             line = _logger.makeRecord(_logger.name, level, "", 0, "request", (), None, extra=extra)
             _logger.handle(line)
-
-
-async def _send_error(
-    send: Send, status: int, error: Mapping[str, Any], *more: tuple[bytes, bytes]
-) -> None:
-    body = orjson.dumps(error)
-    length = (b"content-length", b"%d" % len(body))
-    headers = [(b"content-type", b"application/json"), length, *more]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
 
 
 Refuse = Callable[[Request, Exception], Awaitable[Response]]

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from foretell.bundle.gaps import fill
 from foretell.bundle.recalibration import LEAST_ORIGINS, MOST_ORIGINS, stride_of
 from foretell.bundle.season import season_of
-from foretell.service.api.body import ALWAYS
 from foretell.service.api.forecast.encode import respond
 from foretell.service.api.forecast.inputs import Series
 from foretell.service.api.forecast.job import Job, again, gaps, warn
@@ -53,8 +52,7 @@ def plan(options: BacktestOptions, inputs: int, model: Model, settings: Settings
     manifest = model.manifest
     check_missing(options.missing, model)
     horizon = check_horizon(options.horizon, model, settings)
-    levels = options.quantiles
-    quantiles = check_quantiles(levels, horizon, model) if levels else ()
+    quantiles = check_quantiles(options.quantiles, horizon, model)
     passes = -(-horizon // manifest.horizon)
     most = room(inputs, horizon, passes, len(quantiles), manifest, settings)
     if quantiles and (searched := model.intervals.most) is not None:
@@ -104,10 +102,6 @@ class Backtest:
         self._past = job.past
         self.job = again(job, job.past)
         self.held: dict[float, tuple[int, int]] = {}
-
-    def encoding_work(self, _: Arrays) -> int:
-        """How much there is to do to write the answer, as `Offload` has it."""
-        return ALWAYS
 
     def encode(self, outputs: Arrays) -> bytes:
         """Write the answer.

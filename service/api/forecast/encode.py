@@ -35,6 +35,9 @@ _SORTED = 8
 
 def encoding_work(job: Job, outputs: Arrays) -> int:
     """How much there is to do to write the answer, as bytes of numbers that it might hold."""
+    if not job.entries:
+        # What is forecast again is compared with what followed.
+        return ALWAYS
     if job.plan.quantiles and job.model.intervals.most is not None:
         # Even a few that are searched for take milliseconds.
         return ALWAYS
@@ -147,11 +150,7 @@ def _forecast(
     for name, values in own.items():
         # A sound forecast was looked at with all others.
         if not (is_sound and name == FORECAST) and not np.isfinite(values).all():
-            raise InvalidInputError(
-                "the model's forecast of this series is not finite: its values are too far from "
-                "those it was trained on",
-                param=f"inputs[{index}].series",
-            )
+            raise not_finite(f"inputs[{index}].series")
     frequency = job.model.manifest.step
     answer: dict[str, Any] = {
         "type": f"{'univariate' if series.univariate else 'multivariate'}_time_series",
@@ -169,6 +168,15 @@ def _forecast(
         answer["start_timestamp"] = orjson.Fragment(times[1 : times.index(b'"', 2) + 1])
         answer["timestamps"] = orjson.Fragment(times)
     return answer | _notes(job, series, own, order)
+
+
+def not_finite(place: str) -> InvalidInputError:
+    """The error of a series, which stands there in the request, whose forecast is none."""
+    return InvalidInputError(
+        "the model's forecast of this series is not finite: its values are too far from those it "
+        "was trained on",
+        param=place,
+    )
 
 
 def _notes(job: Job, series: Series, own: Arrays, order: list[int] | None) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from foretell.service.api.forecast.series import is_multivariate, read_values
 from foretell.service.api.forecast.task import Plan
 from foretell.service.api.forecast.timeline import Timeline, check_frequency, read_timeline
 from foretell.service.errors import InvalidInputError, ServiceError
+from foretell.service.gil import assign
 from foretell.service.validation import Ignored, Names, shown, validate
 
 Filled = dict[str, int]
@@ -241,7 +242,7 @@ class Inputs:
             )
         window = self._history[row]
         if columns is None:
-            window[:] = values[-context:]
+            assign(window, values[-context:])
         else:
             window[:, columns] = values[-context:]
         return given, filled

@@ -37,7 +37,8 @@ class Job:
     Attributes:
         model: Who forecasts.
         plan: What of every input.
-        entries: For every input what was read, or why it could not be.
+        entries: For every input what was read, or why it could not be; none of what is forecast
+            again.
         history: `[windows, context, channels]`, a window for every input that was read; NaN where a
             value is missing, of models that read gaps.
         calendar: `[windows, context + passes * horizon, features]`, if the model reads them: of

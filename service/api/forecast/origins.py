@@ -37,10 +37,6 @@ class Rolling:
     most: int
     is_asked: bool = False
 
-    def rows(self, context: int, horizon: int) -> int:
-        """How many rows the fewest origins take."""
-        return context + (self.least - 1) * self.stride + horizon
-
 
 def room(
     inputs: int,
@@ -149,10 +145,9 @@ class Origins:
             if rolling.least > 1:
                 least += f", for each of {rolling.least} origins {rolling.stride} apart"
             gaps = f"; {hollow} origins have nothing but gaps in a channel" if hollow else ""
+            rows = context + (rolling.least - 1) * rolling.stride + self._horizon
             raise InvalidInputError(
-                f"expected at least {rolling.rows(context, self._horizon)} rows ({least}), got "
-                f"{len(values)}{gaps}",
-                param=place,
+                f"expected at least {rows} rows ({least}), got {len(values)}{gaps}", param=place
             )
         left_out = max(0, len(origins) - rolling.most)
         origins = origins[left_out:]

@@ -13,8 +13,7 @@ from pydantic import BaseModel
 from foretell.bundle.errors import TimestampError
 from foretell.bundle.manifest import Manifest
 from foretell.bundle.nearness import listed
-from foretell.bundle.regularity import first_irregularity, origin
-from foretell.bundle.timestamps import Timestamps, check_years
+from foretell.bundle.timestamps import check_years
 from foretell.service.api.forecast.inputs import Filled, Series, fill
 from foretell.service.api.forecast.job import Job
 from foretell.service.api.forecast.origins import Origins
@@ -29,7 +28,7 @@ from foretell.service.api.forecast.table import (
     read_values,
 )
 from foretell.service.api.forecast.task import Plan, Task
-from foretell.service.api.forecast.timeline import IRREGULAR, Timeline, check_first, shown_step
+from foretell.service.api.forecast.timeline import Timeline, timeline_of
 from foretell.service.api.notices import Notice, notice
 from foretell.service.engine.directory import Model
 from foretell.service.errors import InvalidInputError, ServiceError
@@ -52,12 +51,12 @@ class Request:
     Attributes:
         job: What to do.
         ids: `[series]`, one for every entry of the job.
-        times: The table's timestamps, if it has any.
+        times: The type of the table's timestamps, if it has any.
     """
 
     job: Job
     ids: pa.Array
-    times: Times | None
+    times: pa.DataType | None
 
 
 def decode(
@@ -103,7 +102,8 @@ def read_request(
     history, calendar = reader.arrays()
     past = None if reader.origins is None or not len(history) else reader.origins.past()
     job = Job(model, wanted, entries, history, calendar, None, notices, past)
-    return Request(job, groups.ids, times)
+    # Of the rest nothing is needed any more, which may be the body itself.
+    return Request(job, groups.ids, None if times is None else times.kind)
 
 
 def _unread(table: pa.Table, channels: tuple[str, ...], task: Task) -> list[Notice]:
@@ -235,38 +235,21 @@ class _Reader:
     ) -> tuple[Timeline | None, NDArray[np.float32] | None]:
         if self._times is None:
             return None, None
-        steps = self._times.steps[rows]
+        manifest, steps = self._manifest, self._times.steps[rows]
         key = steps.tobytes()
         if key not in self._known:
+            if np.isnat(steps).any():
+                row = rows[np.isnat(steps).argmax()]
+                raise InvalidInputError("expected a timestamp, got null", param=f"{TIME}[{row}]")
             try:
-                timeline = self._timeline(steps, rows, self._times)
-                self._known[key] = timeline, self._encode(timeline)
+                timeline = timeline_of(
+                    steps, self._times.clock, manifest.step, lambda at: f"{TIME}[{rows[at]}]"
+                )
+                count = manifest.context + self._plan.passes * manifest.horizon
+                walls, _ = timeline.read(-manifest.context, count)
+                check_years(walls)
             except TimestampError as error:
                 raise InvalidInputError(str(error), param=f"{TIME}[{rows[0]}]") from None
+            calendar = manifest.calendar
+            self._known[key] = timeline, None if calendar is None else calendar.encode(walls)
         return self._known[key]
-
-    def _timeline(self, steps: Timestamps, rows: NDArray[np.int64], times: Times) -> Timeline:
-        frequency = self._manifest.step
-        if np.isnat(steps).any():
-            row = rows[np.isnat(steps).argmax()]
-            raise InvalidInputError("expected a timestamp, got null", param=f"{TIME}[{row}]")
-        check_first(steps[0], times.clock, frequency, f"{TIME}[{rows[0]}]")
-        wrong = first_irregularity(frequency, steps)
-        if wrong is not None:
-            expected, found = (
-                shown_step(step, times.clock, wrong.index)
-                for step in (wrong.expected, steps[wrong.index])
-            )
-            raise InvalidInputError(
-                f"expected {expected} (frequency {frequency}), got {found}: "
-                f"{IRREGULAR[wrong.kind]}",
-                param=f"{TIME}[{rows[wrong.index]}]",
-            )
-        first = origin(frequency, steps)
-        return Timeline(frequency, steps[first], first, len(steps), times.clock)
-
-    def _encode(self, timeline: Timeline) -> NDArray[np.float32] | None:
-        manifest, passes = self._manifest, self._plan.passes
-        walls, _ = timeline.read(-manifest.context, manifest.context + passes * manifest.horizon)
-        check_years(walls)
-        return None if manifest.calendar is None else manifest.calendar.encode(walls)

@@ -21,6 +21,7 @@ from foretell.service.api.body import (
     read_body,
 )
 from foretell.service.api.compression import choose_encoding, compress
+from foretell.service.api.examples import refusals
 from foretell.service.api.forecast.backtest import BACKTESTING, Backtest
 from foretell.service.api.forecast.encode import encode, encoding_work
 from foretell.service.api.forecast.job import Job, decode, run
@@ -50,23 +51,7 @@ _INPUT = 8 * 1024
 # Most clients ask for compressed answers on their own, and gzip takes longer to write than most
 # forecasts: half a millisecond for so much. zstd takes a third of that, or less.
 _COMPRESSED_BYTES = 64 * 1024
-_ERRORS: dict[int | str, dict[str, object]] = {
-    400: {"model": ErrorResponse, "description": "Not what the headers say, or not JSON."},
-    404: {"model": ErrorResponse, "description": "Unknown model or version."},
-    408: {"model": ErrorResponse, "description": "The body came too slowly."},
-    413: {"model": ErrorResponse, "description": "The body is over the limit."},
-    415: {"model": ErrorResponse, "description": "Not a type or an encoding that is read."},
-    422: {"model": ErrorResponse, "description": "The request does not fit the model."},
-    429: {
-        "model": ErrorResponse,
-        "description": "Too much is waiting; see `Retry-After`.",
-    },
-    503: {
-        "model": ErrorResponse,
-        "description": "The model is not ready, or failed, or there is no room; see `Retry-After`.",
-    },
-    504: {"model": ErrorResponse, "description": "The deadline passed."},
-}
+_ERRORS = refusals(ErrorResponse, 400, 404, 408, 413, 415, 422, 429, 503, 504)
 
 
 def timeseries_router(
@@ -172,7 +157,7 @@ def endpoint(
 
         outputs = await run(found.job, deadline, wait)
         began = time.time_ns()
-        work = found.encoding_work(outputs)
+        work = encoding_work(found.job, outputs)
         answer = await offload.run(work, deadline, found.encode, outputs)
         if isinstance(found, Backtest):
             engine.metrics.backtested(model.name, model.version, found.held)
@@ -194,9 +179,6 @@ class Answering(Protocol):
     @property
     def job(self) -> Job:
         """What to do."""
-
-    def encoding_work(self, outputs: Arrays) -> int:
-        """How much there is to do to write the answer, as `Offload` has it."""
 
     def encode(self, outputs: Arrays) -> bytes:
         """Write the answer; raises a `ServiceError` if there is none for any of the inputs."""
@@ -284,10 +266,9 @@ class _JsonRequest:
 
     def decode(self, model: Model, settings: Settings) -> Answering:
         self.job = decode(self._envelope, self._ignored, model, settings, self._task)
+        # All of its numbers, which nothing needs any more.
+        del self._envelope
         return self
-
-    def encoding_work(self, outputs: Arrays) -> int:
-        return encoding_work(self.job, outputs)
 
     def encode(self, outputs: Arrays) -> bytes:
         return encode(self.job, outputs)

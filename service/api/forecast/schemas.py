@@ -49,6 +49,10 @@ Rows = Annotated[
         }
     ),
 ]
+Reference = Annotated[
+    str | None,
+    Field(description="`name` or `name@version`; may be absent when one model is served."),
+]
 Strings = Annotated[list[str], Field(fail_fast=True)]
 Level = Annotated[float, Field(strict=True, gt=0, lt=1)]
 Levels = Annotated[list[Level], Field(fail_fast=True, max_length=99)]
@@ -158,13 +162,10 @@ class ForecastOptions(BaseModel):
         return value
 
 
-class Query(BaseModel):
-    """What all tables may say as parameters of the URL."""
+class TableOptions(BaseModel):
+    """How to forecast a table, as parameters of the URL."""
 
-    model: str | None = Field(
-        default=None,
-        description="`name` or `name@version`; may be absent when one model is served.",
-    )
+    model: Reference = None
     horizon: int | None = Field(default=None, description="As `options.horizon` of JSON.")
     quantiles: list[float] | None = Field(
         default=None, description="Levels, separated by commas: columns `<channel>_q<level>`."
@@ -180,11 +181,7 @@ class Query(BaseModel):
         return value.split(",") if isinstance(value, str) else value
 
 
-class TableOptions(Query):
-    """How to forecast a table, as parameters of the URL."""
-
-
-class TableBacktestOptions(Query):
+class TableBacktestOptions(TableOptions):
     """How to backtest on a table, as parameters of the URL."""
 
     stride: int | None = Field(default=None, description="As `options.stride` of JSON.")
@@ -226,10 +223,7 @@ class BacktestOptions(BaseModel):
 class _Request(BaseModel):
     """What all requests have; their inputs are checked one by one: a bad one sinks no others."""
 
-    model: str | None = Field(
-        default=None,
-        description="`name` or `name@version`; may be absent when one model is served.",
-    )
+    model: Reference = None
     inputs: Annotated[list[Any], Field(min_length=1)]
     metadata: dict[str, Any] | None = Field(default=None, description="Echoed in the answer.")
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from foretell.bundle.nearness import listed
 from foretell.service.errors import InvalidInputError
+from foretell.service.gil import ordinary
 from foretell.service.validation import shown
 
 _LARGEST = float(np.finfo(np.float32).max)
@@ -130,7 +131,7 @@ def _numbers_and_gaps(flat: list[Any]) -> NDArray[np.float64] | None:
 
 
 def _in_range(values: NDArray[np.float64], *, gaps: bool) -> bool:
-    if not values.size:
+    if not values.size or ordinary(values):
         return True
     largest = np.fmax.reduce(np.abs(values)) if gaps else np.abs(values).max()
     return bool(largest <= _LARGEST or (gaps and np.isnan(largest)))

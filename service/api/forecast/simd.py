@@ -6,7 +6,7 @@ What it is not sure to read as `foretell.service.api.forecast.parsing` would, it
 from __future__ import annotations
 
 import threading
-from collections import deque
+from collections import defaultdict, deque
 from typing import Any
 
 import numpy as np
@@ -15,17 +15,20 @@ import simdjson
 # simdjson holds several times the size of a document. And it counts the elements of an array up to
 # 16,777,215, which pysimdjson does not know: of more it would write beyond the end of a list.
 _MOST_BYTES = 16 * 1024 * 1024
-# A parser keeps the memory that its largest document took: each thread has one for small documents.
-# One for larger ones is kept for all threads, and freed when there is nothing to do.
+# A parser keeps the memory that its largest document took, several times its size: each thread has
+# one for small documents, all of them one for larger ones, and what the largest take is given back.
 _SMALL = 1024 * 1024
-# A parser keeps several times as much; what the largest take is given back.
-_MIDDLE = 4 * 1024 * 1024
+_MIDDLE = 8 * 1024 * 1024
 # Looking up a key of an object compares all those before it.
 _MOST_KEYS = 32
 # Objects with next to nothing in them take longer than as Python's own.
 _MOST_INPUTS = 4096
+# The text is searched for the rows of each.
+_MOST_WIDTHS = 4
 _MARK = b"\xef\xbb\xbf"
 _SERIES = "series"
+# What numbers are made of, and what may stand between them.
+_NUMBERS = b"0123456789+-.eE \t\n\r"
 
 _local = threading.local()
 # To ask the system for memory anew takes nearly as long as to parse what goes into it.
@@ -51,10 +54,7 @@ def read(body: bytes) -> dict[str, Any] | None:
     finally:
         if _SMALL < len(body) <= _MIDDLE:
             _large.append(parser)
-    # The array of a series has no place for further lists among its numbers: were there any, the
-    # body would have more of them than were seen. Brackets in texts only make it go another way.
-    brackets = np.count_nonzero(np.frombuffer(body, np.uint8) == ord("["))
-    return request if brackets == lists else None
+    return request if lists.describe(body) else None
 
 
 def _parser(size: int) -> simdjson.Parser:
@@ -71,8 +71,8 @@ def _parser(size: int) -> simdjson.Parser:
     return parser
 
 
-def _read(parser: simdjson.Parser, body: bytes) -> tuple[dict[str, Any], int]:
-    """The request, and how many lists it has.
+def _read(parser: simdjson.Parser, body: bytes) -> tuple[dict[str, Any], _Lists]:
+    """The request, and the lists that it would have.
 
     Raises:
         ValueError: it is not for this module; RuntimeError or TypeError likewise.
@@ -83,17 +83,17 @@ def _read(parser: simdjson.Parser, body: bytes) -> tuple[dict[str, Any], int]:
         raise ValueError("no plain request")
     if len(inputs) > _MOST_INPUTS:
         raise ValueError("many inputs")
-    request = {name: _plain(value) for name, value in request.items()}
+    lists = _Lists()
+    request = {name: lists.plain(value) for name, value in request.items()}
     entries: list[dict[str, Any]] = []
-    lists = 1 + _lists(request)
     for part in inputs:
         entry = _members(part)
-        found = {name: _plain(value) for name, value in entry.items() if name != _SERIES}
-        lists += _lists(found)
-        if _SERIES in entry:
-            found[_SERIES], count = _series(entry[_SERIES])
-            lists += count
-        entries.append(found)
+        entries.append(
+            {
+                name: lists.series(value) if name == _SERIES else lists.plain(value)
+                for name, value in entry.items()
+            }
+        )
     return {**request, "inputs": entries}, lists
 
 
@@ -104,40 +104,87 @@ def _members(value: Any) -> dict[str, Any]:  # noqa: ANN401 - any JSON
     names = list(value.keys())
     if len(names) > _MOST_KEYS or len(set(names)) != len(names):
         raise ValueError("many keys, or one that comes twice")
-    # What follows a zero would not count.
-    if "\0" in "".join(names):
-        raise ValueError("a key with a zero")
+    # What follows a zero would not count, and brackets are to be those of lists.
+    if not {"\0", "["}.isdisjoint("".join(names)):
+        raise ValueError("a key with a zero or a bracket")
     return {name: value[name] for name in names}
 
 
-def _series(series: Any) -> tuple[Any, int]:  # noqa: ANN401 - any JSON
-    """Numbers as an array, anything else as it is; and how many lists it has."""
-    try:
-        values = np.frombuffer(series.as_buffer(of_type="d"))
-        if not isinstance(series[0], simdjson.Array):
-            return values, 1
-        (width,) = set(map(len, series))
-        return values.reshape(-1, width), 1 + len(series)
-    except (AttributeError, IndexError, TypeError, ValueError):
-        # No list, or an empty one, or rows of several lengths, or a value that is no number.
-        value = _plain(series)
-        return value, _lists(value)
+class _Lists:
+    """Makes values of simdjson's, and takes down the lists that these are made of.
 
+    simdjson makes an array of numbers of whatever lists of lists they are in. Whether these are the
+    rows that they seem to be, the text tells, in less time than a look at each row takes.
+    """
 
-def _plain(value: Any) -> Any:  # noqa: ANN401 - any JSON
-    if isinstance(value, simdjson.Array):
-        return value.as_list()
-    if isinstance(value, simdjson.Object):
-        return value.as_dict()
-    return value
+    def __init__(self) -> None:
+        # The list of inputs is one.
+        self._count = 1
+        # How many lists have so many numbers and nothing else; an empty one counts as of one.
+        self._of_numbers: defaultdict[int, int] = defaultdict(int)
+        self._widths: set[int] = set()
 
+    def series(self, series: Any) -> Any:  # noqa: ANN401 - any JSON
+        """Numbers as an array, `[time]` or `[time, channel]`, anything else as it is."""
+        try:
+            values = np.frombuffer(series.as_buffer(of_type="d"))
+            if isinstance(series[0], simdjson.Array):
+                values = values.reshape(len(series), len(series[0]))
+                if not values.size:
+                    raise ValueError("rows of nothing")
+        except (AttributeError, IndexError, TypeError, ValueError):
+            # No list, or an empty one, or rows of several lengths, or a value that is no number.
+            return self.plain(series)
+        if values.ndim == 1:
+            self._count += 1
+            self._of_numbers[len(values)] += 1
+        else:
+            rows, width = values.shape
+            self._count += 1 + rows
+            self._of_numbers[width] += rows
+            self._widths.add(width)
+        return values
 
-def _lists(value: object) -> int:
-    """How many lists there are in a JSON value."""
-    if isinstance(value, dict):
-        return sum(map(_lists, value.values()))
-    if not isinstance(value, list):
-        return 0
-    if {list, dict}.isdisjoint(map(type, value)):
-        return 1
-    return 1 + sum(map(_lists, value))
+    def plain(self, value: Any) -> Any:  # noqa: ANN401 - any JSON
+        """The value as Python's own.
+
+        Raises:
+            ValueError: a text in it has a bracket, as lists have.
+        """
+        if isinstance(value, simdjson.Array):
+            value = value.as_list()
+        elif isinstance(value, simdjson.Object):
+            value = value.as_dict()
+        self._note(value)
+        return value
+
+    def _note(self, value: object) -> None:
+        if isinstance(value, str):
+            if "[" in value:
+                raise ValueError("a text with a bracket")
+        elif isinstance(value, dict):
+            for name, part in value.items():
+                self._note(name)
+                self._note(part)
+        elif isinstance(value, list):
+            self._count += 1
+            if {int, float}.issuperset(map(type, value)):
+                self._of_numbers[len(value) or 1] += 1
+            else:
+                for part in value:
+                    self._note(part)
+
+    def describe(self, body: bytes) -> bool:
+        """Whether a body has these lists and no others; False too if it would take long to tell.
+
+        Were there any more among the numbers of an array, it would have more lists. And with as
+        many rows of every width as were seen, none is in the wrong table: those of the least width
+        could make up only for each other, and so could then those of the next one.
+        """
+        if len(self._widths) > _MOST_WIDTHS:
+            return False
+        form = body.translate(None, _NUMBERS)
+        return form.count(b"[") == self._count and all(
+            form.count(b"[%s]" % (b"," * (width - 1))) == self._of_numbers[width]
+            for width in self._widths
+        )

@@ -257,10 +257,10 @@ def read_times(table: pa.Table, frequency: Frequency) -> Times | None:
     return Times(steps, clock, kind)
 
 
-def moments_of(timeline: Timeline, horizon: int, times: Times) -> Timestamps:
-    """Forecast steps `[horizon]` as the column has them: in UTC where it has a time zone."""
+def moments_of(timeline: Timeline, horizon: int, kind: pa.DataType) -> Timestamps:
+    """Forecast steps `[horizon]` as a column of a type has them: in UTC where it has a zone."""
     walls, offset = timeline.read(0, horizon)
-    if offset is None or getattr(times.kind, "tz", None) is None:
+    if offset is None or getattr(kind, "tz", None) is None:
         return walls
     return np.asarray(
         walls - (offset if isinstance(offset, np.ndarray) else np.timedelta64(offset))

@@ -18,7 +18,6 @@ from foretell.service.api.forecast.schemas import (
     AttentionOptions,
     Envelope,
     ForecastOptions,
-    Query,
     TableOptions,
 )
 from foretell.service.engine.directory import Model
@@ -77,16 +76,21 @@ def plan(options: ForecastOptions, inputs: int, model: Model, settings: Settings
     own = model.manifest.horizon
     check_missing(options.missing, model)
     horizon = check_horizon(options.horizon, model, settings)
-    levels = options.quantiles
-    quantiles = check_quantiles(levels, horizon, model) if levels else ()
-    values = inputs * horizon * len(model.manifest.targets) * (1 + len(quantiles))
+    quantiles = check_quantiles(options.quantiles, horizon, model)
+    forecasts, most = inputs * horizon * len(model.manifest.targets), model.intervals.most
+    values = forecasts * (1 + len(quantiles))
     if values > settings.max_answer_values:
         raise InvalidInputError(
             f"the answer would hold {values} values and may hold {settings.max_answer_values} "
             "(max_answer_values); send fewer inputs, or ask for fewer steps or quantiles",
             param="options",
         )
-    _check_searched(inputs * horizon * len(model.manifest.targets) * len(quantiles), model)
+    if most is not None and (searched := forecasts * len(quantiles)) > most:
+        raise InvalidInputError(
+            f"the answer would hold {searched} quantiles of counts, which are searched for, and "
+            f"may hold {most}; send fewer inputs, or ask for fewer steps or quantiles",
+            param="options.quantiles",
+        )
     attention = None
     if options.attention is not None:
         attention = _check_attention(options.attention, inputs, model, settings)
@@ -140,34 +144,21 @@ def check_horizon(horizon: int | None, model: Model, settings: Settings) -> int:
     return horizon
 
 
-def check_quantiles(levels: list[float], horizon: int, model: Model) -> tuple[float, ...]:
+def check_quantiles(levels: list[float] | None, horizon: int, model: Model) -> tuple[float, ...]:
     """Which quantiles to answer.
 
     Raises:
         InvalidInputError: one is asked for twice, or is none that the model has;
             `NotSupportedError` likewise.
     """
+    if not levels:
+        return ()
     place = "options.quantiles"
     for index, level in enumerate(levels):
         if level in levels[:index]:
             raise InvalidInputError(f"{level} is asked for twice", param=f"{place}[{index}]")
     model.intervals.check(levels, horizon, place)
     return tuple(levels)
-
-
-def _check_searched(values: int, model: Model) -> None:
-    """Refuse more quantiles than a thread finds in a moment.
-
-    Raises:
-        InvalidInputError: they are more.
-    """
-    most = model.intervals.most
-    if most is not None and values > most:
-        raise InvalidInputError(
-            f"the answer would hold {values} quantiles of counts, which are searched for, and may "
-            f"hold {most}; send fewer inputs, or ask for fewer steps or quantiles",
-            param="options.quantiles",
-        )
 
 
 def check_corrected(quantiles: tuple[float, ...], model: Model) -> None:
@@ -243,7 +234,7 @@ class Task:
     description: str
     envelope: type[Any]
     names: Names
-    query: type[Query]
+    query: type[TableOptions]
     options: type[BaseModel]
     plan: Planner
 

@@ -13,7 +13,7 @@ import orjson
 from foretell.bundle import timestamps
 from foretell.bundle.errors import FrequencyError, RowError, TimestampError
 from foretell.bundle.frequency import Frequency, Unit
-from foretell.bundle.regularity import Irregularity, first_irregularity, origin
+from foretell.bundle.regularity import first_irregularity, origin
 from foretell.bundle.timestamps import Offsets, Timestamp, Timestamps, offset_suffix, render
 from foretell.bundle.zones import moments_of, offsets_at
 from foretell.service.api.forecast.clocks import (
@@ -48,13 +48,12 @@ def check_frequency(text: str, frequency: Frequency, place: str) -> None:
         )
 
 
-IRREGULAR = {
+_IRREGULAR = {
     "gap": "steps are missing before it",
     "duplicate": "it repeats the one before it",
     "order": "it goes back in time",
     "misaligned": "it lies between two steps",
 }
-_CLOCK_CHANGE = "; where a local clock changes, times need their UTC offsets, or `time_zone`"
 
 
 def read_timeline(
@@ -123,22 +122,7 @@ def _from_list(
         steps = steps_in_zone(walls, offsets, clock, frequency, lambda row: f"{place}[{row}]")
     elif isinstance(clock, ListedClock) and clock.in_utc:
         steps = walls - clock.offsets
-    check_first(steps[0], clock, frequency, f"{place}[0]")
-    wrong = first_irregularity(frequency, steps)
-    if wrong is not None:
-        raise InvalidInputError(
-            f"expected {shown_step(wrong.expected, clock, wrong.index)} (frequency {frequency}), "
-            f"got {listed[wrong.index]!r}: {IRREGULAR[wrong.kind]}"
-            + (_CLOCK_CHANGE if _may_be_clock_change(steps[wrong.index], wrong, clock) else ""),
-            param=f"{place}[{wrong.index}]",
-        )
-    row = origin(frequency, steps)
-    return Timeline(frequency, steps[row], row, rows, clock)
-
-
-def _may_be_clock_change(step: np.datetime64, wrong: Irregularity, clock: Clock) -> bool:
-    local = clock == FixedClock(None)
-    return local and abs(step - wrong.expected) == np.timedelta64(1, "h")
+    return timeline_of(steps, clock, frequency, lambda row: f"{place}[{row}]", listed)
 
 
 def _is_written_by(timeline: Timeline, listed: Sequence[str]) -> bool:
@@ -246,6 +230,41 @@ def timeline_from(
         step = steps_in_zone(walls, offsets, clock, frequency, lambda _: place)[0]
     check_first(step, clock, frequency, place)
     return Timeline(frequency, step, 0, rows, clock)
+
+
+def timeline_of(
+    steps: Timestamps,
+    clock: Clock,
+    frequency: Frequency,
+    place: Callable[[int], str],
+    listed: Sequence[str] | None = None,
+) -> Timeline:
+    """The times of a history, from those of all its rows.
+
+    Args:
+        steps: `[rows]`, as the clock takes them.
+        clock: Tells their wall-clock times.
+        frequency: The model's.
+        place: Where each stands in the request.
+        listed: The texts that they came as, if they did.
+
+    Raises:
+        InvalidInputError: one is not where the frequency puts it.
+    """
+    check_first(steps[0], clock, frequency, place(0))
+    if (wrong := first_irregularity(frequency, steps)) is not None:
+        step, hint = steps[wrong.index], ""
+        found = repr(listed[wrong.index]) if listed else shown_step(step, clock, wrong.index)
+        is_hour_off = abs(step - wrong.expected) == np.timedelta64(1, "h")
+        if listed and is_hour_off and clock == FixedClock(None):
+            hint = "; where a local clock changes, times need their UTC offsets, or `time_zone`"
+        raise InvalidInputError(
+            f"expected {shown_step(wrong.expected, clock, wrong.index)} (frequency {frequency}), "
+            f"got {found}: {_IRREGULAR[wrong.kind]}{hint}",
+            param=place(wrong.index),
+        )
+    row = origin(frequency, steps)
+    return Timeline(frequency, steps[row], row, len(steps), clock)
 
 
 def steps_in_zone(

@@ -5,20 +5,20 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from foretell.bundle.timestamps import Timestamps
-from foretell.service.api.forecast.encode import encoding_work, quantiles_of
+from foretell.service.api.forecast.encode import not_finite, quantiles_of
 from foretell.service.api.forecast.inputs import Series
 from foretell.service.api.forecast.job import Job, warn
 from foretell.service.api.forecast.read_table import NOTES, Request, decode
 from foretell.service.api.forecast.table import (
     ID,
     TIME,
-    Times,
     moments_of,
     read_table,
     write_table,
@@ -76,29 +76,25 @@ def _outcomes(
         elif finite[entry.row]:
             good.append((index, entry))
         else:
-            failures[index] = InvalidInputError(
-                "the model's forecast of this series is not finite: its values are too far from "
-                "those it was trained on",
-                param=f"unique_id={entry.name[:60]}",
-            )
+            failures[index] = not_finite(f"unique_id={entry.name[:60]}")
     return good, failures
 
 
-def _times(series: list[Series], horizon: int, times: Times) -> pa.Array:
+def _times(series: list[Series], horizon: int, kind: pa.DataType) -> pa.Array:
     known: dict[int, Timestamps] = {}
     found = []
     for one in series:
         assert one.timeline is not None  # noqa: S101 - the table has times
         # Series with the same timestamps share their timeline.
         if id(one.timeline) not in known:
-            known[id(one.timeline)] = moments_of(one.timeline, horizon, times)
+            known[id(one.timeline)] = moments_of(one.timeline, horizon, kind)
         found.append(known[id(one.timeline)])
-    moments = pa.array(np.concatenate(found), pa.timestamp("us", getattr(times.kind, "tz", None)))
+    moments = pa.array(np.concatenate(found), pa.timestamp("us", getattr(kind, "tz", None)))
     try:
-        return moments.cast(times.kind, safe=pa.types.is_timestamp(times.kind))
+        return moments.cast(kind, safe=pa.types.is_timestamp(kind))
     except pa.ArrowInvalid:
         raise InvalidInputError(
-            f"the times of the forecast do not fit {times.kind}", param=TIME
+            f"the times of the forecast do not fit {kind}", param=TIME
         ) from None
 
 
@@ -148,7 +144,7 @@ _ROW, _COLUMN, _TIME = 12, 12, 64
 
 
 class TableRequest:
-    """A table and the options in the URL, before its model is known.
+    """A table and the options in the URL: `decode` makes of it one that was read whole.
 
     Args:
         body: The stream.
@@ -156,10 +152,15 @@ class TableRequest:
         settings: Limits.
         task: What is asked for.
 
+    Attributes:
+        job: What to do, once it was read whole.
+
     Raises:
         UnreadableError: the body is no Arrow stream.
         InvalidInputError: a parameter is unknown or wrong.
     """
+
+    job: Job
 
     def __init__(
         self, body: bytes, query: Mapping[str, str], settings: Settings, task: Task
@@ -191,7 +192,7 @@ class TableRequest:
             row += _TIME
         return row * int(self._table.num_rows)
 
-    def decode(self, model: Model, settings: Settings) -> TableAnswering:
+    def decode(self, model: Model, settings: Settings) -> Self:
         """Read the table.
 
         Raises:
@@ -199,32 +200,12 @@ class TableRequest:
         """
         given = self._options.model_dump(exclude={"model"}, exclude_unset=True)
         options = validate(self._task.options, given, "query")
-        return TableAnswering(decode(self._table, self._task, options, model, settings))
-
-
-class TableAnswering:
-    """A table that was read.
-
-    Args:
-        request: What was read.
-    """
-
-    def __init__(self, request: Request) -> None:
-        self._request = request
-
-    @property
-    def job(self) -> Job:
-        """What to do."""
-        return self._request.job
-
-    def encoding_work(self, outputs: Arrays) -> int:
-        """How much there is to do to write the answer, as `Offload` has it."""
-        return encoding_work(self.job, outputs)
+        self._request = decode(self._table, self._task, options, model, settings)
+        self.job = self._request.job
+        # The body, which nothing needs any more.
+        del self._table
+        return self
 
     def encode(self, outputs: Arrays) -> bytes:
-        """Write the answer.
-
-        Raises:
-            ServiceError: no series has a forecast; it is the first one's error.
-        """
+        """See `encode` of this module."""
         return encode(self._request, outputs)

@@ -18,11 +18,9 @@ from foretell.service.api.inference.wire import (
     InferRequest,
     InputTensor,
     RequestedOutput,
-    forecast_outputs,
-    input_shapes,
 )
 from foretell.service.api.notices import Notice, ignored_fields
-from foretell.service.arrays import HISTORY, Arrays
+from foretell.service.arrays import HISTORY, Arrays, input_shapes, output_shapes
 from foretell.service.engine.directory import Model
 from foretell.service.errors import InvalidInputError, NotSupportedError
 from foretell.service.settings import Settings
@@ -321,9 +319,7 @@ def _defaults(manifest: Manifest, *, binary: bool) -> list[Output]:
 
 
 def _forecast_values(manifest: Manifest) -> dict[str, int]:
-    return {
-        name: math.prod(tensor.shape[1:]) for name, tensor in forecast_outputs(manifest).items()
-    }
+    return {name: math.prod(shape) for name, shape in output_shapes(manifest).items()}
 
 
 def _requested(request: InferRequest, manifest: Manifest) -> list[Output]:

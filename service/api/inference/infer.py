@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from pydantic import BaseModel
 from foretell.bundle import layout
 from foretell.service.api.body import LARGE, BodyBudget, Offload, deadline_of, outcome, read_body
 from foretell.service.api.compression import choose_encoding, compress
+from foretell.service.api.examples import refusals
 from foretell.service.api.forecast.parsing import parsing_bytes
 from foretell.service.api.inference.decode import Job, decode, json_bytes, url_notices
 from foretell.service.api.inference.tensors import datatype_of
@@ -34,27 +34,6 @@ Endpoint = Callable[[Request], Awaitable[Response | BaseModel | dict[str, Any]]]
 _MODEL = "/v2/models/{model}"
 _VERSION = _MODEL + "/versions/{version}"
 _PATTERNS = {"model": layout.NAME.pattern, "version": layout.VERSION.pattern}
-_REASONS = {
-    400: "The body is not what its headers say, or not JSON.",
-    401: "The key is missing, or not one of this server's.",
-    403: "The key does not allow this, or nothing does.",
-    404: "Unknown model or version.",
-    408: "The body came too slowly.",
-    409: "The bundle was refused; what was there still answers.",
-    413: "The body is over the limit.",
-    415: "Not an encoding that is read.",
-    422: "The request does not fit the model.",
-    429: "Too much is waiting; see `Retry-After`.",
-    503: "The model is not ready, or failed, or there is no room; see `Retry-After`.",
-    504: "The deadline passed.",
-}
-
-
-def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """What the OpenAPI document says of errors."""
-    return {
-        status: {"model": InferenceError, "description": _REASONS[status]} for status in statuses
-    }
 
 
 def path_parameter(name: str) -> dict[str, Any]:
@@ -77,7 +56,7 @@ def add_model_route(
         router: Takes them.
         method: GET or POST.
         suffix: What follows the model in the path.
-        endpoint: Answers both; `reference_of` tells it for whom.
+        endpoint: Answers both; `find_model` tells it for whom.
         answer: What it returns; None for any JSON.
         statuses: Of its errors.
     """
@@ -87,20 +66,15 @@ def add_model_route(
             endpoint,
             methods=[method],
             response_model=answer,
-            responses=refusals(*statuses),
+            responses=refusals(InferenceError, *statuses),
             openapi_extra={"parameters": [path_parameter(name) for name in names]},
         )
 
 
-def reference_of(request: Request) -> str:
-    """The model and version of a path, as `Directory.find` takes them."""
-    parts: dict[str, str] = request.path_params
-    return "@".join((parts["model"], parts["version"]) if "version" in parts else (parts["model"],))
-
-
 def find_model(engine: Engine, request: Request) -> Model:
     """The model that a path means; raises as `Directory.find`."""
-    return engine.directory.find(reference_of(request))
+    name, version = request.path_params["model"], request.path_params.get("version")
+    return engine.directory.find(name if version is None else f"{name}@{version}")
 
 
 # HTTP's "deflate" is zlib's format, not the bare stream. Not zstd: there are clients that offer it
@@ -109,19 +83,6 @@ _ENCODINGS = ("gzip", "deflate")
 _NOT_WORTH = 1024
 # Bytes of a tensor as it is in memory that take no longer than one of JSON.
 _TENSOR_BYTES = 16
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What is sent.
-
-    Attributes:
-        body: The JSON, and what follows it.
-        headers: What the caller must know to read it.
-    """
-
-    body: bytes
-    headers: dict[str, str]
 
 
 def encoding_work(job: Job, outputs: Arrays, accepted: str) -> int:
@@ -133,7 +94,7 @@ def encoding_work(job: Job, outputs: Arrays, accepted: str) -> int:
     return work
 
 
-def encode(job: Job, outputs: Arrays, accepted: str) -> Answer:
+def encode(job: Job, outputs: Arrays, accepted: str) -> Response:
     """Write the answer.
 
     Args:
@@ -173,8 +134,9 @@ def encode(job: Job, outputs: Arrays, accepted: str) -> Answer:
     size = len(text) + sum(len(part) for part in parts)
     encoding = choose_encoding(accepted, _ENCODINGS) if size >= _NOT_WORTH else None
     if encoding is None:
-        return Answer(b"".join((text, *parts)), headers)
-    return Answer(compress(encoding, (text, *parts)), headers | {"content-encoding": encoding})
+        return Response(b"".join((text, *parts)), headers=headers)
+    headers["content-encoding"] = encoding
+    return Response(compress(encoding, (text, *parts)), headers=headers)
 
 
 def _check_finite(values: NDArray[Any], name: str) -> None:
@@ -243,7 +205,7 @@ def infer_router(
         work = encoding_work(job, outputs, accepted)
         answer = await offload.run(work, deadline, encode, job, outputs, accepted)
         exchange.staged("encode", begun)
-        return Response(answer.body, headers=answer.headers)
+        return answer
 
     statuses = (400, 404, 408, 413, 415, 422, 429, 503, 504)
     add_model_route(router, "POST", "/infer", infer, InferResponse, *statuses)

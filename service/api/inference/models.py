@@ -12,17 +12,18 @@ from pydantic import BaseModel
 
 from foretell.service.api.body import BodyBudget, read_body
 from foretell.service.api.compression import unreadable
+from foretell.service.api.examples import refusals
 from foretell.service.api.inference.infer import (
     add_model_route,
     find_model,
     path_parameter,
-    refusals,
 )
 from foretell.service.api.inference.wire import (
     ChangeParameters,
     ChangeRequest,
     IndexEntry,
     IndexRequest,
+    InferenceError,
     ModelHealth,
     ModelMetadata,
     ServerHealth,
@@ -165,7 +166,9 @@ def control_router(engine: Engine, settings: Settings, budget: BodyBudget, keys:
                 _NAMES[kind].sift(level, inner, level, {})
         return validate(kind, found)
 
-    @router.post("/v2/repository/index", responses=refusals(400, 408, 413, 415, 422, 503))
+    @router.post(
+        "/v2/repository/index", responses=refusals(InferenceError, 400, 408, 413, 415, 422, 503)
+    )
     async def index(request: Request) -> list[IndexEntry]:
         """Every version that is loaded, was refused, or is on disk."""
         wanted = await read(request, IndexRequest)
@@ -203,7 +206,7 @@ def control_router(engine: Engine, settings: Settings, budget: BodyBudget, keys:
             "/v2/repository/models/{model}/" + name,
             endpoint,
             methods=["POST"],
-            responses=refusals(*statuses),
+            responses=refusals(InferenceError, *statuses),
             openapi_extra={
                 "parameters": [
                     path_parameter("model"),

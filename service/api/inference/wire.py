@@ -15,15 +15,7 @@ from pydantic import (
 )
 
 from foretell.bundle.attention import ElementType
-from foretell.bundle.manifest import Manifest
-from foretell.service.arrays import (
-    DISTRIBUTION,
-    FORECAST,
-    FUTURE_CALENDAR,
-    HISTORY,
-    HISTORY_CALENDAR,
-    MARGIN,
-)
+from foretell.service.arrays import input_shapes, output_shapes
 from foretell.service.engine.directory import Model
 from foretell.service.settings import Settings
 from foretell.service.validation import QUERY, Names
@@ -230,27 +222,6 @@ _FREE = -1
 _DATATYPES: dict[ElementType, str] = {"float32": "FP32", "int64": "INT64"}
 
 
-def input_shapes(manifest: Manifest) -> dict[str, tuple[int, ...]]:
-    """Shape of every input of a window, by name: the batch axis is left out."""
-    shapes: dict[str, tuple[int, ...]] = {HISTORY: (manifest.context, len(manifest.channels))}
-    if manifest.calendar is not None:
-        features = len(manifest.calendar.features)
-        shapes[HISTORY_CALENDAR] = (manifest.context, features)
-        shapes[FUTURE_CALENDAR] = (manifest.horizon, features)
-    return shapes
-
-
-def forecast_outputs(manifest: Manifest) -> dict[str, TensorMetadata]:
-    """The outputs that every run has, by name."""
-    outputs = [_tensor(FORECAST, "FP32", manifest.horizon, len(manifest.targets))]
-    if manifest.distribution is not None:
-        shape = manifest.horizon, len(manifest.targets), len(manifest.distribution.parameters)
-        outputs.append(_tensor(DISTRIBUTION, "FP32", *shape))
-    if manifest.margin_bound is not None:
-        outputs.append(_tensor(MARGIN, "FP32"))
-    return {output.name: output for output in outputs}
-
-
 def describe(model: Model, versions: list[str]) -> ModelMetadata:
     """The metadata of a model.
 
@@ -259,6 +230,7 @@ def describe(model: Model, versions: list[str]) -> ModelMetadata:
         versions: Those of its name that are loaded.
     """
     manifest = model.manifest
+    inputs, outputs = input_shapes(manifest), output_shapes(manifest)
     # Only runs with attention have these.
     attention = [
         _tensor(each.name, _DATATYPES[each.type], *(size or _FREE for size in each.shape))
@@ -269,8 +241,8 @@ def describe(model: Model, versions: list[str]) -> ModelMetadata:
         name=model.name,
         versions=versions,
         platform=PLATFORM,
-        inputs=[_tensor(name, "FP32", *shape) for name, shape in input_shapes(manifest).items()],
-        outputs=[*forecast_outputs(manifest).values(), *attention],
+        inputs=[_tensor(name, "FP32", *shape) for name, shape in inputs.items()],
+        outputs=[*(_tensor(name, "FP32", *shape) for name, shape in outputs.items()), *attention],
     )
 
 

@@ -241,12 +241,7 @@ def read_history(
     """The job of forecasts of all rows that a model can forecast from those before, each once.
 
     The client takes them for the last rows of each series, so that no row between may be left out.
-
-    Args:
-        request: What is asked for.
-        bounds: The quantiles, by name.
-        model: Who forecasts.
-        settings: Limits.
+    What it is given is as in `read_forecast`.
 
     Raises:
         ServiceError: as `read_backtest`, and where a whole context is missing amid a series.

@@ -155,7 +155,10 @@ class _Read:
         """Read the rest; raises a `ServiceError` that says where it does not fit."""
         check_model(model, self._frequency)
         with places():
-            return _DECODERS[type(self._request)](self._request, model, settings)
+            found = _DECODERS[type(self._request)](self._request, model, settings)
+        # Of its numbers, which are all in the job, none is needed any more.
+        self._request.series.y = []
+        return found
 
 
 def _forecast(request: ForecastRequest, model: Model, settings: Settings) -> Answering:
@@ -168,21 +171,21 @@ def _cross_validation(
 ) -> Answering:
     bounds = quantiles_of(request.level or ())
     if request.full_history:
-        return Backtesting(
-            request, bounds, read_history(request, bounds, model, settings), Known.answer
-        )
-    stride = request.step_size or request.h
-    job = read_backtest(request, request.h, stride, request.n_windows, bounds, model, settings)
+        job = read_history(request, bounds, model, settings)
+    else:
+        stride = request.step_size or request.h
+        job = read_backtest(request, request.h, stride, request.n_windows, bounds, model, settings)
     return Backtesting(request, bounds, job, Known.answer)
 
 
 def _anomalies(request: AnomalyRequest, model: Model, settings: Settings) -> Answering:
     (deviation,) = model.manifest.target_scaler.std
     answer = partial(anomalies, request=request, deviation=deviation)
-    if not isinstance(request, OnlineAnomalyRequest):
-        return Backtesting(request, {}, read_history(request, {}, model, settings), answer)
-    stride = request.step_size or request.h
-    job = read_backtest(request, request.h, stride, None, {}, model, settings)
+    if isinstance(request, OnlineAnomalyRequest):
+        stride = request.step_size or request.h
+        job = read_backtest(request, request.h, stride, None, {}, model, settings)
+    else:
+        job = read_history(request, {}, model, settings)
     return Backtesting(request, {}, job, answer)
 
 

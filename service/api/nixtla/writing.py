@@ -9,16 +9,14 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from foretell.service.api.body import ALWAYS
 from foretell.service.api.forecast.backtest import Backtest
-from foretell.service.api.forecast.encode import encoding_work, quantiles_of
+from foretell.service.api.forecast.encode import not_finite, quantiles_of
 from foretell.service.api.forecast.job import Job, warn
 from foretell.service.api.nixtla.known import Known
 from foretell.service.api.nixtla.reading import own_places
 from foretell.service.api.nixtla.wire import Request
 from foretell.service.api.notices import Notice, notice, outside
 from foretell.service.arrays import DISTRIBUTION, FORECAST, Arrays
-from foretell.service.errors import InvalidInputError
 
 Floats = NDArray[np.float32]
 
@@ -36,10 +34,6 @@ class Forecasting:
         self._request = request
         self._bounds = bounds
         self.job = job
-
-    def encoding_work(self, outputs: Arrays) -> int:
-        """How much there is to do to write the answer, as `Offload` has it."""
-        return encoding_work(self.job, outputs)
 
     def encode(self, outputs: Arrays) -> bytes:
         """Write the answer.
@@ -88,10 +82,6 @@ class Backtesting:
         self._backtest = Backtest(job, is_table=False)
         self.job = self._backtest.job
 
-    def encoding_work(self, _: Arrays) -> int:
-        """How much there is to do to write the answer, as `Offload` has it."""
-        return ALWAYS
-
     def encode(self, outputs: Arrays) -> bytes:
         """Write the answer.
 
@@ -121,11 +111,7 @@ def _check_finite(forecast: Floats, owner: NDArray[np.int64]) -> None:
     """
     is_finite = np.isfinite(forecast).all(axis=(1, 2))
     if not is_finite.all():
-        raise InvalidInputError(
-            "the model's forecast of this series is not finite: its values are too far from those "
-            "it was trained on",
-            param=f"series[{owner[is_finite.argmin()]}].y",
-        )
+        raise not_finite(f"series[{owner[is_finite.argmin()]}].y")
 
 
 def _by_name(job: Job, bounds: Mapping[str, float], quantiles: Floats | None) -> dict[str, Floats]:

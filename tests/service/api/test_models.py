@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -60,10 +61,23 @@ def test_levels_that_quantiles_can_have(
         name="one", horizon=4, channels=("load",), calibration=report, distribution=described
     )
     manifest = manifest.model_copy(update={"scaler": Scaler(mean=(0.0,), std=(1.0,))})
-    assert models._levels(manifest) == levels
+    intervals = Intervals(manifest, None)
+    assert (intervals.extremes(1) if intervals.steps else None) == levels
     if levels is not None:
         # What is told is answered.
-        Intervals(manifest, None).check(levels, 4, "options.quantiles")
+        intervals.check(levels, 4, "options.quantiles")
+
+
+def test_a_card_tells_the_levels_of_the_first_pass(tmp_path: Path) -> None:
+    write_bundle(tmp_path, Spec("bare"))
+    path = write_bundle(tmp_path, Spec("quant", calibrated=2)) / layout.MANIFEST
+    written = json.loads(path.read_text())
+    written["calibration"]["windows"] = [99, 49]
+    path.write_text(json.dumps(written))
+    with Client(tmp_path) as client:
+        cards = [client.get(f"/models/{name}").json() for name in ("bare", "quant")]
+    assert [card["quantiles"] for card in cards] == [False, True]
+    assert [card["quantile_levels"] for card in cards] == [None, [0.01, 0.99]]
 
 
 @pytest.mark.parametrize("spec", SPECS[:3], ids=lambda spec: spec.name)

@@ -14,7 +14,6 @@ from foretell.service.engine.frames import (
     Frame,
     Kind,
     Peer,
-    Writer,
     frame,
     pack,
     pack_document,
@@ -142,12 +141,13 @@ def test_the_frames_of_a_turn_are_written_together() -> None:
     transport = Transport()
 
     async def send() -> None:
-        writer = Writer(transport, asyncio.get_running_loop())
-        writer.send(frame(Kind.RUN, 1, b"one"))
-        writer.send(frame(Kind.RUN, 2, b"two"))
+        peer = Peer(lambda *_: None)
+        peer.connection_made(transport)
+        peer.send(frame(Kind.RUN, 1, b"one"))
+        peer.send(frame(Kind.RUN, 2, b"two"))
         await asyncio.sleep(0)
-        writer.send(frame(Kind.RUN, 3, b"three"))
-        writer.flush()
+        peer.send(frame(Kind.RUN, 3, b"three"))
+        peer.flush()
         # Nothing is left for the turn that was asked for.
         await asyncio.sleep(0)
 
@@ -162,9 +162,10 @@ def test_large_arrays_are_written_from_where_they_lie() -> None:
     array = np.ones((3, 20_000), np.float32)
 
     async def send() -> None:
-        writer = Writer(transport, asyncio.get_running_loop())
-        writer.send(frame(Kind.RUN, 1, *pack({"a": array})))
-        writer.flush()
+        peer = Peer(lambda *_: None)
+        peer.connection_made(transport)
+        peer.send(frame(Kind.RUN, 1, *pack({"a": array})))
+        peer.flush()
 
     asyncio.run(send())
     assert any(

@@ -22,6 +22,7 @@ from foretell.service.errors import (
     QueueFullError,
     TooLargeError,
 )
+from tests.service.served import Recorder
 from tests.service.waiting import until
 
 _PATIENCE = 30.0
@@ -78,17 +79,10 @@ class Present:
                 self.end(work)
 
 
-class Told:
+class Told(Recorder):
     def __init__(self) -> None:
-        self.events: list[str] = []
+        super().__init__()
         self.waits: list[tuple[str, float]] = []
-
-    def loaded(self, name: str, version: str, seconds: float) -> None:
-        assert seconds >= 0
-        self.events.append(f"loaded {name}@{version}")
-
-    def refused(self, name: str, version: str) -> None:
-        self.events.append(f"refused {name}@{version}")
 
     def evicted(self, name: str, version: str) -> None:
         self.events.append(f"evicted {name}@{version}")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import weakref
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from foretell.service.api.forecast.inputs import Series
 from foretell.service.api.forecast.job import Job, decode
 from foretell.service.api.forecast.parsing import parse
+from foretell.service.api.forecast.routes import JSON, read
 from foretell.service.api.forecast.task import Plan
 from foretell.service.errors import ServiceError
 from tests.service.client import Client
@@ -22,6 +24,15 @@ def job(client: Client, *inputs: dict[str, Any], model: str = "repeat", **rest: 
     envelope, ignored = parse(json.dumps(body).encode())
     model = client.repository.directory.find(envelope.model)
     return decode(envelope, ignored, model, client.settings)
+
+
+def test_a_request_is_not_held_while_it_is_forecast(client: Client) -> None:
+    body = json.dumps({"model": "repeat", "inputs": [{"series": EIGHT}]}).encode()
+    parsed = read(JSON, body, {}, client.settings)
+    envelope = weakref.ref(parsed._envelope)
+    found = parsed.decode(parsed.find(client.repository.directory), client.settings)
+    assert len(found.job.history) == 1
+    assert envelope() is None
 
 
 def only(decoded: Job) -> Series:

@@ -8,20 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from foretell.service.api.body import ALWAYS
+from foretell.service.api.forecast.backtest import BACKTESTING, Backtest
 from foretell.service.api.forecast.encode import encode, encoding_work
-from foretell.service.api.forecast.job import Job, decode
+from foretell.service.api.forecast.job import decode
 from foretell.service.api.forecast.parsing import parse
 from foretell.service.errors import InvalidInputError
-from tests.service.api.forecast.test_decode import EIGHT, PAIRS
+from tests.service.api.forecast.test_decode import EIGHT, PAIRS, job
 from tests.service.bundles import Spec, write_bundle
 from tests.service.client import Client
-
-
-def job(client: Client, *inputs: dict[str, Any], model: str = "repeat", **rest: Any) -> Job:
-    body = {"model": model, "inputs": list(inputs), **rest}
-    envelope, ignored = parse(json.dumps(body).encode())
-    model = client.repository.directory.find(envelope.model)
-    return decode(envelope, ignored, model, client.settings)
 
 
 def outputs(*windows: list[float]) -> dict[str, np.ndarray[Any, Any]]:
@@ -124,3 +119,13 @@ def test_a_history_whose_lags_rounding_may_decide_is_flagged(
 def test_without_auto_correlation_there_is_no_such_flag(client: Client) -> None:
     answer = json.loads(encode(job(client, {"series": EIGHT}), outputs([1, 2, 3, 4])))
     assert "ill_conditioned" not in answer["outputs"][0]["content"][0]
+
+
+def test_a_backtest_is_never_written_on_the_event_loop(client: Client) -> None:
+    body = {"model": "repeat", "inputs": [{"series": [*EIGHT, 1, 2, 3, 4]}]}
+    envelope, ignored = parse(json.dumps(body).encode(), BACKTESTING)
+    model = client.repository.directory.find("repeat")
+    backtest = Backtest(
+        decode(envelope, ignored, model, client.settings, BACKTESTING), is_table=False
+    )
+    assert encoding_work(backtest.job, outputs([1, 2, 3, 4])) == ALWAYS

@@ -98,10 +98,42 @@ def test_all_members_are_read() -> None:
 
 # Flattened, each has as many numbers as rows of a table would.
 @pytest.mark.parametrize(
-    "series", [[1, [2]], [[[1], 2], [3, 4]], [[[1, 2], 3], [[], 3]], [[[1]], [[2]]]]
+    "series",
+    [
+        [1, [2]],
+        [[1], 2],
+        [[[1], 2], [3, 4]],
+        [[[1, 2], 3], [[], 3]],
+        [[[1]], [[2]]],
+        [[1, 2], [3], [4, 5, 6]],
+        [[1], [], [2, 3]],
+    ],
 )
-def test_lists_among_the_numbers_are_not_overlooked(series: object) -> None:
-    assert series_of(series) is None
+@pytest.mark.parametrize("name", ["a", "[]", "[,]"])
+def test_lists_among_the_numbers_are_not_overlooked(series: object, name: str) -> None:
+    assert simd.read(body_of({"name": name, "series": series})) is None
+    assert simd.read(body_of({"series": series}, {name: 0, "series": [[1, 2], [3, 4]]})) is None
+
+
+def test_tables_of_several_widths_beside_lists_as_long_as_their_rows() -> None:
+    tables = [[[1, 2, 3], [4, 5, 6]], [[7], [8], [9]], [1, 2, 3], [[1, 2], [3, 4]], [5]]
+    options = {"quantiles": [0.1, 0.5, 0.9], "levels": [0.5], "none": [], "names": ["a", None]}
+    found = simd.read(body_of(*({"series": table} for table in tables), options=options))
+    assert found is not None
+    assert all(isinstance(one["series"], np.ndarray) for one in found["inputs"])
+    assert plain(found) == {"inputs": [{"series": one} for one in tables], "options": options}
+
+
+def test_tables_of_many_widths_are_left_to_others() -> None:
+    tables = [{"series": [[1] * width] * 2} for width in range(1, 6)]
+    assert simd.read(body_of(*tables[1:])) is not None
+    assert simd.read(body_of(*tables)) is None
+
+
+def test_rows_of_one_table_do_not_make_up_for_those_of_another() -> None:
+    first, second = [[1, 2], [1, 2, 3], [1]], [[1, 2, 3], [1, 2], [1, 2, 3, 4]]
+    assert simd.read(body_of({"series": first}, {"series": second})) is None
+    assert simd.read(body_of({"series": second}, {"series": first}, x=[1, 2])) is None
 
 
 @pytest.mark.parametrize(
@@ -151,8 +183,8 @@ def test_large_bodies() -> None:
 
 
 def test_the_memory_of_the_largest_bodies_is_given_back() -> None:
-    body = body_of({"series": np.arange(1_000_000).tolist()})
-    assert len(body) > 4 * 2**20
+    body = body_of({"series": np.arange(1_200_000).tolist()})
+    assert len(body) > 8 * 2**20
     simd.read(body_of({"series": [1.0]}))
     return_free_memory()
     before = resident_bytes()
@@ -174,6 +206,7 @@ def test_very_large_bodies_are_left_to_others() -> None:
 @example([[1, 2], [3, 4]], ["["], True)
 @example([1, [2]], "]", False)
 @example([2**53 + 1], None, False)
+@example([[1], 2], {"x": "[]"}, True)
 def test_what_it_reads_is_what_is_there(series: object, other: object, twice: bool) -> None:
     others = [{"name": other}] * twice
     found = simd.read(body_of({"series": series}, *others, options=other))

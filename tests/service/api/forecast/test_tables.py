@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -16,7 +17,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import ipc
 
-from foretell.service.api.forecast.routes import ARROW
+from foretell.service.api.forecast.routes import ARROW, read
 from foretell.service.api.forecast.table import write_table
 from tests.service.client import Client
 
@@ -194,9 +195,9 @@ def test_one_bad_series_does_not_sink_the_others(client: Client) -> None:
 @pytest.mark.parametrize(
     ("stamps", "place", "message"),
     [
-        ([*HOURS[:3], HOURS[4], *HOURS[4:]], "ds[3]", "steps are missing"),
-        ([*HOURS[:7], HOURS[6]], "ds[7]", "repeats the one before"),
-        (HOURS[::-1], "ds[1]", "goes back in time"),
+        ([*HOURS[:3], HOURS[4], *HOURS[4:]], "ds[3]", "steps are missing before it"),
+        ([*HOURS[:7], HOURS[6]], "ds[7]", "it repeats the one before it"),
+        (HOURS[::-1], "ds[1]", "it goes back in time"),
         ([*HOURS[:7], None], "ds[7]", "got null"),
     ],
 )
@@ -205,7 +206,22 @@ def test_irregular_timestamps(client: Client, stamps: list[Any], place: str, mes
     table = pa.table({"unique_id": ["x"] * 8, "ds": column, "y": np.arange(8.0)})
     refused = error(client, table, "?model=repeat")
     assert refused["param"] == place
-    assert message in refused["message"]
+    assert refused["message"].endswith(message)
+
+
+@pytest.mark.parametrize("unit", [None, "us", "ns"])
+def test_a_table_is_not_held_while_it_is_forecast(client: Client, unit: str | None) -> None:
+    table = pa.table({"unique_id": ["x"] * 8, "y": np.arange(8.0)})
+    if unit is not None:
+        hours = np.arange("2024-01-01T00", "2024-01-01T08", dtype="M8[h]").astype(f"M8[{unit}]")
+        table = table.append_column("ds", pa.array(hours))
+    body = write_table(table)
+    held = sys.getrefcount(body)
+    parsed = read(ARROW, body, {"model": "repeat"}, client.settings)
+    assert sys.getrefcount(body) > held
+    found = parsed.decode(parsed.find(client.repository.directory), client.settings)
+    assert len(found.job.history) == 1
+    assert sys.getrefcount(body) == held
 
 
 @pytest.mark.parametrize(

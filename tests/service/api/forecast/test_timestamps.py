@@ -55,7 +55,7 @@ def test_any_form_of_a_regular_list(form: str, end: str) -> None:
     ("listed", "place", "message"),
     [
         (["00:00", "01:00", "03:00"], "[2]", "expected 2024-01-01T02:00:00 .*missing before it"),
-        (["00:00", "01:00", "01:00"], "[2]", "repeats the one before it"),
+        (["00:00", "01:00", "01:00"], "[2]", "repeats the one before it; where a local clock"),
         (["00:00", "01:00", "00:30"], "[2]", "goes back in time"),
         (["00:00", "01:00", "01:30"], "[2]", "lies between two steps"),
         (["00:00", "01:00", "03:30"], "[2]", "lies between two steps"),

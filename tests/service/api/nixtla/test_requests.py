@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,9 @@ import httpx
 import numpy as np
 import pytest
 
+from foretell.service.api.forecast.routes import JSON
+from foretell.service.api.nixtla import routes
+from foretell.service.api.nixtla.wire import CrossValidationRequest, ForecastRequest
 from foretell.service.errors import error_body
 from tests.service.api.nixtla.conftest import AIR, HOURLY
 from tests.service.bundles import Spec, write_bundle
@@ -48,6 +52,18 @@ def refusal(client: Client, request: Any, task: str = FORECAST) -> str:
     assert found.status_code == 422, found.text
     (text,) = found.json().values()
     return str(text)
+
+
+@pytest.mark.parametrize("kind", [ForecastRequest, CrossValidationRequest])
+def test_the_numbers_of_a_request_are_not_held_while_it_is_forecast(
+    client: Client, kind: type[ForecastRequest]
+) -> None:
+    sent = json.dumps(body(Y * 4, n_windows=2)).encode()
+    parsed = routes._Read(kind, JSON, sent, {}, client.settings)
+    assert len(parsed._request.series.y) == 4 * len(Y)
+    found = parsed.decode(parsed.find(client.repository.directory), client.settings)
+    assert found.job.history.size
+    assert parsed._request.series.y == []
 
 
 def test_an_answer_has_what_the_client_reads(client: Client) -> None:
