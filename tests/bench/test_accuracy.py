@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 from bench.accuracy import __main__ as accuracy
-from bench.accuracy.__main__ import claimed, order, trained
-from bench.accuracy.page import PAGE, key_of, write
+from bench.accuracy.__main__ import _is_of, claimed, in_whole_batches, order, trained
+from bench.accuracy.page import PAGE, key_of, whole_key_of, write
 from bench.results import Results
 from foretell.presets import preset, presets
 from tests.docs.tables import rows_below
@@ -32,14 +32,16 @@ def test_what_is_claimed_comes_first() -> None:
 def test_the_page_has_what_was_measured(tmp_path: Path) -> None:
     page, one = tmp_path / "accuracy.md", preset("patchtst-42/etth1-96")
     records = {key_of(one, 0): RECORD, key_of(one, 1): RECORD | {"mse": 0.5}}
+    records[whole_key_of(key_of(one, 1))] = {"mse": 0.45, "mae": 0.4, "windows": 2688}
     records[key_of(preset("dlinear/etth1-96"), 0)] = RECORD | {"mse": 0.38}
     # Of what the recipe was before it was changed.
     records[key_of(one._replace(settings=one.settings | {"epochs": 7}), 2)] = RECORD
     write(records, order(dict(presets())), page)
     linear, ours = rows_below(page, "| preset |")
-    assert linear[0] == "`dlinear/etth1-96`"
+    assert linear[:3] == ["`dlinear/etth1-96`", "0.380 / 0.410", ""]
     assert ours == [
-        *("`patchtst-42/etth1-96`", "0.450 ± 0.050 / 0.410 ± 0.000", "0.375 / 0.399", "2"),
+        *("`patchtst-42/etth1-96`", "0.450 ± 0.050 / 0.410 ± 0.000", "0.450 / 0.400"),
+        *("0.375 / 0.399", "2"),
         *("0.380 / 0.410", "1.300 / 0.700", "0.500 / 0.600", "2,785", "9 (6), 9 (6)", "3"),
     ]
 
@@ -50,7 +52,8 @@ def test_the_page_is_of_all_results(tmp_path: Path) -> None:
     rows = rows_below(page, "| preset |")
     assert rows == rows_below(PAGE, "| preset |")
     # None is of a recipe that was changed since.
-    assert sum(int(row[3]) for row in rows) == len(Results(accuracy.RESULTS).records)
+    keys = [key for key in Results(accuracy.RESULTS).records if not key.endswith(" whole")]
+    assert sum(int(row[4]) for row in rows) == len(keys)
 
 
 def test_nobody_else_has_what_is_claimed(tmp_path: Path) -> None:
@@ -63,10 +66,20 @@ def test_nobody_else_has_what_is_claimed(tmp_path: Path) -> None:
 def test_a_recipe_is_trained_and_measured(tmp_path: Path, ett: Path) -> None:
     one = preset("dlinear/etth1-96")
     small = {"splits": "0.6,0.2,0.2", "context": 24, "horizon": 4, "epochs": 1}
-    found = trained(one._replace(settings=one.settings | small), 3, ett, tmp_path / "out", "auto")
+    one = one._replace(settings=one.settings | small)
+    found = trained(one, 3, ett, tmp_path / "out", "auto")
     assert found.keys() == RECORD.keys()
     assert (found["epochs"], found["windows"]) == (1, 240 // 5 - 3)
-    assert (tmp_path / "out" / "dlinear-etth1-96-3").is_dir()
+    assert _is_of(tmp_path / "out", found)
+    assert not _is_of(tmp_path / "out", RECORD)
+    assert not _is_of(tmp_path / "other", found)
+    whole = {}
+    for size in (32, 45):
+        other = one._replace(settings=one.settings | {"batch_size": size})
+        whole[size] = in_whole_batches(other, ett, tmp_path / "out")
+        assert whole[size]["windows"] == size
+    assert whole[45]["mse"] == pytest.approx(found["mse"], abs=5e-4)
+    assert whole[32]["mse"] != pytest.approx(found["mse"], abs=5e-4)
 
 
 @pytest.fixture
@@ -85,11 +98,17 @@ def test_a_run_goes_on(tmp_path: Path, ett: Path, monkeypatch: pytest.MonkeyPatc
     seen: list[list[str]] = []
     monkeypatch.setattr(accuracy, "write", lambda records, _: seen.append(list(records)))
     monkeypatch.setattr(accuracy, "trained", lambda *_: RECORD)
+    whole = {"mse": 0.3, "mae": 0.3, "windows": 9}
+    monkeypatch.setattr(accuracy, "in_whole_batches", lambda *_: whole)
+    monkeypatch.setattr(accuracy, "_is_of", lambda folder, _: folder.name.endswith("192-0"))
     names = ["dlinear/etth1-96", "dlinear/etth1-192", "dlinear/ettm1-96"]
     words = ["bench.accuracy", f"--data={ett}", "--seeds=1", "--only", *names]
     monkeypatch.setattr("sys.argv", words)
     accuracy.main()
     # Of what there is no data for, nothing is measured.
-    assert seen[-1] == [key_of(preset(name), 0) for name in names[:2]]
+    first, second = (key_of(preset(name), 0) for name in names[:2])
+    # Nor on whole batches what has left no weights.
+    assert seen[-1] == [first, second, whole_key_of(second)]
     monkeypatch.setattr(accuracy, "trained", lambda *_: pytest.fail("it was measured"))
+    monkeypatch.setattr(accuracy, "in_whole_batches", lambda *_: pytest.fail("it was measured"))
     accuracy.main()
