@@ -1,8 +1,8 @@
 """Compare the mechanisms of attention: `make bench-attention DATA=ETTh1.csv`, hours, resumable.
 
 Trains each in a Transformer and a PatchTST, times and weighs its graphs, and writes its part of
-docs/attention.md with two charts. What was measured is in `.bench/attention/`; a run that is given
-again goes on.
+docs/attention.md with two charts. What was measured is in `results.jsonl` beside this file; a run
+that is given again goes on.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from foretell.models.data.reading import read
 
 ROOT = Path(__file__).parent.parent.parent
 FOLDER = ROOT / ".bench" / "attention"
+RESULTS = Path(__file__).with_name("results.jsonl")
 DOCS = ROOT / "docs"
 PAGE = DOCS / "attention.md"
 BUBBLES, LINES = "attention-errors.svg", "attention-lengths.svg"
@@ -181,7 +182,9 @@ def write(results: Results, data: str, seeds: Sequence[int], epochs: int) -> Non
         ),
     )
     write_part("attention", text, PAGE)
-    charts.guidance(decoding.maps_of(data, FOLDER), DOCS / MAPS)
+    maps = decoding.maps_of(data, FOLDER)
+    if maps:
+        charts.guidance(maps, DOCS / MAPS)
     trained_ways = {way: found.get(f"decoding {data} {way} {epochs}") for way in decoding.WAYS}
     ways = [(way, run) for way, run in trained_ways.items() if run]
     horizons = [(n, found[f"horizon {n}"]) for n in decoding.HORIZONS if f"horizon {n}" in found]
@@ -241,7 +244,7 @@ def main() -> None:
     )
     given = parser.parse_args()
     torch.set_num_threads(1)
-    results = Results(FOLDER / "results.jsonl")
+    results = Results(RESULTS)
     seeds = range(given.seeds)
     for part in [given.only] if given.only else _PARTS:
         if part in ARCHITECTURE_NAMES:

@@ -82,8 +82,11 @@ def measure(results: Results, data: str, panel: Panel, budget: Budget, folder: P
 
 
 def maps_of(data: str, folder: Path) -> dict[str, NDArray[np.float32]]:
-    """Mean cross-attention `[query, key]` without guidance and with it."""
-    return {way: np.load(_map_file(folder, data, way)) for way in (PLAIN, GUIDED)}
+    """Mean cross-attention `[query, key]` without guidance and with it; none if not kept here."""
+    files = {way: _map_file(folder, data, way) for way in (PLAIN, GUIDED)}
+    if not all(file.exists() for file in files.values()):
+        return {}
+    return {way: np.load(file) for way, file in files.items()}
 
 
 def _map_file(folder: Path, data: str, way: str) -> Path:

@@ -144,6 +144,12 @@ def test_the_page_has_what_was_measured(tmp_path: Path, monkeypatch: pytest.Monk
     for chart in (comparison.BUBBLES, comparison.LINES, comparison.MAPS):
         assert f"({chart})" in text
         assert (tmp_path / chart).read_text().startswith("<?xml")
+    # The maps are of another machine: their picture stays.
+    decoding._map_file(tmp_path, "ETTh1", decoding.GUIDED).unlink()
+    (tmp_path / comparison.MAPS).write_text("as drawn there")
+    comparison.write(results, "ETTh1", range(2), 3)
+    assert (tmp_path / comparison.MAPS).read_text() == "as drawn there"
+    assert f"({comparison.MAPS})" in (tmp_path / "attention.md").read_text()
 
 
 def cycles(rows: int) -> Panel:
