@@ -14,6 +14,7 @@ from foretell.bundle.attention import AttentionStage
 from foretell.models.attention.mechanism import Mechanism, MechanismConfig, Site
 from foretell.models.attention.softmax import Softmax
 from foretell.models.forecaster import ForecasterConfig
+from foretell.models.layers.encoder import Encoder
 from foretell.models.layers.feed_forward import Activation
 from foretell.models.layers.transformer import EncoderLayer
 
@@ -80,9 +81,9 @@ class AttendingConfig(ForecasterConfig):
         mechanism, site = self._placed()[stage]
         return mechanism.build(site)
 
-    def build_encoder_layers(self) -> nn.ModuleList:
+    def build_encoder_layers(self) -> Encoder:
         """Untrained encoder layers, one after the other, each with its own attention."""
-        return nn.ModuleList(
+        return Encoder(
             EncoderLayer(
                 self.build_attention(f"encoder.{i}.self"),
                 self.d_model,

@@ -12,6 +12,11 @@ from foretell.models.forecaster import Forecaster
 LIMIT = 256 * 2**20
 # More windows at a time gain nothing.
 _MOST = 256
+# Bytes that training may keep of a batch for its gradients.
+_KEPT = 2 * 2**30
+# How often a layer keeps its maps and what is inside of it: about, of one with softmax and dropout;
+# a window of the PatchTST in docs/benchmarks.md takes what it should by them.
+_MAPS, _FEATURES = 3, 3
 
 
 def windows_that_fit(model: Forecaster, *, explained: bool = False) -> int:
@@ -22,11 +27,7 @@ def windows_that_fit(model: Forecaster, *, explained: bool = False) -> int:
         explained: Whether all maps are kept, in float64; else one stage at a time, in float32.
     """
     config = model.config
-    maps = [sum(stage.sizes.values()) for stage in model.stages]
-    features = [
-        config.token_width * stage.query.length * (config.channels if stage.per_channel else 1)
-        for stage in model.stages
-    ]
+    maps, features = _numbers(model)
     series = (config.context + config.horizon) * config.channels
     if explained:
         needed = 8 * (sum(maps) + max(features, default=0) + series)
@@ -34,3 +35,20 @@ def windows_that_fit(model: Forecaster, *, explained: bool = False) -> int:
         stages = (sum(pair) for pair in zip(maps, features, strict=True))
         needed = 4 * (max(stages, default=0) + series)
     return max(1, min(_MOST, LIMIT // needed))
+
+
+def are_recomputed(model: Forecaster, windows: int) -> bool:
+    """Whether training on batches of so many windows would keep too much of what layers compute."""
+    maps, features = map(sum, _numbers(model))
+    return 4 * windows * (_MAPS * maps + _FEATURES * features) > _KEPT
+
+
+def _numbers(model: Forecaster) -> tuple[list[int], list[int]]:
+    """Of each stage, for a window: the numbers of its maps, and of what it attends from."""
+    config = model.config
+    maps = [sum(stage.sizes.values()) for stage in model.stages]
+    features = [
+        config.token_width * stage.query.length * (config.channels if stage.per_channel else 1)
+        for stage in model.stages
+    ]
+    return maps, features

@@ -39,10 +39,10 @@ def composition(model: Forecaster, form: Forecaster) -> tuple[tuple[str, ...], t
 
 
 def _parts(model: Forecaster) -> set[str]:
-    """Classes of the parts of a model, apart from torch's own and what only trains."""
+    """Classes of the parts of a model, apart from torch's own, what only trains, and sequences."""
     parts = {
         type(part)
         for part in model.modules()
-        if part is not model and not isinstance(part, nn.Dropout)
+        if part is not model and not isinstance(part, nn.Dropout | nn.ModuleList)
     }
     return {part.__name__ for part in parts if not part.__module__.startswith("torch.")}

@@ -23,7 +23,7 @@ from foretell.models.layers.normalization import (
     InstanceStatistics,
     TokenBatchNorm,
 )
-from foretell.models.layers.transformer import EncoderLayer, encode
+from foretell.models.layers.transformer import EncoderLayer
 
 
 @rewrites(PatchTST)
@@ -186,7 +186,7 @@ class FlatPatchEncoder(nn.Module):
             series, statistics = self.window_norm(history)
         else:
             series = history.transpose(0, 1).flatten(1)
-        layers = encode(self.layers, self._tokens(series), explain=explain)
+        layers = self.layers(self._tokens(series), explain=explain)
         forecast = self.head(self._by_window(layers[-1].output))
         if self.window_norm is not None and statistics is not None:
             forecast = self.window_norm.reverse(forecast, statistics)

@@ -21,8 +21,8 @@ from foretell.models.layers.autoformer import (
     LayerSizes,
 )
 from foretell.models.layers.decomposition import SeriesDecomposition, check_kernel
+from foretell.models.layers.encoder import Encoder
 from foretell.models.layers.normalization import SeasonalLayerNorm
-from foretell.models.layers.transformer import encode
 
 # Where auto-correlation was the only mechanism, its settings lay among the others.
 _FLAT = ("factor", "lags", "training_lags")
@@ -94,7 +94,7 @@ class Autoformer(Forecaster):
         super().__init__(config)
         self.stages = config.describe_stages()
         self.encoder_embedding = config.build_embedding(config.context, positions=False)
-        self.encoder_layers = nn.ModuleList(
+        self.encoder_layers = Encoder(
             AutoformerEncoderLayer(config.build_attention(f"encoder.{i}.self"), config.layer_sizes)
             for i in range(config.encoder_layers)
         )
@@ -117,7 +117,7 @@ class Autoformer(Forecaster):
     def run(self, inputs: Inputs, *, explain: bool) -> Explained:
         history, history_calendar, future_calendar = inputs
         tokens = self.encoder_embedding(history, history_calendar)
-        layers = encode(self.encoder_layers, tokens, explain=explain)
+        layers = self.encoder_layers(tokens, explain=explain)
         seen = {f"encoder.{i}.self": layer.evidence for i, layer in enumerate(layers)}
         memory = self.encoder_norm(layers[-1].output)
 

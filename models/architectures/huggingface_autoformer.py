@@ -29,7 +29,7 @@ from foretell.models.layers.autoformer import (
     LayerSizes,
 )
 from foretell.models.layers.decomposition import SeriesDecomposition, check_kernel
-from foretell.models.layers.transformer import encode
+from foretell.models.layers.encoder import Encoder
 
 
 @ARCHITECTURES.add
@@ -89,7 +89,7 @@ class HuggingFaceAutoformer(LaggedForecaster):
 
     def __init__(self, config: HuggingFaceAutoformerConfig) -> None:
         super().__init__(config)
-        self.encoder_layers = nn.ModuleList(
+        self.encoder_layers = Encoder(
             AutoformerEncoderLayer(
                 config.build_attention(f"encoder.{i}.self"), config.layer_sizes(config.d_ff)
             )
@@ -126,7 +126,7 @@ class HuggingFaceAutoformer(LaggedForecaster):
             told = torch.cat([0 * told[:, :1] + self.static, told], dim=1)
         past = self._joined(lagged, told, inputs.history_calendar)
         tokens = embed(embed.placed(past, 0))
-        layers = encode(self.encoder_layers, tokens, explain=explain)
+        layers = self.encoder_layers(tokens, explain=explain)
         seen = {f"encoder.{i}.self": layer.evidence for i, layer in enumerate(layers)}
         forecast = self._decode(inputs, lagged, told, layers[-1].output, seen, explain=explain)
         parameters = torch.cat([head(forecast) for head in self.heads], dim=1)

@@ -24,7 +24,7 @@ from foretell.models.heads import HEADS, Head
 from foretell.models.lagged import LaggedConfig, LaggedForecaster, StepEmbedding, level_and_scale
 from foretell.models.layers.decoding import whole_map
 from foretell.models.layers.paths import Draw, Paths, PathsLayer, ascending
-from foretell.models.layers.transformer import DecoderLayer, encode
+from foretell.models.layers.transformer import DecoderLayer
 
 # A graph has each of them by itself.
 _MOST_STEPS = 64
@@ -150,7 +150,7 @@ class HuggingFaceTimeSeriesTransformer(LaggedForecaster):
         )
         embed = self.encoder_embedding
         tokens = embed(embed.placed(past, 0))
-        layers = encode(self.encoder_layers, tokens, explain=explain)
+        layers = self.encoder_layers(tokens, explain=explain)
         seen = {f"encoder.{i}.self": layer.evidence for i, layer in enumerate(layers)}
         paths, decoded = self._decode(future, layers[-1].output, explain=explain)
         if self.draw is not None:

@@ -25,7 +25,6 @@ from foretell.models.forecaster import (
     calendar_of,
 )
 from foretell.models.layers.dropout import Dropout
-from foretell.models.layers.transformer import encode
 
 
 @ARCHITECTURES.add
@@ -75,7 +74,7 @@ class ITransformer(Forecaster):
         if self.config.calendar is not None and calendar is not None:
             history = torch.cat([history, calendar], dim=2)
         tokens = self.dropout(self.embedding(history.transpose(1, 2)))
-        layers = encode(self.encoder_layers, tokens, explain=explain)
+        layers = self.encoder_layers(tokens, explain=explain)
         tokens = self.encoder_norm(layers[-1].output)
         forecast = self.projection(tokens[:, :channels]).transpose(1, 2)
         seen = {f"encoder.{i}.self": layer.evidence for i, layer in enumerate(layers)}

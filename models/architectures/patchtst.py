@@ -28,8 +28,9 @@ from foretell.models.forecaster import (
 from foretell.models.layers.decomposition import SeriesDecomposition, check_kernel
 from foretell.models.layers.dropout import Dropout
 from foretell.models.layers.embedding import sinusoids
+from foretell.models.layers.encoder import Encoder
 from foretell.models.layers.normalization import TokenBatchNorm, WindowNorm
-from foretell.models.layers.transformer import EncoderLayer, encode
+from foretell.models.layers.transformer import EncoderLayer
 
 Norm = Literal["layer", "batch"]
 # Whose map is 256 MiB a head.
@@ -194,7 +195,7 @@ class PatchEncoder(nn.Module):
         else:
             self.positions = nn.Buffer(sinusoids(config.patches, config.d_model), persistent=False)
         self.dropout = Dropout(config.dropout)
-        self.layers = nn.ModuleList(
+        self.layers = Encoder(
             EncoderLayer(
                 config.build_attention(f"{branch}encoder.{i}.self"),
                 config.d_model,
@@ -231,7 +232,7 @@ class PatchEncoder(nn.Module):
         joint = self.config.joint_channels
         # Channels share the encoder: each by itself, they join the batch.
         tokens = tokens.flatten(1, 2) if joint else tokens.flatten(0, 1)
-        layers = encode(self.layers, tokens, explain=explain)
+        layers = self.layers(tokens, explain=explain)
         shape = (-1, channels, self.config.patches, self.config.d_model)
         tokens = self.final_norm(layers[-1].output).reshape(shape)
         # The head reads feature by feature, each over all patches.

@@ -20,7 +20,7 @@ from foretell.models.attention.mechanism import Site
 from foretell.models.encoder_decoder import EncoderDecoderConfig
 from foretell.models.forecaster import ARCHITECTURES, Explained, Forecaster, Inputs
 from foretell.models.layers.decoding import BEFORE, LaggedEmbedding, off_diagonal, whole_map
-from foretell.models.layers.transformer import Decoded, DecoderLayer, encode
+from foretell.models.layers.transformer import Decoded, DecoderLayer
 
 # A graph has each of them by itself.
 _MOST_CHUNKS = 64
@@ -210,7 +210,7 @@ class Transformer(Forecaster):
     ) -> tuple[list[Tensor], dict[str, Evidence | None]]:
         """What each decoder layer reads, and what the encoder looked at."""
         tokens = self.encoder_embedding(inputs.history, inputs.history_calendar)
-        layers = encode(self.encoder_layers, tokens, explain=explain)
+        layers = self.encoder_layers(tokens, explain=explain)
         seen = {f"encoder.{i}.self": layer.evidence for i, layer in enumerate(layers)}
         last = self.encoder_norm(layers[-1].output)
         if self.config.memory == "last":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -55,25 +55,6 @@ class EncoderLayer(nn.Module):
         tokens = self.attention_norm(tokens + mixed)
         tokens = self.feed_forward_norm(tokens + self.feed_forward(tokens))
         return attended._replace(output=tokens)
-
-
-def encode(layers: Iterable[nn.Module], tokens: Tensor, *, explain: bool) -> list[Attended]:
-    """Run encoder layers, each on what the one before it gives and hands on.
-
-    Args:
-        layers: Called as `EncoderLayer` is.
-        tokens: `[batch, time, d_model]`, or as the layers lay them out.
-        explain: Whether evidence is asked for.
-
-    Returns:
-        What each layer gives: tokens of the same shape, and evidence.
-    """
-    attended = Attended(tokens)
-    found = []
-    for layer in layers:
-        attended = layer(attended.output, inherited=attended.scores, explain=explain)
-        found.append(attended)
-    return found
 
 
 class Cache(NamedTuple):

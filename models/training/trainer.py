@@ -16,9 +16,10 @@ from torch.nn.utils import clip_grad_norm_
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from foretell.bundle.manifest import Accuracy
-from foretell.models.batches import windows_that_fit
+from foretell.models.batches import are_recomputed, windows_that_fit
 from foretell.models.data.windows import Batch, Windows
 from foretell.models.forecaster import Forecaster, ForecasterConfig, Inputs
+from foretell.models.layers.encoder import Encoder
 from foretell.models.training.config import Precision, TrainingConfig
 from foretell.models.training.errors import TrainingError
 from foretell.models.training.losses import judge_of, loss_of
@@ -95,6 +96,10 @@ class Trainer:
     ) -> None:
         seed_everything(settings.seed, 0)
         self.model = model = config.build().to(device)
+        if are_recomputed(model, min(settings.batch_size, len(train))):
+            for module in model.modules():
+                if isinstance(module, Encoder):
+                    module.recomputes = True
         self.train = train.to(device)
         self.validation = validation.to(device)
         self.settings = settings

@@ -6,7 +6,7 @@ import torch
 from foretell.models.architectures.autoformer import AutoformerConfig
 from foretell.models.architectures.patchtst import PatchTSTConfig
 from foretell.models.architectures.transformer import TransformerConfig
-from foretell.models.batches import LIMIT, windows_that_fit
+from foretell.models.batches import LIMIT, are_recomputed, windows_that_fit
 from foretell.models.forecaster import Forecaster
 from tests.checkpoints import CONFIGS, HOURLY
 
@@ -54,3 +54,12 @@ def test_where_channels_mix_their_number_hardly_counts(
             for count in (7, 70)
         )
     assert windows_that_fit(few) >= windows_that_fit(many) > windows_that_fit(few) / 2
+
+
+def test_what_a_batch_keeps_for_its_gradients_is_bounded() -> None:
+    wide = patchtst(862)
+    # Of one window it is 1.9 GB.
+    assert not are_recomputed(wide, 1)
+    assert are_recomputed(wide, 2)
+    assert not are_recomputed(patchtst(7), 128)
+    assert not any(are_recomputed(config.build(), 256) for config in CONFIGS.values())

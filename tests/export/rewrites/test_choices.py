@@ -14,7 +14,9 @@ def test_keeps_what_a_search_for_them_alone_finds(keep):
     choice = choose_lags(correlation, keep)
     strongest, lags = correlation.topk(keep)
     assert torch.equal(choice.lags[:, :keep], lags)
-    assert torch.equal(choice.weights[:, :keep], strongest.softmax(dim=-1))
+    # By a rounding or two: processors sum seven numbers otherwise than eight.
+    weights = strongest.softmax(dim=-1)
+    torch.testing.assert_close(choice.weights[:, :keep], weights, rtol=1e-6, atol=0)
     assert torch.equal(choice.weights[:, keep:], torch.zeros(20, 1))
     ranked = correlation.sort(dim=1, descending=True).values
     assert torch.equal(choice.extremes, ranked[:, [*range(keep + 1), 7]])

@@ -6,9 +6,11 @@ import pytest
 import torch
 
 from foretell.bundle.manifest import Accuracy
+from foretell.models import batches
 from foretell.models.data.panel import Panel
 from foretell.models.evaluation import evaluate
 from foretell.models.forecaster import Inputs
+from foretell.models.layers.encoder import Encoder
 from foretell.models.training.config import TrainingConfig
 from foretell.models.training.errors import TrainingError
 from foretell.models.training.preparation import prepare
@@ -56,6 +58,21 @@ def test_learns(settings: TrainingConfig, panel: Panel) -> None:
     assert last.validation == evaluate(trainer.model, trainer.validation, 64)
     assert 0 < last.learning_rate < settings.learning_rate
     assert last.seconds > 0
+
+
+def test_what_is_too_large_to_be_kept_is_computed_again(
+    settings: TrainingConfig, panel: Panel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainers = [trainer_of(settings, panel)]
+    monkeypatch.setattr(batches, "_KEPT", 0)
+    trainers.append(trainer_of(settings, panel))
+    found = []
+    for trainer in trainers:
+        (encoder,) = (each for each in trainer.model.modules() if isinstance(each, Encoder))
+        found.append(encoder.recomputes)
+        trainer.run_epoch(Recorder())
+    assert found == [False, True]
+    assert torch.equal(*map(weights_of, trainers))
 
 
 @pytest.mark.parametrize("head", ["normal", "student-t", "quantiles"])
