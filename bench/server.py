@@ -11,14 +11,18 @@ import argparse
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
+from typing import TypeVar
 
 import httpx
 import numpy as np
 import onnxruntime
+import psutil
 
 from bench.page import PAGE, write_part
 from bench.serving import before, raw, report
@@ -28,12 +32,14 @@ from bench.serving.ports import free_port
 from bench.serving.process import memory, running
 from bench.serving.result import CONNECTIONS, LARGE, Raw, Result, Served
 from bench.serving.subjects import NAME, SUBJECTS, Subject, prepare
+from bench.sizes import Size
 from foretell.service.engine.runtime import Runtime
 
 _ENVIRONMENTS = Path(__file__).parent.parent / ".bench"
 _TOLERANCE = 1e-3
 _SECONDS, _QUICK_SECONDS = 6, 3
 _TURNS = 3
+T = TypeVar("T")
 
 
 class Loop:
@@ -62,34 +68,58 @@ class Loop:
         return Raw(self.rate(seconds), raw.latency(self._run, self._one, seconds / 4))
 
 
-def in_turns(
-    serve: Callable[[int], Load], loop: Callable[[float], float], seconds: int
-) -> tuple[Load, float]:
-    """A server and the loop in turns: whatever else the machine does hits both.
+def in_turns(parts: Sequence[Callable[[int], T]], seconds: int) -> list[list[T]]:
+    """Do several things in turns: whatever else the machine does hits all of them.
 
     Args:
-        serve: Loads the server for so long.
-        loop: Rate of the loop, run for so long.
-        seconds: For each of the two in all.
+        parts: Each is done for so many seconds, and gives what came of it.
+        seconds: For each of them in all.
 
     Returns:
-        The turn with the median rate, with the failures of all, and the median part of the loop's
-        rate.
+        What came of each, turn by turn.
     """
-    turns, shares = [], []
-    for _ in range(_TURNS):
-        rate = loop(seconds / _TURNS)
-        turns.append(serve(max(1, seconds // _TURNS)))
-        shares.append(turns[-1].rate / rate)
-    turns.sort(key=lambda turn: turn.rate)
-    failed = sum(turn.failed for turn in turns)
-    return replace(turns[_TURNS // 2], failed=failed), median(shares)
+    span = max(1, seconds // _TURNS)
+    turns = [[part(span) for part in parts] for _ in range(_TURNS)]
+    return [list(each) for each in zip(*turns, strict=True)]
 
 
-def measure(
-    contender: Contender, subject: Subject, folder: Path, seconds: int, loop: Loop
-) -> Served:
-    """Start a server, check its answer, and load it.
+def middle(turns: Sequence[Load]) -> Load:
+    """The turn with the median rate, with the failures of all."""
+    found = sorted(turns, key=lambda turn: turn.rate)[len(turns) // 2]
+    return replace(found, failed=sum(turn.failed for turn in turns))
+
+
+def part_of(rates: Sequence[float], turns: Sequence[Load]) -> float:
+    """The median part that turns are of those rates that were measured beside them."""
+    return median(turn.rate / rate for turn, rate in zip(turns, rates, strict=True))
+
+
+@dataclass
+class Server:
+    """One that runs.
+
+    Attributes:
+        contender: What it is.
+        url: Where it answers.
+        body: A request.
+        process: It.
+        served: What was measured of it.
+    """
+
+    contender: Contender
+    url: str
+    body: Path
+    process: psutil.Process
+    served: Served = field(default_factory=Served)
+
+    def loaded(self, connections: int) -> Callable[[int], Load]:
+        """What loads it for so many seconds."""
+        return partial(load, self.url, self.body, connections)
+
+
+@contextmanager
+def start(contender: Contender, subject: Subject, folder: Path) -> Iterator[Server]:
+    """Start a server, check its answer, and load it for a moment.
 
     Raises:
         RuntimeError: it cannot be installed or started, or its forecast is wrong.
@@ -100,34 +130,43 @@ def measure(
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     command = contender.command(python, subject.served(contender.serves), port)
-    with running(
-        command,
-        url + contender.ready,
-        folder / "log",
-        contender.environment(python),
-        folder,
-    ) as process:
-        _check(contender, subject, url + contender.path, body)
-        served = Served()
-        load(url + contender.path, body, CONNECTIONS[-1], max(1, seconds // 4))
-        most = CONNECTIONS[-1]
-        for connections in CONNECTIONS[:-1]:
-            served.loads[connections] = load(url + contender.path, body, connections, seconds)
-        served.loads[most], served.share = in_turns(
-            lambda span: load(url + contender.path, body, most, span), loop.rate, seconds
-        )
+    environment = contender.environment(python)
+    with running(command, url + contender.ready, folder / "log", environment, folder) as process:
+        server = Server(contender, url + contender.path, body, process)
+        _check(contender, subject, server.url, body)
+        server.loaded(CONNECTIONS[-1])(1)
+        yield server
+
+
+def measure(servers: Sequence[Server], subject: Subject, seconds: int, loop: Loop) -> None:
+    """Load servers, in turns where there are several."""
+    *fewer, most = CONNECTIONS
+    for connections in fewer:
+        found = in_turns([server.loaded(connections) for server in servers], seconds)
+        for server, turns in zip(servers, found, strict=True):
+            server.served.loads[connections] = middle(turns)
+    rates, *found = in_turns([loop.rate, *(server.loaded(most) for server in servers)], seconds)
+    for server, turns in zip(servers, found, strict=True):
+        served, name = server.served, server.contender.name
+        served.loads[most] = middle(turns)
+        served.share = part_of(rates, turns)
+        served.memory = memory(server.process)
         for connections in CONNECTIONS:
-            print(f"  {contender.name}, {connections}: {served.loads[connections]}", flush=True)
+            print(f"  {name}, {connections}: {served.loads[connections]}", flush=True)
         print(f"  {served.share:.2f} of the loop", flush=True)
-        served.memory = memory(process)
-        if contender.name == OURS:
-            large = subject.write_body(contender.body, folder / "large.json", LARGE)
-            found, share = in_turns(
-                lambda span: load(url + contender.path, large, 1, span), loop.large_rate, seconds
-            )
-            served.large_rate, served.large_share = LARGE * found.rate, LARGE * share
-            print(f"  large: {served.large_share:.2f} of the loop", flush=True)
-    return served
+    for server in servers:
+        if server.contender.name == OURS:
+            _measure_large(server, subject, seconds, loop)
+
+
+def _measure_large(server: Server, subject: Subject, seconds: int, loop: Loop) -> None:
+    """One request with many series."""
+    served = server.served
+    body = subject.write_body(server.contender.body, server.body.with_name("large.json"), LARGE)
+    rates, turns = in_turns([loop.large_rate, replace(server, body=body).loaded(1)], seconds)
+    served.large_rate = LARGE * middle(turns).rate
+    served.large_share = LARGE * part_of(rates, turns)
+    print(f"  large: {served.large_share:.2f} of the loop", flush=True)
 
 
 def _check(contender: Contender, subject: Subject, url: str, body: Path) -> None:
@@ -139,6 +178,14 @@ def _check(contender: Contender, subject: Subject, url: str, body: Path) -> None
     error = float(np.abs(forecast - subject.forecast).max())
     if not error <= _TOLERANCE:
         raise RuntimeError(f"its forecast differs from torch's by {error:.2g}")
+
+
+def _given(contender: Contender, subject: Subject, size: Size, folder: Path) -> Subject:
+    """What a contender serves: one of an earlier version, a bundle of its own."""
+    if contender.tree == ROOT:
+        return subject
+    earlier = before.prepare(contender.tree, size, folder / "before")
+    return replace(subject, repository=earlier)
 
 
 def main() -> None:
@@ -153,6 +200,9 @@ def main() -> None:
     if arguments.before:
         tree = before.checkout(arguments.before, _ENVIRONMENTS)
         contenders[:0] = before.contenders(arguments.before, tree)
+    # Ours and those before take turns: they differ by less than a machine does in minutes.
+    ours = [one for one in contenders if one.name.startswith(OURS)]
+    groups = [ours, *([one] for one in contenders if one not in ours)]
     if shutil.which("wrk") is None:
         parser.error("wrk is not installed (Debian: apt-get install wrk)")
     onnxruntime.set_default_logger_severity(3)
@@ -166,17 +216,20 @@ def main() -> None:
             loop = Loop(subject)
             result = Result(size.name, loop.measure(seconds))
             print(f"  {result.raw}", flush=True)
-            for contender in contenders:
-                own = folder / contender.name.replace(" ", "-")
-                try:
-                    given = subject
-                    if contender.tree != ROOT:
-                        earlier = before.prepare(contender.tree, size, folder / "before")
-                        given = replace(subject, repository=earlier)
-                    result.served[contender.name] = measure(contender, given, own, seconds, loop)
-                except (RuntimeError, OSError, httpx.HTTPError) as error:
-                    result.skipped[contender.name] = str(error)
-                    print(f"  {contender.name}: {error}", flush=True)
+            for group in groups:
+                with ExitStack() as stack:
+                    servers = []
+                    for contender in group:
+                        own = folder / contender.name.replace(" ", "-")
+                        try:
+                            given = _given(contender, subject, size, folder)
+                            servers.append(stack.enter_context(start(contender, given, own)))
+                        except (RuntimeError, OSError, httpx.HTTPError) as error:
+                            result.skipped[contender.name] = str(error)
+                            print(f"  {contender.name}: {error}", flush=True)
+                    if servers:
+                        measure(servers, subject, seconds, loop)
+                    result.served |= {one.contender.name: one.served for one in servers}
                 # What the last one left running at its end should not slow down the next.
                 time.sleep(1)
             results.append(result)

@@ -26,8 +26,8 @@ _MODEL = """\
 ### {name}
 
 onnxruntime in a loop, a thread a CPU and no server: {rate:.0f} windows/s on our graph; one run
-takes {latency:.2f} ms. Servers took turns with this loop over {most} connections: what they did of
-it is the median of the turns.
+takes {latency:.2f} ms. Servers took turns with this loop over {most} connections, those of foretell
+with each other, too: what they did of it is the median of the turns.
 
 """
 _LARGE = """\

@@ -1,23 +1,30 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-from bench.server import in_turns
+from bench.server import in_turns, middle, part_of
 from bench.serving.load import Load
 
 
-def test_the_loop_and_a_server_take_turns() -> None:
-    spans: list[float] = []
-    rates: Iterator[float] = iter((100.0, 50.0, 400.0))
+def test_the_loop_and_servers_take_turns() -> None:
+    done: list[tuple[str, int]] = []
 
-    def loop(span: float) -> float:
-        spans.append(span)
-        return next(rates)
+    def part(name: str) -> int:
+        return len([each for each, _ in done if each == name])
 
-    loads = iter((Load(50, 1, 2, 0), Load(30, 3, 4, 2), Load(100, 5, 6, 1)))
-    found, share = in_turns(lambda span: next(loads), loop, 6)
-    assert found == Load(50, 1, 2, failed=3)
-    assert share == pytest.approx(0.5)
-    assert spans == [2, 2, 2]
+    def loop(span: int) -> int:
+        done.append(("loop", span))
+        return part("loop")
+
+    def server(span: int) -> int:
+        done.append(("server", span))
+        return 10 * part("server")
+
+    assert in_turns([loop, server], 6) == [[1, 2, 3], [10, 20, 30]]
+    assert done == [("loop", 2), ("server", 2)] * 3
+
+
+def test_medians_of_turns() -> None:
+    turns = [Load(50, 1, 2, 0), Load(30, 3, 4, 2), Load(100, 5, 6, 1)]
+    assert middle(turns) == Load(50, 1, 2, failed=3)
+    assert part_of([100.0, 50.0, 400.0], turns) == pytest.approx(0.5)
