@@ -309,6 +309,11 @@ class Metrics:
             also=request,
         )
 
+    def may_reject(self, reasons: Iterable[str]) -> None:
+        """Requests may get errors of these types."""
+        for reason in reasons:
+            self.counts.add(REJECTED, reason, amount=0)
+
     def rejected(self, reason: str) -> None:
         """Count an error by its type."""
         self.counts.add(REJECTED, reason)
@@ -341,6 +346,7 @@ class Metrics:
         """A version answers."""
         self.counts.add(LOADS, name, version, "loaded")
         # Rates are of counters that were 0 once.
+        self.counts.add(LOADS, name, version, "refused", amount=0)
         self.counts.add(EVICTIONS, name, version, amount=0)
         self.counts.observe(((LOAD_SECONDS, name, version), seconds))
 

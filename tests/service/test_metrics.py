@@ -43,6 +43,7 @@ def test_requests() -> None:
     metrics.answered("/metrics", 200, 0.01)
     metrics.answered_by("m", "1", 3, "/forecast", 200, 0.01)
     metrics.answered_by("m", "1", 3, "/forecast", 422, 0.01)
+    metrics.may_reject(("queue_full", "not_ready"))
     metrics.rejected("queue_full")
     metrics.cut_off("slow_request")
     requests = {
@@ -58,6 +59,7 @@ def test_requests() -> None:
     assert value(metrics, "foretell_request_seconds_count", route="/forecast") == 2
     assert value(metrics, "foretell_requests_in_flight") == 1
     assert value(metrics, "foretell_rejected_total", reason="queue_full") == 1
+    assert value(metrics, "foretell_rejected_total", reason="not_ready") == 0
     assert value(metrics, "foretell_connections_cut_off_total", reason="slow_request") == 1
 
 
@@ -94,8 +96,9 @@ def test_what_intervals_held() -> None:
 
 def test_loads() -> None:
     metrics = Metrics()
-    metrics.refused("m", "1")
     metrics.loaded("m", "1", 0.5)
+    assert value(metrics, "foretell_model_loads_total", outcome="refused", **LABELS) == 0
+    metrics.refused("m", "1")
     assert value(metrics, "foretell_model_load_seconds_sum", **LABELS) == 0.5
     assert value(metrics, "foretell_model_evictions_total", **LABELS) == 0
     metrics.evicted("m", "1")

@@ -20,6 +20,7 @@ from foretell.service.api.forecast.table import write_table
 from foretell.service.arrays import Arrays
 from foretell.service.engine.model import Model
 from foretell.service.errors import QueueFullError
+from foretell.service.metrics import REJECTED
 from tests.service.bundles import Spec, softmax_stage, write_bundle
 from tests.service.client import Client
 
@@ -174,12 +175,14 @@ def test_a_full_queue_says_when_to_retry(client: Client, monkeypatch: pytest.Mon
     def refuse(*_: object, **__: object) -> None:
         raise QueueFullError("2048 windows are waiting", retry_after=7)
 
+    rejected = REJECTED, "queue_full"
+    before = client.metrics.counts.count(*rejected)
     monkeypatch.setattr(Model, "submit", refuse)
     answer = client.forecast(BODY)
     assert (answer.status_code, answer.headers["retry-after"]) == (429, "7")
     assert answer.json()["error"]["type"] == "queue_full"
+    assert client.metrics.counts.count(*rejected) == before + 1
     text = client.get("/metrics").text
-    assert 'foretell_rejected_total{reason="queue_full"}' in text
     assert 'model="repeat",route="/forecast",status="429",version="10"' in text
 
 

@@ -13,6 +13,8 @@ from foretell.bundle.manifest import Accuracy, TestResult
 from foretell.service.api.app import create_operations_app
 from foretell.service.api.forecast.schemas import ModelCard, ModelReport
 from foretell.service.engine.model import Model
+from foretell.service.errors import ServiceError
+from foretell.service.metrics import REJECTED
 from tests.service.bundles import Spec, write_bundle
 from tests.service.client import Client
 
@@ -171,7 +173,10 @@ def test_the_index_links_to_what_exists(client: Client) -> None:
 
 def test_metrics(client: Client) -> None:
     client.forecast({"model": "multi", "inputs": [{"series": [[1.0, 2.0]] * 8}]})
+    rejected = REJECTED, "unknown_model"
+    before = client.metrics.counts.count(*rejected)
     client.forecast({"model": "nope", "inputs": [1]})
+    assert client.metrics.counts.count(*rejected) == before + 1
     client.get("/no/such/route")
     answer = client.get("/metrics")
     assert answer.headers["content-type"].startswith("text/plain")
@@ -180,7 +185,9 @@ def test_metrics(client: Client) -> None:
         'foretell_requests_total{model="multi",route="/forecast",status="200",version="1"}' in text
     )
     assert 'foretell_requests_total{model="",route="unmatched",status="404",version=""}' in text
-    assert 'foretell_rejected_total{reason="unknown_model"}' in text
     assert 'foretell_batch_windows_count{model="multi",version="1"}' in text
+    # Rates are of counters that were 0 once.
+    for error in ServiceError.__subclasses__():
+        assert f'foretell_rejected_total{{reason="{error.type}"}}' in text
     assert "nope" not in text
     assert "/no/such" not in text
