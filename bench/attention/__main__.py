@@ -17,7 +17,7 @@ from statistics import mean
 import torch
 
 from bench.attention import charts, decoding
-from bench.attention.speed import LENGTHS, at_length, trained_length
+from bench.attention.speed import HALF, LENGTHS, WHOLE, at_length, growth, trained_length
 from bench.attention.subjects import ARCHITECTURE_NAMES, CONTEXTS, HORIZON, names, settings
 from bench.attention.training import Budget, trained
 from bench.page import machine, table, write_part
@@ -54,7 +54,8 @@ the graph and running it adds to a process.
 ## By length
 
 A Transformer of one encoder layer, 64 features and 4 heads: milliseconds of one window, and in
-brackets how many times as long as softmax, measured in turns with it.
+brackets how many times as long as softmax, measured in turns with it. The last column is how many
+times as long {whole} steps take as {half}, in turns as well.
 
 {lengths}
 ![time by length]({lines})
@@ -112,6 +113,7 @@ def measure_costs(results: Results) -> None:
     for mechanism in names():
         for length in LENGTHS:
             results.measure(f"length {mechanism} {length}", partial(at_length, mechanism, length))
+        results.measure(f"growth {mechanism}", partial(growth, mechanism))
 
 
 def write(results: Results, data: str, seeds: Sequence[int], epochs: int) -> None:
@@ -153,7 +155,7 @@ def write(results: Results, data: str, seeds: Sequence[int], epochs: int) -> Non
         }
         for mechanism in names()
     }
-    lines = {name: points for name, points in lines.items() if LENGTHS[-1] in points}
+    lines = {name: points for name, points in lines.items() if WHOLE in points}
     charts.error_by_speed(panels, DOCS / BUBBLES)
     charts.time_by_length(
         {name: {n: each["ms"] for n, each in points.items()} for name, points in lines.items()},
@@ -169,13 +171,16 @@ def write(results: Results, data: str, seeds: Sequence[int], epochs: int) -> Non
         rows=table(_HEAD, rows),
         bubbles=BUBBLES,
         lines=LINES,
+        half=HALF,
+        whole=WHOLE,
         lengths=table(
-            ("mechanism", *map(str, LENGTHS), f"MiB at {LENGTHS[-1]}"),
+            ("mechanism", *map(str, LENGTHS), f"MiB at {WHOLE}", f"from {HALF}"),
             (
                 (
                     f"`{name}`",
                     *(_timed(points.get(length)) for length in LENGTHS),
-                    f"{points[LENGTHS[-1]]['mib']:.0f} ({points[LENGTHS[-1]]['of_memory']:.2f})",
+                    f"{points[WHOLE]['mib']:.0f} ({points[WHOLE]['of_memory']:.2f})",
+                    _grown(found.get(f"growth {name}")),
                 )
                 for name, points in lines.items()
             ),
@@ -224,6 +229,10 @@ def _seeds(count: int) -> str:
 
 def _timed(record: Record | None) -> str:
     return f"{record['ms']:.1f} ({record['times']:.2f})" if record else ""
+
+
+def _grown(record: Record | None) -> str:
+    return f"{record['grows']:.2f}" if record else ""
 
 
 def _spread(values: Iterable[float]) -> str:

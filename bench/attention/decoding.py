@@ -67,7 +67,7 @@ def by_horizon(horizon: int) -> Record:
             graphs[name] = Path(folder) / f"{name}.onnx"
             sizes = {"channels": CHANNELS, "context": 96, "horizon": horizon, **SIZES, **own}
             write_graph({"architecture": ARCHITECTURE, **sizes}, graphs[name])
-        found = median_seconds(graphs, 96)
+        found = median_seconds({name: (path, 96) for name, path in graphs.items()})
     return {name: 1e3 * seconds for name, seconds in found.items()}
 
 

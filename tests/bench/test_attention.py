@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -124,6 +126,7 @@ def test_the_page_has_what_was_measured(tmp_path: Path, monkeypatch: pytest.Monk
     for name in comparison.names():
         for length in LENGTHS:
             results.records[f"length {name} {length}"] = cost | {"times": 0.5}
+    results.records["growth autocorrelation"] = {"grows": 2.125}
     for way in decoding.WAYS:
         results.records[f"decoding ETTh1 {way} 3"] = {"mse": 0.7, "mae": 0.5}
     for horizon in decoding.HORIZONS:
@@ -138,6 +141,9 @@ def test_the_page_has_what_was_measured(tmp_path: Path, monkeypatch: pytest.Monk
     row = "| `softmax` | transformer | 0.410 ± 0.010 | 0.410 ± 0.000 | 0.400 |  | 2.00 | 30 |"
     assert row in text
     assert "| `autocorrelation` | 2.0 (0.50) | 2.0 (0.50) |" in text
+    # Of the other one it is not measured yet.
+    assert "| 30 (1.00) | 2.12 |" in text
+    assert "| 30 (1.00) |  |" in text
     assert "| `softmax` | transformer | 0.410" in text
     assert "| one pass, guided | 0.700 | 0.500 |" in text
     assert "| 384 | 4.00 | 2.00 |" in text
@@ -190,6 +196,17 @@ def test_a_mechanism_is_trained_and_measured(tmp_path: Path) -> None:
     found = trained(cycles(900), "transformer", "softmax", 0, budget, tmp_path / "out")
     assert found.keys() == {"mse", "mae", "seconds", "faithful"}
     assert 0 < found["mse"] < 2
+
+
+def test_twice_as_many_steps_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def timed(calls: Mapping[int, Callable[[], Any]], _: float) -> dict[int, float]:
+        assert {call()["forecast"].shape for call in calls.values()} == {(1, 96, speed.CHANNELS)}
+        return {context: context / 96 for context in calls}
+
+    monkeypatch.setattr(speed, "interleaved_medians", timed)
+    monkeypatch.setattr(speed, "HALF", 96)
+    monkeypatch.setattr(speed, "WHOLE", 288)
+    assert speed.growth("softmax") == {"grows": 3}
 
 
 def test_ways_of_decoding_are_trained_and_timed(
