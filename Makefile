@@ -20,7 +20,7 @@ PUBLISHED := aft-pytorch linear-attention-transformer linformer local-attention 
 .PHONY: serve test lint types audit demo help bench bench-accuracy bench-adopted bench-attention bench-batch bench-bulk \
 	bench-dashboard bench-demo bench-door bench-fleet bench-page bench-precision bench-ray \
 	bench-server \
-	bench-endurance bench-many bench-wide gpu-check gpu-graphs gpu-overhead gpu-subjects notebook \
+	bench-endurance bench-many bench-wide gpu-check gpu-doors gpu-graphs gpu-overhead gpu-subjects notebook \
 	page-assets page-pictures clean
 .DELETE_ON_ERROR:
 
@@ -115,6 +115,10 @@ gpu-graphs: $(TEST)
 ## measure what CUDA's sessions cost on that stand-in
 gpu-overhead: $(TEST)
 	$(BIN)/python -m bench.gpu.overhead
+
+## measure a server of two doors before that stand-in; needs wrk; BEFORE=COMMIT prints both
+gpu-doors: $(TEST)
+	$(BIN)/python -m bench.gpu.doors $(if $(BEFORE),--before $(BEFORE))
 
 ## measure int8 and half precision next to float32
 bench-precision: $(TEST)

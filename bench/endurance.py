@@ -30,7 +30,7 @@ from bench.serving.client import Client, Outcomes, request
 from bench.serving.contenders import ROOT
 from bench.serving.load import load
 from bench.serving.ports import free_port
-from bench.serving.process import running
+from bench.serving.process import engine_of, roles_of, running
 from bench.serving.subjects import NAME, Subject, prepare
 from bench.sizes import SIZES
 
@@ -241,9 +241,9 @@ def kill(port: int, process: psutil.Process, name: str, subject: Subject, scale:
                     return answer.status_code == 200 and bool(running == _DOORS)
                 return False
 
-            while victim.pid in {each.pid for each in _roles(process)}:
+            while victim.pid in {each.pid for each in roles_of(process)}:
                 await asyncio.sleep(0.005)
-            while len(_roles(process)) <= _DOORS or not await whole():
+            while len(roles_of(process)) <= _DOORS or not await whole():
                 await asyncio.sleep(0.02)
         seconds = time.perf_counter() - killed
         await asyncio.sleep(scale.busy_seconds)
@@ -260,21 +260,12 @@ def kill(port: int, process: psutil.Process, name: str, subject: Subject, scale:
 
 
 def _of_role(process: psutil.Process, name: str) -> psutil.Process:
-    """The child of a supervisor that has a role: the engine alone has loaded onnxruntime."""
-    for each in _roles(process):
-        if any("onnxruntime" in one.path for one in each.memory_maps()) == (name == "engine"):
+    """The child of a supervisor that has a role."""
+    engine = engine_of(process)
+    for each in roles_of(process):
+        if (each == engine) == (name == "engine"):
             return each
     raise RuntimeError(f"no {name} is running")
-
-
-def _roles(process: psutil.Process) -> list[psutil.Process]:
-    """The doors and the engine that are alive."""
-    found = []
-    for each in process.children():
-        with suppress(psutil.NoSuchProcess):
-            if "spawn_main" in " ".join(each.cmdline()):
-                found.append(each)
-    return found
 
 
 def terminate(port: int, process: psutil.Process, subject: Subject, scale: Scale) -> str:

@@ -1,10 +1,13 @@
--- wrk's script: POST a file over and over, and print what came of it as one line of JSON.
+-- wrk's script: POST a file over and over, and print what came of it as one line of JSON. Names and
+-- values of headers follow the file.
 function init(arguments)
   local file = assert(io.open(arguments[1], "rb"))
   wrk.method = "POST"
   wrk.body = file:read("*a")
-  wrk.headers["Content-Type"] = "application/json"
   file:close()
+  for at = 2, #arguments, 2 do
+    wrk.headers[arguments[at]] = arguments[at + 1]
+  end
 end
 
 function done(summary, latency, requests)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
 
 _SCRIPT = Path(__file__).with_name("load.lua")
 _TIMEOUT = 30
@@ -28,21 +31,31 @@ class Load:
     failed: int
 
 
-def load(url: str, body: Path, connections: int, seconds: int) -> Load:
+_JSON = MappingProxyType({"Content-Type": "application/json"})
+
+
+def load(
+    url: str,
+    body: Path,
+    connections: int,
+    seconds: int,
+    headers: Mapping[str, str] = _JSON,
+) -> Load:
     """POST a body over and over.
 
     Args:
         url: Where to.
-        body: A file of JSON.
+        body: A file.
         connections: Each has one request on its way at any time.
         seconds: How long.
+        headers: Of each request; those of JSON if not given.
 
     Raises:
         RuntimeError: wrk failed.
     """
     command = ["wrk", "--threads", "1", "--connections", str(connections)]
     command += ["--duration", f"{seconds}s", "--timeout", f"{_TIMEOUT}s", "--latency"]
-    command += ["--script", str(_SCRIPT), url, "--", str(body)]
+    command += ["--script", str(_SCRIPT), url, "--", str(body), *chain(*headers.items())]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=seconds + 2 * _TIMEOUT, check=False
     )

@@ -61,6 +61,26 @@ def memory(process: psutil.Process) -> int:
     return total
 
 
+def roles_of(process: psutil.Process) -> list[psutil.Process]:
+    """The doors and the engine of a server of ours that are alive."""
+    found = []
+    for each in process.children():
+        with suppress(psutil.NoSuchProcess):
+            if "spawn_main" in " ".join(each.cmdline()):
+                found.append(each)
+    return found
+
+
+def engine_of(process: psutil.Process) -> psutil.Process | None:
+    """The one of them that has loaded onnxruntime; None where that is not one alone."""
+    found = [
+        each
+        for each in roles_of(process)
+        if any("onnxruntime" in one.path for one in each.memory_maps())
+    ]
+    return found[0] if len(found) == 1 else None
+
+
 def _wait(process: subprocess.Popen[bytes], ready: str, log: Path) -> None:
     end = time.monotonic() + _PATIENCE
     while time.monotonic() < end:

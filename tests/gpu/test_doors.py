@@ -1,0 +1,49 @@
+"""The bench of two doors before a GPU, for a moment."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bench.server
+from bench.gpu import doors
+from bench.serving.contenders import ROOT
+from bench.serving.subjects import NAME, SUBJECTS, Subject
+from bench.stand_in.machine import Machine
+from tests.service.bundles import Spec, write_bundle
+
+
+@pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk is not installed")
+def test_doors_are_loaded_in_json_and_in_binary(
+    stand_in: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench.server, "_TURNS", 1)
+    monkeypatch.setattr(doors, "_BINARY_WINDOWS", (8,))
+    repository = tmp_path / "models"
+    write_bundle(repository, Spec(name=NAME, context=24))
+    windows = np.random.default_rng(0).normal(size=(8, 24, 1)).astype(np.float32)
+    unused = tmp_path / "unused"
+    subject = Subject(NAME, SUBJECTS[0], repository, unused, unused, windows, windows[0])
+    with doors.start(stand_in, {"ours": (ROOT, repository)}, 1000, tmp_path) as servers:
+        doors.measure_json(servers, subject, tmp_path, 1)
+        doors.measure_binary(servers, subject, tmp_path, 1)
+    (server,) = servers
+    assert server.json is not None
+    assert server.json.rate > 0
+    assert 1 <= server.batch <= 64
+    # Both doors wait for it; a supervisor or a door would have had next to nothing to do.
+    assert server.engine is not None
+    assert server.engine > 0
+    assert server.binary[8] > 0
+    assert server.failed == 0
+    ((name, *_, failed),) = doors._rows(servers, servers)
+    assert (name, failed) == ("ours", "0")
+    body, headers = doors.binary_request(subject, 8, tmp_path)
+    size = int(headers["Inference-Header-Content-Length"])
+    (tensor,) = json.loads(body.read_bytes()[:size])["inputs"]
+    values = np.frombuffer(body.read_bytes()[size:], np.float32).reshape(tensor["shape"])
+    assert np.array_equal(values, subject.windows[:8])
