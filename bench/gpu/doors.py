@@ -110,6 +110,8 @@ def start(
                 "FORETELL_DEVICE": "cuda",
                 "FORETELL_WORKERS": str(_DOORS),
                 "FORETELL_LOG_LEVEL": "warning",
+                # All that the connections send at a time.
+                "FORETELL_MAX_QUEUE": str(_BINARY_CONNECTIONS * max(_BINARY_WINDOWS)),
             }
             url, log = f"http://127.0.0.1:{port}", folder / f"{replay_us}-{number}.log"
             started = running(command, f"{url}/readyz", log, environment, tree)
