@@ -65,8 +65,9 @@ one window has {numbers:.0f} million numbers; float64 for all layers takes {size
 
 {rows}
 Most of what training takes are activations of a batch, which `--batch-size` decides; of one that
-would keep more than 2 GiB, as this, what is inside of a layer is computed once more instead of kept
-(`models/layers/encoder.py`). All else runs as many windows at a time as fit (`models/batches.py`).
+would keep more than 2 GiB, as this, what is inside of a layer is computed once more instead of
+kept, for some channels after the others (`models/layers/encoder.py`). All else runs as many windows
+at a time as fit (`models/batches.py`).
 """
 _LONG_TEXT = """\
 ## Many series

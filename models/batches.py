@@ -39,8 +39,18 @@ def windows_that_fit(model: Forecaster, *, explained: bool = False) -> int:
 
 def are_recomputed(model: Forecaster, windows: int) -> bool:
     """Whether training on batches of so many windows would keep too much of what layers compute."""
-    maps, features = map(sum, _numbers(model))
-    return 4 * windows * (_MAPS * maps + _FEATURES * features) > _KEPT
+    return sum(_kept(model, windows)) > _KEPT
+
+
+def parts_that_fit(model: Forecaster, windows: int) -> int:
+    """In how many parts such a batch goes through a layer that is computed again, at least 1."""
+    return max(1, -(-max(_kept(model, windows), default=0) // LIMIT))
+
+
+def _kept(model: Forecaster, windows: int) -> list[int]:
+    """Bytes that training keeps of the inside of each stage's layer."""
+    pairs = zip(*_numbers(model), strict=True)
+    return [4 * windows * (_MAPS * maps + _FEATURES * features) for maps, features in pairs]
 
 
 def _numbers(model: Forecaster) -> tuple[list[int], list[int]]:

@@ -48,7 +48,12 @@ class MultiHeadAttention(HeadedAttention):
         residual: Add the scores inherited from the layer before, `[batch, heads, query, key]`, and
             hand the sum on.
         layout: See `HeadedAttention`.
+
+    Attributes:
+        is_by_row: What it makes of a row of a batch depends on that row alone.
     """
+
+    is_by_row = True
 
     def __init__(
         self,

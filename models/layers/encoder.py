@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
+import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.utils.checkpoint import checkpoint
@@ -18,9 +19,13 @@ class Encoder(nn.ModuleList):
         recomputes: Whether training keeps what goes from layer to layer alone, and computes what is
             inside of a layer once more when its gradients are due (Chen et al., 2016,
             arXiv:1604.06174): the same numbers in less memory and a third more time.
+        parts: Where it does, of how many parts of a batch the inside of a layer is computed one
+            after another, if nothing in the layer depends on more than one row: the same numbers,
+            but for what dropout draws.
     """
 
     recomputes = False
+    parts = 1
 
     def forward(self, tokens: Tensor, *, explain: bool = False) -> list[Attended]:
         """Run them.
@@ -36,11 +41,27 @@ class Encoder(nn.ModuleList):
         found = []
         for layer in self:
             if self.recomputes and self.training and not explain:
-                attended = _recomputed(layer, attended)
+                if self.parts > 1 and getattr(layer, "is_by_row", False):
+                    attended = _in_parts(layer, attended, self.parts)
+                else:
+                    attended = _recomputed(layer, attended)
             else:
                 attended = layer(attended.output, inherited=attended.scores, explain=explain)
             found.append(attended)
         return found
+
+
+def _in_parts(layer: nn.Module, attended: Attended, parts: int) -> Attended:
+    """What a layer gives, some rows after the others, each computed once more by themselves."""
+    outputs = attended.output.chunk(parts)
+    scores = [None] * len(outputs) if attended.scores is None else attended.scores.chunk(parts)
+    pairs = zip(outputs, scores, strict=True)
+    found = [_recomputed(layer, Attended(output, scores=own)) for output, own in pairs]
+    handed_on = [part.scores for part in found if part.scores is not None]
+    return Attended(
+        torch.cat([part.output for part in found]),
+        scores=torch.cat(handed_on) if handed_on else None,
+    )
 
 
 def _recomputed(layer: nn.Module, attended: Attended) -> Attended:

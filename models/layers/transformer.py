@@ -25,6 +25,9 @@ class EncoderLayer(nn.Module):
         dropout: Probability, after each part.
         projection_dropout: Probability, after the attention and before that.
         norm: Makes a norm of d_model features.
+
+    Attributes:
+        is_by_row: Whether what it makes of a row of a batch depends on that row alone.
     """
 
     def __init__(
@@ -45,6 +48,9 @@ class EncoderLayer(nn.Module):
         self.feed_forward_norm = norm(d_model)
         self.dropout = Dropout(dropout)
         self.projection_dropout = Dropout(projection_dropout)
+        self.is_by_row = getattr(attention, "is_by_row", False) and not any(
+            isinstance(module, nn.BatchNorm1d) for module in self.modules()
+        )
 
     def forward(
         self, tokens: Tensor, *, inherited: Tensor | None = None, explain: bool = False

@@ -16,7 +16,7 @@ from torch.nn.utils import clip_grad_norm_
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from foretell.bundle.manifest import Accuracy
-from foretell.models.batches import are_recomputed, windows_that_fit
+from foretell.models.batches import are_recomputed, parts_that_fit, windows_that_fit
 from foretell.models.data.windows import Batch, Windows
 from foretell.models.forecaster import Forecaster, ForecasterConfig, Inputs
 from foretell.models.layers.encoder import Encoder
@@ -96,10 +96,11 @@ class Trainer:
     ) -> None:
         seed_everything(settings.seed, 0)
         self.model = model = config.build().to(device)
-        if are_recomputed(model, min(settings.batch_size, len(train))):
+        windows = min(settings.batch_size, len(train))
+        if are_recomputed(model, windows):
             for module in model.modules():
                 if isinstance(module, Encoder):
-                    module.recomputes = True
+                    module.recomputes, module.parts = True, parts_that_fit(model, windows)
         self.train = train.to(device)
         self.validation = validation.to(device)
         self.settings = settings

@@ -6,7 +6,7 @@ import torch
 from foretell.models.architectures.autoformer import AutoformerConfig
 from foretell.models.architectures.patchtst import PatchTSTConfig
 from foretell.models.architectures.transformer import TransformerConfig
-from foretell.models.batches import LIMIT, are_recomputed, windows_that_fit
+from foretell.models.batches import LIMIT, are_recomputed, parts_that_fit, windows_that_fit
 from foretell.models.forecaster import Forecaster
 from tests.checkpoints import CONFIGS, HOURLY
 
@@ -63,3 +63,10 @@ def test_what_a_batch_keeps_for_its_gradients_is_bounded() -> None:
     assert are_recomputed(wide, 2)
     assert not are_recomputed(patchtst(7), 128)
     assert not any(are_recomputed(config.build(), 256) for config in CONFIGS.values())
+
+
+def test_what_is_computed_again_comes_in_parts_that_fit() -> None:
+    wide = patchtst(862)
+    # Of the layer of a window it is 620 MB.
+    assert [parts_that_fit(wide, windows) for windows in (1, 2, 4)] == [3, 5, 10]
+    assert parts_that_fit(patchtst(1), 1) == 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -19,10 +21,12 @@ def encoder_of(model: Forecaster) -> Encoder:
     return encoder
 
 
-def learned(model: Forecaster, *, recomputes: bool) -> tuple[Tensor, dict[str, Tensor], int]:
+def learned(
+    model: Forecaster, *, recomputes: bool, parts: int = 1
+) -> tuple[Tensor, dict[str, Tensor], int]:
     """The forecast, all gradients and buffers after a step, and how often the first layer ran."""
     encoder, calls = encoder_of(model), []
-    encoder.recomputes = recomputes
+    encoder.recomputes, encoder.parts = recomputes, parts
     hook = encoder[0].register_forward_pre_hook(lambda *_: calls.append(1))
     torch.manual_seed(1)
     history = torch.randn(5, 48, 2, requires_grad=True)
@@ -63,6 +67,72 @@ def test_what_is_computed_again_is_the_same(own: dict[str, object]) -> None:
         assert torch.equal(each, same[name]), name
 
 
+@pytest.mark.parametrize(
+    ("own", "rows"),
+    [
+        ({}, 10),
+        ({"attention": "residual-softmax", "final_norm": None}, 10),
+        ({"attention": "rotary"}, 10),
+        ({"architecture": "transformer", "calendar": None}, 5),
+        ({"architecture": "itransformer", "calendar": None}, 5),
+    ],
+)
+@pytest.mark.parametrize("parts", [3, 64])
+def test_of_parts_of_a_batch_is_learned_what_of_all_of_it(
+    own: dict[str, object], rows: int, parts: int
+) -> None:
+    config = ARCHITECTURES.read({"architecture": "patchtst", "dropout": 0, **SIZES, **own})
+    torch.manual_seed(0)
+    model = config.build().train()
+    whole, found, _ = learned(model, recomputes=False)
+    model.zero_grad()
+    again, same, often = learned(model, recomputes=True, parts=parts)
+    assert often == 2 * len(torch.empty(rows).chunk(parts))
+    torch.testing.assert_close(again, whole)
+    assert found.keys() == same.keys()
+    for name, each in found.items():
+        torch.testing.assert_close(same[name], each, msg=name)
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        # Statistics and centres are of all rows, lags too, and hashes and keys are drawn for all.
+        {"norm": "batch"},
+        {"attention": "routing"},
+        {"attention": "reformer"},
+        {"attention": "probsparse"},
+        {"architecture": "autoformer", "calendar": None},
+    ],
+)
+def test_what_depends_on_other_rows_is_computed_of_all_of_them(own: dict[str, object]) -> None:
+    config = ARCHITECTURES.read({"architecture": "patchtst", "dropout": 0.2, **SIZES, **own})
+    torch.manual_seed(0)
+    models = [config.build().train() for _ in range(2)]
+    models[1].load_state_dict(models[0].state_dict())
+    (kept, found, _), (again, same, often) = (
+        learned(model, recomputes=parts > 1, parts=parts)
+        for model, parts in zip(models, (1, 4), strict=True)
+    )
+    assert often == 2
+    assert torch.equal(kept, again)
+    for name, each in found.items():
+        assert torch.equal(each, same[name]), name
+
+
+def test_a_part_draws_the_same_when_it_is_computed_again() -> None:
+    model = PatchTSTConfig(**SIZES, dropout=0.5).build().train()
+    seen: dict[int, list[Tensor]] = {}
+    # A layer is computed again only as far as something of it is needed.
+    encoder_of(model)[0].attention.register_forward_hook(
+        lambda _, given, made: seen.setdefault(given[0].data_ptr(), []).append(made.output)
+    )
+    learned(model, recomputes=True, parts=3)
+    assert len(seen) == 3
+    for pair in seen.values():
+        assert torch.equal(*pair)
+
+
 def test_nothing_is_kept_of_the_inside_of_a_layer() -> None:
     sizes = {**SIZES, "d_model": 64, "d_ff": 256, "encoder_layers": 3}
     model = PatchTSTConfig(**sizes, attention="residual-softmax").build().train()
@@ -81,6 +151,28 @@ def test_nothing_is_kept_of_the_inside_of_a_layer() -> None:
         return numbers
 
     assert kept(recomputes=True) < 0.3 * kept(recomputes=False)
+
+
+def test_the_inside_of_one_part_is_there_at_a_time() -> None:
+    sizes = {**SIZES, "d_model": 16, "encoder_layers": 2, "patch": 2, "stride": 2}
+    model = PatchTSTConfig(**sizes, dropout=0.1).build().train()
+    encoder = encoder_of(model)
+    encoder.recomputes = True
+    history = torch.randn(64, 48, 2)
+
+    def most(parts: int) -> int:
+        """Bytes that a step has at most, besides those from before it."""
+        encoder.parts = parts
+        with torch.profiler.profile(profile_memory=True) as profile:
+            model(history, None, None).square().mean().backward()
+        model.zero_grad()
+        assert profile.profiler is not None
+        events = profile.profiler.kineto_results.events()
+        changes = [(one.start_ns(), one.nbytes()) for one in events if one.name() == "[memory]"]
+        return max(accumulate(size for _, size in sorted(changes)))
+
+    whole = most(1)
+    assert most(8) < 0.5 * whole
 
 
 def test_what_needs_no_gradients_runs_once() -> None:

@@ -69,10 +69,32 @@ def test_what_is_too_large_to_be_kept_is_computed_again(
     found = []
     for trainer in trainers:
         (encoder,) = (each for each in trainer.model.modules() if isinstance(each, Encoder))
-        found.append(encoder.recomputes)
+        found.append((encoder.recomputes, encoder.parts))
         trainer.run_epoch(Recorder())
-    assert found == [False, True]
+    assert found == [(False, 1), (True, 1)]
     assert torch.equal(*map(weights_of, trainers))
+
+
+def test_parts_of_a_large_batch_are_computed_again_one_by_one(
+    settings: TrainingConfig, panel: Panel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = {"patch": 4, "stride": 2, "d_model": 8, "d_ff": 8, "dropout": 0}
+    fields = settings.model_dump() | {"arch": "patchtst", "model": own}
+    chosen = TrainingConfig.model_validate(fields)
+    trainers = [trainer_of(chosen, panel)]
+    monkeypatch.setattr(batches, "LIMIT", 2**16)
+    # Below the limit of what is kept there are no parts.
+    trainers.append(trainer_of(chosen, panel))
+    monkeypatch.setattr(batches, "_KEPT", 0)
+    trainers.append(trainer_of(chosen, panel))
+    parts, losses = [], []
+    for trainer in trainers:
+        (encoder,) = (each for each in trainer.model.modules() if isinstance(each, Encoder))
+        parts.append(encoder.parts)
+        losses.append(trainer.run_epoch(Recorder()).train_loss)
+    assert parts[:2] == [1, 1]
+    assert parts[2] > 1
+    assert losses == [losses[0], losses[0], pytest.approx(losses[0], rel=1e-4)]
 
 
 @pytest.mark.parametrize("head", ["normal", "student-t", "quantiles"])
