@@ -23,7 +23,7 @@ TIMES = (
 )
 IDS = ("unique_id", "series_id", "item_id", "ts_id", "series", "symbol", "ticker", "id")
 # What an index is called, if anything.
-_INDEX = ("", "index", "id", "no", "no.", "nr", "row", "instant", "step")
+_INDEX = ("index", "id", "no", "no.", "nr", "row", "instant", "step")
 # Columns of which any two may tell series apart.
 _NAMES = 8
 
@@ -120,14 +120,24 @@ def _find_clock(frame: pd.DataFrame, dates: str, hours: str | None) -> tuple[str
 def _drop_index(cells: Cells, taken: set[str]) -> None:
     """An index that was written next to the columns says nothing."""
     for name in cells.frame.columns:
-        if name not in taken and (name.lower() in _INDEX or name.startswith("Unnamed: ")):
+        nameless = not name or name.startswith("Unnamed: ")
+        called = name or "unnamed"
+        if name not in taken and (nameless or name.lower() in _INDEX):
             numbers = read_numbers(cells.frame[name], cells.decimal).values
             shown = f"column {name!r}" if name else "the column without a name"
-            if len(numbers) and (np.diff(numbers) == 1).all() and numbers[0] in (0, 1):
+            if called not in taken and _counts(numbers, nameless=nameless):
                 cells.notes.append(f"{shown} counts the rows and is left out")
                 cells.frame = cells.frame.drop(columns=name)
             elif not name:
-                cells.frame = cells.frame.rename(columns={name: "unnamed"})
+                cells.frame = cells.frame.rename(columns={name: called})
+
+
+def _counts(numbers: NDArray[np.float64], *, nameless: bool) -> bool:
+    """Whether numbers count rows; of a column without a name, those of a part or backwards too."""
+    steps = np.diff(numbers)
+    if nameless and len(steps):
+        return bool((steps == steps[0]).all() and abs(steps[0]) == 1)
+    return len(numbers) > 0 and bool((steps == 1).all() and numbers[0] in (0, 1))
 
 
 def _find_ids(frame: pd.DataFrame, times: tuple[str, ...]) -> tuple[str, ...]:

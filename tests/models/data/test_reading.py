@@ -206,6 +206,45 @@ def test_understands_a_mess(tmp_path: Path, content: str, channels: str, note: s
         assert note in said
 
 
+@pytest.mark.parametrize("name", ["", "Unnamed: 0"])
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize("start", [0, 50])
+def test_an_index_without_a_name_is_that_of_any_rows(
+    tmp_path: Path, name: str, order: int, start: int
+) -> None:
+    """Of a slice, or of rows that were sorted newest first."""
+    rows = [f"{i},{row}" for i, row in enumerate(PLAIN, start)][::order]
+    panel = read_text(tmp_path, text(*rows, header=f"{name},date,a,b"))
+    assert panel.channels == ("a", "b")
+    assert "counts the rows and is left out" in panel.notes[0]
+    assert panel.tables[0].values.tolist() == [[i, i / 4] for i in range(10)]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "name", "kept"),
+    [
+        ([*range(50, 60)], "No", "No"),
+        ([*range(9, -1, -1)], "No", "No"),
+        ([*range(0, 20, 2)], "", "unnamed"),
+        ([*range(5), *range(6, 11)], "", "unnamed"),
+        ([3] * 10, "", "unnamed"),
+        ([0, 1] * 5, "", "unnamed"),
+    ],
+)
+def test_what_is_no_index_is_a_channel(
+    tmp_path: Path, numbers: list[int], name: str, kept: str
+) -> None:
+    rows = [f"{number},{row}" for number, row in zip(numbers, PLAIN, strict=True)]
+    panel = read_text(tmp_path, text(*rows, header=f"{name},date,a,b"))
+    assert panel.channels == (kept, "a", "b")
+
+
+def test_an_index_that_is_asked_for_is_a_channel(tmp_path: Path) -> None:
+    rows = [f"{i},{row}" for i, row in enumerate(PLAIN, 50)]
+    panel = read_text(tmp_path, text(*rows, header=",date,a,b"), channels=("a", "unnamed"))
+    assert panel.channels == ("a", "unnamed")
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
