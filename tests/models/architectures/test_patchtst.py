@@ -136,6 +136,27 @@ def test_decomposition_adds_two_networks() -> None:
 
 
 @pytest.mark.parametrize(
+    ("given", "attention", "head"),
+    [
+        ({}, 0.3, 0.3),
+        ({"attention_dropout": 0.0}, 0.0, 0.3),
+        ({"head_dropout": 0.0}, 0.3, 0.0),
+        ({"attention_dropout": 0.1, "head_dropout": 0.2}, 0.1, 0.2),
+    ],
+)
+def test_dropout_of_weights_and_forecasts_is_that_of_dropout_unless_given(
+    given: dict[str, float], attention: float, head: float
+) -> None:
+    model = make(dropout=0.3, **given)
+    (network,) = model.branches
+    assert [layer.attention.dropout for layer in network.layers] == [attention] * 2
+    assert (network.dropout.p, network.head_dropout.p) == (0.3, head)
+    # A checkpoint holds all three.
+    again = PatchTSTConfig.model_validate(model.config.model_dump() | {"dropout": 0.5})
+    assert (again.attention_dropout, again.head_dropout) == (attention, head)
+
+
+@pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"patch": 99}, "patch: 99 steps are more than the context 24 and a stride"),
