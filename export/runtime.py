@@ -44,9 +44,9 @@ class Graph:
         onnxruntime.disable_telemetry_events()
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
-        # What a run of the largest batch took is given back after it.
-        options.enable_cpu_mem_arena = False
         options.enable_mem_pattern = False
+        # Threads that wait spinning would take torch's cores after each run.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         graph = onnx.load(path, load_external_data=False)
         self.emulates: Precision | None = half_precision(graph)
         served: str | bytes = str(path)
@@ -62,13 +62,17 @@ class Graph:
             providers=[self.provider],
             disabled_optimizers=["SkipLayerNormFusion"],
         )
+        # What a run of the largest batch took is given back after it. Without an arena each result
+        # would be of new pages, which takes as long as to compute a map, and more of them.
+        self._options = onnxruntime.RunOptions()
+        self._options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
         self._inputs = [value.name for value in self._session.get_inputs()]
         self.outputs = [value.name for value in self._session.get_outputs()]
 
     def run(self, inputs: Sequence[Floats | None]) -> dict[str, NDArray[np.generic]]:
         """Run a batch: history and, if the graph has them, both calendars; outputs by name."""
         feeds = dict(zip(self._inputs, inputs, strict=False))
-        return dict(zip(self.outputs, self._session.run(None, feeds), strict=True))
+        return dict(zip(self.outputs, self._session.run(None, feeds, self._options), strict=True))
 
     def forecast(self, *inputs: Floats | None) -> Floats:
         """The forecast `[batch, horizon, targets]` alone."""

@@ -1,9 +1,11 @@
 import numpy as np
+import pytest
 import torch
 
 from foretell.export.reference import PlainModel
 from foretell.export.windows import synthetic
 from foretell.models.checkpoint import load
+from tests.checkpoints import CONFIGS
 
 
 def test_is_the_plain_model_in_float64(checkpoints):
@@ -33,3 +35,20 @@ def test_leaves_the_model_in_float32(checkpoints):
     info, model = load(checkpoints["patchtst"])
     PlainModel(model, info.scaler)(synthetic(info, 2, seed=0))
     assert {weight.dtype for weight in model.parameters()} == {torch.float32}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_what_shows_nothing_forecasts_the_same_and_keeps_choices(checkpoints, name):
+    info, model = load(checkpoints[name])
+    windows = synthetic(info, 3, seed=0)
+    whole = PlainModel(model, info.scaler)(windows).without_maps(model.stages)
+    found = PlainModel(model, info.scaler, shows=False)(windows).without_maps(model.stages)
+    assert found.outputs.keys() == whole.outputs.keys()
+    for output, each in whole.outputs.items():
+        np.testing.assert_allclose(found.outputs[output], each, rtol=1e-9, atol=1e-9)
+
+
+def test_what_shows_nothing_makes_no_maps(checkpoints):
+    info, model = load(checkpoints["patchtst"])
+    found = PlainModel(model, info.scaler, shows=False)(synthetic(info, 3, seed=0))
+    assert list(found.outputs) == ["forecast"]
