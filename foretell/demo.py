@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from foretell.bundle import layout
-from foretell.bundle.manifest import Manifest, TestResult, read
+from foretell.bundle.manifest import CalibrationReport, Manifest, TestResult, read
+from foretell.bundle.placement import promote
 from foretell.bundle.timestamps import render
 from foretell.demo_data import write_csv
 from foretell.export.errors import ExportError
@@ -52,8 +54,19 @@ OWN: dict[str, dict[str, Any]] = {
     "transformer": _OF_THE_HOUR,
     "autoformer": _OF_THE_HOUR | {"loss": "mae"},
 }
-# Of the errors of the better baseline, squared and absolute.
-MOST = {"mse": 0.75, "mae": 0.95}
+# What is promised in the test split. Of the errors of the better baseline, at most:
+_CLEARLY_LESS = {"mse": 0.70, "mae": 0.93}
+MOST = {
+    "patchtst": {"mse": 0.52, "mae": 0.77},
+    "transformer": _CLEARLY_LESS,
+    "autoformer": _CLEARLY_LESS,
+}
+# Of what came in the model's horizon, held by the intervals of a level:
+HELD = {0.8: (0.75, 0.85), 0.95: (0.91, 0.98)}
+# Training rounds otherwise on other processors, and ends a little elsewhere: what may be missing
+# from each.
+SLACK = 0.02
+SLACK_HELD = 0.01
 
 
 def build(folder: Path, architectures: Sequence[str], progress: Progress) -> Iterator[Manifest]:
@@ -69,7 +82,7 @@ def build(folder: Path, architectures: Sequence[str], progress: Progress) -> Ite
 
     Raises:
         ExportError: a model's forecasts are not clearly better than the baselines in both errors,
-            or its graph differs.
+            its intervals hold too little or too much, or its graph differs.
     """
     data = folder / "greensboro.csv"
     if not data.exists():
@@ -83,7 +96,7 @@ def build(folder: Path, architectures: Sequence[str], progress: Progress) -> Ite
             if not checkpoint.exists():
                 _train(name, panel, checkpoint, progress)
             _check_accuracy(name, load_info(checkpoint).test)
-            export_checkpoint(checkpoint, repository, name=name)
+            _export(name, checkpoint, repository)
         yield read(repository / name / layout.versions(repository, name)[-1])
 
 
@@ -94,6 +107,14 @@ def _train(architecture: str, panel: Panel, checkpoint: Path, progress: Progress
     except ResumeError:
         # Left by another version of the demo.
         train(settings, panel, checkpoint, restart=True, progress=progress)
+
+
+def _export(name: str, checkpoint: Path, repository: Path) -> None:
+    # What intervals hold is known of a bundle: one that fails is never in the repository.
+    with TemporaryDirectory() as scratch:
+        bundle = export_checkpoint(checkpoint, Path(scratch), name=name)
+        _check_intervals(name, read(bundle).calibration)
+        promote(bundle, repository)
 
 
 def _write_request(model: str, table: Table, path: Path) -> None:
@@ -111,12 +132,35 @@ def _write_request(model: str, table: Table, path: Path) -> None:
 def _check_accuracy(name: str, test: TestResult | None) -> None:
     if test is None or test.seasonal_naive is None:
         raise ExportError(f"{name}: its accuracy was not measured")
-    for error, most in MOST.items():
+    missed = []
+    for error, most in MOST[name].items():
         found = getattr(test.model, error)
         best = min(getattr(test.last_value, error), getattr(test.seasonal_naive, error))
         # A comparison that NaN fails.
-        if not found <= most * best:
-            raise ExportError(
-                f"{name}: test {error.upper()} {found:.3f}, the better baseline has {best:.3f}: "
-                f"expected at most {most:g} of it"
+        if not found <= (most + SLACK) * best:
+            missed.append(
+                f"test {error.upper()} {found:.3f}, the better baseline has {best:.3f}: "
+                f"expected at most {most + SLACK:g} of it"
             )
+    _refuse(name, missed)
+
+
+def _check_intervals(name: str, report: CalibrationReport | None) -> None:
+    parts = () if report is None else report.coverage
+    held = {part.level: part.coverage for part in parts if part.first_step == 1}
+    if not held.keys() >= HELD.keys():
+        raise ExportError(f"{name}: what its intervals hold was not measured")
+    _refuse(
+        name,
+        [
+            f"its {level:.0%} intervals hold {held[level]:.1%} of the test split: "
+            f"expected {least - SLACK_HELD:.0%} to {most + SLACK_HELD:.0%}"
+            for level, (least, most) in HELD.items()
+            if not least - SLACK_HELD <= held[level] <= most + SLACK_HELD
+        ],
+    )
+
+
+def _refuse(name: str, missed: list[str]) -> None:
+    if missed:
+        raise ExportError(f"{name}: {'; '.join(missed)}")

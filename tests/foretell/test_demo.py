@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from foretell import demo
 from foretell.bundle import layout
 from foretell.bundle.errors import BundleError
-from foretell.bundle.manifest import Accuracy, TestResult
+from foretell.bundle.manifest import Accuracy, CalibrationReport, Coverage, TestResult
 from foretell.commands.demo import command
 from foretell.export.errors import ExportError
 from foretell.models.checkpoint import CheckpointInfo, save
@@ -42,11 +42,27 @@ def measured(
     )
 
 
+def calibrated(at_80: float, at_95: float, steps: int = 4) -> CalibrationReport:
+    """What the intervals of the first pass hold, and of a second one, which does not count."""
+    parts = [
+        Coverage(level=level, first_step=1, last_step=steps, windows=20, coverage=held, width=1.0)
+        for level, held in ((0.8, at_80), (0.95, at_95))
+    ]
+    later = [
+        part.model_copy(update={"first_step": steps + 1, "last_step": 2 * steps, "coverage": 0.5})
+        for part in parts
+    ]
+    return CalibrationReport(
+        floor=0.1, steps=2 * steps, windows=(9, 9), disjoint=(3, 3), coverage=(*parts, *later)
+    )
+
+
 class Workshop:
     """Stands in for training and export, which take minutes, and remembers what was asked."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.mse = 0.5
+        self.mse = 0.4
+        self.held = (0.76, 0.93)
         self.unfinished: Exception | None = None
         self.trained: list[TrainingConfig] = []
         self.exported: list[str] = []
@@ -77,10 +93,11 @@ class Workshop:
         )
         save(out, randomised(config), info)
 
-    def export(self, checkpoint: Path, repository: Path, *, name: str) -> None:
+    def export(self, checkpoint: Path, repository: Path, *, name: str) -> Path:
         assert (checkpoint / "config.json").exists()
         self.exported.append(name)
-        write_bundle(repository, Spec(name=name, changes={"test": measured(self.mse)}))
+        changes = {"test": measured(self.mse), "calibration": calibrated(*self.held)}
+        return write_bundle(repository, Spec(name=name, calibrated=2, changes=changes))
 
 
 @pytest.fixture
@@ -149,21 +166,65 @@ def test_a_model_no_better_than_a_baseline_is_not_exported(
 
 
 @pytest.mark.parametrize(
-    ("result", "message"),
+    ("name", "result", "message"),
     [
-        (measured(0.5, last_value=0.4), "better baseline has 0.400: expected at most 0.75 of it"),
-        (measured(0.5, mae=0.77), "test MAE 0.770, the better baseline has 0.800: .* at most 0.95"),
-        (measured(0.5, mae=float("nan")), "test MAE nan"),
-        (measured(0.5, seasonal_naive=0.3), "better baseline has 0.300"),
-        (measured(float("nan")), "test MSE nan"),
-        (measured(0.5, seasonal_naive=None), "was not measured"),
-        (None, "was not measured"),
+        (
+            *("patchtst", measured(0.35, last_value=0.4)),
+            "test MSE 0.350, the better baseline has 0.400: expected at most 0.54 of it; test MAE "
+            "0.350, the better baseline has 0.400: expected at most 0.79 of it",
+        ),
+        ("patchtst", measured(0.44, mae=0.62), "patchtst: test MSE 0.440, .* at most 0.54 of it$"),
+        ("patchtst", measured(0.43, mae=0.64), "patchtst: test MAE 0.640, .* at most 0.79 of it$"),
+        ("transformer", measured(0.58, mae=0.75), "^transformer: test MSE .* at most 0.72 of it$"),
+        ("autoformer", measured(0.57, mae=0.77), "^autoformer: test MAE .* at most 0.95 of it$"),
+        ("patchtst", measured(0.4, mae=float("nan")), "test MAE nan"),
+        ("patchtst", measured(0.4, seasonal_naive=0.3), "better baseline has 0.300"),
+        ("patchtst", measured(float("nan")), "test MSE nan"),
+        ("patchtst", measured(0.4, seasonal_naive=None), "was not measured"),
+        ("patchtst", None, "was not measured"),
     ],
 )
-def test_both_baselines_count(result: TestResult | None, message: str):
+def test_both_baselines_count(name: str, result: TestResult | None, message: str):
     with pytest.raises(ExportError, match=message):
-        demo._check_accuracy("patchtst", result)
-    demo._check_accuracy("patchtst", measured(0.5, mae=0.75))
+        demo._check_accuracy(name, result)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_another_machine_may_be_a_little_worse(name: str):
+    mse, mae = (0.43, 0.63) if name == "patchtst" else (0.57, 0.75)
+    demo._check_accuracy(name, measured(mse, mae=mae))
+    for held in ((0.745, 0.905), (0.855, 0.985)):
+        demo._check_intervals(name, calibrated(*held))
+
+
+@pytest.mark.parametrize(
+    ("held", "message"),
+    [
+        ((0.73, 0.93), "its 80% intervals hold 73.0% of the test split: expected 74% to 86%$"),
+        ((0.87, 0.93), "its 80% intervals hold 87.0% "),
+        ((0.76, 0.995), "its 95% intervals hold 99.5% "),
+        ((0.76, 0.89), "its 95% intervals hold 89.0% of the test split: expected 90% to 99%$"),
+        ((0.7, 0.8), "^transformer: its 80% intervals hold 70.0% .*; its 95% intervals hold 80.0%"),
+    ],
+)
+def test_a_model_whose_intervals_hold_too_little_or_too_much_is_not_there(
+    workshop: Workshop, tmp_path: Path, held: tuple[float, float], message: str
+):
+    workshop.held = held
+    for _ in range(2):  # nor by trying again
+        with pytest.raises(ExportError, match=message):
+            list(demo.build(tmp_path, ("transformer",), Progress()))
+    assert not (tmp_path / "repository").exists()
+    workshop.held = (0.76, 0.93)
+    assert len(list(demo.build(tmp_path, ("transformer",), Progress()))) == 1
+
+
+def test_intervals_that_were_not_measured():
+    found = calibrated(0.76, 0.93)
+    some = found.model_copy(update={"coverage": found.coverage[1:]})
+    for report in (None, some):
+        with pytest.raises(ExportError, match="patchtst: what its intervals hold was not measured"):
+            demo._check_intervals("patchtst", report)
 
 
 def test_the_command_prints_the_table(workshop: Workshop, tmp_path: Path):
@@ -173,7 +234,7 @@ def test_the_command_prints_the_table(workshop: Workshop, tmp_path: Path):
     for name in MODELS:
         assert f"{name}: trained, exported and verified" in result.stderr
         assert f"│ {name}" in result.stdout
-    assert "0.50000 / 0.50000" in result.stdout
+    assert "0.40000 / 0.40000" in result.stdout
 
 
 def test_the_command_says_what_failed(workshop: Workshop, tmp_path: Path):
