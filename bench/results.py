@@ -30,6 +30,9 @@ class Results:
             with self.path.open("a") as file:
                 file.write(json.dumps([key, record]) + "\n")
             self.records[key] = record
-            told = ", ".join(f"{name} {value:.4g}" for name, value in record.items())
+            told = ", ".join(
+                f"{name} {value if isinstance(value, str) else format(value, '.4g')}"
+                for name, value in record.items()
+            )
             print(f"{key}: {told}", flush=True)
         return self.records[key]

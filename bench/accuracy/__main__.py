@@ -29,6 +29,7 @@ from foretell.models.evaluation import evaluate
 from foretell.models.training.config import TrainingConfig
 from foretell.models.training.preparation import prepare
 from foretell.models.training.train import train
+from foretell.models.training.trainer import choose_device, choose_precision
 from foretell.presets import Preset, presets
 
 RESULTS = Path(__file__).with_name("results.jsonl")
@@ -54,22 +55,19 @@ def order(found: dict[str, Preset]) -> list[Preset]:
 
 def trained(preset: Preset, seed: int, data: Path, folder: Path, precision: str) -> Record:
     """Train a recipe with a seed, or go on with it, and measure it on its test split."""
-    panel = read(_file_of(preset, data))
-    given = preset.settings | {"seed": seed}
-    given["patience"] = min(given["patience"], PATIENCE)
-    if given.get("d_model", 0) >= WIDE:
-        given["precision"] = precision
+    panel, settings = read(_file_of(preset, data)), _settings_of(preset, seed, precision)
     begun = time.monotonic()
-    checkpoint = train(_settings(given), panel, folder, overwrite=True)
+    checkpoint = train(settings, panel, folder, overwrite=True)
     minutes = (time.monotonic() - begun) / 60
     test, training = checkpoint.info.test, checkpoint.info.training
     assert test is not None
     assert training is not None
-    found = {"mse": test.model.mse, "mae": test.model.mae, "windows": test.windows}
+    found: Record = {"mse": test.model.mse, "mae": test.model.mae, "windows": test.windows}
     found |= {"last_mse": test.last_value.mse, "last_mae": test.last_value.mae}
     if test.seasonal_naive is not None:
         found |= {"season_mse": test.seasonal_naive.mse, "season_mae": test.seasonal_naive.mae}
-    return found | {"minutes": minutes, "epochs": training.epochs, "best": training.best_epoch}
+    found |= {"minutes": minutes, "epochs": training.epochs, "best": training.best_epoch}
+    return found | {"precision": training.precision}
 
 
 def in_whole_batches(preset: Preset, data: Path, folder: Path) -> Record:
@@ -94,6 +92,20 @@ def _is_of(folder: Path, record: Record) -> bool:
         return False
     test = load_info(folder).test
     return test is not None and abs(test.model.mse - record["mse"]) < _ROUNDING
+
+
+def precision_of(preset: Preset, asked: str) -> str:
+    """What a recipe is trained in here, if so much is asked for of wide models."""
+    settings = _settings_of(preset, 0, asked)
+    return choose_precision(settings, choose_device(settings))
+
+
+def _settings_of(preset: Preset, seed: int, precision: str) -> TrainingConfig:
+    given = preset.settings | {"seed": seed}
+    given["patience"] = min(given["patience"], PATIENCE)
+    if given.get("d_model", 0) >= WIDE:
+        given["precision"] = precision
+    return _settings(given)
 
 
 def _settings(given: Mapping[str, Any]) -> TrainingConfig:
@@ -139,12 +151,14 @@ def main() -> None:
     }
     for seed in range(given.seeds):
         for preset in order(found) if not given.page else ():
-            key = key_of(preset, seed)
+            precision = precision_of(preset, given.precision)
+            key = key_of(preset, seed, precision)
             with claimed(FOLDER / "claims" / key.replace("/", "-")) as ours:
                 # What others have measured meanwhile is in the file.
                 results = Results(RESULTS)
                 known = len(results.records)
-                folder = FOLDER / f"{preset.name.replace('/', '-')}-{seed}"
+                name, _, *own = key.split()
+                folder = FOLDER / "-".join([name.replace("/", "-"), *own])
                 if ours and key not in results.records:
                     measured = partial(trained, preset, seed, given.data, folder, given.precision)
                     results.measure(key, measured)

@@ -17,6 +17,8 @@ PAGE = Path(__file__).parent.parent.parent / "docs" / "accuracy.md"
 PATIENCE = 20
 # Features from which on less than float32 is faster.
 WIDE = 128
+# What most are trained in: neither keys nor the page tell of it.
+_USUAL = "float32"
 _WHOLE = "whole"
 _HEAD = (
     *("preset", "ours", "whole batches", "published", "seeds", "DLinear, ours"),
@@ -32,9 +34,9 @@ rows. *Ours*: the mean of the seeds, half their range behind ±. *Whole batches*
 alone that the published code measures, which drops the last batch of its test split; of trainings
 whose weights were kept. *DLinear*: ours, of the same data set and horizon. A training ends after
 {patience} epochs that were no better, where the recipe has more; `--precision` says what models of
-{wide} features and more are trained in. *Epochs*: run, and in brackets the one whose weights were
-kept. *Minutes*: of one training, on one thread of a machine that did other things too; of one that
-was interrupted, since it went on.
+{wide} features and more are trained in, which is told of a preset where it is known not to be
+{usual}. *Epochs*: run, and in brackets the one whose weights were kept. *Minutes*: of one training,
+on one thread of a machine that did other things too; of one that was interrupted, since it went on.
 
 {rows}"""
 
@@ -47,22 +49,29 @@ def write(records: Mapping[str, Record], presets: Iterable[Preset], page: Path =
         presets: In the order of the rows.
         page: The file.
     """
-    every = [(preset, _of(preset, records)) for preset in presets]
-    by_name = {preset.name: runs for preset, runs in every}
+    every = [
+        (preset, precision, runs)
+        for preset in presets
+        for precision, runs in _of(preset, records).items()
+    ]
+    by_name = {preset.name: runs for preset, precision, runs in every if precision == _USUAL}
     rows = [
-        _row(preset, runs, by_name.get(f"dlinear/{preset.name.partition('/')[2]}", []))
-        for preset, runs in every
-        if runs
+        _row(preset, precision, runs, by_name.get(f"dlinear/{preset.name.partition('/')[2]}", []))
+        for preset, precision, runs in every
     ]
     text = _TEXT.format(
-        machine=machine("torch"), rows=table(_HEAD, rows), patience=PATIENCE, wide=WIDE
+        machine=machine("torch"),
+        rows=table(_HEAD, rows),
+        patience=PATIENCE,
+        wide=WIDE,
+        usual=_USUAL,
     )
     write_part("accuracy", text, page)
 
 
-def key_of(preset: Preset, seed: int) -> str:
+def key_of(preset: Preset, seed: int, precision: str = _USUAL) -> str:
     """What a result is kept by: another recipe under the same name has none."""
-    return f"{_recipe(preset)} {seed}"
+    return f"{_recipe(preset)} {seed}" + ("" if precision == _USUAL else f" {precision}")
 
 
 def whole_key_of(key: str) -> str:
@@ -75,20 +84,24 @@ def _recipe(preset: Preset) -> str:
     return f"{preset.name} {hashlib.sha256(settings.encode()).hexdigest()[:8]}"
 
 
-def _of(preset: Preset, records: Mapping[str, Record]) -> list[Record]:
-    recipe = _recipe(preset)
-    return [
-        record | {"whole": records.get(whole_key_of(key))}
-        for key, record in records.items()
-        if key.rpartition(" ")[0] == recipe
-    ]
+def _of(preset: Preset, records: Mapping[str, Record]) -> dict[str, list[Record]]:
+    """Its results, by precision: they are not averaged. Those before it was recorded have none."""
+    recipe = f"{_recipe(preset)} "
+    found: dict[str, list[Record]] = {}
+    for key, record in records.items():
+        if key.startswith(recipe) and not key.endswith(f" {_WHOLE}"):
+            runs = found.setdefault(record.get("precision", _USUAL), [])
+            runs.append(record | {"whole": records.get(whole_key_of(key))})
+    return found
 
 
-def _row(preset: Preset, runs: list[Record], linear: list[Record]) -> tuple[str, ...]:
+def _row(
+    preset: Preset, precision: str, runs: list[Record], linear: list[Record]
+) -> tuple[str, ...]:
     first = runs[0]
     epochs = ", ".join(f"{run['epochs']} ({run['best']})" for run in runs)
     return (
-        f"`{preset.name}`",
+        f"`{preset.name}`" + ("" if precision == _USUAL else f", {precision}"),
         _errors(runs),
         _errors([run["whole"] for run in runs if run["whole"]]),
         "" if preset.published is None else "{:.3f} / {:.3f}".format(*preset.published),

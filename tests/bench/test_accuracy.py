@@ -3,7 +3,14 @@ from pathlib import Path
 import pytest
 
 from bench.accuracy import __main__ as accuracy
-from bench.accuracy.__main__ import _is_of, claimed, in_whole_batches, order, trained
+from bench.accuracy.__main__ import (
+    _is_of,
+    claimed,
+    in_whole_batches,
+    order,
+    precision_of,
+    trained,
+)
 from bench.accuracy.page import PAGE, key_of, whole_key_of, write
 from bench.results import Results
 from foretell.presets import preset, presets
@@ -20,6 +27,7 @@ RECORD = {
     "minutes": 3.4,
     "epochs": 9,
     "best": 6,
+    "precision": "float32",
 }
 
 
@@ -46,6 +54,29 @@ def test_the_page_has_what_was_measured(tmp_path: Path) -> None:
     ]
 
 
+def test_another_precision_is_told_of_and_not_averaged(tmp_path: Path) -> None:
+    page, one = tmp_path / "accuracy.md", preset("autoformer/etth1-96")
+    before = {name: value for name, value in RECORD.items() if name != "precision"}
+    reduced = RECORD | {"mse": 0.6, "precision": "bfloat16"}
+    keys = [
+        key_of(one, seed, precision) for precision in ("float32", "bfloat16") for seed in (0, 1)
+    ]
+    records = dict(zip(keys, (before, RECORD, reduced, reduced), strict=True))
+    records[whole_key_of(keys[2])] = {"mse": 0.7, "mae": 0.8, "windows": 2784}
+    assert len(records) == 5
+    write(records, order(dict(presets())), page)
+    usual, other = rows_below(page, "| preset |")
+    assert usual[:3] == ["`autoformer/etth1-96`", "0.400 ± 0.000 / 0.410 ± 0.000", ""]
+    assert other[:2] == ["`autoformer/etth1-96`, bfloat16", "0.600 ± 0.000 / 0.410 ± 0.000"]
+    assert (other[2], usual[4], other[4]) == ("0.700 / 0.800", "2", "2")
+
+
+def test_only_wide_models_are_trained_in_less() -> None:
+    wide, narrow = preset("autoformer/etth1-96"), preset("patchtst-42/etth1-96")
+    assert [precision_of(one, "bfloat16") for one in (wide, narrow)] == ["bfloat16", "float32"]
+    assert precision_of(wide, "float32") == "float32"
+
+
 def test_the_page_is_of_all_results(tmp_path: Path) -> None:
     page = tmp_path / "accuracy.md"
     write(Results(accuracy.RESULTS).records, order(dict(presets())), page)
@@ -69,6 +100,7 @@ def test_a_recipe_is_trained_and_measured(tmp_path: Path, ett: Path) -> None:
     one = one._replace(settings=one.settings | small)
     found = trained(one, 3, ett, tmp_path / "out", "auto")
     assert found.keys() == RECORD.keys()
+    assert found["precision"] == "float32"
     assert (found["epochs"], found["windows"]) == (1, 240 // 5 - 3)
     assert _is_of(tmp_path / "out", found)
     assert not _is_of(tmp_path / "out", RECORD)
@@ -109,6 +141,14 @@ def test_a_run_goes_on(tmp_path: Path, ett: Path, monkeypatch: pytest.MonkeyPatc
     first, second = (key_of(preset(name), 0) for name in names[:2])
     # Nor on whole batches what has left no weights.
     assert seen[-1] == [first, second, whole_key_of(second)]
+    # A training in another precision is another one, of a folder of its own.
+    monkeypatch.setattr(accuracy, "precision_of", lambda *_: "bfloat16")
+    monkeypatch.setattr(
+        accuracy, "_is_of", lambda folder, _: folder.name.endswith("192-0-bfloat16")
+    )
+    accuracy.main()
+    other, another = (key_of(preset(name), 0, "bfloat16") for name in names[:2])
+    assert seen[-1][3:] == [other, another, whole_key_of(another)]
     monkeypatch.setattr(accuracy, "trained", lambda *_: pytest.fail("it was measured"))
     monkeypatch.setattr(accuracy, "in_whole_batches", lambda *_: pytest.fail("it was measured"))
     accuracy.main()

@@ -49,17 +49,20 @@ def test_every_mechanism_is_compared_in_some_architecture() -> None:
     assert names()[0] == "softmax"
 
 
-def test_a_run_that_is_given_again_goes_on(tmp_path: Path) -> None:
+def test_a_run_that_is_given_again_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path, calls = tmp_path / "deep" / "results.jsonl", []
 
     def measurement() -> Record:
         calls.append(1)
-        return {"mse": 0.5 * len(calls)}
+        return {"mse": 0.5 * len(calls), "precision": "float32"}
 
     first = Results(path)
     assert [first.measure(key, measurement)["mse"] for key in "aba"] == [0.5, 1.0, 0.5]
-    assert Results(path).measure("b", measurement) == {"mse": 1.0}
+    assert Results(path).measure("b", measurement) == {"mse": 1.0, "precision": "float32"}
     assert len(calls) == 2
+    assert capsys.readouterr().out.splitlines()[-1] == "b: mse 1, precision float32"
 
 
 class Reader(Forecaster):
