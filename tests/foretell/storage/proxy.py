@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Event, Thread
@@ -32,11 +33,13 @@ class Proxy:
             answered, or with an error, with half of the bytes or with a wrong one; a listing comes
             two entries at a time.
         asked: Methods and paths.
+        before: Is called with each of them before it is passed on, which waits for it.
     """
 
     def __init__(self, target: str) -> None:
         self.faults: dict[str, Kind] = {}
         self.asked: list[str] = []
+        self.before: Callable[[str], None] = lambda _: None
         self._ended = Event()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler(target))
         self._thread = Thread(target=self._server.serve_forever, args=(0.01,))
@@ -56,6 +59,7 @@ class Proxy:
             def do_GET(self) -> None:
                 asked = f"{self.command} {self.path}"
                 proxy.asked.append(asked)
+                proxy.before(asked)
                 kinds = {kind for known, kind in proxy.faults.items() if re.search(known, asked)}
                 path = self.path + ("&max-keys=2" if "pages" in kinds else "")
                 body = self.rfile.read(int(self.headers.get("content-length") or 0))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from itertools import count
 from pathlib import Path
+from threading import Event
 
 import httpx
 import obstore
@@ -30,6 +32,32 @@ def ask(server: Server) -> str:
 
 def refused(server: Server) -> str:
     return str(httpx.get(f"{server.url}/readyz").json()["models"].get("repeat@3"))
+
+
+def test_a_new_version_is_served_after_one_look(
+    bucket: str, s3: str, environment: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Within one interval of the watch, then, and what it takes to fetch and load it."""
+    location = open_location(f"{bucket}/models")
+    bundle = write_bundle(tmp_path / "models", Spec())
+    push(bundle, location)
+    looks, served = count(), Event()
+
+    def hold_all_but_one(asked: str) -> None:
+        if "list-type" in asked and next(looks) > 0:
+            served.wait()
+
+    with Proxy(s3) as proxy:
+        environment.setenv("AWS_ENDPOINT_URL", proxy.url)
+        given = {"watch_seconds": 0.05, "cache": tmp_path / "cache", "workers": 2}
+        with Server(location.url, tmp_path / "log", **given) as server:
+            push(bundle, location)
+            proxy.before = hold_all_but_one
+            try:
+                until(lambda: ask(server) == "2")
+            finally:
+                served.set()
+            assert server.stop() == 0
 
 
 def test_no_fault_changes_what_is_served(
