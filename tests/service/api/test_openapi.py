@@ -8,6 +8,7 @@ import jsonschema_rs
 import pytest
 
 from foretell.service.api.forecast.routes import JSON
+from foretell.service.api.forecast.schemas import ForecastRequest
 from foretell.service.web.middleware import OPEN
 from tests.service.client import Client
 
@@ -41,6 +42,15 @@ def test_the_door_names_its_body_and_every_status(document: dict[str, Any]) -> N
         assert set(operation["responses"]) == {
             *("200", "400", "404", "408", "413", "415", "422", "429", "503", "504")
         }
+
+
+def test_whatever_reads_a_body_names_what_may_be_wrong_with_it(document: dict[str, Any]) -> None:
+    for path, operation in operations(document):
+        named = operation["responses"].keys() & {"400", "401", "408", "413", "415"}
+        expected = {"400", "408", "413", "415"} if "requestBody" in operation else set()
+        # Those that change models take keys of their own.
+        assert named - {"401"} == expected, path
+        assert ("401" in named) == path.endswith(("/load", "/unload")), path
 
 
 def test_operations_have_names_of_their_own(document: dict[str, Any]) -> None:
@@ -102,6 +112,14 @@ def test_every_door_shows_requests_and_errors(document: dict[str, Any]) -> None:
                 case kind:
                     # A server that is not ready answers all the same.
                     assert kind in {"Status", "ServerHealth"}
+
+
+def test_the_window_that_is_shown_can_be_asked_for(document: dict[str, Any]) -> None:
+    answer = document["paths"]["/models/{model}/example"]["get"]["responses"]["200"]
+    example = answer["content"][JSON]["example"]
+    (series,) = ForecastRequest.model_validate(example["request"]).inputs
+    assert series.channels == example["channels"]
+    assert {len(row) for row in example["actual"]} == {len(example["targets"])}
 
 
 def test_series_are_numbers_or_rows_of_numbers(document: dict[str, Any]) -> None:

@@ -17,6 +17,8 @@ NODE = "Non-zero status code returned while running Sub node. Name:'node_sub' St
         f"{NODE}CUDA failure 719: unspecified launch failure",
         "CUDA failure 999: unknown error",
         "CUDA failure 810: MPS client terminated",
+        "CUDA failure 714: hardware stack error",
+        "CUDA failure 721: tensor memory not completely freed",
     ],
 )
 def test_a_lost_device_is_told_by_number_or_name(
@@ -29,7 +31,7 @@ def test_a_lost_device_is_told_by_number_or_name(
     assert caplog.messages == [gpu.lost]
 
 
-@pytest.mark.parametrize("code", [1, 2, 900, 901, 906])
+@pytest.mark.parametrize("code", [1, 2, 701, 713, 720, 900, 901, 906])
 def test_other_errors_pass_on_a_device_that_works(code: int) -> None:
     gpu = device()
     for error in (

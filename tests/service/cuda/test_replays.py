@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from weakref import ref
+
 import numpy as np
 import pytest
 
@@ -77,6 +79,20 @@ def test_free_gives_all_back(library: FakeLibrary) -> None:
     replays = make(FakeGraph(), library)
     replays.free()
     assert list(library.held) == [1]
+
+
+def test_free_lets_go_of_the_session(library: FakeLibrary) -> None:
+    """It holds more of the GPU's memory than the buffers do."""
+    graph = FakeGraph()
+    replays = make(graph, library)
+    replays.run(history(2))
+    # Of itself, for a fake.
+    del graph._sess
+    session = ref(graph)
+    del graph
+    assert session() is not None
+    replays.free()
+    assert session() is None
 
 
 def test_without_memory_for_the_outputs_none_is_kept(library: FakeLibrary) -> None:

@@ -1,13 +1,21 @@
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
+import socket
+import sys
+from ctypes import c_int64
+from multiprocessing.sharedctypes import RawArray
 from pathlib import Path
 from typing import cast
 
 import pytest
+import uvloop
 
-from foretell.service.engine.process import Watch, load
+from foretell.service.engine.process import Watch, load, run_engine
 from foretell.service.engine.repository import Repository
-from foretell.service.metrics import Metrics
+from foretell.service.metrics import Metrics, Processes
 from foretell.service.settings import Settings
 from tests.service.bundles import Spec, write_bundle
 
@@ -59,3 +67,26 @@ def test_what_is_to_be_kept_and_is_not_there(
     assert [each for each in caplog.messages if "KEEP" in each] == [
         f"FORETELL_KEEP: {name} is not in the repository" for name in ("repeat@2", "repaet")
     ]
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_an_engine_has_the_loop_of_doors_and_stops_when_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, installed: bool
+) -> None:
+    write_bundle(tmp_path / "models", Spec())
+    if not installed:
+        monkeypatch.setitem(sys.modules, "uvloop", None)
+    loops: list[asyncio.AbstractEventLoop] = []
+
+    def pulse() -> None:
+        loops.append(asyncio.get_running_loop())
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    # Paths of sockets are short.
+    monkeypatch.chdir(tmp_path)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind("engine")
+        listener.listen()
+        settings = Settings(models=Path("models"), device="cpu")
+        run_engine(settings, listener, Processes(("door",), 1, RawArray(c_int64, 2)), pulse)
+    assert [isinstance(loop, uvloop.Loop) for loop in loops] == [installed]

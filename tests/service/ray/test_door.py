@@ -15,7 +15,7 @@ from foretell.service.metrics import Metrics
 from foretell.service.ray import tally as module
 from foretell.service.ray.door import RayEngine, open_repository
 from foretell.service.ray.tally import Tally
-from foretell.service.settings import Settings
+from foretell.service.settings import DeviceChoice, Settings
 from tests.service.bundles import Spec, softmax_stage, write_bundle
 from tests.service.client import Client
 from tests.service.ray.local import Calls, LocalEngine, died
@@ -102,6 +102,17 @@ def test_only_what_is_asked_for_is_loaded(repository: Path) -> None:
         assert [key.partition("#")[0] for key in cluster.engine.held] == ["one@1"]
 
     served(repository, ask)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_models_tell_where_the_engines_run_them(repository: Path, device: DeviceChoice) -> None:
+    settings = Settings(models=repository, device=device)
+    models = open_repository(settings, Calls(None), 8)
+    models.start()
+    try:
+        assert models.directory.find("one").provider == f"{device.upper()}ExecutionProvider"
+    finally:
+        models.close(5)
 
 
 def test_callers_hear_of_what_is_full_and_what_is_lost(repository: Path) -> None:
