@@ -262,6 +262,24 @@ def test_models_come_and_go(halves: Halves, models: Path) -> None:
     uvloop.run(run())
 
 
+def test_a_door_that_says_nothing_is_not_waited_for_for_long(
+    halves: Halves, models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("foretell.service.engine.host._SEEN_SECONDS", 0.05)
+
+    async def run() -> None:
+        async with halves.engine(), halves.door() as door:
+            _, silent = await asyncio.open_unix_connection(halves.path)
+            await until(lambda: halves.host.doors == 2)
+            write_bundle(models, Spec(version="2"))
+            async with asyncio.timeout(_PATIENCE / 3):
+                await door.load("repeat", "2")
+            assert halves.host.doors == 2
+            silent.close()
+
+    uvloop.run(run())
+
+
 def test_who_is_ready(halves: Halves) -> None:
     async def run() -> None:
         async with halves.engine() as engine, halves.door() as one, halves.door():

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from pathlib import Path
 from unittest.mock import Mock
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -512,6 +513,32 @@ def test_what_was_given_up_before_is_not_run() -> None:
     assert run.cancel()
     assert run.start(model)
     model.submit.assert_not_called()
+    assert run.loading == 0.0
+
+
+def give_up(run: Waiting) -> None:
+    assert run.cancel()
+
+
+def refuse(run: Waiting) -> None:
+    run.fail(NotReadyError("the model is stopping"))
+
+
+def run_it(run: Waiting) -> None:
+    # A mock would hold what it is called with.
+    assert run.start(Mock(submit=lambda *_, **__: Mock()))
+
+
+@pytest.mark.parametrize("end", [give_up, refuse, run_it])
+def test_what_waits_no_more_holds_no_numbers(end: Callable[[Waiting], None]) -> None:
+    """Whoever asked may hold it for longer."""
+    rows = np.zeros((1, 2), np.float32)
+    numbers = ref(rows)
+    run = Waiting({"history": rows}, (), time.monotonic() + _PATIENCE)
+    del rows
+    assert numbers() is not None
+    end(run)
+    assert numbers() is None
 
 
 @pytest.mark.parametrize("given_up", ["as it is started", "before it is known"])

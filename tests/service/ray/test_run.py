@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -143,13 +145,28 @@ def test_what_doors_have_accepted_is_waited_for(
     own.get_deployment_handle.assert_called_with("Tally", "foretell")
 
 
+@pytest.fixture
+def handlers() -> Iterator[None]:
+    """Leaves the handlers of signals as they were."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("fault", [None, KeyError(), RayServeException("gone"), RayError()])
+@pytest.mark.usefixtures("handlers")
 def test_a_server_that_stops_drains_its_doors_before_it_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Exception | None
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: Exception | None,
+    number: signal.Signals,
 ) -> None:
     write_bundle(tmp_path, Spec())
     found: list[str | float] = []
     own = Mock()
+    own.run.side_effect = lambda *_, **__: signal.raise_signal(number)
     own.shutdown.side_effect = lambda: found.append("shutdown")
 
     def drain(seconds: float) -> None:
@@ -158,7 +175,6 @@ def test_a_server_that_stops_drains_its_doors_before_it_ends(
             raise fault
 
     monkeypatch.setattr(run, "ray_serve", own)
-    monkeypatch.setattr(run, "_stopping", Mock())
     monkeypatch.setattr(run, "ray", Mock())
     monkeypatch.setattr(run, "drain", drain)
     monkeypatch.setenv("FORETELL_GRACE_SECONDS", "7")

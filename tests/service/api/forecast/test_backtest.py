@@ -224,6 +224,13 @@ def test_what_it_takes_to_correct_quantiles(
     assert message in found["message"]
 
 
+def test_the_least_it_takes_to_correct_quantiles_is_enough(client: Client) -> None:
+    options = {"horizon": 6, "quantiles": [0.5], "calibration": "history", "origins": 5}
+    one = {"model": "calibrated", "inputs": [series("calibrated", 26)], "options": options}
+    found = first(client, one)
+    assert (found["origins"], found["calibration"]["origins"]) == (5, 1)
+
+
 def test_no_more_are_corrected_than_others_have_before_them(client: Client) -> None:
     options = {"horizon": 1, "quantiles": [0.5], "calibration": "history", "origins": 300}
     one = {"model": "calibrated", "inputs": [series("calibrated", 400)], "options": options}
