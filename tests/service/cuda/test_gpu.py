@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,16 @@ def test_warming_captures_every_size_the_largest_first() -> None:
     assert graph.plain == [4]
     assert graph.reserved == [(16 * 1024 * 1024, (1, 5, 0x10DE, 0))]
     assert gpu.captures
+
+
+def test_a_graph_that_takes_any_number_of_channels_takes_one() -> None:
+    graph = FakeGraph()
+    graph.get_inputs = lambda: [SimpleNamespace(name="history", shape=["batch", 4, "channels"])]
+    gpu = make(graph)
+    gpu.warm()
+    feeds = {name: rows[:, :, :1] for name, rows in history(3).items()}
+    np.testing.assert_array_equal(gpu.run(feeds)["forecast"], expected(feeds))
+    assert graph.replayed[3:] == ["4"]
 
 
 @pytest.mark.parametrize("windows", [1, 2, 3, 4])
