@@ -96,6 +96,7 @@ _SCALED: dict[Unit, tuple[Feature, ...]] = {
     Unit.DAY: _DAILY,
     Unit.BUSINESS_DAY: _DAILY,
     Unit.WEEK: ("day_of_month", "week"),
+    Unit.SEMI_MONTH: ("day_of_month", "month"),
     Unit.MONTH: ("month",),
     Unit.QUARTER: ("month",),
     Unit.YEAR: (),

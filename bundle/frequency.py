@@ -17,7 +17,10 @@ from foretell.bundle.timestamps import Timestamps, day_of_week
 
 Edge = Literal["start", "end"]
 
-_WEEKDAYS = ("MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN")
+# Which weekdays count, Monday first.
+_EVERY_DAY, _BUSINESS = "1111111", "1111100"
+_NTH = ("first", "second", "third", "fourth")
+WEEKDAYS = ("MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN")
 _MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
 
 
@@ -30,13 +33,14 @@ class Unit(StrEnum):
     DAY = "D"
     BUSINESS_DAY = "B"
     WEEK = "W"
+    SEMI_MONTH = "SM"
     MONTH = "M"
     QUARTER = "Q"
     YEAR = "Y"
 
 
 # Where it is not the first letter of the alias.
-_KSERVE_LETTER = {Unit.MINUTE: "T", Unit.BUSINESS_DAY: "D"}
+_KSERVE_LETTER = {Unit.MINUTE: "T", Unit.BUSINESS_DAY: "D", Unit.SEMI_MONTH: "M"}
 # In units of a fixed length, the shortest first, and months in the others.
 SECONDS_IN = {
     Unit.SECOND: 1,
@@ -59,43 +63,68 @@ _PLAIN = {
     Unit.QUARTER: "Q quarter",
     Unit.YEAR: "Y A year",
 }
-_NAMES: dict[str, tuple[Unit, Edge | None]] = {
-    name: (unit, None) for unit, names in _PLAIN.items() for name in names.split()
+_NAMES: dict[str, tuple[Unit, Edge | None, str]] = {
+    name: (unit, None, _EVERY_DAY) for unit, names in _PLAIN.items() for name in names.split()
 }
-_NAMES |= {f"{unit}S": (unit, "start") for unit in MONTHS_IN} | {"AS": (Unit.YEAR, "start")}
-_NAMES |= {f"{unit}E": (unit, "end") for unit in MONTHS_IN}
-_PATTERN = re.compile(r"([1-9][0-9]{0,5})?([A-Za-z]{1,7})(?:-([A-Z]{3}))?")
+for _unit in (Unit.SEMI_MONTH, *MONTHS_IN):
+    _NAMES |= {f"{_unit}S": (_unit, "start", _EVERY_DAY), f"{_unit}E": (_unit, "end", _EVERY_DAY)}
+for _unit in MONTHS_IN:
+    _NAMES |= {f"B{_unit}S": (_unit, "start", _BUSINESS), f"B{_unit}E": (_unit, "end", _BUSINESS)}
+_NAMES |= {"AS": _NAMES["YS"], "WOM": _NAMES["MS"], "LWOM": _NAMES["ME"]}
+_PATTERN = re.compile(r"([1-9][0-9]{0,5})?([A-Za-z]{1,7})(?:-([0-9A-Z-]{1,12}))?")
+_HOLIDAYS = "it hangs on a calendar of holidays, which no alias tells"
+_OPENING = "it hangs on opening hours, which no alias tells"
+_RETAIL = "retail years, of 52 or 53 weeks, are not counted"
+# What pandas has and no alias tells enough of: why, and what is nearest.
+_REFUSED = {
+    "C": (_HOLIDAYS, "B"),
+    "CBMS": (_HOLIDAYS, "BMS"),
+    "CBME": (_HOLIDAYS, "BME"),
+    "bh": (_OPENING, "h"),
+    "cbh": (_OPENING, "h"),
+    "RE": (_RETAIL, "12LWOM-SAT, the last Saturday of a month of each year"),
+    "REQ": (_RETAIL, "13W"),
+}
 
 
 @dataclass(frozen=True)
 class Frequency:
-    """A fixed spacing of timestamps, such as `h`, `15min`, `W-SUN` or `MS`.
+    """A fixed spacing of timestamps, such as `h`, `15min`, `W-SUN`, `MS` or `WOM-3FRI`.
 
     Attributes:
         unit: The calendar unit.
         multiple: Units per step, at least 1.
         edge: For months, quarters and years: whether steps fall on the first or the last day;
             None keeps the day of the first timestamp, and the last day of a month the last day.
-        anchor: The weekday of a week (Monday 0) or the month of a quarter or year (January 1).
+            Half of the steps of half months fall there.
+        anchor: The weekday of a week (Monday 0), the month of a quarter or year (January 1) or the
+            day of a month on which its other half month has its step.
+        weekdays: Which weekdays count for the edge, Monday first: 1111100 of business months.
+        week: How many of them lie before the step, from the start of its month.
     """
 
     unit: Unit
     multiple: int = 1
     edge: Edge | None = None
     anchor: int | None = None
+    weekdays: str = _EVERY_DAY
+    week: int = 0
 
     @classmethod
     def parse(cls, text: str) -> Frequency:
         """Read a pandas alias (`h`, `15min`, `MS`, `W-SUN`) or a KServe name (`H`, `hour`).
 
         Raises:
-            FrequencyError: the text names no frequency.
+            FrequencyError: the text names no frequency, or one that hangs on more than its name.
         """
         return _parse(text)
 
     @property
     def kserve(self) -> str:
-        """The letter KServe's time-series API has for the unit; business days answer `D`."""
+        """The letter KServe's time-series API has for the unit.
+
+        Business days answer `D`, half months `M`.
+        """
         return _KSERVE_LETTER.get(self.unit, self.unit.upper())
 
     @property
@@ -110,9 +139,25 @@ class Frequency:
         """Whether both mean the same spacing; an edge or anchor only one of them names is free."""
         return (
             _spacing(self) == _spacing(other)
-            and (self.edge is None or other.edge is None or self.edge == other.edge)
+            and (self.edge is None or other.edge is None or self._day == other._day)
             and _same_anchor(self, other)
         )
+
+    @property
+    def day_words(self) -> str:
+        """The day of a month, quarter or year with an edge, such as `last business day`."""
+        which = "last" if self.edge == "end" else _NTH[self.week]
+        kinds = {_EVERY_DAY: "day", _BUSINESS: "business day"}
+        return f"{which} {kinds.get(self.weekdays) or self._weekday.title()}"
+
+    def edge_days(self, months: Timestamps) -> Timestamps:
+        """The days on which the edges of months `[time]` of datetime64[M] are, if all have one."""
+        if self.edge == "start":
+            first = months.astype("M8[D]")
+            days = np.busday_offset(first, self.week, "forward", self.weekdays)
+        else:
+            days = np.busday_offset(_last_days(months), 0, "backward", self.weekdays)
+        return np.asarray(days)
 
     def steps_from(self, start: np.datetime64, steps: int, *, first: int = 0) -> Timestamps:
         """Timestamps `first`, `first + 1`, … of a series that begins at `start`.
@@ -131,8 +176,8 @@ class Frequency:
     def _at(self, start: np.datetime64, counts: NDArray[np.int64]) -> Timestamps:
         """Timestamps `[steps]` so many steps from the first of a series that begins at `start`."""
         origin = start.astype("M8[us]")
-        if self.unit in MONTHS_IN:
-            return self._month_steps(origin, counts * (self.multiple * MONTHS_IN[self.unit]))
+        if self._has_parts:
+            return self._part_steps(origin, counts * self._parts)
         if self.unit is Unit.BUSINESS_DAY:
             day = origin.astype("M8[D]")
             days = np.busday_offset(day, counts * self.multiple, roll="forward")
@@ -154,9 +199,10 @@ class Frequency:
         Returns:
             The steps, and which moments are one; of those between two, the step is one near.
         """
-        if self.unit in MONTHS_IN:
-            months = (moments.astype("M8[M]") - start.astype("M8[M]")).astype(np.int64)
-            guesses = months // (self.multiple * MONTHS_IN[self.unit])
+        if self._has_parts:
+            months = moments.astype("M8[M]").astype(np.int64)
+            first = self._first_part(start.astype("M8[D]"))
+            guesses = (months * self._parts_a_month - first) // self._parts
         elif self.unit is Unit.BUSINESS_DAY:
             days = np.busday_count(start.astype("M8[D]"), moments.astype("M8[D]"))
             guesses = np.asarray(days, np.int64) // self.multiple
@@ -172,31 +218,72 @@ class Frequency:
     def _seconds(self) -> int:
         return self.multiple * SECONDS_IN[self.unit]
 
-    def _month_steps(self, origin: np.datetime64, months: NDArray[np.int64]) -> Timestamps:
-        day, month = origin.astype("M8[D]"), origin.astype("M8[M]")
-        offset = day - month.astype("M8[D]")
-        if self.edge == "start" and offset:
-            month, offset = month + np.timedelta64(1, "M"), np.timedelta64(0, "D")
-        if self.anchor is not None:
-            # Month 0 of the epoch was a January, month 1 of an anchor.
-            months_ahead = (self.anchor - 1 - int(month.astype(np.int64))) % MONTHS_IN[self.unit]
-            month = month + np.timedelta64(months_ahead, "M")
-        first_of_month = month + months.astype("m8[M]")
-        next_month = first_of_month + np.timedelta64(1, "M")
-        last_day = next_month.astype("M8[D]") - np.timedelta64(1, "D")
-        days = np.minimum(first_of_month.astype("M8[D]") + offset, last_day)
-        if self.edge == "end" or (self.edge is None and is_month_end(np.array([origin])).all()):
-            days = last_day
+    @property
+    def _day(self) -> tuple[Edge | None, str, int]:
+        return self.edge, self.weekdays, self.week
+
+    @property
+    def _weekday(self) -> str:
+        return WEEKDAYS[self.weekdays.index("1")]
+
+    @property
+    def _has_parts(self) -> bool:
+        """Whether steps are counted in parts of the calendar: in months, or in halves of them."""
+        return self.unit in MONTHS_IN or self.unit is Unit.SEMI_MONTH
+
+    @property
+    def _parts_a_month(self) -> int:
+        return 2 if self.unit is Unit.SEMI_MONTH else 1
+
+    @property
+    def _parts(self) -> int:
+        """Parts a step."""
+        return self.multiple * MONTHS_IN.get(self.unit, 1)
+
+    def _part_steps(self, origin: np.datetime64, parts: NDArray[np.int64]) -> Timestamps:
+        day = origin.astype("M8[D]")
+        found = self._first_part(day) + parts
+        if self.edge is not None:
+            days = self._days_of(found)
+        else:
+            months = found.astype("M8[M]")
+            days = _last_days(months)
+            if not is_month_end(np.array([day])).all():
+                offset = day - day.astype("M8[M]").astype("M8[D]")
+                days = np.minimum(months.astype("M8[D]") + offset, days)
         return np.asarray(days.astype("M8[us]") + (origin - day.astype("M8[us]")))
+
+    def _first_part(self, day: np.datetime64) -> int:
+        """The part since 1970 in which the first step lies of a series that begins on a day."""
+        part = int(day.astype("M8[M]").astype(np.int64)) * self._parts_a_month
+        if self.edge is not None:
+            part += int((self._days_of(part + np.arange(2)) < day).sum())
+        if self.anchor is not None and self.unit in MONTHS_IN:
+            # Month 0 of the epoch was a January, month 1 of an anchor.
+            part += (self.anchor - 1 - part) % MONTHS_IN[self.unit]
+        return part
+
+    def _days_of(self, parts: NDArray[np.int64]) -> Timestamps:
+        """The days on which parts `[time]` of months with an edge have their steps."""
+        months = (parts // self._parts_a_month).astype("M8[M]")
+        days = self.edge_days(months)
+        if self.unit is Unit.SEMI_MONTH and self.anchor is not None:
+            others = months.astype("M8[D]") + np.timedelta64(self.anchor - 1, "D")
+            days = np.where(parts % 2 == (self.edge == "end"), days, others)
+        return days
 
     def __str__(self) -> str:
         count = "" if self.multiple == 1 else str(self.multiple)
+        if self.weekdays not in (_EVERY_DAY, _BUSINESS):
+            which = f"WOM-{self.week + 1}" if self.edge == "start" else "LWOM-"
+            return f"{count}{which}{self._weekday}"
+        days = "B" if self.weekdays == _BUSINESS else ""
         edge = {"start": "S", "end": "E", None: ""}[self.edge]
         anchor = ""
         if self.anchor is not None:
-            names = _WEEKDAYS if self.unit is Unit.WEEK else _MONTHS
-            anchor = "-" + names[self.anchor - (self.unit is not Unit.WEEK)]
-        return f"{count}{self.unit}{edge}{anchor}"
+            names = {Unit.WEEK: WEEKDAYS, Unit.SEMI_MONTH: range(32)}.get(self.unit, _MONTHS)
+            anchor = f"-{names[self.anchor - (self.unit in MONTHS_IN)]}"
+        return f"{count}{days}{self.unit}{edge}{anchor}"
 
 
 # The text of a frequency, which is checked and written in its usual form.
@@ -209,27 +296,51 @@ def is_month_end(timestamps: Timestamps) -> NDArray[np.bool_]:
     return np.asarray((days + np.timedelta64(1, "D")).astype("M8[M]") != days.astype("M8[M]"))
 
 
+def _last_days(months: Timestamps) -> Timestamps:
+    next_days = (months + np.timedelta64(1, "M")).astype("M8[D]")
+    return np.asarray(next_days - np.timedelta64(1, "D"))
+
+
 @lru_cache(maxsize=256)
 def _parse(text: str) -> Frequency:
     match = _PATTERN.fullmatch(text)
+    if match and match[2] in _REFUSED:
+        why, nearest = _REFUSED[match[2]]
+        raise FrequencyError(f"{text!r}: {why}; the nearest is {nearest}")
     known = _NAMES.get(match[2]) if match else None
     if match is None or known is None:
         raise FrequencyError(
             "expected a frequency such as S, T, H, D, W, M, Q, Y, 15min or W-SUN, "
             f"got {text[:40]!r}"
         )
-    unit, edge = known
-    return Frequency(unit, int(match[1] or 1), edge, _parse_anchor(unit, match[3], text))
+    unit, edge, weekdays = known
+    multiple = int(match[1] or 1)
+    if match[2].endswith("WOM"):
+        week, weekday = _parse_week(match[3] or "", edge, text)
+        return Frequency(unit, multiple, edge, weekdays=weekday, week=week)
+    return Frequency(unit, multiple, edge, _parse_anchor(unit, edge, match[3], text), weekdays)
 
 
-def _parse_anchor(unit: Unit, name: str | None, text: str) -> int | None:
+def _parse_anchor(unit: Unit, edge: Edge | None, name: str | None, text: str) -> int | None:
     if name is None:
-        return None
-    if unit is Unit.WEEK and name in _WEEKDAYS:
-        return _WEEKDAYS.index(name)
+        return 15 if unit is Unit.SEMI_MONTH else None
+    if unit is Unit.WEEK and name in WEEKDAYS:
+        return WEEKDAYS.index(name)
     if unit in (Unit.QUARTER, Unit.YEAR) and name in _MONTHS:
         return _MONTHS.index(name) + 1
+    if unit is Unit.SEMI_MONTH and name in map(str, range(1 + (edge == "start"), 28)):
+        return int(name)
     raise FrequencyError(f"{text!r}: {name!r} is no anchor of {unit.name.lower()}s")
+
+
+def _parse_week(name: str, edge: Edge | None, text: str) -> tuple[int, str]:
+    """The week of the month and its one weekday."""
+    match = re.fullmatch("([1-4])([A-Z]{3})" if edge == "start" else "()([A-Z]{3})", name)
+    if match is None or match[2] not in WEEKDAYS:
+        form = "WOM-1MON … WOM-4SUN" if edge == "start" else "LWOM-MON … LWOM-SUN"
+        raise FrequencyError(f"{text!r}: {name!r} is no week of the month; expected {form}")
+    weekdays = "".join(str(int(day == match[2])) for day in WEEKDAYS)
+    return int(match[1] or 1) - 1, weekdays
 
 
 def _spacing(frequency: Frequency) -> tuple[str, int]:
@@ -245,5 +356,7 @@ def _same_anchor(one: Frequency, other: Frequency) -> bool:
     """Whether both begin at the same time, as far as both say; quarters begin every third month."""
     if one.anchor is None or other.anchor is None:
         return True
+    if one.unit not in MONTHS_IN:
+        return one.anchor == other.anchor
     period = 3 if Unit.QUARTER in (one.unit, other.unit) else 12
     return (one.anchor - other.anchor) % period == 0

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from foretell.bundle.errors import FrequencyError
-from foretell.bundle.frequency import MONTHS_IN, SECONDS_IN, Edge, Frequency, Unit, is_month_end
+from foretell.bundle.frequency import (
+    MONTHS_IN,
+    SECONDS_IN,
+    WEEKDAYS,
+    Edge,
+    Frequency,
+    Unit,
+    is_month_end,
+)
 from foretell.bundle.timestamps import Timestamps, day_of_week
+
+# Of months, quarters and years alike; the first that fits is meant.
+_EDGES = ("MS", "ME", "M", "BMS", "BME")
 
 
 @dataclass(frozen=True)
@@ -83,8 +94,12 @@ def infer(timestamps: Timestamps) -> Frequency:
     if not (seconds > 0).any():
         raise FrequencyError("no timestamp is later than the one before it")
     step, count = _most_common(seconds[seconds > 0])
-    if np.median(seconds) >= 28 * SECONDS_IN[Unit.DAY] and not _are_equal_days_apart(timestamps):
-        return _infer_months(timestamps)
+    day = SECONDS_IN[Unit.DAY]
+    if seconds.mean() >= 13 * day and not _are_equal_days_apart(timestamps):
+        if (half_months := _infer_half_months(timestamps)) is not None:
+            return half_months
+        if np.median(seconds) >= 28 * day:
+            return _infer_months(timestamps)
     if step < 1 or step != int(step):
         raise FrequencyError(f"a spacing of {step:g} seconds is no whole number of seconds")
     business_days, business_count = _most_common_business_days(timestamps)
@@ -98,13 +113,39 @@ def infer(timestamps: Timestamps) -> Frequency:
 def _infer_months(timestamps: Timestamps) -> Frequency:
     spacing, _ = _most_common(np.diff(timestamps.astype("M8[M]")).astype(np.int64))
     months = max(int(spacing), 1)
+    found = _infer_edge(timestamps)
+    if str(found) not in _EDGES:
+        return replace(found, multiple=months)
     unit = next(unit for unit in reversed(MONTHS_IN) if months % MONTHS_IN[unit] == 0)
-    edge: Edge | None = None
-    if (_day_of_month(timestamps) == 1).all():
-        edge = "start"
-    elif is_month_end(timestamps).all():
-        edge = "end"
-    return Frequency(unit, months // MONTHS_IN[unit], edge)
+    return replace(found, unit=unit, multiple=months // MONTHS_IN[unit])
+
+
+def _infer_edge(timestamps: Timestamps) -> Frequency:
+    """The months whose edge all timestamps are on; those that keep the day if there are none."""
+    days, months = timestamps.astype("M8[D]"), timestamps.astype("M8[M]")
+    weekday, week = WEEKDAYS[day_of_week(days)[0]], min((_day_of_month(days)[0] + 6) // 7, 4)
+    is_one_day = len(set(_day_of_month(days))) == 1
+    for name in (*_EDGES, f"WOM-{week}{weekday}", f"LWOM-{weekday}"):
+        found = Frequency.parse(name)
+        if is_one_day if found.edge is None else np.array_equal(found.edge_days(months), days):
+            return found
+    return Frequency(Unit.MONTH)
+
+
+def _infer_half_months(timestamps: Timestamps) -> Frequency | None:
+    """Those of which every other step is on the edge of a month, if all the others are one day."""
+    days, months = _day_of_month(timestamps), timestamps.astype("M8[M]").astype(np.int64)
+    edges: tuple[tuple[Edge, NDArray[np.bool_]], ...]
+    edges = (("start", days == 1), ("end", is_month_end(timestamps)))
+    for edge, is_edge in edges:
+        others = set(days[~is_edge].tolist())
+        if is_edge.all() or len(others) != 1:
+            continue
+        halves = 2 * months + (is_edge == (edge == "end"))
+        spacing, _ = _most_common(np.diff(halves))
+        if spacing > 0 and spacing % 2 and max(others) < 28:
+            return Frequency(Unit.SEMI_MONTH, int(spacing), edge, others.pop())
+    return None
 
 
 def _most_common_business_days(timestamps: Timestamps) -> tuple[int, int]:

@@ -12,6 +12,7 @@ _CYCLE = {
     Unit.DAY: ("week", 7),
     Unit.BUSINESS_DAY: ("week", 5),
     Unit.WEEK: ("year", 52),
+    Unit.SEMI_MONTH: ("year", 24),
     Unit.MONTH: ("year", 12),
     Unit.QUARTER: ("year", 4),
 }

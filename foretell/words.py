@@ -32,6 +32,11 @@ def period(steps: int, frequency: Frequency) -> str:
     count = steps * frequency.multiple
     if frequency.unit in _MONTHS:
         return _filled(count * _MONTHS[frequency.unit], {"year": 12, "month": 1})
+    if frequency.unit is Unit.SEMI_MONTH:
+        months, odd = divmod(count, 2)
+        if odd:
+            return _counted(count, "half month")
+        return _filled(months, {"year": 12, "month": 1})
     if frequency.unit not in _SECONDS:
         return _counted(count, "business day")
     seconds = count * _SECONDS[frequency.unit]

@@ -16,8 +16,17 @@ WEEKDAYS = ("MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN")
 MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
 FIXED = ("s", "min", "h", "D")
 WEEKLY = tuple(f"W-{day}" for day in WEEKDAYS)
-ANCHORED = tuple(f"{unit}-{month}" for unit in ("QS", "QE", "YS", "YE") for month in MONTHS)
-ALIASES = (*FIXED, "B", *WEEKLY, "MS", "ME", *ANCHORED)
+ANCHORED = tuple(
+    f"{days}{unit}-{month}"
+    for days in ("", "B")
+    for unit in ("QS", "QE", "YS", "YE")
+    for month in MONTHS
+)
+SEMI_MONTHLY = ("SMS-2", "SMS-15", "SMS-27", "SME-1", "SME-15", "SME-27")
+WEEKS_OF_MONTH = tuple(f"{week}{day}" for week in ("WOM-1", "WOM-4", "LWOM-") for day in WEEKDAYS)
+MONTHLY = ("MS", "ME", "BMS", "BME", "WOM-2WED", "WOM-3FRI", *WEEKS_OF_MONTH)
+ALIASES = (*FIXED, "B", *WEEKLY, *SEMI_MONTHLY, *MONTHLY, *ANCHORED)
+EXPECTED = "expected a frequency such as"
 STARTS = (
     "2019-11-13T07:30:05",  # a Wednesday
     "2020-02-29T23:59:59",  # a Saturday, the last of February
@@ -92,7 +101,10 @@ def test_days_of_the_month_are_those_of_kserve(start: date, unit: str, multiple:
     assert found.astype("M8[D]").tolist() == by_kserve
 
 
-@pytest.mark.parametrize("alias", ["15min", "B", "W-SUN", "ME", "QS-FEB", "YE-DEC", "M", "Q"])
+@pytest.mark.parametrize(
+    "alias",
+    ["15min", "B", "W-SUN", "ME", "QS-FEB", "YE-DEC", "M", "Q", "SMS", "SME", "BME", "WOM-3FRI"],
+)
 def test_steps_before_the_start_continue_the_series(alias: str) -> None:
     frequency = Frequency.parse(alias)
     start = frequency.steps_from(np.datetime64("2020-08-31"), 1)[0]
@@ -140,6 +152,11 @@ def test_a_frequency_without_an_edge_keeps_the_day(text: str, start: str, steps:
         ("A-JAN", Unit.YEAR, 1, None, 1),
         ("AS", Unit.YEAR, 1, "start", None),
         ("YE-JUN", Unit.YEAR, 1, "end", 6),
+        ("SMS", Unit.SEMI_MONTH, 1, "start", 15),
+        ("2SME-20", Unit.SEMI_MONTH, 2, "end", 20),
+        ("BME", Unit.MONTH, 1, "end", None),
+        ("BQS-FEB", Unit.QUARTER, 1, "start", 2),
+        ("LWOM-FRI", Unit.MONTH, 1, "end", None),
         ("999999s", Unit.SECOND, 999999, None, None),
     ],
 )
@@ -149,7 +166,7 @@ def test_parse(text: str, unit: Unit, multiple: int, edge: str | None, anchor: i
     assert (frequency.edge, frequency.anchor) == (edge, anchor)
 
 
-@pytest.mark.parametrize("text", [*ALIASES, "15min", "4QS-FEB", "M", "2Q", "Y", "W"])
+@pytest.mark.parametrize("text", [*ALIASES, "15min", "4QS-FEB", "M", "2Q", "Y", "W", "BYE"])
 def test_the_name_is_a_pandas_alias_and_reads_back(text: str) -> None:
     assert str(Frequency.parse(text)) == text
     assert Frequency.parse(str(Frequency.parse(text))) == Frequency.parse(text)
@@ -160,14 +177,47 @@ def test_the_name_is_a_pandas_alias_and_reads_back(text: str) -> None:
     ["", "x", "m", "0h", "-1h", "1.5h", "15 min", " h", "h ", "1000000s", "hourly", "h\n", "٣h"],
 )
 def test_parse_refuses_what_names_no_frequency(text: str) -> None:
-    with pytest.raises(FrequencyError, match="expected a frequency such as"):
+    with pytest.raises(FrequencyError, match=EXPECTED):
         Frequency.parse(text)
 
 
-@pytest.mark.parametrize("text", ["h-SUN", "W-JAN", "MS-JAN", "QS-SUN", "B-MON", "W-XXX"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("h-SUN", "W-JAN", "MS-JAN", "QS-SUN", "B-MON", "W-XXX", "BMS-JAN", "BQE-MON", "W-1MON"),
+        *("SMS-1", "SMS-28", "SMS-015", "SMS-MON", "SME-0", "SME-28", "h-", "h-A-B"),
+    ],
+)
 def test_parse_refuses_a_foreign_anchor(text: str) -> None:
-    with pytest.raises(FrequencyError, match="is no anchor of"):
+    with pytest.raises(FrequencyError, match=f"is no anchor of|{EXPECTED}"):
         Frequency.parse(text)
+
+
+@pytest.mark.parametrize("text", ["WOM", "WOM-MON", "WOM-5MON", "WOM-0MON", "WOM-1JAN", "2WOM-1"])
+def test_parse_refuses_what_is_no_week_of_the_month(text: str) -> None:
+    with pytest.raises(FrequencyError, match="is no week of the month; expected WOM-1MON … WOM-4S"):
+        Frequency.parse(text)
+    last = text.replace("WOM", "LWOM").replace("-MON", "-1MON")
+    with pytest.raises(FrequencyError, match="week of the month; expected LWOM-MON … LWOM-SUN"):
+        Frequency.parse(last)
+
+
+@pytest.mark.parametrize(
+    ("text", "why", "nearest"),
+    [
+        ("C", "calendar of holidays", "B"),
+        ("2CBMS", "calendar of holidays", "BMS"),
+        ("CBME", "calendar of holidays", "BME"),
+        ("bh", "opening hours", "h"),
+        ("cbh", "opening hours", "h"),
+        ("RE-L-DEC-SAT", "52 or 53 weeks", "12LWOM-SAT"),
+        ("REQ-N-DEC-MON-1", "52 or 53 weeks", "13W"),
+    ],
+)
+def test_parse_says_why_an_alias_of_pandas_is_refused(text: str, why: str, nearest: str) -> None:
+    with pytest.raises(FrequencyError, match=f"^'{text}': .*{why}.*; the nearest is {nearest}"):
+        Frequency.parse(text)
+    Frequency.parse(nearest)
 
 
 def test_a_refused_text_is_shown_in_part() -> None:
@@ -178,7 +228,10 @@ def test_a_refused_text_is_shown_in_part() -> None:
 
 @pytest.mark.parametrize(
     ("text", "letter"),
-    [*zip(("s", "min", "h", "D", "B", "W-MON", "MS", "QE", "Y"), "STHDDWMQY", strict=True)],
+    [
+        *zip(("s", "min", "h", "D", "B", "W-MON", "MS", "QE", "Y"), "STHDDWMQY", strict=True),
+        *zip(("SMS", "BME", "WOM-1MON", "LWOM-FRI", "BQS-JAN", "BYE"), "MMMMQY", strict=True),
+    ],
 )
 def test_kserve_letter(text: str, letter: str) -> None:
     assert Frequency.parse(text).kserve == letter
@@ -198,6 +251,11 @@ def test_kserve_letter(text: str, letter: str) -> None:
         ("4QE-DEC", "YE-DEC"),
         ("M", "ME"),
         ("Q-DEC", "QE"),
+        ("M", "BMS"),
+        ("M", "WOM-1MON"),
+        ("SMS", "SMS-15"),
+        ("12BME", "BYE"),
+        ("BQS-JAN", "BQS-APR"),
     ],
 )
 def test_agrees(one: str, other: str) -> None:
@@ -217,6 +275,16 @@ def test_agrees(one: str, other: str) -> None:
         ("YE-DEC", "YE-JUN"),
         ("YS-JAN", "YS-APR"),
         ("ME", "30D"),
+        ("MS", "BMS"),
+        ("BMS", "BME"),
+        ("SMS", "SME"),
+        ("SMS", "SMS-16"),
+        ("SMS-3", "SMS-15"),
+        ("2SMS", "MS"),
+        ("WOM-1MON", "WOM-2MON"),
+        ("WOM-1MON", "WOM-1TUE"),
+        ("WOM-4FRI", "LWOM-FRI"),
+        ("LWOM-FRI", "BME"),
     ],
 )
 def test_disagrees(one: str, other: str) -> None:
@@ -224,7 +292,13 @@ def test_disagrees(one: str, other: str) -> None:
     assert not Frequency.parse(other).agrees_with(Frequency.parse(one))
 
 
-@pytest.mark.parametrize("text", ["15min", "D", "B", "W-WED", "MS", "ME", "QE-NOV", "YS"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("15min", "D", "B", "W-WED", "MS", "ME", "QE-NOV", "YS"),
+        *("SMS", "2SMS", "3SME-20", "BME", "BQS-FEB", "WOM-3FRI"),
+    ],
+)
 def test_steps_of_moments_in_any_order(text: str) -> None:
     frequency = Frequency.parse(text)
     steps = frequency.steps_from(np.datetime64("2024-01-01", "us"), 30)

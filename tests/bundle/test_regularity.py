@@ -10,12 +10,24 @@ from foretell.bundle.errors import FrequencyError
 from foretell.bundle.frequency import Frequency, Unit
 from foretell.bundle.regularity import first_irregularity, infer, origin
 from foretell.bundle.timestamps import Timestamps
-from tests.bundle.test_frequency import ALIASES, ANCHORED, FIXED, WEEKLY, expected, moments
+from tests.bundle.test_frequency import (
+    ALIASES,
+    ANCHORED,
+    FIXED,
+    MONTHLY,
+    SEMI_MONTHLY,
+    WEEKLY,
+    expected,
+    moments,
+)
 
 
 @pytest.mark.parametrize(
     "alias",
-    [*FIXED, "15min", "6h", "B", "2B", "3B", "2D", *WEEKLY, "2W-TUE", "4W-FRI", "MS", "2MS", "ME"],
+    [
+        *(*FIXED, "15min", "6h", "B", "2B", "3B", "2D", *WEEKLY, "2W-TUE", "4W-FRI", "2MS"),
+        *(*MONTHLY, "2BMS", "2WOM-3FRI", "3LWOM-FRI", *SEMI_MONTHLY, "3SMS-15", "5SME-20"),
+    ],
 )
 def test_infer(alias: str) -> None:
     timestamps = expected("2019-11-13T07:00", 40, alias)
@@ -27,7 +39,7 @@ def test_infer(alias: str) -> None:
 
 @pytest.mark.parametrize("alias", ANCHORED)
 def test_infer_quarters_and_years(alias: str) -> None:
-    timestamps = expected("2019-11-13", 8, alias)
+    timestamps = expected("2019-11-13", 16, alias)
     inferred = infer(timestamps)
     assert inferred.agrees_with(Frequency.parse(alias))
     assert first_irregularity(inferred, timestamps) is None
@@ -113,6 +125,28 @@ def test_infer_refuses(timestamps: Timestamps, message: str) -> None:
         infer(timestamps)
 
 
+@pytest.mark.parametrize(
+    "alias", ["SMS-15", "SME-15", "BMS", "BME", "BQE", "WOM-3FRI", "LWOM-FRI", "2BME"]
+)
+def test_infer_where_rows_are_missing(alias: str) -> None:
+    timestamps = np.delete(expected("2019-11-13", 40, alias), [3, 4, 9, 20, 21, 22, 31])
+    assert str(infer(timestamps)) == alias
+    found = first_irregularity(infer(timestamps), timestamps)
+    assert found is not None
+    assert (found.index, found.kind) == (3, "gap")
+
+
+def test_infer_prefers_the_days_of_a_calendar() -> None:
+    """A few months may keep several rules; a series of business months breaks that of others."""
+    assert str(infer(moments("2024-02-01", "2024-03-01", "2024-04-01"))) == "MS"
+    assert str(infer(moments("2024-01-31", "2024-04-30", "2024-07-31"))) == "QE"
+    assert str(infer(moments("2024-01-16", "2024-04-16", "2024-07-16"))) == "Q"
+    assert str(infer(moments("2023-02-01", "2023-02-15", "2023-03-01"))) == "2W-WED"
+    assert str(infer(moments("2023-02-01", "2023-03-01", "2023-03-15", "2023-04-01"))) == "SMS-15"
+    months = [*(f"2024-{month:02}-01" for month in range(1, 10)), "2024-09-15"]
+    assert str(infer(moments(*months))) == "M"
+
+
 def test_infer_takes_the_spacing_most_steps_have() -> None:
     hourly = expected("2024-01-01", 48, "h")
     holes = np.delete(hourly, [5, 6, 20, 33])
@@ -150,6 +184,13 @@ def test_first_irregularity(index: int, moment: str, kind: str) -> None:
         ("ME", "2024-01-15", "2024-01-31"),
         ("W-SUN", "2024-01-15", "2024-01-21"),
         ("QS-JAN", "2024-02-01", "2024-04-01"),
+        ("BMS", "2024-06-01", "2024-06-03"),
+        ("BME", "2024-06-29", "2024-07-31"),
+        ("BQS-JAN", "2024-02-01", "2024-04-01"),
+        ("SMS", "2024-02-02", "2024-02-15"),
+        ("SME-20", "2024-02-21", "2024-02-29"),
+        ("WOM-3FRI", "2024-02-01", "2024-02-16"),
+        ("LWOM-FRI", "2024-02-24", "2024-03-29"),
     ],
 )
 def test_a_first_timestamp_the_frequency_does_not_allow(

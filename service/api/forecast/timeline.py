@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from zoneinfo import ZoneInfo
 
@@ -12,7 +12,7 @@ import orjson
 
 from foretell.bundle import timestamps
 from foretell.bundle.errors import FrequencyError, RowError, TimestampError
-from foretell.bundle.frequency import Frequency, Unit
+from foretell.bundle.frequency import MONTHS_IN, Frequency
 from foretell.bundle.regularity import first_irregularity, origin
 from foretell.bundle.timestamps import Offsets, Timestamp, Timestamps, offset_suffix, render
 from foretell.bundle.zones import moments_of, offsets_at
@@ -311,10 +311,10 @@ def check_first(step: np.datetime64, clock: Clock, frequency: Frequency, place: 
     nearest = frequency.steps_from(step, 1)[0]
     if nearest != step:
         told = ""
-        if frequency.edge is not None:
-            day = {"start": "first", "end": "last"}[frequency.edge]
+        if frequency.edge is not None and frequency.unit in MONTHS_IN:
             own = shown_step(_same_period(step, frequency), clock, 0)
-            told = f"; send the {day} day of each {frequency.unit.name.lower()}, here {own}"
+            unit = frequency.unit.name.lower()
+            told = f"; send the {frequency.day_words} of each {unit}, here {own}"
         raise InvalidInputError(
             f"no step of frequency {frequency} falls on it; the next one is "
             f"{shown_step(nearest, clock, 0)}{told}",
@@ -323,14 +323,14 @@ def check_first(step: np.datetime64, clock: Clock, frequency: Frequency, place: 
 
 
 def _same_period(step: np.datetime64, frequency: Frequency) -> np.datetime64:
-    """The first or last day of the month, quarter or year that a time lies in."""
-    starts = frequency.edge == "start"
-    anchor = frequency.anchor
-    if frequency.unit is not Unit.MONTH:
-        anchor = anchor or (1 if starts else 12)
-    one = replace(frequency, multiple=1, anchor=anchor)
-    day: np.datetime64 = one.steps_from(step, 1, first=-1 if starts else 0)[0]
-    return day
+    """The step of the month, quarter or year that a time lies in."""
+    starts, size = frequency.edge == "start", MONTHS_IN[frequency.unit]
+    month, day = step.astype("M8[M]"), step.astype("M8[D]")
+    ahead = ((frequency.anchor or (1 if starts else 12)) - 1 - int(month.astype(np.int64))) % size
+    month = month + np.timedelta64(ahead - size if starts and ahead else ahead, "M")
+    (own,) = frequency.edge_days(np.array([month]))
+    moment: np.datetime64 = own + (step - day)
+    return moment
 
 
 def parse_timestamp(text: str, place: str) -> Timestamp:

@@ -243,6 +243,8 @@ def test_labels_of_a_padded_history_end_with_it(
         ("2QE", "P18M"),
         ("Y", "P3Y"),
         ("B", None),
+        ("SMS", None),
+        ("BQS", "P9M"),
     ],
 )
 def test_durations(frequency: str, text: str | None) -> None:

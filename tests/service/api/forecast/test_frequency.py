@@ -30,6 +30,9 @@ def test_frequencies(text: str) -> None:
         ("B", "B"),
         ("W", "2W-SUN"),
         ("Q", "QS-FEB"),
+        ("M", "SME-20"),
+        ("month", "WOM-3FRI"),
+        ("Y", "BYE-MAR"),
     ],
 )
 def test_kserves_names_mean_the_unit(text: str, frequency: str) -> None:

@@ -113,6 +113,12 @@ def test_the_end_of_time_in_a_zone() -> None:
         ("ME", "2024-02-01", "last day of each month, here 2024-02-29T00:00:00"),
         ("YS", "2024-12-31", "first day of each year, here 2024-01-01T00:00:00"),
         ("YE", "2024-01-01", "last day of each year, here 2024-12-31T00:00:00"),
+        ("BMS", "2024-06-01", "first business day of each month, here 2024-06-03T00:00:00"),
+        ("BMS", "2024-06-28", "first business day of each month, here 2024-06-03T00:00:00"),
+        ("BME", "2024-06-30", "last business day of each month, here 2024-06-28T00:00:00"),
+        ("BQE-DEC", "2024-06-30", "last business day of each quarter, here 2024-06-28T00:00:00"),
+        ("WOM-3FRI", "2024-06-01", "third Fri of each month, here 2024-06-21T00:00:00"),
+        ("LWOM-SUN", "2024-06-01", "last Sun of each month, here 2024-06-30T00:00:00"),
     ],
 )
 def test_the_other_end_of_a_period_is_told_which_day_to_send(

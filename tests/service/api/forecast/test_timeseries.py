@@ -4,10 +4,12 @@ import asyncio
 import gzip
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
+import pandas as pd
 import pytest
 from backports import zstd
 
@@ -154,6 +156,32 @@ def test_months_are_calendar_months(client: Client) -> None:
     assert "frequency_multiple" not in forecast
     assert len(forecast["timestamps"]) == MONTHLY.horizon
     assert forecast["timestamps"][:2] == ["2024-03-01T00:00:00", "2024-04-01T00:00:00"]
+
+
+@pytest.mark.parametrize(
+    ("frequency", "letter", "multiple"),
+    [
+        *(("SMS-15", "M", 1), ("3SME-20", "M", 3), ("BME", "M", 1), ("2WOM-3FRI", "M", 2)),
+        *(("BQS-FEB", "Q", 1), ("BYE-DEC", "Y", 1), ("LWOM-FRI", "M", 1)),
+    ],
+)
+def test_the_days_of_months_are_those_of_pandas(
+    tmp_path: Path, frequency: str, letter: str, multiple: int
+) -> None:
+    write_bundle(tmp_path, Spec(frequency=frequency, with_calendar=True))
+    times = [str(time) for time in pd.date_range("2024-01-31", periods=12, freq=frequency)]
+    with Client(tmp_path) as client:
+        listed = {"series": EIGHT, "timestamps": times[:8], "frequency": frequency}
+        forecast = client.first(body(listed, horizon=4))
+        start = {"series": EIGHT, "start_timestamp": times[0], "frequency": letter}
+        assert client.first(body(start, horizon=4)) == forecast
+        listed["timestamps"] = [*times[:3], *times[4:9]]
+        gap = client.error(body(listed))
+    assert [time.replace("T", " ") for time in forecast["timestamps"]] == times[8:]
+    assert (forecast["frequency"], forecast["frequency_alias"]) == (letter, frequency)
+    assert forecast.get("frequency_multiple", 1) == multiple
+    assert gap["param"] == "inputs[0].timestamps[3]"
+    assert "steps are missing before it" in gap["message"]
 
 
 def test_multiples_are_told_apart_from_their_letter(client: Client) -> None:
