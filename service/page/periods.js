@@ -13,7 +13,7 @@ const CLOCK = [
 ];
 const YEAR_SECONDS = 365.25 * 86_400;
 const BUSINESS_YEAR = 261;
-const CYCLES = { seconds: [60, 86_400, 604_800], business: [5], months: [12] };
+const CYCLES = { seconds: [60, 86_400, 604_800], business: [5], halves: [24], months: [12] };
 
 /**
  * How long so many steps take: `1 week`, `1 day 12 hours`, `52 weeks, about 1 year`.
@@ -27,6 +27,7 @@ export function period(steps, frequency) {
   const units = Math.abs(steps) * step.count;
   if (units === 0) return "the same time";
   if (step.unit === "months") return calendar(units);
+  if (step.unit === "halves") return units % 2 ? counted(units, "half month") : calendar(units / 2);
   return step.unit === "business" ? business(units) : clock(units);
 }
 

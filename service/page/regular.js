@@ -1,6 +1,6 @@
 /** Whether times are regular: their frequency, gaps, duplicates, order. */
 
-import { later, stepOf } from "./time.js";
+import { WEEKDAYS, aliasOf, later, stepOf } from "./time.js";
 
 const DAY = 86_400;
 const SPACINGS = [
@@ -19,30 +19,78 @@ const SPACINGS = [
 export function frequencyOf(seconds) {
   const sorted = Float64Array.from(new Set(seconds)).sort();
   if (sorted.length < 3) return null;
-  const counts = new Map();
-  for (let i = 1; i < sorted.length; i += 1) {
-    const apart = sorted[i] - sorted[i - 1];
-    counts.set(apart, (counts.get(apart) ?? 0) + 1);
-  }
-  const [most] = [...counts].sort((one, other) => other[1] - one[1])[0];
-  const months = { 28: 1, 29: 1, 30: 1, 31: 1, 90: 3, 91: 3, 92: 3, 365: 12, 366: 12 }[most / DAY];
-  if (months) return monthly(sorted, months);
-  if (most === DAY && counts.has(3 * DAY) && !weekends(sorted)) return "B";
+  const apart = Array.from(sorted.subarray(1), (second, i) => second - sorted[i]);
+  const mean = (sorted.at(-1) - sorted[0]) / apart.length;
+  const byCalendar = mean >= 13 * DAY ? calendarOf(sorted, apart) : null;
+  if (byCalendar) return byCalendar;
+  const most = commonest(apart);
+  if (most === DAY && apart.includes(3 * DAY) && !weekends(sorted)) return "B";
   const [unit, name] = SPACINGS.find(([size]) => most % size === 0) ?? [];
-  if (!name) return null;
-  return `${most === unit ? "" : most / unit}${name}`;
+  return name ? times(most / unit, name) : null;
+}
+
+const times = (many, name) => `${many === 1 ? "" : many}${name}`;
+
+const median = (values) => [...values].sort((one, other) => one - other)[values.length >> 1];
+
+function commonest(values) {
+  const counts = new Map();
+  for (const value of values) counts.set(value, (counts.get(value) ?? 0) + 1);
+  return [...counts].sort((one, other) => other[1] - one[1])[0][0];
 }
 
 const weekends = (sorted) =>
   sorted.some((second) => [0, 6].includes(new Date(second * 1000).getUTCDay()));
 
-function monthly(sorted, months) {
-  const unit = { 1: "M", 3: "Q", 12: "Y" }[months];
-  const at = (second) => new Date(second * 1000).getUTCDate();
-  if (sorted.every((second) => at(second) === 1)) return `${unit}S`;
-  // The day after the last one of a month is a first one.
-  if (sorted.every((second) => at(second + DAY) === 1)) return `${unit}E`;
-  return unit;
+// The day after the last one of a month is a first one.
+const isLast = (second) => new Date((second + DAY) * 1000).getUTCDate() === 1;
+
+const monthsOf = (sorted) =>
+  Array.from(sorted, (second) => {
+    const at = new Date(second * 1000);
+    return at.getUTCFullYear() * 12 + at.getUTCMonth();
+  });
+
+/** Months and parts of them; null where none fit, or equal days do. */
+function calendarOf(sorted, apart) {
+  const days = Array.from(sorted, (second) => new Date(second * 1000).getUTCDate());
+  const onOneDay = new Set(days).size === 1 || sorted.every(isLast);
+  if (!onOneDay && new Set(apart).size === 1) return null;
+  return halfMonthly(sorted, days) ?? (median(apart) >= 28 * DAY ? monthly(sorted, days) : null);
+}
+
+/** Months, quarters or years, and on which of their days all times are. */
+function monthly(sorted, days) {
+  const all = monthsOf(sorted);
+  const months = Math.max(1, commonest(all.slice(1).map((month, i) => month - all[i])));
+  const [size, unit] = [[12, "Y"], [3, "Q"], [1, "M"]].find(([one]) => months % one === 0);
+  const name = (before, after) => times(months / size, before + unit + after);
+  if (days.every((day) => day === 1)) return name("", "S");
+  if (sorted.every(isLast)) return name("", "E");
+  const weekday = WEEKDAYS[new Date(sorted[0] * 1000).getUTCDay()];
+  const weeks = [`WOM-${Math.min(Math.ceil(days[0] / 7), 4)}${weekday}`, `LWOM-${weekday}`];
+  const found = [name("B", "S"), name("B", "E"), ...weeks.map((week) => times(months, week))].find(
+    (alias) => {
+      const { days: daysOf } = aliasOf(alias);
+      return all.every((month, i) => daysOf(Math.floor(month / 12), month % 12)[0] === days[i]);
+    },
+  );
+  return new Set(days).size > 1 && found ? found : name("", "");
+}
+
+/** The edges of months and one other day; null where there are others, or none. */
+function halfMonthly(sorted, days) {
+  const all = monthsOf(sorted);
+  for (const [edge, atEdge] of [["S", days.map((day) => day === 1)], ["E", Array.from(sorted, isLast)]]) {
+    const others = new Set(days.filter((_, i) => !atEdge[i]));
+    const halves = all.map((month, i) => 2 * month + Number(atEdge[i] === (edge === "E")));
+    const many = commonest(halves.slice(1).map((half, i) => half - halves[i]));
+    const [day] = others;
+    if (others.size === 1 && atEdge.includes(true) && many % 2 && day < 28) {
+      return times(many, `SM${edge}-${day}`);
+    }
+  }
+  return null;
 }
 
 /**
@@ -89,7 +137,7 @@ function between(before, now, step, day) {
     const steps = (now - before) / step.count;
     return Number.isInteger(steps) ? steps - 1 : null;
   }
-  const size = step.unit === "business" ? step.count * DAY : step.count * 28 * DAY;
+  const size = step.count * (step.unit === "months" ? 28 : 1) * DAY;
   const most = Math.ceil((now - before) / size);
   for (let steps = 1; steps <= most; steps += 1) {
     const there = later(before, step, steps, day);

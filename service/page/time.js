@@ -98,27 +98,51 @@ export function secondsOf(timestamps, offset) {
 export function timeWords(seconds, frequency = null) {
   const at = new Date(seconds * 1000);
   const text = at.toISOString();
-  if (/^\d*(M|Q)/.test(frequency ?? "")) return text.slice(0, 7);
-  if (/^\d*Y/.test(frequency ?? "")) return text.slice(0, 4);
+  const { unit = "" } = aliasOf(frequency);
+  if (/^[MQ]$/.test(unit)) return text.slice(0, 7);
+  if (unit === "Y") return text.slice(0, 4);
   const day = at.toLocaleDateString("en", { weekday: "short", timeZone: "UTC" });
-  const clock = /^\d*(D|B|W)/.test(frequency ?? "") ? "" : ` ${text.slice(11, at.getUTCSeconds() ? 19 : 16)}`;
+  const clock = /^(D|B|W|SM)$/.test(unit) ? "" : ` ${text.slice(11, at.getUTCSeconds() ? 19 : 16)}`;
   return `${day} ${text.slice(0, 10)}${clock}`;
 }
 
 /**
  * @typedef {object} Step a frequency that one can count with
- * @property {"seconds" | "business" | "months"} unit
+ * @property {"seconds" | "business" | "halves" | "months"} unit
  * @property {number} count
+ * @property {(year: number, month: number) => number[]} [days] of a month with steps, where it has an edge
  */
+
+const ALIAS = /^(\d*)(B(?=[MQY])|L)?(s|min|h|D|B|WOM|W|SM|M|Q|Y)([SE])?(?:-(\d*)([A-Z]*))?/;
+export const WEEKDAYS = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"];
 
 /**
  * The parts of a frequency, whatever it is anchored to.
  * @param {string | null} frequency a pandas alias such as h, 15min, W-SUN, MS
- * @returns {{many: number, unit?: string}} no unit where it is not known
+ * @returns {{many: number, unit?: string, days?: Step["days"]}} no unit where it is not known
  */
 export function aliasOf(frequency) {
-  const [, count, unit] = /^(\d*)(s|min|h|D|B|W|M|Q|Y)/.exec(frequency ?? "") ?? [];
-  return { many: Number(count || 1), unit };
+  const [, count, before, unit, ...rest] = ALIAS.exec(frequency ?? "") ?? [];
+  const many = Number(count || 1);
+  return { many, unit: unit === "WOM" ? "M" : unit, days: daysOf(before, unit, ...rest) };
+}
+
+/** The days of a month on which the steps of an alias with an edge fall; two of half months. */
+function daysOf(before, unit, edge, number, anchor) {
+  const end = edge === "E" || before === "L";
+  const lastOf = (year, month) => new Date(Date.UTC(year, month + 1, 0)).getUTCDate();
+  if (unit === "SM") {
+    const day = Number(number || 15);
+    return (year, month) => (end ? [day, lastOf(year, month)] : [1, day]);
+  }
+  if (unit !== "WOM" && !edge) return undefined;
+  const only = unit === "WOM" ? WEEKDAYS.indexOf(anchor) : null;
+  const counts = (day) => (only === null ? before !== "B" || day % 6 !== 0 : day === only);
+  return (year, month) => {
+    let day = end ? lastOf(year, month) : 1;
+    while (!counts(new Date(Date.UTC(year, month, day)).getUTCDay())) day += end ? -1 : 1;
+    return [day + 7 * (Number(number || 1) - 1)];
+  };
 }
 
 /**
@@ -126,11 +150,12 @@ export function aliasOf(frequency) {
  * @returns {Step | null}
  */
 export function stepOf(frequency) {
-  const { many, unit } = aliasOf(frequency);
+  const { many, unit, days } = aliasOf(frequency);
   if (!unit) return null;
   if (unit === "B") return { unit: "business", count: many };
+  if (unit === "SM") return { unit: "halves", count: many, days };
   const months = { M: 1, Q: 3, Y: 12 }[unit];
-  if (months) return { unit: "months", count: many * months };
+  if (months) return { unit: "months", count: many * months, days };
   return { unit: "seconds", count: many * { s: 1, min: 60, h: 3600, D: DAY, W: 7 * DAY }[unit] };
 }
 
@@ -163,6 +188,13 @@ export function later(start, step, steps, day) {
     return at;
   }
   const at = new Date(start * 1000);
+  if (step.days) {
+    const year = at.getUTCFullYear();
+    const own = step.days(year, at.getUTCMonth());
+    const part = own.filter((one) => one < at.getUTCDate()).length + step.count * steps;
+    const then = at.getUTCMonth() + Math.floor(part / own.length);
+    return Date.UTC(year, then, step.days(year, then)[part % own.length]) / 1000 + (start % DAY);
+  }
   const month = at.getUTCMonth() + step.count * steps;
   const last = new Date(Date.UTC(at.getUTCFullYear(), month + 1, 0)).getUTCDate();
   const moved = Date.UTC(at.getUTCFullYear(), month, Math.min(day ?? at.getUTCDate(), last));

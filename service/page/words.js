@@ -9,6 +9,7 @@ const UNITS = {
   D: ["day", "daily"],
   B: ["business day", "every business day"],
   W: ["week", "weekly"],
+  SM: ["half month", "every half month"],
   M: ["month", "monthly"],
   Q: ["quarter", "quarterly"],
   Y: ["year", "yearly"],

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
+from foretell.bundle.frequency import Frequency
 from tests.page.browser import Module
 
 Modules = Callable[[str], Module]
@@ -237,6 +239,10 @@ def test_bands_are_no_wider_than_the_model_tells(
         (["2020-01-01", "2021-01-01", "2022-01-01"], "YS"),
         (["2024-03-07", "2024-03-08", "2024-03-11", "2024-03-12", "2024-03-13"], "B"),
         (["2024-03-03", "2024-03-10", "2024-03-17"], "W"),
+        (["2024-03-03", "2024-03-31", "2024-04-28"], "4W"),
+        (["2024-01-01", "2024-03-01", "2024-05-01"], "2MS"),
+        (["2023-02-01", "2023-02-15", "2023-03-01", "2023-03-15", "2023-04-01"], "SMS-15"),
+        (["2024-03-30", "2024-04-30", "2024-05-30"], "M"),
         (["2024-03-01 00:00", "2024-03-01 00:15", "2024-03-01 00:30"], "15min"),
         # An hour that the clock springs over is none that is missing.
         (["2024-03-31T01:00+01:00", "2024-03-31T03:00+02:00", "2024-03-31T04:00+02:00"], "h"),
@@ -246,6 +252,30 @@ def test_frequencies_are_found(module: Modules, times: list[str], frequency: str
     read = source(module, csv([f"{time},1,1" for time in times]))
     assert read["frequency"] == frequency
     assert not {"gap", "order", "between", "duplicate"} & set(kinds(read))
+
+
+@pytest.mark.parametrize(
+    "frequency",
+    [
+        *("SMS-15", "SME-15", "3SMS-2", "SME-27", "BMS", "BME", "2BMS", "BQE", "BYS", "WOM-1MON"),
+        *("WOM-4SUN", "LWOM-FRI", "2WOM-3FRI", "MS", "ME", "2QS", "YE", "W", "B", "15min"),
+    ],
+)
+def test_steps_are_those_of_the_service(module: Modules, frequency: str) -> None:
+    steps = Frequency.parse(frequency).steps_from(np.datetime64("2019-11-13T00:00"), 40)
+    seconds = steps.astype("M8[s]").astype(np.int64).tolist()
+    count = (
+        "(m, [from, alias]) => [...Array(40).keys()].map((n) => m.later(from, m.stepOf(alias), n))"
+    )
+    assert module("time.js").evaluate(count, [seconds[0], frequency]) == seconds
+    regular = module("regular.js")
+    assert regular.call("frequencyOf", seconds) == frequency
+    assert regular.call("irregular", seconds, frequency) == []
+    holey = [*seconds[:5], *seconds[7:20], seconds[20] + 400, *seconds[21:]]
+    assert regular.call("irregular", holey, frequency)[:2] == [
+        {"kind": "gap", "row": 5, "steps": 2},
+        {"kind": "between", "row": 18},
+    ]
 
 
 def test_axes_go_on_where_the_clock_changes(module: Modules) -> None:

@@ -36,10 +36,25 @@ LENGTHS = [
     (3, "B", "3 steps = 3 business days"),
     (18, "MS", "18 steps = 1 year 6 months"),
     (4, "QS-JAN", "4 steps = 1 year"),
+    (4, "BQE-DEC", "4 steps = 1 year"),
+    (5, "WOM-3FRI", "5 steps = 5 months"),
+    (4, "SMS-15", "4 steps = 2 months"),
+    (3, "SME-15", "3 steps = 3 half months"),
     (3, "YE-DEC", "3 steps = 3 years"),
     (5, None, "5 steps"),
 ]
-CYCLES = {"h": 24, "15min": 96, "D": 7, "B": 5, "MS": 12, "QE-DEC": 4, "W-MON": 1, "s": 60}
+CYCLES = {
+    "h": 24,
+    "15min": 96,
+    "D": 7,
+    "B": 5,
+    "MS": 12,
+    "QE-DEC": 4,
+    "W-MON": 1,
+    "s": 60,
+    "BME": 12,
+    "SMS-15": 24,
+}
 DAYS = [f"2024-03-0{day}T00:00:00" for day in range(1, 9)]
 # Patches of two days, one apart.
 PATCHES = [{"start": DAYS[day], "end": DAYS[day + 1]} for day in range(3)]
