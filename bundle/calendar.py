@@ -90,6 +90,8 @@ _SCALES = {
 
 _DAILY: tuple[Feature, ...] = ("day_of_week", "day_of_month", "day_of_year")
 _SCALED: dict[Unit, tuple[Feature, ...]] = {
+    Unit.MICROSECOND: ("second", "minute", "hour", *_DAILY),
+    Unit.MILLISECOND: ("second", "minute", "hour", *_DAILY),
     Unit.SECOND: ("second", "minute", "hour", *_DAILY),
     Unit.MINUTE: ("minute", "hour", *_DAILY),
     Unit.HOUR: ("hour", *_DAILY),
@@ -115,7 +117,7 @@ class Calendar(Part):
         if encoding == "scaled":
             return cls(encoding=encoding, features=_SCALED[frequency.unit])
         integers: tuple[Feature, ...] = ("month", "day_of_month", "day_of_week", "hour")
-        if frequency.unit in (Unit.MINUTE, Unit.SECOND):
+        if frequency.sub_daily and frequency.unit is not Unit.HOUR:
             integers = (*integers, "quarter_hour")
         return cls(encoding=encoding, features=integers)
 

@@ -27,6 +27,8 @@ _MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT",
 class Unit(StrEnum):
     """The unit of a frequency; the value is its pandas alias."""
 
+    MICROSECOND = "us"
+    MILLISECOND = "ms"
     SECOND = "s"
     MINUTE = "min"
     HOUR = "h"
@@ -40,19 +42,29 @@ class Unit(StrEnum):
 
 
 # Where it is not the first letter of the alias.
-_KSERVE_LETTER = {Unit.MINUTE: "T", Unit.BUSINESS_DAY: "D", Unit.SEMI_MONTH: "M"}
+_KSERVE_LETTER = {
+    Unit.MICROSECOND: "S",
+    Unit.MILLISECOND: "S",
+    Unit.MINUTE: "T",
+    Unit.BUSINESS_DAY: "D",
+    Unit.SEMI_MONTH: "M",
+}
 # In units of a fixed length, the shortest first, and months in the others.
-SECONDS_IN = {
-    Unit.SECOND: 1,
-    Unit.MINUTE: 60,
-    Unit.HOUR: 3600,
-    Unit.DAY: 86400,
-    Unit.WEEK: 7 * 86400,
+MICROSECONDS_IN = {
+    Unit.MICROSECOND: 1,
+    Unit.MILLISECOND: 10**3,
+    Unit.SECOND: 10**6,
+    Unit.MINUTE: 60 * 10**6,
+    Unit.HOUR: 3600 * 10**6,
+    Unit.DAY: 86400 * 10**6,
+    Unit.WEEK: 7 * 86400 * 10**6,
 }
 MONTHS_IN = {Unit.MONTH: 1, Unit.QUARTER: 3, Unit.YEAR: 12}
 
 # Names that say nothing of an edge.
 _PLAIN = {
+    Unit.MICROSECOND: "us",
+    Unit.MILLISECOND: "ms",
     Unit.SECOND: "S s second",
     Unit.MINUTE: "T t min minute",
     Unit.HOUR: "H h hour",
@@ -82,6 +94,7 @@ _REFUSED = {
     "CBME": (_HOLIDAYS, "BME"),
     "bh": (_OPENING, "h"),
     "cbh": (_OPENING, "h"),
+    "ns": ("times are told to the microsecond", "us"),
     "RE": (_RETAIL, "12LWOM-SAT, the last Saturday of a month of each year"),
     "REQ": (_RETAIL, "13W"),
 }
@@ -123,17 +136,18 @@ class Frequency:
     def kserve(self) -> str:
         """The letter KServe's time-series API has for the unit.
 
-        Business days answer `D`, half months `M`.
+        Business days answer `D`, half months `M`, milliseconds and microseconds `S`.
         """
         return _KSERVE_LETTER.get(self.unit, self.unit.upper())
 
     @property
     def sub_daily(self) -> bool:
-        """Whether steps are equal stretches of time: seconds, minutes and hours.
+        """Whether steps are equal stretches of time: hours, minutes, seconds and parts of them.
 
         Days and longer units follow the wall clock: a day is 23 hours where the clock springs.
         """
-        return self.unit in (Unit.SECOND, Unit.MINUTE, Unit.HOUR)
+        day = MICROSECONDS_IN[Unit.DAY]
+        return MICROSECONDS_IN.get(self.unit, day) < day
 
     def agrees_with(self, other: Frequency) -> bool:
         """Whether both mean the same spacing; an edge or anchor only one of them names is free."""
@@ -185,7 +199,7 @@ class Frequency:
         if self.unit is Unit.WEEK and self.anchor is not None:
             days_ahead = (self.anchor - int(day_of_week(np.array([origin]))[0])) % 7
             origin = origin + np.timedelta64(days_ahead, "D")
-        return np.asarray(origin + counts * np.timedelta64(self._seconds, "s"))
+        return np.asarray(origin + counts * self._length)
 
     def steps_of(
         self, moments: Timestamps, start: np.datetime64
@@ -207,7 +221,7 @@ class Frequency:
             days = np.busday_count(start.astype("M8[D]"), moments.astype("M8[D]"))
             guesses = np.asarray(days, np.int64) // self.multiple
         else:
-            guesses = (moments - start) // np.timedelta64(self._seconds, "s")
+            guesses = (moments - start) // self._length
         steps, is_step = guesses, np.zeros(len(moments), np.bool_)
         for near in (guesses - 1, guesses + 1, guesses):
             hit = self._at(start, near) == moments
@@ -215,8 +229,8 @@ class Frequency:
         return steps, is_step
 
     @property
-    def _seconds(self) -> int:
-        return self.multiple * SECONDS_IN[self.unit]
+    def _length(self) -> np.timedelta64:
+        return np.timedelta64(self.multiple * MICROSECONDS_IN[self.unit], "us")
 
     @property
     def _day(self) -> tuple[Edge | None, str, int]:
@@ -345,8 +359,8 @@ def _parse_week(name: str, edge: Edge | None, text: str) -> tuple[int, str]:
 
 def _spacing(frequency: Frequency) -> tuple[str, int]:
     """A unit and count that equal spacings share (60min and h, 12M and Y)."""
-    if frequency.unit in SECONDS_IN:
-        return "seconds", frequency.multiple * SECONDS_IN[frequency.unit]
+    if frequency.unit in MICROSECONDS_IN:
+        return "microseconds", frequency.multiple * MICROSECONDS_IN[frequency.unit]
     if frequency.unit in MONTHS_IN:
         return "months", frequency.multiple * MONTHS_IN[frequency.unit]
     return frequency.unit, frequency.multiple

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from foretell.bundle.errors import FrequencyError
 from foretell.bundle.frequency import (
+    MICROSECONDS_IN,
     MONTHS_IN,
-    SECONDS_IN,
     WEEKDAYS,
     Edge,
     Frequency,
@@ -86,28 +86,26 @@ def infer(timestamps: Timestamps) -> Frequency:
     """Find the spacing most steps have; `first_irregularity` then finds the steps without it.
 
     Raises:
-        FrequencyError: fewer than three timestamps, or a spacing below one second.
+        FrequencyError: fewer than three timestamps, or none later than the one before it.
     """
     if len(timestamps) < 3:
         raise FrequencyError("a frequency needs at least three timestamps")
-    seconds = np.diff(timestamps).astype("m8[us]").astype(np.int64) / 1e6
-    if not (seconds > 0).any():
+    apart = np.diff(timestamps).astype("m8[us]").astype(np.int64)
+    if not (apart > 0).any():
         raise FrequencyError("no timestamp is later than the one before it")
-    step, count = _most_common(seconds[seconds > 0])
-    day = SECONDS_IN[Unit.DAY]
-    if seconds.mean() >= 13 * day and not _are_equal_days_apart(timestamps):
+    step, count = _most_common(apart[apart > 0])
+    day = MICROSECONDS_IN[Unit.DAY]
+    if apart.mean() >= 13 * day and not _are_equal_days_apart(timestamps):
         if (half_months := _infer_half_months(timestamps)) is not None:
             return half_months
-        if np.median(seconds) >= 28 * day:
+        if np.median(apart) >= 28 * day:
             return _infer_months(timestamps)
-    if step < 1 or step != int(step):
-        raise FrequencyError(f"a spacing of {step:g} seconds is no whole number of seconds")
     business_days, business_count = _most_common_business_days(timestamps)
     if business_count > count:
         return Frequency(Unit.BUSINESS_DAY, business_days)
-    unit = next(unit for unit, length in reversed(SECONDS_IN.items()) if step % length == 0)
+    unit = next(unit for unit, length in reversed(MICROSECONDS_IN.items()) if step % length == 0)
     anchor = int(day_of_week(timestamps[:1])[0]) if unit is Unit.WEEK else None
-    return Frequency(unit, int(step) // SECONDS_IN[unit], anchor=anchor)
+    return Frequency(unit, int(step) // MICROSECONDS_IN[unit], anchor=anchor)
 
 
 def _infer_months(timestamps: Timestamps) -> Frequency:

@@ -6,6 +6,8 @@ from foretell.bundle.frequency import Frequency, Unit
 
 # The cycle that people and nature keep most strictly, by unit: what it is called, and its units.
 _CYCLE = {
+    Unit.MICROSECOND: ("second", 10**6),
+    Unit.MILLISECOND: ("second", 1000),
     Unit.SECOND: ("minute", 60),
     Unit.MINUTE: ("day", 1440),
     Unit.HOUR: ("day", 24),

@@ -62,6 +62,12 @@ def render(walls: Timestamps, utc_offset: timedelta | Offsets | None) -> list[st
     return [text + suffixes[offset] for text, offset in zip(texts, offsets, strict=True)]
 
 
+def shown(wall: np.datetime64) -> str:
+    """A time in a message: without parts of a second where it has none, in any year."""
+    seconds = wall.astype("M8[s]")
+    return str(seconds if seconds == wall else wall.astype("M8[us]"))
+
+
 def check_years(walls: Timestamps) -> None:
     """Make sure that times can be written.
 

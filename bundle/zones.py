@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretell.bundle.errors import RowError, TimestampError
-from foretell.bundle.timestamps import Offsets, Timestamps, check_years
+from foretell.bundle.timestamps import Offsets, Timestamps, check_years, shown
 
 # Before the first, no clock of the database changes. After the last, all change as they did before:
 # by rules, which the calendar repeats.
@@ -108,12 +108,12 @@ def moments_of(walls: Timestamps, zone: ZoneInfo, step: np.timedelta64) -> Times
     late = walls - offsets_of(walls, zone, fold=1)
     if (skipped := early > late).any():
         row = int(np.argmax(skipped))
-        raise RowError(row, f"the clock of {zone.key} skips {walls[row].astype('M8[s]')}")
+        raise RowError(row, f"the clock of {zone.key} skips {shown(walls[row])}")
     twice = early < late
     if twice.all():
         raise RowError(
             0,
-            f"the clock of {zone.key} shows {walls[0].astype('M8[s]')} twice: write its UTC offset",
+            f"the clock of {zone.key} shows {shown(walls[0])} twice: write its UTC offset",
         )
     moments = early.copy()
     known = int(np.argmin(twice))

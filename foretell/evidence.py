@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretell.bundle.frequency import Frequency
-from foretell.bundle.timestamps import parse
+from foretell.bundle.timestamps import parse, shown
 from foretell.words import period
 
 Floats = NDArray[np.float64]
@@ -140,7 +140,7 @@ def _names(labels: Sequence[object]) -> tuple[str, ...]:
 def _shown(text: str) -> str:
     if not _is_time(text):
         return text
-    wall = str(parse(text).wall.astype("M8[s]")).replace("T", " ")
+    wall = shown(parse(text).wall).replace("T", " ")
     return wall.removesuffix(":00")
 
 

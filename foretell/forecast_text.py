@@ -9,6 +9,7 @@ import numpy as np
 from rich.table import Table
 from rich.text import Text
 
+from foretell.bundle.timestamps import shown
 from foretell.forecast_file import Forecast
 from foretell.terminal import show, width, width_of
 from foretell.words import numbers, sparkline
@@ -102,5 +103,4 @@ def _by_level(forecast: Forecast) -> Table:
 
 
 def _times(forecast: Forecast) -> list[str]:
-    texts: list[str] = forecast.timestamps.astype("M8[s]").astype(str).tolist()
-    return texts
+    return [shown(time) for time in forecast.timestamps]

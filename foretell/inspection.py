@@ -11,6 +11,7 @@ import numpy as np
 from rich.table import Table
 
 from foretell.bundle.frequency import Frequency
+from foretell.bundle.timestamps import shown
 from foretell.models.data.errors import DataError
 from foretell.models.data.panel import Panel
 from foretell.models.data.seasons import Season, find_seasons
@@ -39,7 +40,7 @@ def print_panel(
     holes = f", cut at {pieces} holes" if pieces else ""
     click.echo(f"series     {len(lengths)} of {shortest}{max(lengths):,} rows{holes}")
     first, last = (
-        edge([table.timestamps[at] for table in panel.tables]).astype("M8[s]")
+        shown(edge([table.timestamps[at] for table in panel.tables]))
         for edge, at in ((min, 0), (max, -1))
     )
     click.echo(f"time       {first} to {last}, every step {panel.frequency}")

@@ -8,19 +8,14 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from foretell.bundle.frequency import Frequency, Unit
+from foretell.bundle.frequency import MICROSECONDS_IN, Frequency, Unit
 
 Floats = NDArray[np.floating]
 
 _CLOCK = {"day": 86400, "hour": 3600, "minute": 60, "second": 1}
 _WEEK = 604800
-_SECONDS = {
-    Unit.SECOND: 1,
-    Unit.MINUTE: 60,
-    Unit.HOUR: 3600,
-    Unit.DAY: 86400,
-    Unit.WEEK: _WEEK,
-}
+_PARTS = {name: length * 10**6 for name, length in _CLOCK.items()}
+_PARTS |= {"millisecond": 1000, "microsecond": 1}
 _MONTHS = {Unit.MONTH: 1, Unit.QUARTER: 3, Unit.YEAR: 12}
 _BARS = "▁▂▃▄▅▆▇█"
 # What float32 distinguishes.
@@ -37,9 +32,11 @@ def period(steps: int, frequency: Frequency) -> str:
         if odd:
             return _counted(count, "half month")
         return _filled(months, {"year": 12, "month": 1})
-    if frequency.unit not in _SECONDS:
+    if frequency.unit not in MICROSECONDS_IN:
         return _counted(count, "business day")
-    seconds = count * _SECONDS[frequency.unit]
+    seconds, parts = divmod(count * MICROSECONDS_IN[frequency.unit], 10**6)
+    if parts:
+        return _filled(seconds * 10**6 + parts, _PARTS)
     # Weeks only where they leave nothing: 9 days are 9 days.
     whole = seconds and seconds % _WEEK == 0
     return _filled(seconds, {"week": _WEEK} if whole else _CLOCK)

@@ -12,6 +12,7 @@ from foretell.bundle.bounds import Bound, limits
 from foretell.bundle.frequency import Frequency
 from foretell.bundle.manifest import Scaler, TestResult
 from foretell.bundle.nearness import suggestion
+from foretell.bundle.timestamps import shown
 from foretell.models.batches import windows_that_fit
 from foretell.models.data.errors import DataError
 from foretell.models.data.panel import Panel
@@ -60,7 +61,7 @@ def _time(panel: Panel, row: int) -> str:
     for table in panel.tables:
         if row < len(table):
             of = f" of series {table.series!r}" if table.series else ""
-            return f"{table.timestamps[row].astype('M8[s]')}{of}"
+            return f"{shown(table.timestamps[row])}{of}"
         row -= len(table)
     raise IndexError(f"row {row} of {len(panel)}")
 

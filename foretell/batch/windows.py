@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from foretell.batch.plan import starts_of
 from foretell.batch.texts import WRONG
 from foretell.bundle.errors import TimestampError
-from foretell.bundle.frequency import Unit
+from foretell.bundle.frequency import MICROSECONDS_IN
 from foretell.bundle.manifest import Manifest
 from foretell.bundle.timestamps import Timestamps, check_years
 from foretell.bundle.zones import offsets_at
@@ -30,8 +30,6 @@ from foretell.service.errors import InvalidInputError, ServiceError
 from foretell.service.settings import Settings
 from foretell.service.validation import shown
 
-# Units of which so many are always as long, wherever they begin.
-_EVEN = (Unit.SECOND, Unit.MINUTE, Unit.HOUR, Unit.DAY, Unit.WEEK)
 _PLACE = re.compile(r"(.+)\[(\d+)\]", re.DOTALL)
 _NOT_A_TIME = np.iinfo(np.int64).min
 _NO_TIMES = np.empty((0, 0), "M8[us]")
@@ -236,7 +234,7 @@ class _Steps:
     def __init__(self, manifest: Manifest) -> None:
         frequency = manifest.step
         self.microseconds = 0
-        if frequency.unit in _EVEN and frequency.anchor is None:
+        if frequency.unit in MICROSECONDS_IN and frequency.anchor is None:
             first = frequency.steps_from(np.datetime64(0, "us"), 2)
             self.microseconds = int((first[1] - first[0]).astype(np.int64))
 

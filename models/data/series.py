@@ -16,7 +16,7 @@ from foretell.bundle.errors import FrequencyError, RowError, TimestampError
 from foretell.bundle.frequency import Frequency
 from foretell.bundle.gaps import Filling, fill
 from foretell.bundle.regularity import infer, origin
-from foretell.bundle.timestamps import Offsets, Timestamps
+from foretell.bundle.timestamps import Offsets, Timestamps, shown
 from foretell.bundle.zones import moments_of, offsets_at
 from foretell.models.data.errors import DataError
 from foretell.models.data.problems import Problems
@@ -227,7 +227,7 @@ class Assembly:
         if not same.all():
             local = rows.moments.offsets is None and sub_daily
             self.problems.add(
-                f"{_shown(steps[again[~same][0]])} has another row, with other values; take one of "
+                f"{shown(steps[again[~same][0]])} has another row, with other values; take one of "
                 f"them out{_CLOCK_CHANGE if local else ''}",
                 rows.labels[part[again[~same]]],
                 rows.time_column,
@@ -239,7 +239,7 @@ class Assembly:
     ) -> None:
         order = np.argsort(rows.labels[part])
         self.problems.add(
-            f"{_shown(steps[order[0]])}: no step of frequency {clock.frequency} falls on it; "
+            f"{shown(steps[order[0]])}: no step of frequency {clock.frequency} falls on it; "
             "correct it, or say the spacing by --frequency",
             rows.labels[part[order]],
             rows.time_column,
@@ -261,8 +261,8 @@ class Assembly:
         local = clock.zone is None and rows.moments.offsets is None
         may_be_clock = local and (steps[gaps] - expected == _HOUR).any()
         self.problems.add(
-            f"{_shown(steps[gaps[0]])}: rows are missing before it; at a frequency of "
-            f"{clock.frequency} expected {_shown(expected[0])}; --missing interpolate or --missing "
+            f"{shown(steps[gaps[0]])}: rows are missing before it; at a frequency of "
+            f"{clock.frequency} expected {shown(expected[0])}; --missing interpolate or --missing "
             f"ffill fills them{_CLOCK_CHANGE if may_be_clock else ''}",
             rows.labels[part[gaps]],
             rows.time_column,
@@ -371,10 +371,6 @@ class Assembly:
         ):  # fmt: skip
             if count := self._done[key]:
                 self.notes.append(one if count == 1 else several.format(f"{count:,}"))
-
-
-def _shown(moment: np.datetime64) -> str:
-    return str(moment.astype("M8[s]"))
 
 
 def _runs(flags: NDArray[np.bool_]) -> Iterator[tuple[int, int]]:

@@ -104,6 +104,7 @@ def test_iso_week(day: str, week: int) -> None:
         ("B", ("day_of_week", "day_of_month", "day_of_year")),
         ("W-SUN", ("day_of_month", "week")),
         ("MS", ("month",)),
+        ("ms", ("second", "minute", "hour", "day_of_week", "day_of_month", "day_of_year")),
         ("SMS", ("day_of_month", "month")),
         ("BME", ("month",)),
         ("WOM-3FRI", ("month",)),

@@ -14,7 +14,7 @@ from foretell.bundle.timestamps import Timestamps
 
 WEEKDAYS = ("MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN")
 MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
-FIXED = ("s", "min", "h", "D")
+FIXED = ("ms", "s", "min", "h", "D")
 WEEKLY = tuple(f"W-{day}" for day in WEEKDAYS)
 ANCHORED = tuple(
     f"{days}{unit}-{month}"
@@ -103,7 +103,21 @@ def test_days_of_the_month_are_those_of_kserve(start: date, unit: str, multiple:
 
 @pytest.mark.parametrize(
     "alias",
-    ["15min", "B", "W-SUN", "ME", "QS-FEB", "YE-DEC", "M", "Q", "SMS", "SME", "BME", "WOM-3FRI"],
+    [
+        "250us",
+        "15min",
+        "B",
+        "W-SUN",
+        "ME",
+        "QS-FEB",
+        "YE-DEC",
+        "M",
+        "Q",
+        "SMS",
+        "SME",
+        "BME",
+        "WOM-3FRI",
+    ],
 )
 def test_steps_before_the_start_continue_the_series(alias: str) -> None:
     frequency = Frequency.parse(alias)
@@ -209,6 +223,7 @@ def test_parse_refuses_what_is_no_week_of_the_month(text: str) -> None:
         ("2CBMS", "calendar of holidays", "BMS"),
         ("CBME", "calendar of holidays", "BME"),
         ("bh", "opening hours", "h"),
+        ("ns", "microsecond", "us"),
         ("cbh", "opening hours", "h"),
         ("RE-L-DEC-SAT", "52 or 53 weeks", "12LWOM-SAT"),
         ("REQ-N-DEC-MON-1", "52 or 53 weeks", "13W"),
@@ -230,6 +245,7 @@ def test_a_refused_text_is_shown_in_part() -> None:
     ("text", "letter"),
     [
         *zip(("s", "min", "h", "D", "B", "W-MON", "MS", "QE", "Y"), "STHDDWMQY", strict=True),
+        *zip(("ms", "us"), "SS", strict=True),
         *zip(("SMS", "BME", "WOM-1MON", "LWOM-FRI", "BQS-JAN", "BYE"), "MMMMQY", strict=True),
     ],
 )
@@ -242,6 +258,8 @@ def test_kserve_letter(text: str, letter: str) -> None:
     [
         ("h", "H"),
         ("60min", "h"),
+        ("1000ms", "s"),
+        ("5000us", "5ms"),
         ("24h", "D"),
         ("7D", "W-SUN"),
         ("W", "W-MON"),
@@ -267,6 +285,8 @@ def test_agrees(one: str, other: str) -> None:
     ("one", "other"),
     [
         ("h", "min"),
+        ("s", "ms"),
+        ("us", "ms"),
         ("h", "2h"),
         ("D", "B"),
         ("MS", "ME"),

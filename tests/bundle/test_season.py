@@ -8,6 +8,8 @@ from foretell.bundle.season import season_name, season_of
     ("frequency", "season", "name"),
     [
         ("s", 60, "minute"),
+        ("10ms", 100, "second"),
+        ("1000us", 1000, "second"),
         ("10s", 6, "minute"),
         ("min", 1440, "day"),
         ("15min", 96, "day"),

@@ -298,7 +298,7 @@ def labels(axis: Axis, timeline: Timeline | None, channels: Sequence[str]) -> li
 
 
 def duration(lag: int, frequency: Frequency) -> str | None:
-    """A lag as an ISO 8601 duration; None for business days and half months, which have none."""
+    """A lag as an ISO 8601 duration; None for business days, half months and parts of seconds."""
     units = lag * frequency.multiple
     if frequency.unit is Unit.QUARTER:
         return _DURATIONS[Unit.MONTH].format(3 * units)

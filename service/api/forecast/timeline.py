@@ -350,7 +350,7 @@ def shown_step(step: np.datetime64, clock: Clock, row: int) -> str:
     walls, offset = clock.read(np.array([step]), row)
     if isinstance(offset, np.ndarray):
         offset = timedelta(microseconds=int(offset.astype("m8[us]")[0].astype(np.int64)))
-    return str(walls[0].astype("M8[s]")) + ("" if offset is None else offset_suffix(offset))
+    return timestamps.shown(walls[0]) + ("" if offset is None else offset_suffix(offset))
 
 
 def write_labels(timeline: Timeline, steps: int) -> bytes:

@@ -681,7 +681,22 @@ def test_the_spacing_is_that_of_moments(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "frequency",
     [
-        *("s", "15min", "6h", "D", "2D", "B", "W-MON", "W-SUN", "2W-WED", "MS", "ME", "2MS"),
+        *(
+            "10ms",
+            "50us",
+            "s",
+            "15min",
+            "6h",
+            "D",
+            "2D",
+            "B",
+            "W-MON",
+            "W-SUN",
+            "2W-WED",
+            "MS",
+            "ME",
+            "2MS",
+        ),
         *("SMS-15", "SME-15", "BMS", "BME", "WOM-3FRI", "LWOM-FRI", "2BME"),
         *("QS", "QE", "QS-FEB", "YS", "YE", "YE-JUN"),
     ],

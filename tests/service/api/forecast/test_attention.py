@@ -244,6 +244,7 @@ def test_labels_of_a_padded_history_end_with_it(
         ("Y", "P3Y"),
         ("B", None),
         ("SMS", None),
+        ("10ms", None),
         ("BQS", "P9M"),
     ],
 )

@@ -162,10 +162,10 @@ def test_months_are_calendar_months(client: Client) -> None:
     ("frequency", "letter", "multiple"),
     [
         *(("SMS-15", "M", 1), ("3SME-20", "M", 3), ("BME", "M", 1), ("2WOM-3FRI", "M", 2)),
-        *(("BQS-FEB", "Q", 1), ("BYE-DEC", "Y", 1), ("LWOM-FRI", "M", 1)),
+        *(("BQS-FEB", "Q", 1), ("BYE-DEC", "Y", 1), ("LWOM-FRI", "M", 1), ("250us", "S", 250)),
     ],
 )
-def test_the_days_of_months_are_those_of_pandas(
+def test_other_frequencies_are_those_of_pandas(
     tmp_path: Path, frequency: str, letter: str, multiple: int
 ) -> None:
     write_bundle(tmp_path, Spec(frequency=frequency, with_calendar=True))
