@@ -137,11 +137,9 @@ def _infer_half_months(timestamps: Timestamps) -> Frequency | None:
     edges = (("start", days == 1), ("end", is_month_end(timestamps)))
     for edge, is_edge in edges:
         others = set(days[~is_edge].tolist())
-        if is_edge.all() or len(others) != 1:
-            continue
         halves = 2 * months + (is_edge == (edge == "end"))
         spacing, _ = _most_common(np.diff(halves))
-        if spacing > 0 and spacing % 2 and max(others) < 28:
+        if len(others) == 1 and spacing > 0 and spacing % 2 and max(others) < 28:
             return Frequency(Unit.SEMI_MONTH, int(spacing), edge, others.pop())
     return None
 

@@ -10,7 +10,9 @@ const CLOCK = [
   ["hour", 3600],
   ["minute", 60],
   ["second", 1],
-];
+  ["millisecond", 1e-3],
+  ["microsecond", 1e-6],
+].map(([name, size]) => [name, Math.round(size * 1e6)]);
 const YEAR_SECONDS = 365.25 * 86_400;
 const BUSINESS_YEAR = 261;
 const CYCLES = { seconds: [60, 86_400, 604_800], business: [5], halves: [24], months: [12] };
@@ -28,7 +30,7 @@ export function period(steps, frequency) {
   if (units === 0) return "the same time";
   if (step.unit === "months") return calendar(units);
   if (step.unit === "halves") return units % 2 ? counted(units, "half month") : calendar(units / 2);
-  return step.unit === "business" ? business(units) : clock(units);
+  return step.unit === "business" ? business(units) : clock(Math.round(units * 1e6));
 }
 
 /**
@@ -68,16 +70,16 @@ function business(days) {
   return text + about(days / BUSINESS_YEAR);
 }
 
-/** Seconds in the largest unit that they fill, and what is left in the one below. */
-function clock(seconds) {
+/** Microseconds in the largest unit that they fill, and what is left in the one below. */
+function clock(micros) {
   // Weeks only where they leave nothing: 9 days are 9 days.
-  const from = seconds % CLOCK[0][1] === 0 ? 0 : 1;
-  const first = CLOCK.findIndex(([, size], index) => index >= from && seconds >= size);
+  const from = micros % CLOCK[0][1] === 0 ? 0 : 1;
+  const first = CLOCK.findIndex(([, size], index) => index >= from && micros >= size);
   const [name, size] = CLOCK[first];
   const [below, part] = CLOCK[first + 1] ?? CLOCK[first];
-  const rest = Math.floor((seconds % size) / part);
+  const rest = Math.floor((micros % size) / part);
   const more = rest ? ` ${counted(rest, below)}` : "";
-  return counted(Math.floor(seconds / size), name) + more + about(seconds / YEAR_SECONDS);
+  return counted(Math.floor(micros / size), name) + more + about(micros / 1e6 / YEAR_SECONDS);
 }
 
 /** Days and weeks never fill a year; what is within half a percent of years is near them. */

@@ -9,7 +9,11 @@ const SPACINGS = [
   [3600, "h"],
   [60, "min"],
   [1, "s"],
+  [1e-3, "ms"],
+  [1e-6, "us"],
 ];
+// Parts of seconds are not exact, whole microseconds are.
+const micros = (seconds) => Math.round(seconds * 1e6);
 
 /**
  * The frequency that most neighbours are apart.
@@ -19,14 +23,14 @@ const SPACINGS = [
 export function frequencyOf(seconds) {
   const sorted = Float64Array.from(new Set(seconds)).sort();
   if (sorted.length < 3) return null;
-  const apart = Array.from(sorted.subarray(1), (second, i) => second - sorted[i]);
+  const apart = Array.from(sorted.subarray(1), (second, i) => micros(second - sorted[i]) / 1e6);
   const mean = (sorted.at(-1) - sorted[0]) / apart.length;
   const byCalendar = mean >= 13 * DAY ? calendarOf(sorted, apart) : null;
   if (byCalendar) return byCalendar;
   const most = commonest(apart);
   if (most === DAY && apart.includes(3 * DAY) && !weekends(sorted)) return "B";
-  const [unit, name] = SPACINGS.find(([size]) => most % size === 0) ?? [];
-  return name ? times(most / unit, name) : null;
+  const [unit, name] = SPACINGS.find(([size]) => micros(most) % micros(size) === 0) ?? [];
+  return name ? times(micros(most) / micros(unit), name) : null;
 }
 
 const times = (many, name) => `${many === 1 ? "" : many}${name}`;
@@ -86,7 +90,7 @@ function halfMonthly(sorted, days) {
     const halves = all.map((month, i) => 2 * month + Number(atEdge[i] === (edge === "E")));
     const many = commonest(halves.slice(1).map((half, i) => half - halves[i]));
     const [day] = others;
-    if (others.size === 1 && atEdge.includes(true) && many % 2 && day < 28) {
+    if (others.size === 1 && many % 2 && day < 28) {
       return times(many, `SM${edge}-${day}`);
     }
   }
@@ -134,7 +138,7 @@ function dayRange(seconds, step) {
 /** How many steps lie between two times; null where the later one is no step. */
 function between(before, now, step, day) {
   if (step.unit === "seconds") {
-    const steps = (now - before) / step.count;
+    const steps = micros(now - before) / micros(step.count);
     return Number.isInteger(steps) ? steps - 1 : null;
   }
   const size = step.count * (step.unit === "months" ? 28 : 1) * DAY;

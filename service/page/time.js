@@ -66,8 +66,11 @@ function offsetOf(zone) {
  * @returns {string}
  */
 export function isoOf(wall, offset = null) {
-  const text = new Date(Math.round(wall * 1e6) / 1e3).toISOString();
-  const clock = wall % 1 ? text.slice(0, 23) : text.slice(0, 19);
+  const micros = Math.round(wall * 1e6);
+  const text = new Date(Math.floor(micros / 1e3)).toISOString();
+  const rest = ((micros % 1e3) + 1e3) % 1e3;
+  const fine = rest ? String(rest).padStart(3, "0") : "";
+  const clock = micros % 1e6 ? text.slice(0, 23) + fine : text.slice(0, 19);
   if (offset === null) return clock;
   if (offset === 0) return `${clock}Z`;
   const two = (value) => String(Math.floor(value)).padStart(2, "0");
@@ -96,13 +99,13 @@ export function secondsOf(timestamps, offset) {
  * @returns {string} such as Mon 2024-03-04 13:00
  */
 export function timeWords(seconds, frequency = null) {
-  const at = new Date(seconds * 1000);
+  const at = new Date(Math.round(seconds * 1e6) / 1e3);
   const text = at.toISOString();
   const { unit = "" } = aliasOf(frequency);
   if (/^[MQ]$/.test(unit)) return text.slice(0, 7);
   if (unit === "Y") return text.slice(0, 4);
   const day = at.toLocaleDateString("en", { weekday: "short", timeZone: "UTC" });
-  const clock = /^(D|B|W|SM)$/.test(unit) ? "" : ` ${text.slice(11, at.getUTCSeconds() ? 19 : 16)}`;
+  const clock = /^(D|B|W|SM)$/.test(unit) ? "" : ` ${text.slice(11, at.getUTCMilliseconds() ? 23 : at.getUTCSeconds() ? 19 : 16)}`;
   return `${day} ${text.slice(0, 10)}${clock}`;
 }
 
@@ -113,7 +116,7 @@ export function timeWords(seconds, frequency = null) {
  * @property {(year: number, month: number) => number[]} [days] of a month with steps, where it has an edge
  */
 
-const ALIAS = /^(\d*)(B(?=[MQY])|L)?(s|min|h|D|B|WOM|W|SM|M|Q|Y)([SE])?(?:-(\d*)([A-Z]*))?/;
+const ALIAS = /^(\d*)(B(?=[MQY])|L)?(us|ms|s|min|h|D|B|WOM|W|SM|M|Q|Y)([SE])?(?:-(\d*)([A-Z]*))?/;
 export const WEEKDAYS = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"];
 
 /**
@@ -156,7 +159,7 @@ export function stepOf(frequency) {
   if (unit === "SM") return { unit: "halves", count: many, days };
   const months = { M: 1, Q: 3, Y: 12 }[unit];
   if (months) return { unit: "months", count: many * months, days };
-  return { unit: "seconds", count: many * { s: 1, min: 60, h: 3600, D: DAY, W: 7 * DAY }[unit] };
+  return { unit: "seconds", count: many * { us: 1e-6, ms: 1e-3, s: 1, min: 60, h: 3600, D: DAY, W: 7 * DAY }[unit] };
 }
 
 /**

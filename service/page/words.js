@@ -3,6 +3,8 @@
 import { aliasOf } from "./time.js";
 
 const UNITS = {
+  us: ["microsecond", "every microsecond"],
+  ms: ["millisecond", "every millisecond"],
   s: ["second", "every second"],
   min: ["minute", "every minute"],
   h: ["hour", "hourly"],

@@ -153,6 +153,7 @@ def test_infer_prefers_the_days_of_a_calendar() -> None:
     assert str(infer(moments("2024-02-01", "2024-03-01", "2024-04-01"))) == "MS"
     assert str(infer(moments("2024-01-31", "2024-04-30", "2024-07-31"))) == "QE"
     assert str(infer(moments("2024-01-16", "2024-04-16", "2024-07-16"))) == "Q"
+    assert str(infer(moments("2023-04-03", "2023-07-03", "2024-06-03"))) == "Q"
     assert str(infer(moments("2023-02-01", "2023-02-15", "2023-03-01"))) == "2W-WED"
     assert str(infer(moments("2023-02-01", "2023-03-01", "2023-03-15", "2023-04-01"))) == "SMS-15"
     months = [*(f"2024-{month:02}-01" for month in range(1, 10)), "2024-09-15"]

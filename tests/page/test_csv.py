@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,8 @@ CARD: dict[str, Any] = {
     "quantile_levels": [0.005, 0.995],
     "calibration": {"steps": 4},
 }
+ISO = "(m, seconds) => seconds.map((second) => m.isoOf(second))"
+isoformat = datetime.fromisoformat
 OPTIONS = {"horizon": 2, "level": 0.95, "missing": "error", "holdBack": 0}
 READ = """async (module, [text, card, chosen]) => {
   const { readCsv } = await import(new URL("page/csv.js", document.baseURI));
@@ -258,20 +261,36 @@ def test_frequencies_are_found(module: Modules, times: list[str], frequency: str
     "frequency",
     [
         *("SMS-15", "SME-15", "3SMS-2", "SME-27", "BMS", "BME", "2BMS", "BQE", "BYS", "WOM-1MON"),
-        *("WOM-4SUN", "LWOM-FRI", "2WOM-3FRI", "MS", "ME", "2QS", "YE", "W", "B", "15min"),
+        *(
+            "WOM-4SUN",
+            "LWOM-FRI",
+            "2WOM-3FRI",
+            "MS",
+            "ME",
+            "2QS",
+            "YE",
+            "W",
+            "B",
+            "15min",
+            "10ms",
+            "250us",
+        ),
     ],
 )
 def test_steps_are_those_of_the_service(module: Modules, frequency: str) -> None:
     steps = Frequency.parse(frequency).steps_from(np.datetime64("2019-11-13T00:00"), 40)
-    seconds = steps.astype("M8[s]").astype(np.int64).tolist()
+    seconds = (steps.astype(np.int64) / 1e6).tolist()
     count = (
         "(m, [from, alias]) => [...Array(40).keys()].map((n) => m.later(from, m.stepOf(alias), n))"
     )
-    assert module("time.js").evaluate(count, [seconds[0], frequency]) == seconds
+    assert module("time.js").evaluate(count, [seconds[0], frequency]) == pytest.approx(
+        seconds, abs=5e-7, rel=0
+    )
+    assert [isoformat(text) for text in module("time.js").evaluate(ISO, seconds)] == steps.tolist()
     regular = module("regular.js")
     assert regular.call("frequencyOf", seconds) == frequency
     assert regular.call("irregular", seconds, frequency) == []
-    holey = [*seconds[:5], *seconds[7:20], seconds[20] + 400, *seconds[21:]]
+    holey = [*seconds[:5], *seconds[7:20], seconds[20] + 400.000123, *seconds[21:]]
     assert regular.call("irregular", holey, frequency)[:2] == [
         {"kind": "gap", "row": 5, "steps": 2},
         {"kind": "between", "row": 18},
