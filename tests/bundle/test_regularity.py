@@ -156,6 +156,8 @@ def test_infer_prefers_the_days_of_a_calendar() -> None:
     assert str(infer(moments("2023-04-03", "2023-07-03", "2024-06-03"))) == "Q"
     assert str(infer(moments("2023-02-01", "2023-02-15", "2023-03-01"))) == "2W-WED"
     assert str(infer(moments("2023-02-01", "2023-03-01", "2023-03-15", "2023-04-01"))) == "SMS-15"
+    backward = (f"2024-{month:02}-{day}" for month in (1, 4, 7, 10) for day in (15, "01"))
+    assert infer(moments(*backward)).multiple > 0
     months = [*(f"2024-{month:02}-01" for month in range(1, 10)), "2024-09-15"]
     assert str(infer(moments(*months))) == "M"
 
