@@ -22,6 +22,8 @@ from foretell.bundle.timestamps import Timestamps, day_of_week
 
 # Of months, quarters and years alike; the first that fits is meant.
 _EDGES = ("MS", "ME", "M", "BMS", "BME")
+# As many as an alias has room for: `Frequency.parse` reads six digits.
+_MOST_UNITS = 999_999
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,8 @@ def infer(timestamps: Timestamps) -> Frequency:
     """Find the spacing most steps have; `first_irregularity` then finds the steps without it.
 
     Raises:
-        FrequencyError: fewer than three timestamps, or none later than the one before it.
+        FrequencyError: fewer than three timestamps, none later than the one before it, or a spacing
+            that no alias tells, such as 1.0005 s.
     """
     if len(timestamps) < 3:
         raise FrequencyError("a frequency needs at least three timestamps")
@@ -105,7 +108,12 @@ def infer(timestamps: Timestamps) -> Frequency:
         return Frequency(Unit.BUSINESS_DAY, business_days)
     unit = next(unit for unit, length in reversed(MICROSECONDS_IN.items()) if step % length == 0)
     anchor = int(day_of_week(timestamps[:1])[0]) if unit is Unit.WEEK else None
-    return Frequency(unit, int(step) // MICROSECONDS_IN[unit], anchor=anchor)
+    units = int(step) // MICROSECONDS_IN[unit]
+    if units > _MOST_UNITS:
+        raise FrequencyError(
+            f"most timestamps are {units}{unit} apart, and a frequency has at most {_MOST_UNITS}"
+        )
+    return Frequency(unit, units, anchor=anchor)
 
 
 def _infer_months(timestamps: Timestamps) -> Frequency:
@@ -138,8 +146,10 @@ def _infer_half_months(timestamps: Timestamps) -> Frequency | None:
     for edge, is_edge in edges:
         others = set(days[~is_edge].tolist())
         halves = 2 * months + (is_edge == (edge == "end"))
-        spacing, _ = _most_common(np.diff(halves))
-        if len(others) == 1 and spacing > 0 and spacing % 2 and max(others) < 28:
+        spacing, count = _most_common(np.diff(halves))
+        # A day that strays makes no half months of months.
+        is_usual = 2 * count > len(halves) - 1
+        if len(others) == 1 and is_usual and spacing > 0 and spacing % 2 and max(others) < 28:
             return Frequency(Unit.SEMI_MONTH, int(spacing), edge, others.pop())
     return None
 

@@ -127,7 +127,7 @@ def measure_json(servers: Sequence[Server], subject: Subject, folder: Path, seco
         server.json = middle([turn[0] for turn in turns])
         server.failed += server.json.failed
         windows, batches, busy = (sum(turn[1][at] for turn in turns) for at in range(3))
-        server.batch = windows / batches
+        server.batch = windows / batches if batches else 0.0
         server.engine = 1e6 * busy / windows if busy else None
 
 

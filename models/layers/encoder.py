@@ -21,7 +21,7 @@ class Encoder(nn.ModuleList):
             arXiv:1604.06174): the same numbers in less memory and a third more time.
         parts: Where it does, of how many parts of a batch the inside of a layer is computed one
             after another, if nothing in the layer depends on more than one row: the same numbers,
-            but for what dropout draws.
+            but for rounding and what dropout draws.
     """
 
     recomputes = False

@@ -30,8 +30,12 @@ export function frequencyOf(seconds) {
   const most = commonest(apart);
   if (most === DAY && apart.includes(3 * DAY) && !weekends(sorted)) return "B";
   const [unit, name] = SPACINGS.find(([size]) => micros(most) % micros(size) === 0) ?? [];
-  return name ? times(micros(most) / micros(unit), name) : null;
+  const many = micros(most) / micros(unit);
+  return name && many <= MOST_UNITS ? times(many, name) : null;
 }
+
+// As many as an alias has room for.
+const MOST_UNITS = 999999;
 
 const times = (many, name) => `${many === 1 ? "" : many}${name}`;
 
@@ -88,9 +92,12 @@ function halfMonthly(sorted, days) {
   for (const [edge, atEdge] of [["S", days.map((day) => day === 1)], ["E", Array.from(sorted, isLast)]]) {
     const others = new Set(days.filter((_, i) => !atEdge[i]));
     const halves = all.map((month, i) => 2 * month + Number(atEdge[i] === (edge === "E")));
-    const many = commonest(halves.slice(1).map((half, i) => half - halves[i]));
+    const apart = halves.slice(1).map((half, i) => half - halves[i]);
+    const many = commonest(apart);
+    // A day that strays makes no half months of months.
+    const isUsual = 2 * apart.filter((one) => one === many).length > apart.length;
     const [day] = others;
-    if (others.size === 1 && many % 2 && day < 28) {
+    if (others.size === 1 && isUsual && many % 2 && day < 28) {
       return times(many, `SM${edge}-${day}`);
     }
   }

@@ -196,10 +196,13 @@ export function later(start, step, steps, day) {
     const own = step.days(year, at.getUTCMonth());
     const part = own.filter((one) => one < at.getUTCDate()).length + step.count * steps;
     const then = at.getUTCMonth() + Math.floor(part / own.length);
-    return Date.UTC(year, then, step.days(year, then)[part % own.length]) / 1000 + (start % DAY);
+    return Date.UTC(year, then, step.days(year, then)[part % own.length]) / 1000 + clockOf(start);
   }
   const month = at.getUTCMonth() + step.count * steps;
   const last = new Date(Date.UTC(at.getUTCFullYear(), month + 1, 0)).getUTCDate();
   const moved = Date.UTC(at.getUTCFullYear(), month, Math.min(day ?? at.getUTCDate(), last));
-  return moved / 1000 + (start % DAY);
+  return moved / 1000 + clockOf(start);
 }
+
+// Seconds of the day, before 1970 too.
+const clockOf = (seconds) => ((seconds % DAY) + DAY) % DAY;

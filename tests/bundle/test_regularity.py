@@ -137,6 +137,13 @@ def test_infer_refuses(timestamps: Timestamps, message: str) -> None:
         infer(timestamps)
 
 
+@pytest.mark.parametrize("apart", [1_000_500, 1_234_567, 1_000_500_000])
+def test_infer_refuses_what_no_alias_tells(apart: int) -> None:
+    timestamps = np.datetime64("2024-01-01", "us") + np.arange(9) * np.timedelta64(apart, "us")
+    with pytest.raises(FrequencyError, match=r"most timestamps are \d+[mu]s apart, and .* 999999"):
+        infer(timestamps)
+
+
 @pytest.mark.parametrize(
     "alias", ["SMS-15", "SME-15", "BMS", "BME", "BQE", "WOM-3FRI", "LWOM-FRI", "2BME"]
 )
@@ -156,6 +163,10 @@ def test_infer_prefers_the_days_of_a_calendar() -> None:
     assert str(infer(moments("2023-04-03", "2023-07-03", "2024-06-03"))) == "Q"
     assert str(infer(moments("2023-02-01", "2023-02-15", "2023-03-01"))) == "2W-WED"
     assert str(infer(moments("2023-02-01", "2023-03-01", "2023-03-15", "2023-04-01"))) == "SMS-15"
+    # A day that strays makes no half months of months.
+    ends = ("2024-01-31", "2024-02-29", "2024-03-31", "2024-04-30", "2024-05-31", "2024-06-30")
+    strayed = moments(*sorted([*ends, "2024-04-15"]))
+    assert str(infer(strayed)) == "M"
     backward = (f"2024-{month:02}-{day}" for month in (1, 4, 7, 10) for day in (15, "01"))
     assert infer(moments(*backward)).multiple > 0
     months = [*(f"2024-{month:02}-01" for month in range(1, 10)), "2024-09-15"]

@@ -297,6 +297,25 @@ def test_steps_are_those_of_the_service(module: Modules, frequency: str) -> None
     ]
 
 
+@pytest.mark.parametrize("frequency", ["MS", "M", "SMS-15", "BME", "B", "6h"])
+def test_steps_before_1970_keep_their_hour(module: Modules, frequency: str) -> None:
+    steps = Frequency.parse(frequency).steps_from(np.datetime64("1960-01-01T12:00"), 20)
+    seconds = (steps.astype(np.int64) / 1e6).tolist()
+    found = module("time.js").evaluate(
+        "(m, [from, alias]) => [...Array(20).keys()].map((n) => m.later(from, m.stepOf(alias), n))",
+        [seconds[0], frequency],
+    )
+    assert found == seconds
+
+
+def test_no_frequency_is_found_that_has_no_alias(module: Modules) -> None:
+    regular = module("regular.js")
+    assert regular.call("frequencyOf", [1.0005 * second for second in range(9)]) is None
+    ends = ["2024-01-31", "2024-02-29", "2024-03-31", "2024-04-30", "2024-05-31", "2024-06-30"]
+    read = source(module, csv([f"{time},1,1" for time in sorted([*ends, "2024-04-15"])]))
+    assert read["frequency"] == "M"
+
+
 def test_axes_go_on_where_the_clock_changes(module: Modules) -> None:
     times = ["2024-03-31T01:00+01:00", "2024-03-31T03:00+02:00", "2024-03-31T02:00Z"]
     first, *others = module("time.js").call("secondsOf", times)
