@@ -83,6 +83,8 @@ for _unit in (Unit.SEMI_MONTH, *MONTHS_IN):
 for _unit in MONTHS_IN:
     _NAMES |= {f"B{_unit}S": (_unit, "start", _BUSINESS), f"B{_unit}E": (_unit, "end", _BUSINESS)}
 _NAMES |= {"AS": _NAMES["YS"], "WOM": _NAMES["MS"], "LWOM": _NAMES["ME"]}
+# As many of a unit as an alias has room for.
+MOST_UNITS = 999_999
 _PATTERN = re.compile(r"([1-9][0-9]{0,5})?([A-Za-z]{1,7})(?:-([0-9A-Z-]{1,12}))?")
 _HOLIDAYS = "it hangs on a calendar of holidays, which no alias tells"
 _OPENING = "it hangs on opening hours, which no alias tells"

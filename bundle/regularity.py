@@ -12,6 +12,7 @@ from foretell.bundle.errors import FrequencyError
 from foretell.bundle.frequency import (
     MICROSECONDS_IN,
     MONTHS_IN,
+    MOST_UNITS,
     WEEKDAYS,
     Edge,
     Frequency,
@@ -22,8 +23,6 @@ from foretell.bundle.timestamps import Timestamps, day_of_week
 
 # Of months, quarters and years alike; the first that fits is meant.
 _EDGES = ("MS", "ME", "M", "BMS", "BME")
-# As many as an alias has room for: `Frequency.parse` reads six digits.
-_MOST_UNITS = 999_999
 
 
 @dataclass(frozen=True)
@@ -109,9 +108,9 @@ def infer(timestamps: Timestamps) -> Frequency:
     unit = next(unit for unit, length in reversed(MICROSECONDS_IN.items()) if step % length == 0)
     anchor = int(day_of_week(timestamps[:1])[0]) if unit is Unit.WEEK else None
     units = int(step) // MICROSECONDS_IN[unit]
-    if units > _MOST_UNITS:
+    if units > MOST_UNITS:
         raise FrequencyError(
-            f"most timestamps are {units}{unit} apart, and a frequency has at most {_MOST_UNITS}"
+            f"most timestamps are {units}{unit} apart, and a frequency has at most {MOST_UNITS}"
         )
     return Frequency(unit, units, anchor=anchor)
 

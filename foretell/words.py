@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from foretell.bundle.frequency import MICROSECONDS_IN, Frequency, Unit
+from foretell.bundle.frequency import MICROSECONDS_IN, MONTHS_IN, Frequency, Unit
 
 Floats = NDArray[np.floating]
 
@@ -16,7 +16,7 @@ _CLOCK = {"day": 86400, "hour": 3600, "minute": 60, "second": 1}
 _WEEK = 604800
 _PARTS = {name: length * 10**6 for name, length in _CLOCK.items()}
 _PARTS |= {"millisecond": 1000, "microsecond": 1}
-_MONTHS = {Unit.MONTH: 1, Unit.QUARTER: 3, Unit.YEAR: 12}
+_CALENDAR = {"year": 12, "month": 1}
 _BARS = "▁▂▃▄▅▆▇█"
 # What float32 distinguishes.
 _MOST_DIGITS = 9
@@ -25,13 +25,10 @@ _MOST_DIGITS = 9
 def period(steps: int, frequency: Frequency) -> str:
     """How long so many steps are, such as `1 day`, `3 days 14 hours`, `2 weeks` or `3 months`."""
     count = steps * frequency.multiple
-    if frequency.unit in _MONTHS:
-        return _filled(count * _MONTHS[frequency.unit], {"year": 12, "month": 1})
+    if frequency.unit in MONTHS_IN:
+        return _filled(count * MONTHS_IN[frequency.unit], _CALENDAR)
     if frequency.unit is Unit.SEMI_MONTH:
-        months, odd = divmod(count, 2)
-        if odd:
-            return _counted(count, "half month")
-        return _filled(months, {"year": 12, "month": 1})
+        return _counted(count, "half month") if count % 2 else _filled(count // 2, _CALENDAR)
     if frequency.unit not in MICROSECONDS_IN:
         return _counted(count, "business day")
     seconds, parts = divmod(count * MICROSECONDS_IN[frequency.unit], 10**6)
