@@ -36,6 +36,8 @@ from bench.stand_in.machine import Machine, UnavailableError, build
 _DOORS = 2
 _CONNECTIONS, _REPLAY_US = 64, 1000
 _BINARY_CONNECTIONS, _BINARY_REPLAY_US, _BINARY_WINDOWS = 32, 300, (8, 128)
+# Windows that may wait: all that the connections send at a time.
+_QUEUE = _BINARY_CONNECTIONS * max(_BINARY_WINDOWS)
 _SECONDS = 12
 _WINDOWS = re.compile(r"^foretell_batch_windows_(sum|count)\{[^}]*\} (\S+)$", re.MULTILINE)
 _HEAD = (
@@ -110,8 +112,7 @@ def start(
                 "FORETELL_DEVICE": "cuda",
                 "FORETELL_WORKERS": str(_DOORS),
                 "FORETELL_LOG_LEVEL": "warning",
-                # All that the connections send at a time.
-                "FORETELL_MAX_QUEUE": str(_BINARY_CONNECTIONS * max(_BINARY_WINDOWS)),
+                "FORETELL_MAX_QUEUE": str(_QUEUE),
             }
             url, log = f"http://127.0.0.1:{port}", folder / f"{replay_us}-{number}.log"
             started = running(command, f"{url}/readyz", log, environment, tree)
