@@ -12,7 +12,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -56,10 +55,11 @@ Peaks = dict[str, tuple[float, float]]
 _TEXT = """\
 ## Many channels
 
-`make bench-wide` wrote this part: the most memory that each command had resident at a time, and how
-long it took, for a PatchTST of {channels} channels: context 336, horizon 96, patches of 16 steps
-every 8, 128 features, 16 heads, 3 layers, trained for an epoch in batches of 4 windows. One map of
-one window has {numbers:.0f} million numbers; float64 for all layers takes {size:.0f} MiB.
+`make bench-wide` wrote this part: the most memory that each command had resident at a time, and
+what it took of the CPUs, for a PatchTST of {channels} channels: context 336, horizon 96, patches of
+16 steps every 8, 128 features, 16 heads, 3 layers, trained for an epoch in batches of 4 windows.
+One map of one window has {numbers:.0f} million numbers; float64 for all layers takes
+{size:.0f} MiB.
 
 {machine}
 
@@ -84,20 +84,19 @@ windows would be {bytes:,.0f} MiB if they were kept as such.
 
 
 def peak_of(*arguments: str | Path) -> tuple[float, float]:
-    """MiB that a subcommand of foretell had resident at most, and seconds that it took.
+    """MiB that a subcommand of foretell had resident at most, and seconds of CPUs that it took.
 
     Raises:
         SystemExit: it failed.
     """
     print("foretell", *arguments[:1], flush=True)
-    begun = time.monotonic()
     child = subprocess.Popen([sys.executable, "-m", "foretell", *map(str, arguments)])
     # Unlike `child.wait`, it tells what the child used.
     _, status, used = os.wait4(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(status)
     if child.returncode:
         raise SystemExit(f"foretell {arguments[0]} ended with {child.returncode}")
-    return used.ru_maxrss / 1024, time.monotonic() - begun
+    return used.ru_maxrss / 1024, used.ru_utime + used.ru_stime
 
 
 def measure(data: Path, model: Mapping[str, Any], folder: Path) -> Peaks:
@@ -153,7 +152,7 @@ def _rows(found: Peaks) -> str:
         (f"`foretell {name}`", f"{peak:,.0f}", f"{seconds:.0f}")
         for name, (peak, seconds) in found.items()
     )
-    return table(("command", "MiB", "seconds"), rows)
+    return table(("command", "MiB", "CPU seconds"), rows)
 
 
 def _long_text(lengths: list[int], size: float, found: Peaks) -> str:

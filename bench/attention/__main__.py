@@ -65,7 +65,8 @@ _DECODING = """\
 ## Decoding
 
 `make bench-attention` wrote this part as well: a Transformer as above that decodes in other ways
-([architectures.md](architectures.md#decoding)), on {data}, one seed, {epochs} epochs at most.
+([architectures.md](architectures.md#decoding)), on {data}, {epochs} epochs at most; the mean
+of {seeds}, half their range behind ±.
 
 {ways}
 Milliseconds of one window by the steps of the horizon, context 96, both in turns:
@@ -135,10 +136,9 @@ def write(results: Results, data: str, seeds: Sequence[int], epochs: int) -> Non
         faithful = [run["faithful"] for run in runs if "faithful" in run]
         rows.append(
             (
-                f"`{mechanism}`" + ("" if len(runs) == len(seeds) else f" ({_seeds(len(runs))})"),
+                _told(f"`{mechanism}`", runs, seeds),
                 architecture,
-                _spread(run["mse"] for run in runs),
-                _spread(run["mae"] for run in runs),
+                *_errors(runs),
                 f"{demo['mse']:.3f}" if demo else "",
                 f"{mean(faithful):.1f}" if faithful else "",
                 f"{cost['ms']:.2f}",
@@ -190,16 +190,17 @@ def write(results: Results, data: str, seeds: Sequence[int], epochs: int) -> Non
     maps = decoding.maps_of(data, FOLDER)
     if maps:
         charts.guidance(maps, DOCS / MAPS)
-    trained_ways = {way: found.get(f"decoding {data} {way} {epochs}") for way in decoding.WAYS}
-    ways = [(way, run) for way, run in trained_ways.items() if run]
+    ways = []
+    for way in decoding.WAYS:
+        keys = [f"decoding {data} {way} {seed} {epochs}" for seed in seeds]
+        if runs := [found[key] for key in keys if key in found]:
+            ways.append((_told(way, runs, seeds), *_errors(runs)))
     horizons = [(n, found[f"horizon {n}"]) for n in decoding.HORIZONS if f"horizon {n}" in found]
     text = _DECODING.format(
         data=data,
         epochs=epochs,
-        ways=table(
-            ("way", "MSE", "MAE"),
-            ((way, f"{run['mse']:.3f}", f"{run['mae']:.3f}") for way, run in ways),
-        ),
+        seeds=_seeds(len(seeds)),
+        ways=table(("way", "MSE", "MAE"), ways),
         horizons=table(
             ("horizon", "one pass", "chunks of 24"),
             (
@@ -221,6 +222,15 @@ def _models() -> Iterable[tuple[str, str]]:
             except ValueError:
                 continue
             yield architecture, mechanism
+
+
+def _told(name: str, runs: Sequence[Record], seeds: Sequence[int]) -> str:
+    """What was trained, and how often if that is not with every seed."""
+    return name if len(runs) == len(seeds) else f"{name} ({_seeds(len(runs))})"
+
+
+def _errors(runs: Sequence[Record]) -> tuple[str, str]:
+    return _spread(run["mse"] for run in runs), _spread(run["mae"] for run in runs)
 
 
 def _seeds(count: int) -> str:
@@ -260,7 +270,7 @@ def main() -> None:
             train(part, given.data, seeds, given.epochs, results, given.without)
         elif part == "decoding":
             budget = Budget(given.epochs, "ett-hourly")
-            decoding.measure(results, given.data.stem, read(given.data), budget, FOLDER)
+            decoding.measure(results, given.data.stem, read(given.data), seeds, budget, FOLDER)
         elif part == "cost":
             measure_costs(results)
         else:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +36,7 @@ WAYS: dict[str, dict[str, Any]] = {
 PLAIN, GUIDED = "one pass", "one pass, guided"
 
 
-def trained(panel: Panel, way: str, budget: Budget, maps: Path) -> Record:
+def trained(panel: Panel, way: str, seed: int, budget: Budget, maps: Path | None) -> Record:
     """Train a Transformer that decodes in a way; its mean cross-attention is written to `maps`."""
     config = TrainingConfig(
         arch=ARCHITECTURE,
@@ -44,17 +46,19 @@ def trained(panel: Panel, way: str, budget: Budget, maps: Path) -> Record:
         epochs=budget.epochs,
         **RECIPE,
         splits=budget.splits,
+        seed=seed,
     )
     with tempfile.TemporaryDirectory() as folder:
         checkpoint = train(config, panel, Path(folder) / "checkpoint")
-    windows = prepare(config, panel).test
-    picked = np.linspace(0, len(windows) - 1, WINDOWS).astype(int)
-    batch = windows.batch(torch.from_numpy(picked))
-    with torch.inference_mode():
-        seen = checkpoint.model.explain(*batch[:3]).attention["decoder.0.cross"]
-    if isinstance(seen, Dense):
-        maps.parent.mkdir(parents=True, exist_ok=True)
-        np.save(maps, seen.weights.mean(dim=(0, 1)).numpy())
+    if maps is not None:
+        windows = prepare(config, panel).test
+        picked = np.linspace(0, len(windows) - 1, WINDOWS).astype(int)
+        batch = windows.batch(torch.from_numpy(picked))
+        with torch.inference_mode():
+            seen = checkpoint.model.explain(*batch[:3]).attention["decoder.0.cross"]
+        if isinstance(seen, Dense):
+            maps.parent.mkdir(parents=True, exist_ok=True)
+            np.save(maps, seen.weights.mean(dim=(0, 1)).numpy())
     test = checkpoint.info.test
     return {} if test is None else {"mse": test.model.mse, "mae": test.model.mae}
 
@@ -71,14 +75,22 @@ def by_horizon(horizon: int) -> Record:
     return {name: 1e3 * seconds for name, seconds in found.items()}
 
 
-def measure(results: Results, data: str, panel: Panel, budget: Budget, folder: Path) -> None:
-    """All that is not there yet."""
-    for way in WAYS:
-        maps = _map_file(folder, data, way)
-        key = f"decoding {data} {way} {budget.epochs}"
-        results.measure(key, lambda way=way, maps=maps: trained(panel, way, budget, maps))
+def measure(
+    results: Results,
+    data: str,
+    panel: Panel,
+    seeds: Sequence[int],
+    budget: Budget,
+    folder: Path,
+) -> None:
+    """All that is not there yet; maps are those of the first seed."""
+    for seed in seeds:
+        for way in WAYS:
+            maps = _map_file(folder, data, way) if seed == seeds[0] else None
+            key = f"decoding {data} {way} {seed} {budget.epochs}"
+            results.measure(key, partial(trained, panel, way, seed, budget, maps))
     for horizon in HORIZONS:
-        results.measure(f"horizon {horizon}", lambda horizon=horizon: by_horizon(horizon))
+        results.measure(f"horizon {horizon}", partial(by_horizon, horizon))
 
 
 def maps_of(data: str, folder: Path) -> dict[str, NDArray[np.float32]]:

@@ -131,13 +131,16 @@ def test_the_page_has_what_was_measured(tmp_path: Path, monkeypatch: pytest.Monk
             results.records[f"length {name} {length}"] = cost | {"times": 0.5}
     results.records["growth autocorrelation"] = {"grows": 2.125}
     for way in decoding.WAYS:
-        results.records[f"decoding ETTh1 {way} 3"] = {"mse": 0.7, "mae": 0.5}
+        for seed in range(2):
+            record = {"mse": 0.7 + 0.02 * seed, "mae": 0.5}
+            results.records[f"decoding ETTh1 {way} {seed} 3"] = record
     for horizon in decoding.HORIZONS:
         results.records[f"horizon {horizon}"] = {"one_pass": horizon / 96, "chunks": 2.0}
     for way in (decoding.PLAIN, decoding.GUIDED):
         np.save(decoding._map_file(tmp_path, "ETTh1", way), np.eye(4, 5))
     # One that takes long may have fewer seeds.
     del results.records["train ETTh1 patchtst softmax 1 3"]
+    del results.records["decoding ETTh1 one pass, guided 1 3"]
     comparison.write(results, "ETTh1", range(2), 3)
     text = (tmp_path / "attention.md").read_text()
     assert "| `softmax` (one seed) | patchtst | 0.400 | 0.410 |" in text
@@ -148,7 +151,8 @@ def test_the_page_has_what_was_measured(tmp_path: Path, monkeypatch: pytest.Monk
     assert "| 30 (1.00) | 2.12 |" in text
     assert "| 30 (1.00) |  |" in text
     assert "| `softmax` | transformer | 0.410" in text
-    assert "| one pass, guided | 0.700 | 0.500 |" in text
+    assert "| one pass | 0.710 ± 0.010 | 0.500 ± 0.000 |" in text
+    assert "| one pass, guided (one seed) | 0.700 | 0.500 |" in text
     assert "| 384 | 4.00 | 2.00 |" in text
     for chart in (comparison.BUBBLES, comparison.LINES, comparison.MAPS):
         assert f"({chart})" in text
@@ -222,11 +226,14 @@ def test_ways_of_decoding_are_trained_and_timed(
     monkeypatch.setattr(speed, "SECONDS", 0.1)
     results = Results(tmp_path / "results.jsonl")
     budget = Budget(1, (0.5, 0.2, 0.3))
-    decoding.measure(results, "sine", cycles(1000), budget, tmp_path)
+    decoding.measure(results, "sine", cycles(1000), range(2), budget, tmp_path)
     assert all(
         record.keys() in ({"mse", "mae"}, {"one_pass", "chunks"})
         for record in results.records.values()
     )
-    assert len(results.records) == 3
+    assert len(results.records) == 2 * 2 + 1
+    way = next(iter(decoding.WAYS))
+    first, second = (results.records[f"decoding sine {way} {seed} 1"] for seed in range(2))
+    assert first["mse"] != second["mse"]
     for way in decoding.WAYS:
         assert np.load(decoding._map_file(tmp_path, "sine", way)).shape == (144, 96)

@@ -31,7 +31,7 @@ def test_every_split_of_the_data_has_windows(tmp_path: Path) -> None:
 
 def test_the_page_says_what_was_measured() -> None:
     text = _text(CHANNELS, {"train": (3274.2, 100.4), "export": (3054.0, 1000.0)})
-    assert "One map of\none window has 24 million numbers; float64 for all layers takes 557" in text
+    assert "One map of one window has 24 million numbers; float64 for all layers takes\n557" in text
     assert "| `foretell train` | 3,274 | 100 |" in text
 
 
