@@ -8,6 +8,7 @@ answer to what it answers. Both ends are of the same installation and user: noth
 from __future__ import annotations
 
 import asyncio
+import socket
 import struct
 from collections.abc import Callable, Sequence
 from enum import IntEnum
@@ -23,6 +24,8 @@ _HEAD = struct.Struct("<QQ")
 _ARRAY = struct.Struct("<HcB")
 _ALIGNMENT = 16
 _READ = 256 * 1024
+# What a connection holds that is not read yet; the system may allow less.
+_HELD = 1024 * 1024
 # Larger ones stay where they were written or read: it takes longer to copy them.
 _COPIED = 16 * 1024
 _PADDING = [bytes(size) for size in range(_ALIGNMENT)]
@@ -143,6 +146,9 @@ class Peer(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to write."""
         self._transport = cast("asyncio.WriteTransport", transport)
+        self._transport.get_extra_info("socket").setsockopt(
+            socket.SOL_SOCKET, socket.SO_SNDBUF, _HELD
+        )
         self._loop = asyncio.get_running_loop()
 
     def send(self, pieces: list[bytes | memoryview]) -> None:

@@ -258,6 +258,8 @@ class Connection(HttpToolsProtocol):
         self._stopping = False
         # Since the last of a body or the end of a request: trailers and chunk sizes are among them.
         self._header_bytes = 0
+        # Of a body whose length was told.
+        self._body_bytes = 0
         self._owed: object = None
         self._owed_since: float | None = None
         self._unsent = 0
@@ -282,8 +284,11 @@ class Connection(HttpToolsProtocol):
         """Read what came of a request."""
         # What cannot be read is answered past it, and may end the connection.
         self._writing.flush()
-        for start in range(0, len(data), _PIECE_BYTES):
-            piece = data[start : start + _PIECE_BYTES]
+        start = 0
+        while start < len(data):
+            # There are no headers before the end of a body.
+            piece = data[start : start + max(_PIECE_BYTES, self._body_bytes)]
+            start += len(piece)
             self._header_bytes += len(piece)
             super().data_received(piece)
             if self._header_bytes > _MOST_HEADER_BYTES:
@@ -311,6 +316,8 @@ class Connection(HttpToolsProtocol):
                 self._refuse("connect", HTTPStatus.BAD_REQUEST, "this server is no proxy")
             return
         super().on_headers_complete()
+        told = [int(value) for name, value in self.headers if name == b"content-length"]
+        self._body_bytes = told[0] if told else 0
         # Those that follow a body are nobody's.
         self.headers = []
         # The task that answers has not run yet.
@@ -321,14 +328,20 @@ class Connection(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         """Some of a request's body is here."""
-        super().on_body(body)
+        rest = body
+        if not (self.cycle.body or self.cycle.response_complete):
+            # Which uvicorn would put into an array, of which it then makes bytes again.
+            self.cycle.body, rest = body, b""  # type: ignore[assignment]
+        super().on_body(rest)
         self._header_bytes = 0
+        self._body_bytes = max(0, self._body_bytes - len(body))
 
     def on_message_complete(self) -> None:
         """All of a request is here."""
         if not self.parser.should_upgrade():
             super().on_message_complete()
             self._header_bytes = 0
+            self._body_bytes = 0
             self.scope["extensions"][WHOLE] = {}
 
     def check(self, now: float) -> None:
