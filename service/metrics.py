@@ -146,7 +146,7 @@ def _buckets(bounds: tuple[float, ...], numbers: list[float]) -> list[tuple[str,
     return found
 
 
-Stage = Literal["decode", "encode"]
+Stage = Literal["decode", "queue", "run", "encode"]
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _STAGE_SECONDS = (0.0001, 0.00025, 0.0005, *_SECONDS)
@@ -295,19 +295,40 @@ class Metrics:
         self.counts.observe(((REQUEST_SECONDS, route), seconds), also=request)
 
     def answered_by(
-        self, name: str, version: str, windows: int, route: str, status: int, seconds: float
+        self,
+        name: str,
+        version: str,
+        windows: int,
+        route: str,
+        status: int,
+        seconds: float,
+        stages: Iterable[tuple[Stage, float]] = (),
     ) -> None:
-        """A request to a version of a model has ended, see `answered`; it held so many windows."""
+        """A request to a version of a model has ended, see `answered`.
+
+        Args:
+            name: The model's.
+            version: The model's.
+            windows: How many histories it held.
+            route: As of `answered`.
+            status: Likewise.
+            seconds: Likewise.
+            stages: What it went through, and how long that took.
+        """
         self.in_flight -= 1
         outcome = "success" if status < 400 else "fail"
         request: dict[Key, float] = {(REQUESTS, route, name, version, str(status)): 1.0}
         if outcome == "success":
             request[WINDOWS, name, version] = windows
-        self.counts.observe(
+        values = [
             ((REQUEST_SECONDS, route), seconds),
             ((ANSWERED, name, version, outcome), seconds),
-            also=request,
-        )
+        ]
+        for stage, took in stages:
+            # A stage's runs are those of batches, which may be of several requests.
+            known = (RAN,) if stage == "run" else (STAGE_SECONDS, stage)
+            values.append(((*known, name, version), took))
+        self.counts.observe(*values, also=request)
 
     def may_reject(self, reasons: Iterable[str]) -> None:
         """Requests may get errors of these types."""
@@ -321,16 +342,6 @@ class Metrics:
     def cut_off(self, reason: str) -> None:
         """Count a connection that was refused or ended."""
         self.counts.add(CUT_OFF, reason)
-
-    def staged(self, stage: Stage, name: str, version: str, seconds: float) -> None:
-        """Count the time that a request was in a stage."""
-        self.counts.observe(((STAGE_SECONDS, stage, name, version), seconds))
-
-    def ran(self, name: str, version: str, waited: float, ran: float) -> None:
-        """Count the seconds that a request waited for its batches, and was in them."""
-        self.counts.observe(
-            ((STAGE_SECONDS, "queue", name, version), waited), ((RAN, name, version), ran)
-        )
 
     def backtested(self, name: str, version: str, held: Mapping[float, tuple[int, int]]) -> None:
         """Count what the intervals of a backtest held, and what there was, by their level."""

@@ -8,7 +8,7 @@ import random
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fastapi.routing import APIRoute
 from starlette.datastructures import Headers
@@ -59,7 +59,7 @@ class Exchange:
 
     Attributes:
         request_id: The caller's, if it is printable ASCII of at most 128 characters, or a new one.
-        metrics: Where its stages are counted.
+        metrics: Where it is counted.
         headers: The request's, by their names in lower case; of several of a name, the first.
         trace_id: Of its trace, or else of the caller's `traceparent`, if it sent one.
         trace: Its trace, if requests are traced.
@@ -67,6 +67,7 @@ class Exchange:
         version: The model's version, likewise.
         windows: Histories that are forecast, once known.
         loading: Seconds that it waited for its model to come into memory.
+        stages: What it went through so far, and how many seconds each took.
     """
 
     request_id: str
@@ -78,23 +79,24 @@ class Exchange:
     version: str = ""
     windows: int = 0
     loading: float = 0.0
+    stages: list[tuple[Stage, float]] = field(default_factory=list)
 
     def staged(self, stage: Stage, began: int) -> None:
-        """Count a stage of the answer that has ended, and tell the trace.
+        """Note a stage of the answer that has ended, and tell the trace.
 
         Args:
             stage: Which one.
             began: When, in nanoseconds since 1970.
         """
         ended = time.time_ns()
-        self.metrics.staged(stage, self.model, self.version, (ended - began) / 1e9)
+        self.stages.append((stage, (ended - began) / 1e9))
         if self.trace is not None:
             self.trace.stage(stage, began, ended, self.attributes)
 
     def ran(self, pending: Pending) -> None:
-        """Count what work that is done went through, and tell the trace."""
-        waited, ran = pending.began - pending.submitted, pending.ended - pending.began
-        self.metrics.ran(self.model, self.version, waited, ran)
+        """Note what work that is done went through, and tell the trace."""
+        self.stages.append(("queue", pending.began - pending.submitted))
+        self.stages.append(("run", pending.ended - pending.began))
         self.loading += pending.loading
         if self.trace is None:
             return
@@ -205,7 +207,7 @@ class Observed:
             route = scope["path"] if scope["path"] in _PAGES else "unmatched"
         if exchange.model:
             about = (exchange.model, exchange.version, exchange.windows)
-            self._metrics.answered_by(*about, route, status, seconds)
+            self._metrics.answered_by(*about, route, status, seconds, exchange.stages)
         else:
             self._metrics.answered(route, status, seconds)
         if exchange.trace is not None:

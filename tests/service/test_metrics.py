@@ -72,8 +72,8 @@ def test_stages_of_requests_and_batches() -> None:
     observer.dropped("cancelled")
     observer.dropped("cancelled")
     # What a request's batches took is not told with them: they may be of several requests.
-    metrics.ran("m", "1", 0.5, 100.0)
-    metrics.staged("decode", "m", "1", 2.0)
+    seen = [("decode", 2.0), ("queue", 0.5), ("run", 100.0)]
+    metrics.answered_by("m", "1", 1, "/forecast", 200, 103.0, seen)
     stages = {"queue": 0.5, "assemble": 0.125, "run": 0.25, "decode": 2.0}
     for stage, seconds in stages.items():
         assert value(metrics, "foretell_stage_seconds_sum", stage=stage, **LABELS) == seconds

@@ -15,10 +15,8 @@ def of(metrics: Metrics, *keys: tuple[str, str]) -> list[ModelStatistics]:
 
 def test_requests() -> None:
     metrics = Metrics()
-    metrics.staged("decode", *KEY, 0.25)
-    metrics.ran(*KEY, 0.5, 0.125)
-    metrics.staged("encode", *KEY, 0.75)
-    metrics.answered_by(*KEY, 3, "/forecast", 200, 2.0)
+    stages = (("decode", 0.25), ("queue", 0.5), ("run", 0.125), ("encode", 0.75))
+    metrics.answered_by(*KEY, 3, "/forecast", 200, 2.0, stages)
     metrics.answered_by(*KEY, 5, "/forecast", 429, 4.0)
     (found,) = of(metrics)
     assert found.inference_count == 3

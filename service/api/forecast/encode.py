@@ -41,8 +41,9 @@ def encoding_work(job: Job, outputs: Arrays) -> int:
     if job.plan.quantiles and job.model.intervals.most is not None:
         # Even a few that are searched for take milliseconds.
         return ALWAYS
-    size = sum([rows.nbytes for rows in outputs.values()])
-    size += len(job.plan.quantiles) * outputs[FORECAST].nbytes
+    size = len(job.plan.quantiles) * outputs[FORECAST].nbytes
+    for rows in outputs.values():
+        size += rows.nbytes
     if job.past is not None:
         size += _SORTED * outputs[PAST].nbytes
     if job.plan.attention is not None:

@@ -259,9 +259,10 @@ class _JsonRequest:
         # Windows are cut out of all rows.
         if type(options) is BacktestOptions or options.calibration == "history":
             return ALWAYS
-        # The first to name a zone waits until its clock is known.
-        if [True for entry in inputs if isinstance(entry, dict) and "time_zone" in entry]:
-            return ALWAYS
+        for entry in inputs:
+            # The first to name a zone waits until its clock is known.
+            if isinstance(entry, dict) and "time_zone" in entry:
+                return ALWAYS
         return self._size + _INPUT * len(inputs)
 
     def decode(self, model: Model, settings: Settings) -> Answering:

@@ -84,17 +84,13 @@ def _read(parser: simdjson.Parser, body: bytes) -> tuple[dict[str, Any], _Lists]
     if len(inputs) > _MOST_INPUTS:
         raise ValueError("many inputs")
     lists = _Lists()
-    request = {name: lists.plain(value) for name, value in request.items()}
-    entries: list[dict[str, Any]] = []
-    for part in inputs:
-        entry = _members(part)
-        entries.append(
-            {
-                name: lists.series(value) if name == _SERIES else lists.plain(value)
-                for name, value in entry.items()
-            }
-        )
-    return {**request, "inputs": entries}, lists
+    for name, value in request.items():
+        request[name] = lists.plain(value)
+    request["inputs"] = entries = [*map(_members, inputs)]
+    for entry in entries:
+        for name, value in entry.items():
+            entry[name] = lists.series(value) if name == _SERIES else lists.plain(value)
+    return request, lists
 
 
 def _members(value: Any) -> dict[str, Any]:  # noqa: ANN401 - any JSON
@@ -105,9 +101,10 @@ def _members(value: Any) -> dict[str, Any]:  # noqa: ANN401 - any JSON
     if len(names) > _MOST_KEYS or len(set(names)) != len(names):
         raise ValueError("many keys, or one that comes twice")
     # What follows a zero would not count, and brackets are to be those of lists.
-    if not {"\0", "["}.isdisjoint("".join(names)):
+    text = "".join(names)
+    if "\0" in text or "[" in text:
         raise ValueError("a key with a zero or a bracket")
-    return {name: value[name] for name in names}
+    return dict(zip(names, map(value.__getitem__, names), strict=True))
 
 
 class _Lists:
@@ -155,6 +152,8 @@ class _Lists:
             value = value.as_list()
         elif isinstance(value, simdjson.Object):
             value = value.as_dict()
+        elif not (isinstance(value, str) and "[" in value):
+            return value
         self._note(value)
         return value
 
@@ -184,7 +183,7 @@ class _Lists:
         if len(self._widths) > _MOST_WIDTHS:
             return False
         form = body.translate(None, _NUMBERS)
-        return form.count(b"[") == self._count and all(
-            form.count(b"[%s]" % (b"," * (width - 1))) == self._of_numbers[width]
-            for width in self._widths
-        )
+        for width in self._widths:
+            if form.count(b"[%s]" % (b"," * (width - 1))) != self._of_numbers[width]:
+                return False
+        return form.count(b"[") == self._count
