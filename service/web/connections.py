@@ -258,7 +258,7 @@ class Connection(HttpToolsProtocol):
         self._stopping = False
         # Since the last of a body or the end of a request: trailers and chunk sizes are among them.
         self._header_bytes = 0
-        # Of a body whose length was told.
+        # What is to come of a body whose length was told.
         self._body_bytes = 0
         self._owed: object = None
         self._owed_since: float | None = None
@@ -334,14 +334,13 @@ class Connection(HttpToolsProtocol):
             self.cycle.body, rest = body, b""  # type: ignore[assignment]
         super().on_body(rest)
         self._header_bytes = 0
-        self._body_bytes = max(0, self._body_bytes - len(body))
+        self._body_bytes -= len(body)
 
     def on_message_complete(self) -> None:
         """All of a request is here."""
         if not self.parser.should_upgrade():
             super().on_message_complete()
             self._header_bytes = 0
-            self._body_bytes = 0
             self.scope["extensions"][WHOLE] = {}
 
     def check(self, now: float) -> None:

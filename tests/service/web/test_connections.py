@@ -199,6 +199,70 @@ def test_all_that_is_no_body_is_limited(
     assert metrics.counts.count(*HEADERS) == 1
 
 
+def test_a_body_whose_length_is_told_is_handed_on_as_it_came(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    body = b"0123456789" * 20_000
+    read: list[int] = []
+    taken: list[bytes] = []
+    on_body = Connection.on_body
+
+    def counted(self: Connection, piece: bytes) -> None:
+        read.append(len(piece))
+        on_body(self, piece)
+
+    monkeypatch.setattr(Connection, "on_body", counted)
+
+    async def take(scope: Any, receive: Any, send: Any) -> None:
+        more = True
+        while more:
+            message = await receive()
+            taken.append(message["body"])
+            more = message["more_body"]
+        await no_content(scope, receive, send)
+
+    async def send() -> None:
+        connection = opened(take, Wire())
+        head = b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(body)
+        for piece in (head, body[:50_000], body[50_000:150_000], body[150_000:]):
+            connection.data_received(piece)
+            for _ in range(5):
+                await asyncio.sleep(0)
+        # Two pieces of which the application takes nothing in between are one to it.
+        connection.data_received(head + body[:10_000])
+        connection.data_received(body[10_000:])
+        while connection.tasks:
+            await asyncio.sleep(0)
+
+    asyncio.run(send())
+    assert list(map(len, taken)) == [50_000, 100_000, 50_000, 200_000]
+    assert read[:3] == [50_000, 100_000, 50_000]
+    assert b"".join(taken) == 2 * body
+
+
+@pytest.mark.parametrize("told", [0, 8, 200_000])
+def test_headers_behind_a_body_whose_length_is_told_are_limited(told: int) -> None:
+    metrics = Metrics()
+    first = b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % told + b"x" * told
+    second = b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 15_000 + b"\r\n"
+    seen, wire = asyncio.run(exchange([first, second], metrics))
+    assert [request[2] for request in seen] == [b"x" * told]
+    assert b"HTTP/1.1 431 " in wire.written
+    assert metrics.counts.count(*HEADERS) == 1
+
+
+def test_a_body_that_nobody_waits_for_is_dropped() -> None:
+    async def answered() -> bytes:
+        connection = opened(no_content, Wire())
+        connection.data_received(b"POST / HTTP/1.1\r\nContent-Length: 100\r\n\r\n")
+        while connection.tasks:
+            await asyncio.sleep(0)
+        connection.data_received(b"x" * 50)
+        return bytes(connection.cycle.body)
+
+    assert asyncio.run(answered()) == b""
+
+
 def test_many_small_chunks_are_no_headers() -> None:
     sent = CHUNKED + b"1;a=b\r\nx\r\n" * 100_000 + b"0\r\n\r\n"
     seen, _ = asyncio.run(exchange([sent]))
