@@ -29,7 +29,7 @@ from bench.serving import before, bodies
 from bench.serving.contenders import OURS, ROOT
 from bench.serving.load import Load, load
 from bench.serving.ports import free_port
-from bench.serving.process import engine_of, running
+from bench.serving.process import engine_of, roles_of, running
 from bench.serving.subjects import NAME, SUBJECTS, Subject, prepare
 from bench.stand_in.machine import Machine, UnavailableError, build
 
@@ -46,6 +46,8 @@ _HEAD = (
     "p50, ms",
     "windows a batch",
     "engine, µs",
+    "a door, MiB",
+    "the engine, MiB",
     *(f"{windows} windows: windows/s" for windows in _BINARY_WINDOWS),
     "failed",
 )
@@ -57,7 +59,8 @@ the CPUs. {machine}
 
 First {connections} connections with a window of JSON in each request, and a GPU that takes
 {replay:,} µs for a replay: how many windows there are in a batch on average, and how long the
-engine is busy with a request, all its threads together. Then {binary} connections with tensors of
+engine is busy with a request, all its threads together; and what the largest door and the engine
+have resident afterwards. Then {binary} connections with tensors of
 the Open Inference Protocol in binary, several windows in each request, and {binary_replay} µs a
 replay.
 
@@ -75,6 +78,7 @@ class Server:
         json: A window in JSON a request.
         batch: Windows in a batch then.
         engine: Microseconds of the engine a request then; None without one.
+        memory: Bytes of the largest door then, and of the engine, 0 without one.
         binary: Windows a second, by windows a request.
         failed: Requests without a forecast.
     """
@@ -85,6 +89,7 @@ class Server:
     json: Load | None = None
     batch: float = 0.0
     engine: float | None = None
+    memory: tuple[int, int] = 0, 0
     binary: dict[int, float] = field(default_factory=dict)
     failed: int = 0
 
@@ -130,6 +135,9 @@ def measure_json(servers: Sequence[Server], subject: Subject, folder: Path, seco
         windows, batches, busy = (sum(turn[1][at] for turn in turns) for at in range(3))
         server.batch = windows / batches if batches else 0.0
         server.engine = 1e6 * busy / windows if busy else None
+        engine = engine_of(server.process)
+        doors = [each for each in roles_of(server.process) if each != engine]
+        server.memory = max(map(_resident, doors)), _resident(engine)
 
 
 def _observed(server: Server, body: Path, seconds: int) -> tuple[Load, tuple[float, ...]]:
@@ -152,6 +160,10 @@ def _batches(url: str) -> dict[str, float]:
 
 def _busy(process: psutil.Process | None) -> float:
     return 0.0 if process is None else sum(process.cpu_times()[:2])
+
+
+def _resident(process: psutil.Process | None) -> int:
+    return 0 if process is None else int(process.memory_info().rss)
 
 
 def measure_binary(servers: Sequence[Server], subject: Subject, folder: Path, seconds: int) -> None:
@@ -202,6 +214,7 @@ def _rows(jsons: Sequence[Server], binaries: Sequence[Server]) -> Iterator[tuple
             f"{one.json.p50 * 1e3:.1f}",
             f"{one.batch:.1f}",
             "" if one.engine is None else f"{one.engine:.0f}",
+            *(f"{size / 2**20:.0f}" if size else "" for size in one.memory),
             *(f"{other.binary[windows]:,.0f}" for windows in _BINARY_WINDOWS),
             f"{one.failed + other.failed}",
         )

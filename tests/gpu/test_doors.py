@@ -38,6 +38,8 @@ def test_doors_are_loaded_in_json_and_in_binary(
     # Both doors wait for it; a supervisor or a door would have had next to nothing to do.
     assert server.engine is not None
     assert server.engine > 0
+    # What runs models is larger than what has none.
+    assert 2**20 < server.memory[0] < server.memory[1]
     assert server.binary[8] > 0
     assert server.failed == 0
     ((name, *_, failed),) = doors._rows(servers, servers)
