@@ -11,12 +11,12 @@ import socket
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, cast
 
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from foretell.service.api.app import ByPort, create_app, create_operations_app
 from foretell.service.engine.local import Engine, LocalEngine
@@ -26,7 +26,7 @@ from foretell.service.engine.resources import keep_what_is_loaded
 from foretell.service.metrics import Metrics, Processes
 from foretell.service.settings import Settings
 from foretell.service.tracing import open_tracer
-from foretell.service.web.connections import Connection, Limits
+from foretell.service.web.connections import Connection, Limits, protocol
 from foretell.service.web.sockets import Acceptor, accept_all, listen
 
 _logger = logging.getLogger(__name__)
@@ -94,11 +94,10 @@ def _configuration(
         port = sockets[-1].getsockname()[1]
         app = ByPort(app, port, create_operations_app(engine))
     limits = Limits(settings.max_connections, settings.header_timeout_seconds, port)
-    protocol = partial(Connection, limits, engine.metrics)
     _allow_files(settings.max_connections + _OTHER_FILES)
     return uvicorn.Config(
         app,
-        http=cast("type[asyncio.Protocol]", protocol),
+        http=cast("type[asyncio.Protocol]", protocol(limits, engine.metrics)),
         ws="none",
         lifespan="on",
         log_config=None,
@@ -178,7 +177,8 @@ class _Server(uvicorn.Server):
             self.should_exit = True
         if counter % _TICKS_A_SECOND == 0:
             for connection in list(self.server_state.connections):
-                cast("Connection", connection).check(now)
+                if isinstance(connection, Connection):
+                    connection.check(now)
             if self._watch is not None and not self.should_exit and self._watch.is_over(now):
                 self.gave_up = True
                 self._engine.drain()
@@ -205,14 +205,14 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
         await asyncio.gather(*serving, return_exceptions=True)
 
-    def _connection(self) -> asyncio.Protocol:
-        return self.config.http_protocol_class(  # type: ignore[call-arg]
+    def _connection(self) -> HttpToolsProtocol:
+        return self.config.http_protocol_class(  # type: ignore[call-arg,return-value]
             config=self.config, server_state=self.server_state, app_state=self.lifespan.state
         )
 
     def _last_connection(self) -> asyncio.Protocol:
         connection = self._connection()
-        cast("Connection", connection).shutdown()
+        connection.shutdown()
         return connection
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002

@@ -1,15 +1,19 @@
 """Connections that nobody can hold for ever: bounded in number, and in how slow they may be.
 
-All that is taken of uvicorn's protocol, and changed, is here.
+All that is taken of uvicorn's protocol, and changed, is here. It was written for the version that
+`tests/service/web/test_connections.py` names.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
+from importlib import metadata
 from typing import Any
 
 import httptools
@@ -17,11 +21,13 @@ import orjson
 from starlette.requests import Request
 from starlette.types import Receive
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from foretell.service.errors import error_body, error_fields
 from foretell.service.metrics import Metrics
+
+_logger = logging.getLogger(__name__)
 
 
 class Parser(httptools.HttpRequestParser):
@@ -401,3 +407,35 @@ class Connection(HttpToolsProtocol):
             lines.append(f"retry-after: {_RETRY_SECONDS}")
         self._writing.write("\r\n".join([*lines, "", ""]).encode() + body)
         self._writing.close()
+
+
+# What `Connection` counts on, or defines anew.
+_OF_PROTOCOL = {
+    *("connections", "cycle", "flow", "headers", "loop", "parser", "scope", "server", "transport"),
+    *("connection_lost", "connection_made", "data_received", "shutdown", "timeout_keep_alive_task"),
+    *("on_body", "on_headers_complete", "on_message_complete", "on_url"),
+}
+_OF_CYCLE = {"body", "keep_alive", "response_complete", "response_started", "scope", "transport"}
+
+
+def protocol(limits: Limits, metrics: Metrics) -> Callable[..., asyncio.Protocol]:
+    """What speaks HTTP on the server's connections.
+
+    Where uvicorn has not what `Connection` changes, it is uvicorn's own: it serves, and keeps
+    nobody to limits.
+
+    Args:
+        limits: As for `Connection`.
+        metrics: Likewise.
+    """
+    own = {*dir(HttpToolsProtocol), *HttpToolsProtocol.__init__.__code__.co_names}
+    missing = _OF_PROTOCOL - own
+    missing |= _OF_CYCLE - {*RequestResponseCycle.__init__.__code__.co_names}
+    if not missing:
+        return partial(Connection, limits, metrics)
+    _logger.warning(
+        "connections are kept to no limits: uvicorn %s has no %s, which that takes",
+        metadata.version("uvicorn"),
+        ", ".join(sorted(missing)),
+    )
+    return HttpToolsProtocol

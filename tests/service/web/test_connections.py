@@ -7,15 +7,19 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from functools import partial
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from starlette.requests import Request
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from foretell.service.metrics import Metrics
-from foretell.service.web.connections import WHOLE, Connection, caller_of
+from foretell.service.web import connections
+from foretell.service.web.connections import WHOLE, Connection, Limits, caller_of
 from tests.service.bundles import Spec, write_bundle
 from tests.service.process import Server
 from tests.service.waiting import until
@@ -462,3 +466,47 @@ def test_answers_that_nobody_reads(server: Server) -> None:
         deaf.connect((url.host, url.port))
         deaf.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n" * 1000)
         until(lambda: cut_off(server, "slow_reader") == 1)
+
+
+def test_what_is_changed_is_of_the_versions_that_it_was_written_for() -> None:
+    # Who takes another one reads what `Connection` and `Parser` change in it.
+    found = {name: metadata.version(name) for name in ("uvicorn", "httptools")}
+    assert found == {"uvicorn": "0.54.0", "httptools": "0.9.0"}
+
+
+@pytest.mark.parametrize("known", ["_OF_PROTOCOL", "_OF_CYCLE"])
+def test_another_uvicorn_serves_with_its_own_protocol(
+    known: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    limits, metrics = Limits(8, 60), Metrics()
+    ours = connections.protocol(limits, metrics)
+    assert isinstance(ours, partial)
+    assert ours.func is Connection
+    monkeypatch.setattr(connections, known, {"body_of_tomorrow", "scope"})
+    assert connections.protocol(limits, metrics) is HttpToolsProtocol
+    assert "uvicorn 0.54.0 has no body_of_tomorrow, which" in caplog.text
+
+
+PLAIN = """
+from foretell.service.web import connections
+connections._OF_CYCLE = {"body_of_tomorrow"}
+from foretell.__main__ import main
+main()
+"""
+
+
+def test_forecasts_over_uvicorns_own_protocol(tmp_path: Path) -> None:
+    write_bundle(tmp_path / "models", Spec())
+    with Server(tmp_path / "models", tmp_path / "log", code=PLAIN) as server:
+        assert "has no body_of_tomorrow" in server.log
+        for size in (8, 80_000):
+            body = {"inputs": [{"series": [1.0] * size}]}
+            answer = httpx.post(f"{server.url}/forecast", json=body, timeout=60)
+            assert answer.json()["outputs"][0]["content"][0]["mean_forecast"] == [1.0] * 4
+        # For some ticks, which look at connections, with one that is open.
+        with httpx.Client() as client:
+            client.get(f"{server.url}/healthz")
+            time.sleep(1.2)
+            assert client.get(f"{server.url}/readyz").status_code == 200
+        assert server.stop() == 0
+        assert "Traceback" not in server.log
