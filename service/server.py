@@ -22,7 +22,7 @@ from foretell.service.api.app import ByPort, create_app, create_operations_app
 from foretell.service.engine.local import Engine, LocalEngine
 from foretell.service.engine.process import REPLACE_ME, Watch, end_if_lost, load
 from foretell.service.engine.remote import RemoteEngine
-from foretell.service.engine.resources import keep_what_is_loaded
+from foretell.service.engine.resources import Spare, keep_what_is_loaded
 from foretell.service.metrics import Metrics, Processes
 from foretell.service.settings import Settings
 from foretell.service.tracing import open_tracer
@@ -147,6 +147,7 @@ class _Server(uvicorn.Server):
         self._engine = engine
         self._watch = watch
         self._pulse = pulse
+        self._spare = Spare()
         self._unready_seconds = settings.unready_seconds
         self._stops_at = math.inf
         self.gave_up = False
@@ -185,6 +186,7 @@ class _Server(uvicorn.Server):
                 self.should_exit = True
             if self._pulse is not None:
                 self._pulse()
+            self._spare.look(self.server_state.total_requests, now)
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

@@ -25,6 +25,7 @@ from foretell.service.engine.repository import Repository
 from foretell.service.engine.residents import Residents
 from foretell.service.engine.resources import (
     Memory,
+    Spare,
     container_limit,
     keep_what_is_loaded,
     usable_cpus,
@@ -154,6 +155,7 @@ async def _serve(
     stopping = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
     pulsed = 0.0
+    spare = Spare()
 
     def tick() -> bool:
         nonlocal pulsed
@@ -161,6 +163,7 @@ async def _serve(
         if now - pulsed >= _PULSE_SECONDS and not watch.stuck:
             pulsed = now
             pulse()
+            spare.look(max(engine.metrics.last_run.values(), default=0.0), now)
         if watch.is_over(now):
             return False
         # Doors are told to stop as well, and answer what they have accepted.

@@ -1,4 +1,4 @@
-"""How many CPUs and how much memory this process may use."""
+"""How many CPUs and how much memory this process may use, and what of it it keeps."""
 
 from __future__ import annotations
 
@@ -64,6 +64,9 @@ class Memory:
         Raises:
             LoadFailedError: it does not.
         """
+        if self._limit is not None and resident_bytes() + bundle_bytes(folder) > self._limit:
+            # Some of it may be kept for requests alone.
+            return_free_memory()
         self._check(folder, resident_bytes())
 
     def check_alone(self, folder: Path) -> None:
@@ -116,10 +119,48 @@ def container_limit(others: int = 0, cgroups: Path = _CGROUPS) -> int | None:
 
 def return_free_memory() -> None:
     """Give what was freed back to the system: the C library would keep much of it for later."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    # Only the GNU C library has it.
-    if trim is not None:
-        trim(0)
+    _call("malloc_trim", 0)
+
+
+# Of the GNU C library: what it keeps at the end of its heap, and from which size on what is asked
+# for is no part of that, by the numbers of mallopt's parameters.
+_KEPT = {-1: 64 * _MIB, -3: 16 * _MIB}
+_IDLE_SECONDS = 10.0
+
+
+class Spare:
+    """Memory that was freed, and is kept for the next requests until none come for a while.
+
+    Bodies and arrays of a few hundred kilobytes come and go. What the C library gives back in
+    between the system has to fill with zeros, page by page, which takes longer than all that is
+    done to them.
+    """
+
+    def __init__(self) -> None:
+        for parameter, size in _KEPT.items():
+            _call("mallopt", parameter, size)
+        self._seen = 0.0
+        self._at: float | None = None
+
+    def look(self, seen: float, now: float) -> None:
+        """Give it back once nothing has come for a while; to be called about once a second.
+
+        Args:
+            seen: What has come so far: any number that is another one when more has.
+            now: On the clock of `time.monotonic`.
+        """
+        if seen != self._seen:
+            self._seen, self._at = seen, now
+        elif self._at is not None and now - self._at >= _IDLE_SECONDS:
+            self._at = None
+            return_free_memory()
+
+
+def _call(name: str, *arguments: int) -> None:
+    # Other C libraries have none of it.
+    function = getattr(ctypes.CDLL(None), name, None)
+    if function is not None:
+        function(*arguments)
 
 
 def keep_what_is_loaded() -> None:

@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 
 from foretell.service.engine.process import Watch
@@ -328,3 +329,23 @@ def test_as_many_files_as_connections_need(
         _allow_files(2000)
     assert set_to == raised
     assert ("too few for max_connections" in caplog.text) == warned
+
+
+# Of what takes ten seconds otherwise.
+IMPATIENT = """
+from foretell.service.engine import resources
+resources._IDLE_SECONDS = 2.0
+from foretell.__main__ import main
+main()
+"""
+
+
+def test_memory_of_large_requests_is_given_back(tmp_path: Path) -> None:
+    write_bundle(tmp_path / "models", Spec())
+    with Server(tmp_path / "models", tmp_path / "log", code=IMPATIENT) as server:
+        process = psutil.Process(server.process.pid)
+        body = json.dumps({"inputs": [{"series": [1.5] * 3000} for _ in range(200)]})
+        for _ in range(3):
+            assert httpx.post(f"{server.url}/forecast", content=body).status_code == 200
+        held = process.memory_info().rss
+        until(lambda: process.memory_info().rss < held - 5 * 2**20)

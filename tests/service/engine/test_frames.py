@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Iterable
 from itertools import pairwise
 
@@ -125,7 +126,8 @@ def test_documents() -> None:
 
 class Transport(asyncio.WriteTransport):
     def __init__(self) -> None:
-        super().__init__()
+        self.socket = socket.socket(socket.AF_UNIX)
+        super().__init__({"socket": self.socket})
         self.written: list[bytes] = []
         self.pieces: list[object] = []
 
@@ -152,9 +154,24 @@ def test_the_frames_of_a_turn_are_written_together() -> None:
         await asyncio.sleep(0)
 
     asyncio.run(send())
+    transport.socket.close()
     first, second = ([each.number for each in read(data)] for data in transport.written)
     assert (first, second) == ([1, 2], [3])
     assert not transport.pieces
+
+
+def test_a_connection_holds_more_than_others() -> None:
+    async def connect() -> tuple[int, ...]:
+        transport = Transport()
+        option = socket.SOL_SOCKET, socket.SO_SNDBUF
+        before = transport.socket.getsockopt(*option)
+        Peer(lambda *_: None).connection_made(transport)
+        after = transport.socket.getsockopt(*option)
+        transport.socket.close()
+        return before, after
+
+    before, after = asyncio.run(connect())
+    assert after > before
 
 
 def test_large_arrays_are_written_from_where_they_lie() -> None:
@@ -168,6 +185,7 @@ def test_large_arrays_are_written_from_where_they_lie() -> None:
         peer.flush()
 
     asyncio.run(send())
+    transport.socket.close()
     assert any(
         isinstance(piece, memoryview) and np.shares_memory(np.asarray(piece), array)
         for piece in transport.pieces

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -69,6 +72,57 @@ def test_knows_what_the_process_holds() -> None:
     del held
     return_free_memory()
     assert resident_bytes() - before < 30 * MIB
+
+
+# In a process of its own: what is set there is set for all of it.
+SPARE = """
+import json, resource
+import numpy as np
+from foretell.service.engine.resources import Spare, resident_bytes
+
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(50):
+        held = [np.ones(300_000, np.uint8) for _ in range(100)]
+        del held
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+before = faults()
+spare = Spare()
+faults()
+found = [before, faults()]
+spare.look(0, 100.0)
+for seen, now in ((0, 111.0), (5, 120.0), (5, 129.0), (6, 131.0), (6, 140.0), (6, 141.0)):
+    spare.look(seen, now)
+    found.append(resident_bytes())
+print(json.dumps(found))
+"""
+
+
+def test_what_is_freed_is_kept_until_nothing_comes_for_a_while() -> None:
+    told = subprocess.run(
+        [sys.executable, "-c", SPARE], capture_output=True, text=True, check=True, timeout=60
+    )
+    before, after, *held, idle = json.loads(told.stdout)
+    # Of 50 times 30 MB, page by page.
+    assert before > 100_000
+    assert after < 10_000
+    # Before there was anything, and after less than ten seconds, it is kept.
+    assert max(held) - min(held) < MIB
+    assert idle < held[-1] - 20 * MIB
+
+
+def test_what_is_kept_is_given_back_for_a_model(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = [102 * MIB]
+    module = "foretell.service.engine.resources"
+    monkeypatch.setattr(f"{module}.resident_bytes", lambda: held[0])
+    monkeypatch.setattr(f"{module}.return_free_memory", lambda: held.insert(0, 99 * MIB))
+    Memory(105 * MIB).check(folder)
+    assert held == [99 * MIB, 102 * MIB]
+    Memory(105 * MIB).check(folder)
+    assert len(held) == 2
 
 
 @pytest.mark.parametrize(
