@@ -54,12 +54,12 @@ def outside(
     scaler, (_, steps, _) = manifest.scaler, forecast.shape
     before, after, low, high = _known(scaler.mean, scaler.std, history.shape[1], steps)
     means = np.empty((2, *history.shape[::2]), np.float32)
-    np.dot(before, history, out=means[0])
+    np.matmul(before, history, out=means[0])
     if (at := manifest.columns) is None:
-        _QUIET.copy().run(np.dot, after, forecast, means[1])
+        _QUIET.copy().run(np.matmul, after, forecast, means[1])
     else:
         means[1] = means[0]
-        means[1][:, at] = _QUIET.copy().run(np.dot, after, forecast)
+        means[1][:, at] = _QUIET.copy().run(np.matmul, after, forecast)
     # What is not finite has a mean that is not, and becomes another.
     if np.fmin(np.fmax(means, low), high).tobytes() == means.tobytes():
         return None
