@@ -163,7 +163,8 @@ async def _serve(
         if now - pulsed >= _PULSE_SECONDS and not watch.stuck:
             pulsed = now
             pulse()
-            spare.look(max(engine.metrics.last_run.values(), default=0.0), now)
+            # Workers add to it meanwhile.
+            spare.look(max([*engine.metrics.last_run.values()], default=0.0), now)
         if watch.is_over(now):
             return False
         # Doors are told to stop as well, and answer what they have accepted.
