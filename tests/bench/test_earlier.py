@@ -10,7 +10,9 @@ from bench.sizes import QUICK
 from foretell.service.engine.runtime import Runtime
 
 
-def test_two_versions_are_timed_with_every_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_versions_are_timed_with_every_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(earlier, "BATCHES", (1, 2))
     (graph,) = earlier.export(ROOT, QUICK[:1], tmp_path / "graphs")
     sessions = [Runtime("cpu").open(graph) for _ in range(2)]
