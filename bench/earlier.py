@@ -7,9 +7,6 @@ time. Prints how many times as long as the earlier graphs ours take, in turns.
 from __future__ import annotations
 
 import argparse
-import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from bench.page import machine, table
-from bench.serving.before import checkout
+from bench.serving.before import checkout, run_in
 from bench.serving.contenders import ROOT
 from bench.sizes import QUICK, SIZES, Size
 from bench.timing import Call, interleaved_medians
@@ -27,7 +24,6 @@ from foretell.service.session import Session
 
 BATCHES = (1, 8, 32)
 _SECONDS, _QUICK_SECONDS = 6.0, 0.1
-_EXPORT_SECONDS = 600
 # Runs in the tree of either version.
 _EXPORT = """
 import sys
@@ -64,13 +60,10 @@ def export(tree: Path, sizes: Sequence[Size], folder: Path) -> list[Path]:
     """Have a version export models.
 
     Raises:
-        CalledProcessError: it cannot.
+        RuntimeError: it cannot.
     """
     folder.mkdir()
-    # -P: not the modules of the folder that this runs in.
-    command = [sys.executable, "-P", "-c", _EXPORT, str(folder), *(size.name for size in sizes)]
-    environment = {**os.environ, "PYTHONPATH": str(tree)}
-    subprocess.run(command, check=True, timeout=_EXPORT_SECONDS, env=environment)
+    run_in(tree, _EXPORT, folder, *(size.name for size in sizes))
     return [folder / f"{index}.onnx" for index in range(len(sizes))]
 
 

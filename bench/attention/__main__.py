@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import mean
@@ -128,8 +128,7 @@ def write(results: Results, data: str, seeds: Sequence[int], epochs: int) -> Non
         and f"train {data} {architecture} {name} {seeds[0]} {epochs}" in found
     }
     for architecture, mechanism in (each for each in _models() if each in measured):
-        keys = [f"train {data} {architecture} {mechanism} {seed} {epochs}" for seed in seeds]
-        runs = [found[key] for key in keys if key in found]
+        runs = _runs(found, f"train {data} {architecture} {mechanism}", seeds, epochs)
         demo = found.get(f"train {DEMO} {architecture} {mechanism} {seeds[0]} {epochs}")
         cost = found[f"cost {architecture} {mechanism}"]
         error = mean(run["mse"] for run in runs)
@@ -190,11 +189,11 @@ def write(results: Results, data: str, seeds: Sequence[int], epochs: int) -> Non
     maps = decoding.maps_of(data, FOLDER)
     if maps:
         charts.guidance(maps, DOCS / MAPS)
-    ways = []
-    for way in decoding.WAYS:
-        keys = [f"decoding {data} {way} {seed} {epochs}" for seed in seeds]
-        if runs := [found[key] for key in keys if key in found]:
-            ways.append((_told(way, runs, seeds), *_errors(runs)))
+    ways = [
+        (_told(way, runs, seeds), *_errors(runs))
+        for way in decoding.WAYS
+        if (runs := _runs(found, f"decoding {data} {way}", seeds, epochs))
+    ]
     horizons = [(n, found[f"horizon {n}"]) for n in decoding.HORIZONS if f"horizon {n}" in found]
     text = _DECODING.format(
         data=data,
@@ -222,6 +221,14 @@ def _models() -> Iterable[tuple[str, str]]:
             except ValueError:
                 continue
             yield architecture, mechanism
+
+
+def _runs(
+    found: Mapping[str, Record], about: str, seeds: Sequence[int], epochs: int
+) -> list[Record]:
+    """What was trained so far, by seed."""
+    keys = [f"{about} {seed} {epochs}" for seed in seeds]
+    return [found[key] for key in keys if key in found]
 
 
 def _told(name: str, runs: Sequence[Record], seeds: Sequence[int]) -> str:

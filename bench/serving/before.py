@@ -64,10 +64,18 @@ def prepare(tree: Path, size: Size, folder: Path) -> Path:
     """
     repository = folder / "repository"
     if not repository.exists():
-        # -P: not the modules of the folder that this runs in.
-        command = (sys.executable, "-P", "-c", _PREPARE, folder, size.name, NAME)
-        _run(command, PYTHONPATH=str(tree))
+        run_in(tree, _PREPARE, folder, size.name, NAME)
     return repository
+
+
+def run_in(tree: Path, code: str, *arguments: str | Path) -> None:
+    """Run Python with the modules of a tree.
+
+    Raises:
+        RuntimeError: it failed.
+    """
+    # -P: not the modules of the folder that this runs in.
+    _run((sys.executable, "-P", "-c", code, *arguments), PYTHONPATH=str(tree))
 
 
 def _run(command: tuple[str | Path, ...], **environment: str) -> None:

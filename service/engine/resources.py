@@ -64,7 +64,7 @@ class Memory:
         Raises:
             LoadFailedError: it does not.
         """
-        if self._limit is not None and resident_bytes() + bundle_bytes(folder) > self._limit:
+        if self._excess(folder, resident_bytes()):
             # Some of it may be kept for requests alone.
             return_free_memory()
         self._check(folder, resident_bytes())
@@ -78,14 +78,20 @@ class Memory:
         self._check(folder, self._first)
 
     def _check(self, folder: Path, held: int) -> None:
+        if excess := self._excess(folder, held):
+            raise LoadFailedError(f"{folder}: {excess}")
+
+    def _excess(self, folder: Path, held: int) -> str:
+        """Why a bundle does not fit beside so many bytes; nothing if it does."""
         if self._limit is None:
-            return
+            return ""
         needed = bundle_bytes(folder)
-        if held + needed > self._limit:
-            raise LoadFailedError(
-                f"{folder}: needs about {_mib(needed)} of memory; the process holds {_mib(held)} "
-                f"of the {_mib(self._limit)} it may"
-            )
+        if held + needed <= self._limit:
+            return ""
+        return (
+            f"needs about {_mib(needed)} of memory; the process holds {_mib(held)} of the "
+            f"{_mib(self._limit)} it may"
+        )
 
 
 def bundle_bytes(folder: Path) -> int:

@@ -322,8 +322,7 @@ class Connection(HttpToolsProtocol):
                 self._refuse("connect", HTTPStatus.BAD_REQUEST, "this server is no proxy")
             return
         super().on_headers_complete()
-        told = [int(value) for name, value in self.headers if name == b"content-length"]
-        self._body_bytes = told[0] if told else 0
+        self._body_bytes = int(dict(self.headers).get(b"content-length", 0))
         # Those that follow a body are nobody's.
         self.headers = []
         # The task that answers has not run yet.
@@ -334,11 +333,12 @@ class Connection(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         """Some of a request's body is here."""
-        rest = body
-        if not (self.cycle.body or self.cycle.response_complete):
-            # Which uvicorn would put into an array, of which it then makes bytes again.
-            self.cycle.body, rest = body, b""  # type: ignore[assignment]
-        super().on_body(rest)
+        if self.cycle.body or self.cycle.response_complete:
+            super().on_body(body)
+        else:
+            # uvicorn would put it into an array, of which it then makes bytes again.
+            self.cycle.body = body  # type: ignore[assignment]
+            super().on_body(b"")
         self._header_bytes = 0
         self._body_bytes -= len(body)
 

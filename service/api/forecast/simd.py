@@ -104,7 +104,7 @@ def _members(value: Any) -> dict[str, Any]:  # noqa: ANN401 - any JSON
     text = "".join(names)
     if "\0" in text or "[" in text:
         raise ValueError("a key with a zero or a bracket")
-    return dict(zip(names, map(value.__getitem__, names), strict=True))
+    return {name: value[name] for name in names}
 
 
 class _Lists:
