@@ -156,7 +156,7 @@ class Batcher:
         with self.lock:
             for queue in queues:
                 queue.draining = True
-            self.drained.wait_for(lambda: not any(q.waiting or q.running for q in queues), timeout)
+            self.drained.wait_for(lambda: not any(queue.left for queue in queues), timeout)
             self.queues -= queues
             for queue in queues:
                 queue.fail(NotReadyError(reason))
@@ -260,7 +260,13 @@ class Queue(Share[GraphQueue]):
     @property
     def usage(self) -> Usage:
         """What it holds at about this moment, and may hold."""
-        return Usage(self.waiting, self._limits.windows, self._bytes, self._limits.bytes)
+        waiting = self.waiting + self.aside
+        return Usage(waiting, self._limits.windows, self._bytes, self._limits.bytes)
+
+    @property
+    def left(self) -> int:
+        """How many windows wait and batches run."""
+        return self.waiting + self.aside + self.running
 
     def submit(self, graph: str, feeds: Arrays, *, deadline: float, admitted: bool = False) -> Work:
         """Queue windows.
@@ -301,6 +307,17 @@ class Queue(Share[GraphQueue]):
             if batcher.ended:
                 batcher.tell_ended()
         return work
+
+    def pause(self, graph: str) -> None:
+        """Accept work of a graph, and run none of it until `resume`."""
+        with self._batcher.lock:
+            (self._graphs.get(graph) or self._make(graph)).pause()
+
+    def resume(self, graph: str) -> None:
+        """Run the work of a graph that was paused."""
+        with self._batcher.lock:
+            (self._graphs.get(graph) or self._make(graph)).resume()
+            self._batcher.wake(self.waiting)
 
     def close(self, timeout: float) -> None:
         """Refuse new work and finish what was accepted.
@@ -372,7 +389,7 @@ class Queue(Share[GraphQueue]):
             return
         most = self._limits
         said = (
-            f"{self.waiting} windows are waiting and {work.windows} more do not fit: at most "
+            f"{self.usage.windows} windows are waiting and {work.windows} more do not fit: at most "
             f"{most.windows} may wait, and hold {most.bytes} bytes, where there are {self._bytes} "
             f"and {work.bytes} more"
         )
@@ -385,21 +402,22 @@ class Queue(Share[GraphQueue]):
 
     def _excess(self, work: Work) -> float:
         """What must go before work fits, as a part of all that is there; none if not over 0."""
-        windows, size = self.waiting, self._bytes
+        windows, size = self.waiting + self.aside, self._bytes
         return max(
             (windows + work.windows - self._limits.windows) / max(1, windows),
             (size + work.bytes - self._limits.bytes) / max(1, size),
         )
 
     def _put(self, work: Work) -> None:
-        graph = self._graphs.get(work.graph)
-        if graph is None:
-            most = self._limits.batch
-            most = min(most, self._limits.graphs.get(work.graph, most))
-            graph = self._graphs[work.graph] = GraphQueue(self, most)
-        graph.add(work)
+        (self._graphs.get(work.graph) or self._make(work.graph)).add(work)
         self._bytes += work.bytes
         self._earliest = min(self._earliest, work.deadline)
+
+    def _make(self, graph: str) -> GraphQueue:
+        most = self._limits.batch
+        most = min(most, self._limits.graphs.get(graph, most))
+        self._graphs[graph] = GraphQueue(self, most)
+        return self._graphs[graph]
 
     def _deliver(self, batch: _Batch, outputs: Arrays) -> None:
         """Give each work its rows of the outputs: views, or copies if it is split."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -38,7 +39,7 @@ _ATTENTION_VALUES = 16 * 1024 * 1024
 _STOP_SECONDS = 0.5
 # Other models' batches come first, and a GPU captures its graphs.
 _WORKERS_SECONDS = 300.0
-# Opening a graph keeps a worker busy: not every caller who asks for attention is worth it.
+# Opening a graph keeps a core busy: not every caller who asks for attention is worth it.
 _REOPEN_SECONDS = 10.0
 
 
@@ -161,6 +162,7 @@ class Model(Bundled):
         self._closed = False
         self._explain_failure = ""
         self._reopens = 0.0
+        self._opener: threading.Thread | None = None
         self._sessions = {layout.FORECAST_GRAPH: self._open(layout.FORECAST_GRAPH, self.max_batch)}
         self._provider = self._sessions[layout.FORECAST_GRAPH].provider
         try:
@@ -225,6 +227,8 @@ class Model(Bundled):
         if self._health.failure is not None:
             raise ModelFailedError("the model has failed; /readyz says why")
         graph = layout.EXPLAIN_GRAPH if attention else layout.FORECAST_GRAPH
+        if graph not in self._sessions:
+            self._reopen()
         return self._queue.submit(graph, feeds, deadline=deadline, admitted=admitted)
 
     def run(self, feeds: Arrays) -> Arrays:
@@ -275,11 +279,19 @@ class Model(Bundled):
             session.stop()
         # A thread that is inside onnxruntime when Python exits would abort the process.
         self._queue.close(_STOP_SECONDS)
+        if self._opener is not None:
+            self._opener.join(_STOP_SECONDS)
         for session in sessions:
             session.close()
 
     def _run(self, worker: int, graph: str, feeds: Arrays) -> Arrays:
-        session = self._sessions.get(graph) or self._session(graph, worker)
+        session = self._sessions.get(graph)
+        if session is None:
+            if self._closed:
+                raise NotReadyError("the model is closed")
+            raise ModelFailedError(
+                "the model's attention graph could not be opened again"
+            ) from BundleError(self._explain_failure)
         try:
             outputs = session.run(feeds, worker)
         except ModelFailedError:
@@ -289,30 +301,47 @@ class Model(Bundled):
             self._health.succeeded()
         return outputs
 
-    def _session(self, graph: str, worker: int) -> Session:
-        """The session of a graph that is opened when it is first used, as that of attention is."""
+    def _reopen(self) -> None:
+        """Open the graph of attention, unless that is going on or has just failed.
+
+        Not on a worker, which would run nothing else meanwhile: what needs the graph waits for it.
+        """
         with self._changing:
-            if self._closed:
-                raise NotReadyError("the model is closed")
-            if graph not in self._sessions and time.monotonic() >= self._reopens:
-                try:
-                    session = self._open(graph)
-                    try:
-                        self._test.replay(session, worker)
-                    except BaseException:
-                        session.close()
-                        raise
-                    self._sessions[graph] = session
-                # When somebody asks later, memory may be free again or a file readable.
-                except Exception as error:
-                    # Not the error itself, whose traceback would keep the session alive.
-                    self._explain_failure = str(error) or type(error).__name__
-                    self._reopens = time.monotonic() + _REOPEN_SECONDS
-            if graph not in self._sessions:
-                raise ModelFailedError(
-                    "the model's attention graph could not be opened again"
-                ) from BundleError(self._explain_failure)
-            return self._sessions[graph]
+            if self._closed or layout.EXPLAIN_GRAPH in self._sessions:
+                return
+            if time.monotonic() < self._reopens:
+                return
+            self._reopens = math.inf
+            self._queue.pause(layout.EXPLAIN_GRAPH)
+            opener = threading.Thread(target=self._open_explain, daemon=True)
+            try:
+                opener.start()
+                self._opener = opener
+            except RuntimeError as error:
+                self._opened(str(error))
+
+    def _open_explain(self) -> None:
+        session, failure = None, ""
+        try:
+            session = self._open(layout.EXPLAIN_GRAPH)
+            self._test.replay(session)
+        # When somebody asks later, memory may be free again or a file readable.
+        except Exception as error:
+            # Not the error itself, whose traceback would keep the session alive.
+            failure = str(error) or type(error).__name__
+        with self._changing:
+            if session is not None and not failure and not self._closed:
+                self._sessions[layout.EXPLAIN_GRAPH] = session
+            elif session is not None:
+                session.close()
+            self._opened(failure)
+
+    def _opened(self, failure: str) -> None:
+        """The graph of attention is there, or is not for some reason."""
+        if failure:
+            self._explain_failure = failure
+            self._reopens = time.monotonic() + _REOPEN_SECONDS
+        self._queue.resume(layout.EXPLAIN_GRAPH)
 
     def _open(self, graph: str, max_batch: int | None = None) -> Session:
         session = self._runtime.open(self._folder / graph, max_batch=max_batch)

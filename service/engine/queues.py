@@ -212,7 +212,8 @@ class Share(Generic[_Child]):
 
     Attributes:
         waiting: Windows that are in no batch yet.
-        active: The children that have some.
+        aside: Those that wait for something else than a worker, and take no part.
+        active: The children that have some waiting.
         used: Seconds of workers.
         least: What the last child had used whose turn it was.
     """
@@ -220,6 +221,7 @@ class Share(Generic[_Child]):
     def __init__(self, parent: Share[Any] | None) -> None:
         self.parent = parent
         self.waiting = 0
+        self.aside = 0
         self.active: dict[_Child, None] = {}
         self.used = 0.0
         self.least = 0.0
@@ -265,13 +267,16 @@ class GraphQueue(Share[Any]):
         max_batch: Most windows in a batch.
 
     Attributes:
+        paused: Whether what waits is counted aside.
         works: The work that waits, or whose last part does; oldest first.
         pace: Seconds that a window keeps a worker busy, as measured; 0 before.
     """
 
     def __init__(self, parent: Share[GraphQueue], max_batch: int) -> None:
         super().__init__(parent)
+        self.queue = parent
         self.max_batch = max_batch
+        self.paused = False
         # Not plain dicts, which are slow to read from the front once that was deleted.
         self.works: OrderedDict[Work, None] = OrderedDict()
         self.pace = 0.0
@@ -285,14 +290,35 @@ class GraphQueue(Share[Any]):
         self.works[work] = None
         if work.windows <= max(1, self.max_batch // 2):
             self._small[work] = None
-        self.count(work.windows)
+        if self.paused:
+            self.queue.aside += work.windows
+        else:
+            self.count(work.windows)
 
     def remove(self, work: Work) -> None:
         """Work that is there leaves."""
         del self.works[work]
         self._small.pop(work, None)
-        if work.taken < work.windows:
-            self.count(work.taken - work.windows)
+        windows = work.windows - work.taken
+        if windows and self.paused:
+            self.queue.aside -= windows
+        elif windows:
+            self.count(-windows)
+
+    def pause(self) -> None:
+        """Have workers leave out what waits, and what will come."""
+        if not self.paused:
+            self.paused = True
+            self.queue.aside += self.waiting
+            self.count(-self.waiting)
+
+    def resume(self) -> None:
+        """Have workers take what waits."""
+        if self.paused:
+            self.paused = False
+            windows = sum(work.windows - work.taken for work in self.works)
+            self.queue.aside -= windows
+            self.count(windows)
 
     def take(self, most: int, now: float) -> tuple[list[Slice], list[Work]]:
         """Take `most` windows or fewer: one slice of each work; and late work that was in the way.

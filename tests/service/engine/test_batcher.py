@@ -199,6 +199,50 @@ def test_large_work_is_split_and_holds_up_no_small_work(queue: Queue, gate: Gate
     assert [values for _, values in gate.batches] == [[0], [1, 2, 3, 7], [4, 5, 6]]
 
 
+def test_what_is_paused_waits_for_no_worker(queue: Queue, gate: Gate) -> None:
+    gate.open.set()
+    queue.pause("h")
+    queue.pause("h")
+    held = [submit(queue, 1, 2, graph="h"), submit(queue, 3, graph="h")]
+    assert result(submit(queue, 4)) == [40]
+    assert queue.usage.windows == 3
+    assert not any(work.done() for work in held)
+    queue.resume("h")
+    queue.resume("h")
+    assert [result(work) for work in held] == [[10, 20], [30]]
+    assert gate.batches == [("g", [4]), ("h", [1, 2, 3])]
+    assert queue.usage.windows == 0
+
+
+def test_what_waits_already_can_be_paused(queue: Queue, gate: Gate) -> None:
+    occupied = occupy(queue, gate)
+    held, other = submit(queue, 1, 2, graph="h"), submit(queue, 3)
+    queue.pause("h")
+    assert queue.usage.windows == 3
+    gate.open.set()
+    assert [result(occupied), result(other)] == [[0], [30]]
+    assert not held.done()
+    queue.resume("h")
+    assert result(held) == [10, 20]
+
+
+def test_what_is_paused_has_its_place_in_the_queue(queue: Queue, gate: Gate) -> None:
+    gate.open.set()
+    queue.pause("h")
+    held = [submit(queue, *range(MAX_WINDOWS // 2), graph="h") for _ in range(2)]
+    with pytest.raises(QueueFullError, match=f"^{MAX_WINDOWS} windows are waiting and 1 more"):
+        submit(queue, 1)
+    assert held[0].cancel()
+    assert result(submit(queue, 1)) == [10]
+    closing = threading.Thread(target=queue.close, args=(30,))
+    closing.start()
+    until(lambda: queue.draining)
+    queue.resume("h")
+    assert len(result(held[1])) == MAX_WINDOWS // 2
+    closing.join(30)
+    assert not closing.is_alive()
+
+
 def test_graphs_never_share_a_batch(queue: Queue, gate: Gate) -> None:
     occupy(queue, gate)
     futures = [submit(queue, 1, graph="a"), submit(queue, 2, graph="b")]

@@ -100,6 +100,10 @@ class World:
                 self.permits.release(batches)
             case ("call",):
                 self.calls += self.batcher.on_workers(lambda worker: None)
+            case "pause", queue, graph:
+                self.queues[queue].pause(graph)
+            case "resume", queue, graph:
+                self.queues[queue].resume(graph)
             case "close", queue, seconds:
                 self.queues[queue].close(seconds)
 
@@ -137,7 +141,7 @@ class World:
         assert self.wrong == []
         assert all(call.done() for call in self.calls)
         for queue in self.queues:
-            assert queue.waiting == 0
+            assert queue.left == 0
             assert queue._bytes == 0
             assert queue.running == 0
             assert queue.active == {}
@@ -187,6 +191,9 @@ STEPS = st.one_of(
     st.tuples(st.just("cancel"), st.integers(0, 30)),
     st.tuples(st.just("run"), st.integers(1, 5)),
     st.tuples(st.just("call")),
+    st.tuples(
+        st.sampled_from(["pause", "resume"]), st.integers(0, QUEUES - 1), st.sampled_from("ab")
+    ),
     st.tuples(st.just("close"), st.integers(0, QUEUES - 1), st.sampled_from([0.0, 0.001])),
 )
 
@@ -203,7 +210,10 @@ def test_every_work_has_one_outcome(
         if step[0] == "submit" and step[-1]:
             more[step[1]] += step[3]
         for queue, allowed in zip(world.queues, more, strict=True):
-            assert queue.waiting <= MAX_WINDOWS + allowed
+            assert queue.usage.windows <= MAX_WINDOWS + allowed
+    for queue in world.queues:
+        for graph in "ab":
+            queue.resume(graph)
     world.permits.release(10_000)
     if waits:
         for one in world.submitted:

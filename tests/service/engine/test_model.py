@@ -267,6 +267,79 @@ def test_an_attention_graph_that_breaks_later_fails_only_who_asks(
     assert "encoder.1.self.lags" in model.submit(feeds, attention=LAGS, deadline=later()).result(30)
 
 
+class Opening:
+    """A runtime's `open` that is held until it is told to go on."""
+
+    def __init__(self, runtime: Runtime, patch: pytest.MonkeyPatch) -> None:
+        self.opened: list[str] = []
+        self.began = threading.Event()
+        self.go_on = threading.Event()
+        self._open = runtime.open
+        patch.setattr(runtime, "open", self)
+
+    def __call__(self, graph: Path, **options: int | None) -> Session:
+        self.opened.append(graph.name)
+        self.began.set()
+        assert self.go_on.wait(30)
+        return self._open(graph, **options)
+
+
+def test_while_the_attention_graph_opens_the_only_worker_goes_on(
+    open_model: Open, runtime: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = open_model(write_bundle(tmp_path, Spec(stages=(lag_stage(),))))
+    opening = Opening(runtime, monkeypatch)
+    feeds = {"history": np.zeros((1, 8, 1), np.float32)}
+    asked = [model.submit(feeds, attention=LAGS, deadline=later()) for _ in range(3)]
+    assert opening.began.wait(30)
+    assert "forecast" in model.submit(feeds, deadline=later()).result(30)
+    assert model.usage.windows == 3
+    assert not any(work.done() for work in asked)
+    opening.go_on.set()
+    assert all("encoder.1.self.lags" in work.result(30) for work in asked)
+    model.submit(feeds, attention=LAGS, deadline=later()).result(30)
+    assert opening.opened == [layout.EXPLAIN_GRAPH]
+
+
+def test_an_attention_graph_that_opens_too_late_is_closed(
+    open_model: Open,
+    runtime: Runtime,
+    ends: list[Ends],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = open_model(write_bundle(tmp_path, Spec(stages=(lag_stage(),))))
+    opening = Opening(runtime, monkeypatch)
+    feeds = {"history": np.zeros((1, 8, 1), np.float32)}
+    asked = model.submit(feeds, attention=LAGS, deadline=later())
+    assert opening.began.wait(30)
+    closing = threading.Thread(target=model.close, args=(0,))
+    closing.start()
+    with pytest.raises(NotReadyError, match="stopped before this was run"):
+        asked.result(30)
+    opening.go_on.set()
+    closing.join(30)
+    until(lambda: [session.closed for session in ends] == [True, True, True])
+    assert model._sessions == {}
+
+
+def test_without_a_thread_to_open_it_in_attention_fails(
+    open_model: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = open_model(write_bundle(tmp_path, Spec(stages=(lag_stage(),))))
+    feeds = {"history": np.zeros((1, 8, 1), np.float32)}
+
+    def fail(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", fail)
+        work = model.submit(feeds, attention=LAGS, deadline=later())
+    with pytest.raises(ModelFailedError) as error:
+        work.result(30)
+    assert str(error.value.__cause__) == "can't start new thread"
+
+
 class Breakable:
     """A session that fails as long as it is told to."""
 

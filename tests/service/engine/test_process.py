@@ -90,3 +90,37 @@ def test_an_engine_has_the_loop_of_doors_and_stops_when_told(
         settings = Settings(models=Path("models"), device="cpu")
         run_engine(settings, listener, Processes(("door",), 1, RawArray(c_int64, 2)), pulse)
     assert [isinstance(loop, uvloop.Loop) for loop in loops] == [installed]
+
+
+class Looks:
+    """Spare memory as far as it is looked after."""
+
+    def __init__(self) -> None:
+        self.seen: list[float] = []
+
+    def look(self, seen: float, now: float) -> None:
+        self.seen.append(seen)
+
+
+def test_memory_of_requests_is_looked_after_while_batches_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_bundle(tmp_path / "models", Spec())
+    looks, metrics = Looks(), Metrics()
+    monkeypatch.setattr("foretell.service.engine.process.Spare", lambda: looks)
+    monkeypatch.setattr("foretell.service.engine.process.Metrics", lambda _: metrics)
+    monkeypatch.setattr("foretell.service.engine.process._PULSE_SECONDS", 0.0)
+
+    def pulse() -> None:
+        if len(looks.seen) == 1:
+            metrics.last_run = {("a", "1"): 5.0, ("b", "1"): 7.0}
+        elif len(looks.seen) == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.chdir(tmp_path)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind("engine")
+        listener.listen()
+        settings = Settings(models=Path("models"), device="cpu")
+        run_engine(settings, listener, Processes(("door",), 1, RawArray(c_int64, 2)), pulse)
+    assert looks.seen[:3] == [0.0, 7.0, 7.0]
