@@ -30,9 +30,8 @@ Seconds = dict[int, list[float]]
 def fastest_batch(seconds: Seconds, usual: int) -> int:
     """The size of runs whose windows take the least time, or the usual one if that is near.
 
-    Whatever else a machine does only makes runs slower, and long ones more often: the faster ones
-    of a size, not its median, say what it takes. A size that did not run on one worker is too large
-    for all.
+    Whatever else a machine does only makes runs slower: the faster ones of a size, not its median,
+    say what it takes. A size that did not run on one worker is too large for all.
 
     Args:
         seconds: What `SelfTest.time_runs` noted.
@@ -106,13 +105,13 @@ class SelfTest:
         self._compare(session, worker, slice(1))
 
     def time_runs(self, session: Session, seconds: Seconds, worker: int) -> None:
-        """Note how long runs of several sizes take, while the other workers do the same.
+        """Note what runs of several sizes cost a CPU, while the other workers do the same.
 
         What the larger ones took of memory is given back.
 
         Args:
-            session: The graph.
-            seconds: Takes the seconds a window, by windows of a run; infinity if it fails.
+            session: The graph, which runs in the thread that calls it.
+            seconds: Takes the seconds of CPU a window, by windows of a run; infinity if it fails.
             worker: Who runs it.
         """
         most = _SIZES[-1]
@@ -121,17 +120,19 @@ class SelfTest:
             for name, rows in self._probes.items()
             if name != FORECAST
         }
-        end = time.perf_counter() + _TIMING_SECONDS
+        end = time.monotonic() + _TIMING_SECONDS
         for size in _SIZES * _ROUNDS:
-            began = time.perf_counter()
+            began = time.monotonic()
+            # Doors that start meanwhile hold up long runs more often than short ones.
+            used = time.thread_time()
             try:
                 session.run({name: rows[:size] for name, rows in probes.items()}, worker)
             except ModelFailedError:
                 # For want of memory, say: it is not to run so many.
                 seconds.setdefault(size, []).append(inf)
                 break
-            ended = time.perf_counter()
-            seconds.setdefault(size, []).append((ended - began) / size)
+            seconds.setdefault(size, []).append((time.thread_time() - used) / size)
+            ended = time.monotonic()
             # The next one may take twice as long.
             if ended + 2 * (ended - began) > end:
                 break

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from math import inf
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -167,6 +168,37 @@ def test_runs_of_several_sizes_are_timed(tmp_path: Path, monkeypatch: pytest.Mon
     assert session.runs == 12 * [(1, 2), (1, 4), (1, 8), (1, 16)]
     assert {size: len(each) for size, each in seconds.items()} == dict.fromkeys((2, 4, 8, 16), 12)
     assert session.shrunk == [1]
+
+
+# A round takes 234 seconds, and the run that took 217 of them may take twice as long.
+@pytest.mark.parametrize(("limit", "rounds"), [(234 + 434, 2), (234 + 433, 1)])
+def test_what_holds_runs_up_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int, rounds: int
+) -> None:
+    class HeldUp(Repeats):
+        """Runs cost a second of CPU and one a window; the larger ones wait for the CPU.
+
+        Attributes:
+            used: CPU seconds.
+            now: Seconds.
+        """
+
+        used = 5.0
+        now = 700.0
+
+        def run(self, feeds: Arrays, worker: int = 0) -> Arrays:
+            windows = len(feeds["history"])
+            self.used += 1 + windows
+            self.now += 1 + windows + (200 if windows == 16 else 0)
+            return super().run(feeds, worker)
+
+    session, seconds = HeldUp(), Seconds()
+    clocks = SimpleNamespace(thread_time=lambda: session.used, monotonic=lambda: session.now)
+    monkeypatch.setattr(selftest, "time", clocks)
+    monkeypatch.setattr(selftest, "_TIMING_SECONDS", limit)
+    self_test(tmp_path).time_runs(session, seconds, 0)
+    assert seconds == {size: rounds * [1 + 1 / size] for size in (2, 4, 8, 16)}
+    assert fastest_batch(seconds, 2) == 16
 
 
 def test_timing_ends_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
