@@ -265,6 +265,7 @@ class Metrics:
         processes: Of the server.
         build: What the server is made of, by label.
         in_flight: Requests that this process is answering.
+        served: Requests for models that this process has answered.
         elsewhere: Those of others, by door, as they last said.
         last_run: When a batch of a version ran last, in seconds since 1970, by name and version.
     """
@@ -275,6 +276,7 @@ class Metrics:
         self.processes = processes or Processes(("server",), 1, alone)
         self.build: dict[str, str] = {}
         self.in_flight = 0
+        self.served = 0
         self.elsewhere: dict[object, int] = {}
         self.last_run: dict[tuple[str, str], float] = {}
 
@@ -316,6 +318,7 @@ class Metrics:
             stages: What it went through, and how long that took.
         """
         self.in_flight -= 1
+        self.served += 1
         outcome = "success" if status < 400 else "fail"
         request: dict[Key, float] = {(REQUESTS, route, name, version, str(status)): 1.0}
         if outcome == "success":

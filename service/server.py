@@ -186,7 +186,8 @@ class _Server(uvicorn.Server):
                 self.should_exit = True
             if self._pulse is not None:
                 self._pulse()
-            self._spare.look(self.server_state.total_requests, now)
+            # Not all requests: there are probes every few seconds.
+            self._spare.look(self._engine.metrics.served, now)
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -214,7 +215,8 @@ class _Server(uvicorn.Server):
 
     def _last_connection(self) -> asyncio.Protocol:
         connection = self._connection()
-        connection.shutdown()
+        if isinstance(connection, Connection):
+            connection.shutdown()
         return connection
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002

@@ -268,6 +268,7 @@ class Model(Bundled):
 
     def close(self, timeout: float) -> None:
         """Refuse new work and finish what was accepted, within `timeout` seconds; drop the rest."""
+        end = time.monotonic() + timeout
         self._health.close()
         self._queue.close(timeout)
         with self._changing:
@@ -280,7 +281,7 @@ class Model(Bundled):
         # A thread that is inside onnxruntime when Python exits would abort the process.
         self._queue.close(_STOP_SECONDS)
         if self._opener is not None:
-            self._opener.join(_STOP_SECONDS)
+            self._opener.join(max(_STOP_SECONDS, end - time.monotonic()))
         for session in sessions:
             session.close()
 
@@ -313,7 +314,8 @@ class Model(Bundled):
                 return
             self._reopens = math.inf
             self._queue.pause(layout.EXPLAIN_GRAPH)
-            opener = threading.Thread(target=self._open_explain, daemon=True)
+            name = f"open-{self.name}"
+            opener = threading.Thread(target=self._open_explain, name=name, daemon=True)
             try:
                 opener.start()
                 self._opener = opener
@@ -322,19 +324,24 @@ class Model(Bundled):
 
     def _open_explain(self) -> None:
         session, failure = None, ""
-        try:
-            session = self._open(layout.EXPLAIN_GRAPH)
-            self._test.replay(session)
-        # When somebody asks later, memory may be free again or a file readable.
-        except Exception as error:
-            # Not the error itself, whose traceback would keep the session alive.
-            failure = str(error) or type(error).__name__
+        # Of all models one at a time: each takes memory, and a CPU from the workers.
+        with self._runtime.opening:
+            try:
+                if self._closed:
+                    raise NotReadyError("the model is closed")
+                session = self._open(layout.EXPLAIN_GRAPH)
+                self._test.replay(session)
+            # When somebody asks later, memory may be free again or a file readable.
+            except Exception as error:
+                # Not the error itself, whose traceback would keep the session alive.
+                failure = str(error) or type(error).__name__
         with self._changing:
             if session is not None and not failure and not self._closed:
-                self._sessions[layout.EXPLAIN_GRAPH] = session
-            elif session is not None:
-                session.close()
+                self._sessions[layout.EXPLAIN_GRAPH], session = session, None
             self._opened(failure)
+        # Not while others wait for the lock: a GPU may be busy.
+        if session is not None:
+            session.close()
 
     def _opened(self, failure: str) -> None:
         """The graph of attention is there, or is not for some reason."""

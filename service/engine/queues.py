@@ -211,7 +211,7 @@ class Share(Generic[_Child]):
         parent: The node above it; the root has none.
 
     Attributes:
-        waiting: Windows that are in no batch yet.
+        waiting: Windows that are in no batch yet, and may be in the next.
         aside: Those that wait for something else than a worker, and take no part.
         active: The children that have some waiting.
         used: Seconds of workers.

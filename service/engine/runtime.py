@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import platform
+import threading
 from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,9 @@ class Runtime:
     Args:
         device: `cuda` never falls back to the CPU; `auto` does when CUDA does not work.
 
+    Attributes:
+        opening: To be held by whoever opens a graph beside the workers.
+
     Raises:
         StartError: not exactly one onnxruntime is installed, or it lacks the device, or CUDA was
             asked for and does not work.
@@ -39,6 +43,7 @@ class Runtime:
 
     def __init__(self, device: DeviceChoice) -> None:
         check_distributions()
+        self.opening = threading.Lock()
         self._onnxruntime: Any = import_module("onnxruntime")
         self._onnxruntime.disable_telemetry_events()
         # Which library of CUDA is missing, it only logs.

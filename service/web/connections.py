@@ -334,6 +334,9 @@ class Connection(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         """Some of a request's body is here."""
         if self.cycle.body or self.cycle.response_complete:
+            if type(self.cycle.body) is bytes:  # type: ignore[comparison-overlap]
+                # Each further piece would copy all that is there.
+                self.cycle.body = bytearray(self.cycle.body)
             super().on_body(body)
         else:
             # uvicorn would put it into an array, of which it then makes bytes again.

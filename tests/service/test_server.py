@@ -7,6 +7,7 @@ import re
 import resource
 import signal
 import socket
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -347,5 +348,12 @@ def test_memory_of_large_requests_is_given_back(tmp_path: Path) -> None:
         body = json.dumps({"inputs": [{"series": [1.5] * 3000} for _ in range(200)]})
         for _ in range(3):
             assert httpx.post(f"{server.url}/forecast", content=body).status_code == 200
+        time.sleep(0.5)
         held = process.memory_info().rss
-        until(lambda: process.memory_info().rss < held - 5 * 2**20)
+
+        def less_is_held() -> bool:
+            # As probes do, more often than what is kept is looked at.
+            httpx.get(f"{server.url}/healthz")
+            return process.memory_info().rss < held - 5 * 2**20
+
+        until(less_is_held)

@@ -317,10 +317,51 @@ def test_an_attention_graph_that_opens_too_late_is_closed(
     closing.start()
     with pytest.raises(NotReadyError, match="stopped before this was run"):
         asked.result(30)
+    until(lambda: model._closed)
     opening.go_on.set()
     closing.join(30)
     until(lambda: [session.closed for session in ends] == [True, True, True])
     assert model._sessions == {}
+
+
+def test_attention_graphs_open_one_at_a_time_and_none_of_a_closed_model(
+    open_model: Open, runtime: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = [
+        open_model(write_bundle(tmp_path, Spec(name=name, stages=(lag_stage(),)))) for name in "abc"
+    ]
+    opening = Opening(runtime, monkeypatch)
+    feeds = {"history": np.zeros((1, 8, 1), np.float32)}
+    first = models[0].submit(feeds, attention=LAGS, deadline=later())
+    assert opening.began.wait(30)
+    others = [model.submit(feeds, attention=LAGS, deadline=later()) for model in models[1:]]
+    models[1].close(0)
+    assert opening.opened == [layout.EXPLAIN_GRAPH]
+    opening.go_on.set()
+    assert "encoder.1.self.lags" in first.result(30)
+    assert "encoder.1.self.lags" in others[1].result(30)
+    with pytest.raises(NotReadyError, match="stopped before this was run"):
+        others[0].result(30)
+    assert opening.opened == 2 * [layout.EXPLAIN_GRAPH]
+
+
+def test_closing_waits_for_the_attention_graph_that_opens(
+    open_model: Open, runtime: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("foretell.service.engine.model._STOP_SECONDS", 0)
+    model = open_model(write_bundle(tmp_path, Spec(stages=(lag_stage(),))))
+    opening = Opening(runtime, monkeypatch)
+    feeds = {"history": np.zeros((1, 8, 1), np.float32)}
+    asked = model.submit(feeds, attention=LAGS, deadline=later())
+    assert opening.began.wait(30)
+    asked.cancel()
+    closing = threading.Thread(target=model.close, args=(30,))
+    closing.start()
+    until(lambda: model._closed)
+    opening.go_on.set()
+    closing.join(30)
+    assert model._opener is not None
+    assert not model._opener.is_alive()
 
 
 def test_without_a_thread_to_open_it_in_attention_fails(

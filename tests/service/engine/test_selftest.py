@@ -163,6 +163,7 @@ def test_probes_that_cannot_be_read(tmp_path: Path, content: bytes) -> None:
 
 def test_runs_of_several_sizes_are_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(selftest, "_TIMING_SECONDS", 3600)
+    monkeypatch.setattr(selftest, "_MOST_TIMING_SECONDS", 3600)
     session, seconds = Repeats(), Seconds()
     self_test(tmp_path).time_runs(session, seconds, 1)
     assert session.runs == 12 * [(1, 2), (1, 4), (1, 8), (1, 16)]
@@ -170,10 +171,13 @@ def test_runs_of_several_sizes_are_timed(tmp_path: Path, monkeypatch: pytest.Mon
     assert session.shrunk == [1]
 
 
-# A round takes 234 seconds, and the run that took 217 of them may take twice as long.
-@pytest.mark.parametrize(("limit", "rounds"), [(234 + 434, 2), (234 + 433, 1)])
+# A round uses 34 seconds of CPU and takes 234; its last run uses 17, and may use twice as many.
+@pytest.mark.parametrize(
+    ("limit", "most", "rounds"),
+    [(34 + 17 + 18, 1000, 2), (34 + 33, 1000, 1), (1000, 233, 1), (1000, 467, 2)],
+)
 def test_what_holds_runs_up_does_not_count(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int, rounds: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int, most: int, rounds: int
 ) -> None:
     class HeldUp(Repeats):
         """Runs cost a second of CPU and one a window; the larger ones wait for the CPU.
@@ -196,6 +200,7 @@ def test_what_holds_runs_up_does_not_count(
     clocks = SimpleNamespace(thread_time=lambda: session.used, monotonic=lambda: session.now)
     monkeypatch.setattr(selftest, "time", clocks)
     monkeypatch.setattr(selftest, "_TIMING_SECONDS", limit)
+    monkeypatch.setattr(selftest, "_MOST_TIMING_SECONDS", most)
     self_test(tmp_path).time_runs(session, seconds, 0)
     assert seconds == {size: rounds * [1 + 1 / size] for size in (2, 4, 8, 16)}
     assert fastest_batch(seconds, 2) == 16

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -267,6 +269,22 @@ def test_a_body_that_nobody_waits_for_is_dropped() -> None:
     assert asyncio.run(answered()) == b""
 
 
+def test_pieces_of_a_body_are_not_copied_for_each_further_one() -> None:
+    async def send() -> list[object]:
+        connection = opened(no_content, Wire())
+        connection.data_received(CHUNKED)
+        bodies: list[object] = []
+        for _ in range(3):
+            connection.data_received(b"2\r\nab\r\n")
+            bodies.append(connection.cycle.body)
+        return bodies
+
+    first, second, third = asyncio.run(send())
+    assert first == b"ab"
+    assert second is third
+    assert third == b"ababab"
+
+
 def test_many_small_chunks_are_no_headers() -> None:
     sent = CHUNKED + b"1;a=b\r\nx\r\n" * 100_000 + b"0\r\n\r\n"
     seen, _ = asyncio.run(exchange([sent]))
@@ -508,5 +526,13 @@ def test_forecasts_over_uvicorns_own_protocol(tmp_path: Path) -> None:
             client.get(f"{server.url}/healthz")
             time.sleep(1.2)
             assert client.get(f"{server.url}/readyz").status_code == 200
-        assert server.stop() == 0
+        # One who connects while the server is told to stop.
+        server.process.send_signal(signal.SIGSTOP)
+        address = urlsplit(server.url)
+        with socket.create_connection((address.hostname, address.port), timeout=30) as late:
+            late.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            server.process.send_signal(signal.SIGTERM)
+            server.process.send_signal(signal.SIGCONT)
+            assert late.recv(100).startswith(b"HTTP/1.1 200 ")
+        assert server.process.wait(30) == 0
         assert "Traceback" not in server.log
