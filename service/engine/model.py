@@ -326,15 +326,14 @@ class Model(Bundled):
         session, failure = None, ""
         # Of all models one at a time: each takes memory, and a CPU from the workers.
         with self._runtime.opening:
-            try:
-                if self._closed:
-                    raise NotReadyError("the model is closed")
-                session = self._open(layout.EXPLAIN_GRAPH)
-                self._test.replay(session)
-            # When somebody asks later, memory may be free again or a file readable.
-            except Exception as error:
-                # Not the error itself, whose traceback would keep the session alive.
-                failure = str(error) or type(error).__name__
+            if not self._closed:
+                try:
+                    session = self._open(layout.EXPLAIN_GRAPH)
+                    self._test.replay(session)
+                # When somebody asks later, memory may be free again or a file readable.
+                except Exception as error:
+                    # Not the error itself, whose traceback would keep the session alive.
+                    failure = str(error) or type(error).__name__
         with self._changing:
             if session is not None and not failure and not self._closed:
                 self._sessions[layout.EXPLAIN_GRAPH], session = session, None

@@ -129,8 +129,8 @@ def return_free_memory() -> None:
 
 
 # Of the GNU C library: what it keeps at the end of its heap, and from which size on what is asked
-# for is no part of that, by the numbers of mallopt's parameters.
-_KEPT = {-1: 64 * _MIB, -3: 16 * _MIB}
+# for is no part of that; with the numbers of mallopt's parameters.
+_KEPT = {"trim_threshold": (-1, 64 * _MIB), "mmap_threshold": (-3, 16 * _MIB)}
 _IDLE_SECONDS = 10.0
 
 
@@ -139,12 +139,15 @@ class Spare:
 
     Bodies and arrays of a few hundred kilobytes come and go. What the C library gives back in
     between the system has to fill with zeros, page by page, which takes longer than all that is
-    done to them.
+    done to them. What the environment says of it (`MALLOC_TRIM_THRESHOLD_`, `GLIBC_TUNABLES`, …)
+    comes first.
     """
 
     def __init__(self) -> None:
-        for parameter, size in _KEPT.items():
-            _call("mallopt", parameter, size)
+        for name, (parameter, size) in _KEPT.items():
+            tunables = os.environ.get("GLIBC_TUNABLES", "")
+            if f"MALLOC_{name.upper()}_" not in os.environ and f"malloc.{name}=" not in tunables:
+                _call("mallopt", parameter, size)
         self._seen = 0.0
         self._at: float | None = None
 

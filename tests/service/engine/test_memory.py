@@ -11,6 +11,7 @@ import pytest
 from foretell.bundle import layout
 from foretell.service.engine.resources import (
     Memory,
+    Spare,
     bundle_bytes,
     container_limit,
     resident_bytes,
@@ -76,9 +77,12 @@ def test_knows_what_the_process_holds() -> None:
 
 # In a process of its own: what is set there is set for all of it.
 SPARE = """
-import json, resource
+import ctypes, json, resource
 import numpy as np
 from foretell.service.engine.resources import Spare, resident_bytes
+
+# PR_SET_THP_DISABLE: a huge page would be one fault.
+ctypes.CDLL(None).prctl(41, 1, 0, 0, 0)
 
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -110,6 +114,27 @@ def test_what_is_freed_is_kept_until_nothing_comes_for_a_while() -> None:
     # Before there was anything, and after less than ten seconds, it is kept.
     assert max(held) - min(held) < MIB
     assert idle < held[-1] - 20 * MIB
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "left"),
+    [
+        ("MALLOC_TRIM_THRESHOLD_", "1000000", [-3]),
+        ("MALLOC_MMAP_THRESHOLD_", "1000000", [-1]),
+        ("GLIBC_TUNABLES", "glibc.malloc.mmap_threshold=1000000", [-1]),
+        ("GLIBC_TUNABLES", "glibc.malloc.check=1", [-1, -3]),
+    ],
+)
+def test_what_the_environment_says_of_memory_comes_first(
+    name: str, value: str, left: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[tuple[object, ...]] = []
+    monkeypatch.setattr(
+        "foretell.service.engine.resources._call", lambda *given: told.append(given)
+    )
+    monkeypatch.setenv(name, value)
+    Spare()
+    assert [given[:2] for given in told] == [("mallopt", parameter) for parameter in left]
 
 
 def test_what_is_kept_is_given_back_for_a_model(
