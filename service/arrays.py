@@ -41,7 +41,7 @@ def output_shapes(manifest: Manifest) -> Shapes:
 
 
 def asked_for(outputs: Arrays, attention: Sequence[str]) -> Arrays:
-    """What of a run's outputs is sent to who asked: all but attention that was not named."""
+    """What of a run's outputs is for who asked: all but attention that was not named."""
     if not attention:
         return outputs
     names = (FORECAST, MARGIN, DISTRIBUTION, *attention)

@@ -20,6 +20,8 @@ from prometheus_client import CollectorRegistry, Metric, ProcessCollector, gener
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
+from foretell.service.errors import ServiceError
+
 _Number = TypeVar("_Number")
 
 # The name of a family and the values of its labels.
@@ -279,6 +281,9 @@ class Metrics:
         self.served = 0
         self.elsewhere: dict[object, int] = {}
         self.last_run: dict[tuple[str, str], float] = {}
+        # Rates are of counters that were 0 once. What Starlette refuses has a status for one.
+        for error in ServiceError.__subclasses__():
+            self.counts.add(REJECTED, error.type, amount=0)
 
     def began(self) -> None:
         """A request has come; `answered` follows."""
@@ -333,11 +338,6 @@ class Metrics:
             values.append(((*known, name, version), took))
         self.counts.observe(*values, also=request)
 
-    def may_reject(self, reasons: Iterable[str]) -> None:
-        """Requests may get errors of these types."""
-        for reason in reasons:
-            self.counts.add(REJECTED, reason, amount=0)
-
     def rejected(self, reason: str) -> None:
         """Count an error by its type."""
         self.counts.add(REJECTED, reason)
@@ -359,7 +359,6 @@ class Metrics:
     def loaded(self, name: str, version: str, seconds: float) -> None:
         """A version answers."""
         self.counts.add(LOADS, name, version, "loaded")
-        # Rates are of counters that were 0 once.
         self.counts.add(LOADS, name, version, "refused", amount=0)
         self.counts.add(EVICTIONS, name, version, amount=0)
         self.counts.observe(((LOAD_SECONDS, name, version), seconds))

@@ -35,7 +35,8 @@ _logger = logging.getLogger(__name__)
 _context = multiprocessing.get_context("spawn")
 
 Pulse = Callable[[], None]
-# Runs in a process until that is told to stop by SIGTERM; calls its pulse about once a second.
+# Runs in a process until that is told to stop by SIGTERM, and then perhaps at once by SIGINT; calls
+# its pulse about once a second.
 Target = Callable[[Pulse], None]
 
 _TICK_SECONDS = 1.0
@@ -124,9 +125,10 @@ class Supervisor:
             while any(worker.alive for worker in group) and time.monotonic() < end:
                 if told != self._signals:
                     # Told again, they do not wait for what they have begun.
+                    number = signal.SIGTERM if told < 0 else signal.SIGINT
                     told = self._signals
                     for worker in group:
-                        worker.terminate()
+                        worker.tell(number)
                 self._wait(woken, min(_TICK_SECONDS, max(0.0, end - time.monotonic())))
             ended = [worker.end() for worker in group]
             clean = clean and all(ended)
@@ -273,10 +275,10 @@ class _Worker:
             _logger.error("process %d (%s) is stuck", self._process.pid, self._role.name)
             self._process.kill()
 
-    def terminate(self) -> None:
-        """Tell the process to end."""
+    def tell(self, number: int) -> None:
+        """Send the process a signal, if there is one."""
         if self._process is not None and self.alive:
-            self._process.terminate()
+            os.kill(self._process.pid or 0, number)
 
     def end(self) -> bool:
         """Clear the place, by force if need be; returns whether the process ended as it should."""
@@ -310,7 +312,8 @@ def watched(roles: Sequence[str], workers: int) -> Processes:
 
 def _enter(target: Target, reports: Connection, stop_seconds: float) -> None:
     """The beginning of a process."""
-    # From a terminal it goes to all processes; who watches tells them.
+    # What a terminal, or `timeout`, tells all processes of a server is for the one that watches.
+    os.setpgid(0, 0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, args=(stop_seconds,), daemon=True).start()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import os
 import resource
 import signal
 import socket
@@ -20,7 +21,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from foretell.service.api.app import ByPort, create_app, create_operations_app
 from foretell.service.engine.local import Engine, LocalEngine
-from foretell.service.engine.process import REPLACE_ME, Watch, end_if_lost, load
+from foretell.service.engine.process import REPLACE_ME, Watch, end, load
 from foretell.service.engine.remote import RemoteEngine
 from foretell.service.engine.resources import Spare, keep_what_is_loaded
 from foretell.service.metrics import Metrics, Processes
@@ -48,11 +49,20 @@ def run(settings: Settings) -> None:
         # A wrong address should fail at once.
         sockets = _listen(settings, stack)
         metrics = Metrics()
+        # Of the first process of a container, whose signals do nothing by themselves.
+        signal.signal(signal.SIGTERM, _end_at_once)
         repository = load(settings, metrics)
         watch = Watch(repository, settings.grace_seconds, math.inf)
-        server = _Server(settings, LocalEngine(repository, metrics), sockets, watch=watch)
+        engine = LocalEngine(repository, metrics)
+        server = _Server(settings, engine, sockets, watch=watch)
         server.run(sockets)
-        end_if_lost(repository, REPLACE_ME if server.gave_up else 0)
+        end(engine, REPLACE_ME if server.gave_up else 0)
+
+
+def _end_at_once(*_: object) -> None:
+    """Nothing was begun yet, or all is over."""
+    logging.shutdown()
+    os._exit(0)
 
 
 def run_door(
@@ -221,11 +231,15 @@ class _Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
         """Begin to stop; asked a second time, stop at once."""
-        if self._pulse is not None and sig == signal.SIGINT:
-            # From a terminal it goes to all processes; who watches them tells this one.
-            return
+        told = self.should_exit or self._stops_at < math.inf
+        if self._pulse is not None:
+            # Of several processes each may get a signal that all get, and what it means from the
+            # one that watches them.
+            if told and sig == signal.SIGTERM:
+                return
+            told = sig == signal.SIGINT
         self._engine.drain()
-        self.force_exit = self.should_exit or self._stops_at < math.inf
+        self.force_exit = told
         # The loop's clock, too, is this one.
         self._stops_at = time.monotonic() + self._unready_seconds
         # Before it has begun to answer nobody has to notice.

@@ -92,8 +92,6 @@ def create_app(settings: Settings, engine: Engine, *, tracer: Tracer | None = No
             await asyncio.to_thread(tracer.close)
 
     refuse = _refusing(engine)
-    # Those of the service, each with its type; what Starlette refuses has a status for one.
-    engine.metrics.may_reject(error.type for error in ServiceError.__subclasses__())
     pages = Pages()
     app = FastAPI(
         title="foretell",

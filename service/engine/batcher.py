@@ -11,13 +11,13 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from typing import NamedTuple
 
 import numpy as np
 
-from foretell.service.arrays import Arrays
+from foretell.service.arrays import Arrays, asked_for
 from foretell.service.engine.queues import (
     GraphQueue,
     Observer,
@@ -268,12 +268,21 @@ class Queue(Share[GraphQueue]):
         """How many windows wait and batches run."""
         return self.waiting + self.aside + self.running
 
-    def submit(self, graph: str, feeds: Arrays, *, deadline: float, admitted: bool = False) -> Work:
+    def submit(
+        self,
+        graph: str,
+        feeds: Arrays,
+        *,
+        attention: Sequence[str] = (),
+        deadline: float,
+        admitted: bool = False,
+    ) -> Work:
         """Queue windows.
 
         Args:
             graph: What to run them through.
             feeds: `[windows, …]` by input name, at least one window.
+            attention: As of `arrays.asked_for`: what else there is, is not kept.
             deadline: On the clock of `time.monotonic`. What still waits then is never run, but
                 fails only when a worker or a full queue comes upon it: the client is to watch the
                 clock itself, and to cancel.
@@ -291,7 +300,7 @@ class Queue(Share[GraphQueue]):
             NotReadyError: it is closed.
             DeviceLostError: no worker is left.
         """
-        work = Work(graph, feeds, deadline, self._drop)
+        work = Work(graph, feeds, attention, deadline, self._drop)
         batcher = self._batcher
         try:
             with batcher.lock:
@@ -425,7 +434,8 @@ class Queue(Share[GraphQueue]):
         first = 0
         for work, start, stop in batch.slices:
             last = first + stop - start
-            own = {name: rows[first:last] for name, rows in outputs.items()}
+            wanted = asked_for(outputs, work.attention)
+            own = {name: rows[first:last] for name, rows in wanted.items()}
             if last - first == work.windows:
                 work.outputs = own
             else:

@@ -8,6 +8,7 @@ answer to what it answers. Both ends are of the same installation and user: noth
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import struct
 from collections.abc import Callable, Sequence
@@ -15,7 +16,6 @@ from enum import IntEnum
 from typing import Any, NamedTuple, cast
 
 import numpy as np
-import orjson
 
 from foretell.service.arrays import Arrays
 
@@ -116,7 +116,9 @@ def unpack_names(piece: memoryview) -> list[str]:
 
 def pack_document(document: object, arrays: Arrays) -> list[bytes | memoryview]:
     """What JSON can say, and arrays, as pieces of a body."""
-    text = orjson.dumps(document)
+    # Not by orjson, which refuses integers of more than 64 bits, as a manifest may have, and what
+    # file systems name that is no UTF-8.
+    text = json.dumps(document).encode()
     padding = _PADDING[-len(text) % _ALIGNMENT]
     return [len(text).to_bytes(_ALIGNMENT, "little"), text, padding, *pack(arrays)]
 
@@ -124,8 +126,8 @@ def pack_document(document: object, arrays: Arrays) -> list[bytes | memoryview]:
 def unpack_document(body: memoryview) -> tuple[Any, Arrays]:
     """What `pack_document` has packed."""
     size = int.from_bytes(body[:_ALIGNMENT], "little")
-    begin = _ALIGNMENT
-    return orjson.loads(body[begin : begin + size]), unpack(body, begin + size + -size % _ALIGNMENT)
+    begin, end = _ALIGNMENT, _ALIGNMENT + size
+    return json.loads(bytes(body[begin:end])), unpack(body, end + -end % _ALIGNMENT)
 
 
 class Peer(asyncio.BufferedProtocol):

@@ -8,14 +8,14 @@ import logging
 import socket
 import sys
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from dataclasses import astuple
 from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-from foretell.service.arrays import Arrays, asked_for
-from foretell.service.engine.directory import Model, Pending
+from foretell.service.arrays import Arrays
+from foretell.service.engine.directory import Directory, Model, Pending
 from foretell.service.engine.frames import (
     Frame,
     Kind,
@@ -57,7 +57,7 @@ class Host:
         self._numbers = itertools.count(1)
         self._handles: WeakKeyDictionary[Model, int] = WeakKeyDictionary()
         self._models: WeakValueDictionary[int, Model] = WeakValueDictionary()
-        self._done: deque[tuple[_Door, int, Sequence[str], Pending]] = deque()
+        self._done: deque[tuple[_Door, int, Pending]] = deque()
         self._woken = False
         self._closing = False
         self._loop = asyncio.get_running_loop()
@@ -74,10 +74,7 @@ class Host:
         server = await self._loop.create_unix_server(lambda: _Door(self), sock=listener, **options)
         while tick():
             await asyncio.sleep(_LOOK_SECONDS)
-            try:
-                self._tell()
-            except Exception:
-                _logger.exception("the doors could not be told what is served")
+            self._tell()
         self._closing = True
         end = self._loop.time() + _LAST_RUNS_SECONDS
         while any(door.runs for door in self._doors) and self._loop.time() < end:
@@ -138,11 +135,11 @@ class Host:
             door.send(_error(come.number, error))
             return
         door.runs[come.number] = run
-        run.add_done_callback(partial(self._finished, door, come.number, attention))
+        run.add_done_callback(partial(self._finished, door, come.number))
 
-    def _finished(self, door: _Door, number: int, attention: Sequence[str], run: Pending) -> None:
+    def _finished(self, door: _Door, number: int, run: Pending) -> None:
         """A run is done, on a worker's thread or this one."""
-        self._done.append((door, number, attention, run))
+        self._done.append((door, number, run))
         # Those that are done until the loop gets to it need no wake of their own.
         if not self._woken:
             self._woken = True
@@ -151,14 +148,13 @@ class Host:
     def _deliver(self) -> None:
         self._woken = False
         while self._done:
-            door, number, attention, run = self._done.popleft()
+            door, number, run = self._done.popleft()
             # What is not there any more was cancelled.
             if door.runs.pop(number, None) is None:
                 continue
             try:
                 ran = RAN.pack(run.submitted, run.began, run.ended, run.loading, run.batch)
-                outputs = asked_for(run.result(), attention)
-                told = frame(Kind.OUTPUTS, number, ran, *pack(outputs))
+                told = frame(Kind.OUTPUTS, number, ran, *pack(run.result()))
             except ServiceError as error:
                 if isinstance(error, ModelFailedError) and error.__cause__ is not None:
                     _logger.error("model failed", exc_info=error)
@@ -226,6 +222,13 @@ class Host:
         if told == self._told:
             return
         self._told = told
+        try:
+            self._send(directory, status)
+        except Exception:
+            # Until something changes; the doors go on with what they know.
+            _logger.exception("the doors could not be told what is served")
+
+    def _send(self, directory: Directory, status: tuple[bool, dict[str, str]]) -> None:
         self._number += 1
         document: dict[str, Any] = {
             "status": status,
@@ -237,14 +240,14 @@ class Host:
             ],
         }
         for door in self._doors:
-            new = [model for model in directory.models if self._handle(model) not in door.known]
-            door.known |= {self._handles[model] for model in new}
+            new = [model for model in directory.models if self._handles[model] not in door.known]
             about = {str(self._handles[model]): _about(model) for model in new}
             arrays: Arrays = {}
             for model in new:
                 arrays |= _calibration(self._handles[model], model)
             pieces = pack_document({**document, "new": about}, arrays)
             door.send(frame(Kind.DIRECTORY, self._number, *pieces))
+            door.known |= {self._handles[model] for model in new}
 
     def _handle(self, model: Model | None) -> int | None:
         if model is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Protocol, Self
 
 from pydantic import BaseModel
@@ -111,6 +111,7 @@ class LocalEngine:
         self.metrics = metrics
         self.repository = repository
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="change")
+        self._changes: set[Future[None]] = set()
         self._draining = asyncio.Event()
 
     @property
@@ -123,6 +124,11 @@ class LocalEngine:
         """See `Engine.status`."""
         repository = self.repository
         return Status.of(self.metrics, repository.report(), ready=repository.ready)
+
+    @property
+    def changing(self) -> bool:
+        """Whether a load or unload is going on; nothing interrupts it, and Python waits for it."""
+        return any(change.running() for change in self._changes)
 
     async def start(self) -> None:
         """See `Engine.start`: the repository has been started."""
@@ -176,7 +182,10 @@ class LocalEngine:
         if self._draining.is_set():
             raise NotReadyError("the server is stopping")
         stopping = asyncio.ensure_future(self._draining.wait())
-        changing = asyncio.wrap_future(self._pool.submit(change, name, version))
+        begun = self._pool.submit(change, name, version)
+        self._changes.add(begun)
+        begun.add_done_callback(self._changes.discard)
+        changing = asyncio.wrap_future(begun)
         try:
             both: set[asyncio.Future[Any]] = {changing, stopping}
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)

@@ -229,7 +229,9 @@ class Model(Bundled):
         graph = layout.EXPLAIN_GRAPH if attention else layout.FORECAST_GRAPH
         if graph not in self._sessions:
             self._reopen()
-        return self._queue.submit(graph, feeds, deadline=deadline, admitted=admitted)
+        return self._queue.submit(
+            graph, feeds, attention=attention, deadline=deadline, admitted=admitted
+        )
 
     def run(self, feeds: Arrays) -> Arrays:
         """Run windows before all that waits, for a caller who has the model to himself.

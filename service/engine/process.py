@@ -134,23 +134,26 @@ def run_engine(
     # As uvicorn's doors have it.
     factory = import_module("uvloop").new_event_loop if find_spec("uvloop") else None
     with asyncio.Runner(loop_factory=factory) as runner:
-        runner.run(_serve(LocalEngine(repository, metrics), watch, listener, pulse))
-    end_if_lost(repository, REPLACE_ME)
+        engine = LocalEngine(repository, metrics)
+        told = runner.run(_serve(engine, watch, listener, pulse))
+    end(engine, 0 if told else REPLACE_ME)
 
 
-def end_if_lost(repository: Repository, status: int) -> None:
-    """End this process here, with that status, if it has lost a GPU.
+def end(engine: LocalEngine, status: int) -> None:
+    """End this process, with that status: here, if Python could not.
 
-    CUDA's state is then in no order in which its libraries could be taken down.
+    What a load is at is not interrupted and would be waited for, and after the loss of a GPU CUDA's
+    state is in no order in which its libraries could be taken down.
     """
-    if repository.lost:
+    if engine.changing or engine.repository.lost:
         logging.shutdown()
         os._exit(status)
 
 
 async def _serve(
     engine: LocalEngine, watch: Watch, listener: socket.socket, pulse: Callable[[], None]
-) -> None:
+) -> bool:
+    """Returns whether it was told to stop."""
     host = Host(engine)
     stopping = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
@@ -172,6 +175,7 @@ async def _serve(
 
     await host.serve(listener, tick)
     await engine.close()
+    return stopping.is_set()
 
 
 class Watch:

@@ -47,6 +47,7 @@ class Work:
     Args:
         graph: What to run them through.
         feeds: `[windows, …]` by input name, at least one window.
+        attention: As of `arrays.asked_for`: the outputs that are wanted.
         deadline: When its client gives it up.
         drop: Ends the work as cancelled, unless it has ended.
 
@@ -61,10 +62,16 @@ class Work:
     loading = 0.0
 
     def __init__(
-        self, graph: str, feeds: Arrays, deadline: float, drop: Callable[[Work], None]
+        self,
+        graph: str,
+        feeds: Arrays,
+        attention: Sequence[str],
+        deadline: float,
+        drop: Callable[[Work], None],
     ) -> None:
         self.graph = graph
         self.feeds = feeds
+        self.attention = attention
         self.deadline = deadline
         self.submitted = time.monotonic()
         self.began = math.inf

@@ -278,8 +278,9 @@ class RemoteEngine:
         try:
             return unpack_document(await answer)
         finally:
-            del self._calls[number]
+            # In this order: a signal may have `drain` look at both in between.
             self._changes.discard(number)
+            del self._calls[number]
 
     def _give_up(self, number: int) -> None:
         if self._runs.pop(number, None) is not None and self._link is not None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from foretell.bundle.errors import BundleError
-from foretell.service.arrays import Arrays, asked_for
+from foretell.service.arrays import Arrays
 from foretell.service.engine.batcher import Batcher
 from foretell.service.engine.model import Capacity, Model
 from foretell.service.engine.queues import Work
@@ -143,7 +143,7 @@ class Engine(ABC):
                 _logger.error("model failed", exc_info=error)
             return Answer.refusal(error)
         waited, ran = work.began - work.submitted, work.ended - work.began
-        return Answer(None, waited, ran, work.batch, asked_for(outputs, attention))
+        return Answer(None, waited, ran, work.batch, outputs)
 
     def check_health(self) -> None:
         """Have Ray replace this engine if it cannot run models any more.

@@ -43,7 +43,6 @@ def test_requests() -> None:
     metrics.answered("/metrics", 200, 0.01)
     metrics.answered_by("m", "1", 3, "/forecast", 200, 0.01)
     metrics.answered_by("m", "1", 3, "/forecast", 422, 0.01)
-    metrics.may_reject(("queue_full", "not_ready"))
     metrics.rejected("queue_full")
     metrics.cut_off("slow_request")
     requests = {

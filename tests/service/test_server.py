@@ -3,10 +3,14 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import re
 import resource
+import shutil
 import signal
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +27,7 @@ from foretell.service.server import _allow_files, _Server, run
 from foretell.service.settings import Settings
 from tests.service.bundles import Spec, write_bundle
 from tests.service.client import Client
-from tests.service.process import Server
+from tests.service.process import ROOT, Server
 from tests.service.waiting import until
 
 BODY = {"inputs": [{"series": [1.0] * 8}]}
@@ -198,6 +202,56 @@ def test_a_signal_says_at_once_that_the_server_is_not_ready(slow: Path) -> None:
         assert (server.should_exit, server.force_exit) == (True, False)
         server.handle_exit(signal.SIGTERM, None)
         assert server.force_exit
+
+
+def test_of_several_processes_each_is_told_to_hurry_by_another_signal(slow: Path) -> None:
+    """A process group, or a container, may be told as a whole, and then they tell each other."""
+    with Client(slow) as client:
+        server = _Server(client.settings, client.engine, [], pulse=lambda: None)
+        server.handle_exit(signal.SIGTERM, None)
+        server.handle_exit(signal.SIGTERM, None)
+        assert (server.should_exit, server.force_exit) == (True, False)
+        server.handle_exit(signal.SIGINT, None)
+        assert server.force_exit
+
+
+def endless(folder: Path) -> Path:
+    """A bundle with a file that it takes an hour to sum up."""
+    probes = write_bundle(folder, Spec(name="endless")) / "probes.npz"
+    os.truncate(probes, 2**42)
+    return probes
+
+
+def test_told_to_stop_while_it_loads_it_stops(tmp_path: Path) -> None:
+    probes = endless(tmp_path / "models")
+    # As it is with the first process of a container: signals that nobody handles do nothing.
+    code = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+    code += "from foretell.__main__ import main; main()"
+    command = [sys.executable, "-c", code, "serve", "--models", tmp_path / "models", "--port", "0"]
+    with subprocess.Popen(command, cwd=ROOT) as started:
+        files = psutil.Process(started.pid).open_files
+        until(lambda: str(probes) in {file.path for file in files()})
+        started.send_signal(signal.SIGTERM)
+        try:
+            assert started.wait(60) == 0
+        finally:
+            started.kill()
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_load_that_never_ends_holds_up_no_end(processes: int, slow: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "models"
+    shutil.copytree(slow, folder)
+    settings = {"workers": processes, "admin_keys": "secret", "grace_seconds": 600}
+    with Server(folder, tmp_path / "log", **settings) as server, ThreadPoolExecutor(1) as pool:
+        endless(folder)
+        url = f"{server.url}/v2/repository/models/endless/load"
+        loading = pool.submit(httpx.post, url, headers={"X-API-Key": "secret"}, timeout=60)
+        status = f"{server.url}/readyz"
+        until(lambda: httpx.get(status).json()["models"].get("endless@1") == "loading")
+        assert server.stop() == 0
+        assert loading.result().status_code == 503
+        assert "does not end" not in server.log
 
 
 def test_a_signal_while_it_starts_is_obeyed_at_once(slow: Path) -> None:

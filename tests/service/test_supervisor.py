@@ -227,8 +227,9 @@ def test_who_is_stuck_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.fixture
-def program() -> Iterator[subprocess.Popen[bytes]]:
-    code = "from tests.service.workers import supervised; supervised()"
+def program(request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[bytes]]:
+    act = getattr(request, "param", "until_told_to_stop")
+    code = f"from tests.service import workers; workers.supervised(workers.{act})"
     with subprocess.Popen(
         [sys.executable, "-c", code], cwd=ROOT, start_new_session=True
     ) as started:
@@ -248,3 +249,17 @@ def test_a_terminal_interrupts_all_once(program: subprocess.Popen[bytes]) -> Non
     os.killpg(program.pid, signal.SIGINT)
     assert program.wait(60) == 0
     assert told("stopped") == told("serving")
+
+
+@pytest.mark.parametrize("program", ["counting"], indirect=True)
+def test_a_signal_to_all_is_passed_on_once(program: subprocess.Popen[bytes]) -> None:
+    def times() -> int:
+        return len([*workers.folder().glob("*-terminate*")])
+
+    os.killpg(program.pid, signal.SIGTERM)
+    until(lambda: times() == 2)
+    os.killpg(program.pid, signal.SIGTERM)
+    assert program.wait(60) == 0
+    # The second time they are told to hurry.
+    assert times() == 2
+    assert told("hurried") == told("serving")

@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -37,6 +38,18 @@ def until_told_to_stop(slot: int, pulse: Pulse) -> None:
     while not stopped.wait(0.02):
         pulse()
     tell(slot, "stopped")
+
+
+def counting(slot: int, pulse: Pulse) -> None:
+    """Says which signals it gets, until it is told to hurry."""
+    hurried = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: tell(slot, f"terminate{time.monotonic_ns()}"))
+    signal.signal(signal.SIGINT, lambda *_: hurried.set())
+    pulse()
+    tell(slot, "serving")
+    while not hurried.wait(0.02):
+        pulse()
+    tell(slot, "hurried")
 
 
 def slow_to_stop(slot: int, pulse: Pulse) -> None:
@@ -82,10 +95,10 @@ def fails_with_last_words(slot: int, pulse: Pulse) -> None:
     raise RuntimeError
 
 
-def supervised() -> None:
+def supervised(act: Callable[[int, Pulse], None] = until_told_to_stop) -> None:
     """A supervisor of two, as a program: `python -c 'from … import supervised; supervised()'`."""
     from foretell.service.processes import Role, Supervisor, watched
 
-    roles = [Role(f"role-{slot}", partial(until_told_to_stop, slot)) for slot in range(2)]
+    roles = [Role(f"role-{slot}", partial(act, slot)) for slot in range(2)]
     processes = watched([role.name for role in roles], 2)
     Supervisor(roles, stop_seconds=5, processes=processes).run(together=2)

@@ -484,6 +484,19 @@ def test_the_outputs_of_split_work_are_held_too(batcher: Batcher, gate: Gate) ->
     submit(queue, *range(MAX_WINDOWS)).result(30)
 
 
+def test_of_split_work_only_what_is_wanted_is_held(batcher: Batcher) -> None:
+    def run(worker: int, graph: str, feeds: Arrays) -> Arrays:
+        rows = feeds["x"]
+        return dict.fromkeys(("forecast", "margin", "one", "two"), rows)
+
+    queue = add(batcher, run)
+    feeds = {"x": np.arange(2 * MAX_WINDOWS // 2)}
+    found = queue.submit("g", feeds, attention=["two"], deadline=LATER)
+    assert found.result(30).keys() == {"forecast", "margin", "two"}
+    alone = queue.submit("g", {"x": feeds["x"][:1]}, attention=["one"], deadline=LATER)
+    assert alone.result(30).keys() == {"forecast", "margin", "one"}
+
+
 def test_cancelled_work_frees_its_place_at_once_and_is_not_run(batcher: Batcher) -> None:
     gate, told = Gate(), Told()
     queue = add(batcher, gate, observer=told)

@@ -115,7 +115,7 @@ def test_rows_of_a_batch_are_not_copied() -> None:
 
 
 def test_documents() -> None:
-    document = {"slots": [["m", "1", None, "näher"]], "ready": True}
+    document = {"slots": [["m", "1", None, "näher", "\udcff"]], "ready": True, "seed": 2**70}
     arrays = {"levels": np.arange(3.0)}
     (come,) = read(joined(frame(Kind.ANSWER, 7, *pack_document(document, arrays))))
     assert come[:2] == (Kind.ANSWER, 7)

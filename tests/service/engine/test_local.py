@@ -60,6 +60,7 @@ def test_a_server_that_stops_waits_for_no_change(scene: Scene) -> None:
         asking = [asyncio.create_task(engine.load("one", str(each))) for each in range(2, 6)]
         while len(scene.open.opened) < 2:
             await asyncio.sleep(0.01)
+        assert engine.changing
         engine.drain()
         assert not engine.status.ready
         answers = await asyncio.wait_for(asyncio.gather(*asking, return_exceptions=True), PATIENCE)
@@ -67,8 +68,12 @@ def test_a_server_that_stops_waits_for_no_change(scene: Scene) -> None:
             await engine.unload("one", None)
         closing = asyncio.create_task(engine.close())
         await asyncio.sleep(0)
+        assert engine.changing
         scene.open.gate.set()
         await closing
+        async with asyncio.timeout(PATIENCE):
+            while engine.changing:
+                await asyncio.sleep(0.01)
         return answers
 
     answers = asyncio.run(ask())

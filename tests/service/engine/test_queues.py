@@ -31,12 +31,12 @@ def drop(work: Work) -> None:
 
 def work(*values: int, deadline: float = 1e9) -> Work:
     feeds = {"x": np.array(values), "z": np.array([[value, -value] for value in values])}
-    return Work("g", feeds, deadline, drop)
+    return Work("g", feeds, (), deadline, drop)
 
 
 def test_knows_its_size() -> None:
     feeds: Arrays = {"x": np.zeros((3, 8, 2), np.float32), "z": np.zeros((3, 1), np.int64)}
-    one = Work("g", feeds, 0.0, drop)
+    one = Work("g", feeds, (), 0.0, drop)
     assert (one.windows, one.bytes) == (3, 3 * (8 * 2 * 4 + 8))
 
 

@@ -151,6 +151,55 @@ def test_a_door_runs_models_it_does_not_hold(halves: Halves) -> None:
     uvloop.run(run())
 
 
+def test_whatever_a_manifest_holds_is_told(models: Path, tmp_path: Path) -> None:
+    halves = Halves(models, tmp_path / "engine")
+
+    async def run() -> None:
+        async with halves.engine() as engine, halves.door() as door:
+            write_bundle(models, Spec(name="large", changes={"config": {"seed": 2**70}}))
+            await engine.load("large", None)
+            async with halves.door() as later:
+                assert later.directory.find("large").manifest.config == {"seed": 2**70}
+            await until(lambda: "large" in {model.name for model in door.directory.models})
+
+    uvloop.run(run())
+
+
+def test_what_cannot_be_told_costs_no_door(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    halves = Halves(models, tmp_path / "engine")
+    path = "foretell.service.engine.host._about"
+
+    def fail(_: object) -> None:
+        raise ValueError("a manifest that nobody can write")
+
+    async def run() -> None:
+        async with halves.engine() as engine, halves.door() as door:
+            with monkeypatch.context() as patched:
+                patched.setattr(path, fail)
+                write_bundle(models, Spec(version="2"))
+                await engine.load("repeat", "2")
+                said = "the doors could not be told what is served"
+                await until(lambda: said in caplog.text)
+                late = RemoteEngine(halves.path, Metrics())
+                starting = asyncio.ensure_future(late.start())
+                # Once for what is new, and once for who is new.
+                await until(lambda: caplog.text.count(said) == 2)
+                await asyncio.sleep(0.5)
+                assert caplog.text.count(said) == 2
+                assert door.directory.versions("repeat") == ["1"]
+            await engine.unload("repeat", "1")
+            await starting
+            await until(lambda: door.directory.versions("repeat") == ["2"])
+            assert late.directory.versions("repeat") == ["2"]
+            run = door.directory.find("repeat").submit(windows(), deadline=deadline())
+            assert (await outcome(run))["forecast"].shape == (1, 4, 1)
+            await late.close()
+
+    uvloop.run(run())
+
+
 def test_windows_of_all_doors_fill_one_batch(models: Path, tmp_path: Path) -> None:
     write_bundle(models, Spec(name="slow", burn=300))
 
@@ -369,6 +418,8 @@ def test_an_engine_that_is_lost_and_comes_back(models: Path, tmp_path: Path) -> 
                 await door.render()
                 count = engine.metrics.counts.count
                 await until(lambda: count("foretell_rejected", "engine_lost") == 1)
+                # Rates are of counters that were 0 once, with every engine.
+                assert b'foretell_rejected_total{reason="queue_full"} 0.0' in await door.render()
 
     uvloop.run(run())
 

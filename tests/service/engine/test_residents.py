@@ -56,7 +56,7 @@ class Present:
         if self.closed is not None:
             raise NotReadyError("the model is stopping")
         assert admitted
-        work = Work("graph", feeds, deadline, self._drop)
+        work = Work("graph", feeds, (), deadline, self._drop)
         self.works.append(work)
         self.attention.append(attention)
         if not self.holds:
