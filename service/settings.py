@@ -106,8 +106,8 @@ class Settings(BaseSettings):
         max_queue_bytes: Most bytes that may wait for a model.
         max_inputs: Most series in a request.
         max_body_bytes: Largest request body.
-        max_buffered_bytes: Most bytes held at a time, over all requests, for their bodies and to
-            read large ones.
+        max_buffered_bytes: Most bytes held at a time, over all requests, for their bodies, to read
+            large ones, and of large answers that are being sent.
         max_answer_values: Most forecast values in an answer, those of quantiles included.
         max_attention_values: Most attention weights in an answer that is JSON.
         max_horizon_multiple: Most passes of a forecast that is longer than a model's horizon.

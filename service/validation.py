@@ -27,6 +27,7 @@ _EXPECTED = {
     "int_parsing": "a whole number",
     "int_type": "a whole number",
     "less_than": "less than {lt}",
+    "less_than_equal": "at most {le}",
     "list_type": "a list",
     "literal_error": "{expected}",
     "model_attributes_type": "an object",

@@ -14,19 +14,21 @@ from itertools import chain
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
-from starlette.middleware.gzip import GZipMiddleware
+from starlette.middleware.gzip import GZipMiddleware, IdentityResponder
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from foretell.service.api.body import BodyBudget, Offload
+from foretell.service.api.compression import choose_encoding
 from foretell.service.api.forecast.routes import timeseries_router
 from foretell.service.api.inference.infer import infer_router
 from foretell.service.api.inference.models import control_router, server_router
 from foretell.service.api.inference.models import models_router as inference_models_router
 from foretell.service.api.models import models_router
 from foretell.service.api.nixtla.routes import nixtla_router
-from foretell.service.api.openapi import describe_requests
+from foretell.service.api.openapi import describe_requests, document_router
 from foretell.service.api.page import Pages, page_router
 from foretell.service.engine.directory import brief
 from foretell.service.engine.local import Engine, Status
@@ -100,7 +102,8 @@ def create_app(settings: Settings, engine: Engine, *, tracer: Tracer | None = No
         "has requests to try out, `/redoc` the same to read.",
         lifespan=lifespan,
         servers=[{"url": settings.root_path}] if settings.root_path else None,
-        # FastAPI's own pages load their scripts from other hosts.
+        # FastAPI's own is written on the event loop, and its pages load scripts from elsewhere.
+        openapi_url=None,
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
@@ -131,6 +134,7 @@ def create_app(settings: Settings, engine: Engine, *, tracer: Tracer | None = No
     app.add_exception_handler(ServiceError, refuse)
     routers = [
         page_router(pages, settings.root_path or ""),
+        document_router(app),
         forecasts,
         models_router(engine, settings),
         inferences,
@@ -157,7 +161,7 @@ def create_operations_app(engine: Engine) -> FastAPI:
 
 
 class Compressed(GZipMiddleware):
-    """ASGI middleware that compresses answers, but for `/v2`.
+    """ASGI middleware that compresses answers for those who want it, but for `/v2`.
 
     There, tritonclient's client for asyncio offers gzip and reads only inferences that have it,
     which are compressed where they are written, like forecasts.
@@ -165,8 +169,13 @@ class Compressed(GZipMiddleware):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request."""
-        plain = scope["type"] == "http" and is_inference(scope["path"])
-        await (self.app if plain else super().__call__)(scope, receive, send)
+        answering: ASGIApp = super().__call__
+        if scope["type"] != "http" or is_inference(scope["path"]):
+            answering = self.app
+        elif choose_encoding(Headers(scope=scope).get("accept-encoding", ""), ("gzip",)) is None:
+            # Starlette's looks for the name alone, whatever its weight.
+            answering = IdentityResponder(self.app, self.minimum_size)
+        await answering(scope, receive, send)
 
 
 class ByPort:

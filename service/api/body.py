@@ -12,6 +12,8 @@ from functools import partial
 from typing import ParamSpec, TypeVar
 
 from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from foretell.service.api.compression import Decoder
 from foretell.service.arrays import Arrays
@@ -29,7 +31,7 @@ from foretell.service.web.connections import WHOLE, Caller
 
 
 class BodyBudget:
-    """Bytes that all requests share, for their bodies and while large ones are read.
+    """Bytes that all requests share: their bodies, what large ones take to be read, and answers.
 
     For use on the event loop alone.
 
@@ -55,8 +57,9 @@ class BodyBudget:
             nonlocal taken
             if taken + count > self._limit:
                 raise TooLargeError(
-                    f"to read the request would take about {taken + count} bytes, and the server "
-                    f"may hold {self._limit} (max_buffered_bytes); send it in parts, or in binary"
+                    f"to read or answer the request would take about {taken + count} bytes, and "
+                    f"the server may hold {self._limit} (max_buffered_bytes); send it in parts, or "
+                    "in binary"
                 )
             if self._held + count > self._limit:
                 raise BuffersFullError(
@@ -69,6 +72,51 @@ class BodyBudget:
             yield take
         finally:
             self._held -= taken
+
+
+# What a connection may hold of answers besides.
+_SMALL_ANSWER = 64 * 1024
+
+
+def response_of(
+    content: bytes, budget: BodyBudget, headers: Mapping[str, str], media_type: str | None = None
+) -> Response:
+    """An answer, which counts, if it is large, until its caller has taken nearly all of it.
+
+    Args:
+        content: Its body.
+        budget: Counts it, and refuses it when it is to be sent if there is no room.
+        headers: As for `Response`, like the type that follows.
+        media_type: Of the body.
+    """
+    if len(content) <= _SMALL_ANSWER:
+        return Response(content, headers=headers, media_type=media_type)
+    return _LargeAnswer(content, budget, headers, media_type)
+
+
+class _LargeAnswer(Response):
+    def __init__(
+        self,
+        content: bytes,
+        budget: BodyBudget,
+        headers: Mapping[str, str],
+        media_type: str | None,
+    ) -> None:
+        super().__init__(content, headers=headers, media_type=media_type)
+        self._budget = budget
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+        size = len(self.body)
+        with self._budget.share() as take:
+            take(size)
+            start = {"status": self.status_code, "headers": self.raw_headers}
+            await send({"type": "http.response.start", **start})
+            body = memoryview(self.body)
+            for begin in range(0, size, _SMALL_ANSWER):
+                # Each waits until the connection has room for it.
+                end = begin + _SMALL_ANSWER
+                piece = {"body": body[begin:end], "more_body": end < size}
+                await send({"type": "http.response.body", **piece})
 
 
 _Given = ParamSpec("_Given")

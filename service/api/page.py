@@ -15,6 +15,8 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
+from foretell.service.api.compression import choose_encoding
+
 FOLDER = Path(__file__).parents[1] / "page"
 
 _KINDS = {
@@ -94,7 +96,7 @@ class Asset:
         """What a request for it is answered."""
         if self.headers["ETag"] in request.headers.get("if-none-match", ""):
             return Response(status_code=304, headers=self.headers)
-        if "gzip" not in request.headers.get("accept-encoding", ""):
+        if choose_encoding(request.headers.get("accept-encoding", ""), ("gzip",)) is None:
             return Response(self.plain, headers=self.headers)
         return Response(self.compressed, headers=self.headers | {"Content-Encoding": "gzip"})
 

@@ -38,10 +38,10 @@ class Parser(httptools.HttpRequestParser):
 
     Args:
         connection: Told what is read. Of an offer it is told twice; the first time, when
-            `should_upgrade` says so, it is to begin nothing. If it closes, nothing more is read.
+            `should_upgrade` says so, it is to begin nothing. Once it has ended nothing is read.
     """
 
-    def __init__(self, connection: HttpToolsProtocol) -> None:
+    def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._begin()
 
@@ -58,7 +58,7 @@ class Parser(httptools.HttpRequestParser):
                 return
             except httptools.HttpParserUpgrade as offer:
                 (end,) = offer.args
-            if self._connection.transport.is_closing():
+            if self._connection.has_ended:
                 return
             head = self._plain_head()
             # After the last request of a connection llhttp reads nothing, not even its head.
@@ -262,6 +262,9 @@ class Connection(HttpToolsProtocol):
         self._limits = limits
         self._metrics = metrics
         self._stopping = False
+        # Whether what has come is no request, of which the answers before it are not to know.
+        self._refused = False
+        self._before: RequestResponseCycle | None = None
         # Since the last of a body or the end of a request: trailers and chunk sizes are among them.
         self._header_bytes = 0
         # What is to come of a body whose length was told.
@@ -288,10 +291,8 @@ class Connection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Read what came of a request."""
-        # What cannot be read is answered past it, and may end the connection.
-        self._writing.flush()
         start = 0
-        while start < len(data):
+        while start < len(data) and not self._refused:
             # There are no headers before the end of a body.
             piece = data[start : start + max(_PIECE_BYTES, self._body_bytes)]
             start += len(piece)
@@ -302,6 +303,15 @@ class Connection(HttpToolsProtocol):
                 self._refuse("headers", status, f"at most {_MOST_HEADER_BYTES} bytes of headers")
             if self.transport.is_closing():
                 return
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing more is read."""
+        return self._refused or self.transport.is_closing()
+
+    def send_400_response(self, msg: str) -> None:
+        """What came is no HTTP."""
+        self._refuse("malformed", HTTPStatus.BAD_REQUEST, msg)
 
     def shutdown(self) -> None:
         """Begin to stop: answer what comes in a moment more, and then close.
@@ -321,6 +331,9 @@ class Connection(HttpToolsProtocol):
             if self.parser.get_method() == b"CONNECT":
                 self._refuse("connect", HTTPStatus.BAD_REQUEST, "this server is no proxy")
             return
+        # One that began when an answer was there before its request ended.
+        self._unset_keepalive_if_required()
+        self._before = self.cycle
         super().on_headers_complete()
         self._body_bytes = int(dict(self.headers).get(b"content-length", 0))
         # Those that follow a body are nobody's.
@@ -351,6 +364,11 @@ class Connection(HttpToolsProtocol):
             super().on_message_complete()
             self._header_bytes = 0
             self.scope["extensions"][WHOLE] = {}
+            if self.cycle.response_complete and not self.transport.is_closing():
+                # What came since the answer has stopped the clock that it had set.
+                self.timeout_keep_alive_task = self.loop.call_later(
+                    self.timeout_keep_alive, self.timeout_keep_alive_handler
+                )
 
     def check(self, now: float) -> None:
         """Cut the connection off if its caller is too slow; to be called about once a second.
@@ -379,22 +397,26 @@ class Connection(HttpToolsProtocol):
     def _is_answering(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
 
-    def _has_begun_to_answer(self) -> bool:
-        """Whether the latest request has some of its answer, or an earlier one only some of it."""
-        return (
-            self.cycle is not None
-            and self.cycle.response_started
-            and (self.cycle.scope is self.scope or not self.cycle.response_complete)
-        )
-
     def _cut_off(self, reason: str) -> None:
         self._metrics.cut_off(reason)
         self.transport.abort()
 
     def _refuse(self, reason: str, status: HTTPStatus, message: str) -> None:
-        if self.transport.is_closing():
+        if self.has_ended:
             return
-        if self._has_begun_to_answer():
+        before: RequestResponseCycle | None = self.cycle
+        own = None
+        if before is not None and before.scope is self.scope and before.more_body:
+            before, own = self._before, before
+        if before is not None and not before.response_complete:
+            # What it would be answered would be read as the answer of the request before it.
+            if own is not None:
+                self.pipeline.popleft()
+            before.keep_alive = False
+            self._refused = True
+            self._metrics.cut_off(reason)
+            return
+        if own is not None and own.response_started:
             self._cut_off(reason)
             return
         self._metrics.cut_off(reason)
@@ -414,11 +436,16 @@ class Connection(HttpToolsProtocol):
 
 # What `Connection` counts on, or defines anew.
 _OF_PROTOCOL = {
-    *("connections", "cycle", "flow", "headers", "loop", "parser", "scope", "server", "transport"),
-    *("connection_lost", "connection_made", "data_received", "shutdown", "timeout_keep_alive_task"),
-    *("on_body", "on_headers_complete", "on_message_complete", "on_url"),
+    *("connections", "cycle", "flow", "headers", "loop", "parser", "pipeline", "scope", "server"),
+    *("connection_lost", "connection_made", "data_received", "send_400_response", "shutdown"),
+    *("on_body", "on_headers_complete", "on_message_complete", "on_url", "transport"),
+    *("timeout_keep_alive", "timeout_keep_alive_handler", "timeout_keep_alive_task"),
+    "_unset_keepalive_if_required",
 }
-_OF_CYCLE = {"body", "keep_alive", "response_complete", "response_started", "scope", "transport"}
+_OF_CYCLE = {
+    *("body", "keep_alive", "more_body", "response_complete", "response_started", "scope"),
+    "transport",
+}
 
 
 def protocol(limits: Limits, metrics: Metrics) -> Callable[..., asyncio.Protocol]:

@@ -36,8 +36,6 @@ _BUG = "internal_error"
 _REQUEST_ID = re.compile(r"[!-~]{1,128}")
 # W3C Trace Context: version, trace id, parent id, flags.
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}.*")
-# Routes of the framework's, which does not name them in the scope.
-_PAGES = {"/openapi.json"}
 _QUIET = {
     *("/healthz", "/readyz", "/metrics", "/v2/health/live", "/v2/health/ready"),
     "/page/{path:path}",
@@ -202,9 +200,7 @@ class Observed:
         return exchange
 
     def _record(self, scope: Scope, exchange: Exchange, status: int, seconds: float) -> None:
-        route = getattr(scope.get("route"), "path", None)
-        if route is None:
-            route = scope["path"] if scope["path"] in _PAGES else "unmatched"
+        route = getattr(scope.get("route"), "path", "unmatched")
         if exchange.model:
             about = (exchange.model, exchange.version, exchange.windows)
             self._metrics.answered_by(*about, route, status, seconds, exchange.stages)
@@ -307,9 +303,10 @@ class Direct:
         request = Request(scope, receive)
         try:
             response = await route.endpoint(request)
+            await response(scope, receive, send)
         except ServiceError as error:
-            response = await self._refuse(request, error)
-        await response(scope, receive, send)
+            refusal = await self._refuse(request, error)
+            await refusal(scope, receive, send)
 
     def _find(self, scope: Scope) -> APIRoute | None:
         """The route of a request whose path has parts, which are then known."""

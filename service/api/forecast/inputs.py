@@ -119,6 +119,7 @@ class Inputs:
         self._plan = plan
         self._ignored = ignored
         self._frequency = manifest.step
+        self._given: set[str] = set()
         self._names: set[str] = set()
         self._history = np.empty((count, manifest.context, len(manifest.channels)), np.float32)
         self._steps = manifest.context + plan.passes * manifest.horizon
@@ -141,6 +142,9 @@ class Inputs:
             all steps that follow `[windows, context + passes * horizon, features]`, if the model
             reads them.
         """
+        if len(inputs) > 1:
+            names = [raw.get("name") for raw in inputs if isinstance(raw, dict)]
+            self._given = {name for name in names if isinstance(name, str)}
         entries: list[Series | ServiceError] = []
         windows = 0
         for index, raw in enumerate(inputs):
@@ -179,7 +183,11 @@ class Inputs:
         return Series(name, row, not is_multivariate(entry.series), columns, timeline, filled)
 
     def _claim_name(self, given: str | None, index: int) -> str:
-        name = f"series-{index}" if given is None else given
+        name = given
+        if name is None:
+            name = f"series-{index}"
+            while name in self._given:
+                name += f"-{index}"
         if name in self._names:
             raise InvalidInputError(
                 f"expected a name that no other input has, got {shown(name)}",

@@ -204,10 +204,9 @@ class _Reader:
         return history, np.stack(self._calendars) if self._calendars else None
 
     def _fill(self, rows: NDArray[np.int64]) -> Filled:
-        window = rows[-self._manifest.context :]
-        if self.origins is not None and self._plan.missing == "error":
-            # All of them are read.
-            window = rows
+        # As in JSON, a longer history is refused as a whole.
+        reads_all = self._plan.missing == "error"
+        window = rows if reads_all else rows[-self._manifest.context :]
         if not self._missing[window].any():
             return {}
         channels = self._manifest.channels

@@ -19,6 +19,7 @@ from foretell.service.api.body import (
     media_type,
     outcome,
     read_body,
+    response_of,
 )
 from foretell.service.api.compression import choose_encoding, compress
 from foretell.service.api.examples import refusals
@@ -168,7 +169,7 @@ def endpoint(
                 headers["Content-Encoding"] = encoding
                 answer = await offload.run(ALWAYS, deadline, compress, encoding, [answer])
         exchange.staged("encode", began)
-        return Response(answer, headers=headers, media_type=media)
+        return response_of(answer, budget, headers, media)
 
     return respond
 

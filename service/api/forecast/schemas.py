@@ -27,6 +27,9 @@ SeriesType = Literal["univariate_time_series", "multivariate_time_series"]
 Status = Literal["completed", "partial", "error"]
 Calibrated = Literal["stored", "history"]
 
+# What every reader of JSON keeps as it is.
+MOST_INTEGER = 2**53
+
 _Number = {"type": ["number", "null"]}
 
 
@@ -197,12 +200,12 @@ class BacktestOptions(BaseModel):
     horizon: Annotated[int, Field(strict=True, ge=1)] | None = Field(
         default=None, description="Steps of each forecast; the model's horizon if absent."
     )
-    stride: Annotated[int, Field(strict=True, ge=1)] | None = Field(
+    stride: Annotated[int, Field(strict=True, ge=1, le=MOST_INTEGER)] | None = Field(
         default=None,
         description="Rows from an origin to the next; the horizon if absent, so that every row is "
         "forecast once, and half of it where `calibration` is `history`.",
     )
-    origins: Annotated[int, Field(strict=True, ge=1)] | None = Field(
+    origins: Annotated[int, Field(strict=True, ge=1, le=MOST_INTEGER)] | None = Field(
         default=None, description="At most how many, the latest; as many as there are if absent."
     )
     quantiles: Levels | None = Field(

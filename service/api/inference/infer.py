@@ -13,7 +13,15 @@ from numpy.typing import NDArray
 from pydantic import BaseModel
 
 from foretell.bundle import layout
-from foretell.service.api.body import LARGE, BodyBudget, Offload, deadline_of, outcome, read_body
+from foretell.service.api.body import (
+    LARGE,
+    BodyBudget,
+    Offload,
+    deadline_of,
+    outcome,
+    read_body,
+    response_of,
+)
 from foretell.service.api.compression import choose_encoding, compress
 from foretell.service.api.examples import refusals
 from foretell.service.api.forecast.parsing import parsing_bytes
@@ -94,13 +102,16 @@ def encoding_work(job: Job, outputs: Arrays, accepted: str) -> int:
     return work
 
 
-def encode(job: Job, outputs: Arrays, accepted: str) -> Response:
+def encode(job: Job, outputs: Arrays, accepted: str) -> tuple[bytes, dict[str, str]]:
     """Write the answer.
 
     Args:
         job: The request.
         outputs: `[windows, …]` by output name.
         accepted: How the caller lets it be compressed: the header Accept-Encoding.
+
+    Returns:
+        The body and its headers.
 
     Raises:
         InvalidInputError: an output is not finite.
@@ -134,9 +145,9 @@ def encode(job: Job, outputs: Arrays, accepted: str) -> Response:
     size = len(text) + sum(len(part) for part in parts)
     encoding = choose_encoding(accepted, _ENCODINGS) if size >= _NOT_WORTH else None
     if encoding is None:
-        return Response(b"".join((text, *parts)), headers=headers)
+        return b"".join((text, *parts)), headers
     headers["content-encoding"] = encoding
-    return Response(compress(encoding, (text, *parts)), headers=headers)
+    return compress(encoding, (text, *parts)), headers
 
 
 def _check_finite(values: NDArray[Any], name: str) -> None:
@@ -203,9 +214,9 @@ def infer_router(
         begun = time.time_ns()
         accepted = headers.get("accept-encoding", "")
         work = encoding_work(job, outputs, accepted)
-        answer = await offload.run(work, deadline, encode, job, outputs, accepted)
+        answer, described = await offload.run(work, deadline, encode, job, outputs, accepted)
         exchange.staged("encode", begun)
-        return answer
+        return response_of(answer, budget, described)
 
     statuses = (400, 404, 408, 413, 415, 422, 429, 503, 504)
     add_model_route(router, "POST", "/infer", infer, InferResponse, *statuses)

@@ -10,11 +10,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, StrictInt
 
 from foretell.bundle.gaps import Missing
-from foretell.service.api.forecast.schemas import Calibrated
+from foretell.service.api.forecast.schemas import MOST_INTEGER, Calibrated
 
-Positive = Annotated[StrictInt, Field(ge=1)]
-# Percent of what follows that an interval is to hold.
-Level = Annotated[float, Field(strict=True, ge=0, lt=100)]
+Positive = Annotated[StrictInt, Field(ge=1, le=MOST_INTEGER)]
+# Percent of what follows that an interval is to hold: nearer to 100 its bounds would be none.
+Level = Annotated[float, Field(strict=True, ge=0, le=99.999999)]
 
 
 class Series(BaseModel):

@@ -3,7 +3,9 @@ from __future__ import annotations
 import asyncio
 import gzip
 import importlib
+import json
 import threading
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from foretell.service.arrays import Arrays
 from foretell.service.engine.model import Model
 from foretell.service.errors import QueueFullError
 from foretell.service.metrics import REJECTED
+from foretell.service.web.connections import EXTENSION, Caller
 from tests.service.bundles import Spec, softmax_stage, write_bundle
 from tests.service.client import Client
 
@@ -150,7 +153,7 @@ def test_a_compressed_body_that_does_not_say_so(
 
 @pytest.mark.parametrize("path", ["/models", "/openapi.json", "/metrics"])
 def test_large_answers_are_compressed_for_those_who_ask(client: Client, path: str) -> None:
-    for accepted, encoding in (("gzip, deflate", "gzip"), ("identity", None)):
+    for accepted, encoding in (("gzip, deflate", "gzip"), ("identity", None), ("gzip;q=0", None)):
         answer = client.request("GET", path, headers={"Accept-Encoding": accepted})
         assert answer.is_success
         assert answer.headers.get("content-encoding") == encoding
@@ -284,6 +287,65 @@ def test_more_bodies_than_the_server_may_hold(models: Path) -> None:
         assert refused.json()["error"]["type"] == "buffers_full"
         assert first.status_code == 400
         assert client.send(b" " * 100).status_code == 400
+
+
+def many(path: str) -> bytes:
+    """A request of 2,000 windows; its answer is over 64 KiB."""
+    if path == "/forecast":
+        return json.dumps(BODY | {"inputs": [{"series": [123.125] * 8}] * 2000}).encode()
+    data = {"shape": [2000, 8, 1], "datatype": "FP32", "data": [123.125] * 16_000}
+    return json.dumps({"inputs": [{"name": "history", **data}]}).encode()
+
+
+@pytest.mark.parametrize(
+    ("path", "limit"), [("/forecast", 900_000), ("/v2/models/repeat/infer", 170_000)]
+)
+def test_an_answer_counts_until_it_is_taken(models: Path, path: str, limit: int) -> None:
+    body = many(path)
+    settings = {"max_inputs": 2000, "max_queue": 2000, "max_buffered_bytes": limit}
+    with Client(models, max_body_bytes=len(body), **settings) as client:
+        gate, held = asyncio.Event(), asyncio.Event()
+
+        async def ask(wait: Callable[[], Awaitable[object]]) -> tuple[int, list[bytes]]:
+            sent = iter([{"type": "http.request", "body": body}])
+            pieces: list[bytes] = []
+            statuses: list[int] = []
+
+            async def receive() -> Any:
+                return next(sent)
+
+            async def send(message: Any) -> None:
+                if message["type"] == "http.response.start":
+                    statuses.append(message["status"])
+                else:
+                    pieces.append(bytes(message["body"]))
+                    await wait()
+
+            scope = {"type": "http", "method": "POST", "path": path, "query_string": b""}
+            # Its caller neither hangs up nor reads.
+            extensions = {EXTENSION: Caller(lambda: None)}
+            await client.app({**scope, "headers": [], "extensions": extensions}, receive, send)
+            return statuses[0], pieces
+
+        async def slowly() -> None:
+            held.set()
+            await gate.wait()
+
+        async def at_once() -> None: ...
+
+        async def scene() -> list[tuple[int, list[bytes]]]:
+            slow = asyncio.create_task(ask(slowly))
+            await asyncio.wait_for(held.wait(), 60)
+            refused = await ask(at_once)
+            gate.set()
+            return [await slow, refused, await ask(at_once)]
+
+        taken, refused, later = asyncio.run(scene())
+    assert [taken[0], refused[0], later[0]] == [200, 503, 200]
+    assert b"the server holds" in refused[1][0]
+    for _, pieces in (taken, later):
+        assert max(map(len, pieces)) <= 64 * 1024 < len(b"".join(pieces))
+        json.loads(b"".join(pieces))
 
 
 ZEROS = b'{"inputs": [{"series": [%s1]}]}' % (b"0," * 500_000)

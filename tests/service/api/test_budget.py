@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 import pytest
 
-from foretell.service.api.body import BodyBudget
+from foretell.service.api.body import BodyBudget, response_of
 from foretell.service.errors import BuffersFullError, TooLargeError
 
 
@@ -51,3 +54,13 @@ def test_a_failed_request_gives_back_too() -> None:
         fail()
     with budget.share() as take:
         take(10)
+
+
+def test_an_answer_that_is_larger_than_all_of_it() -> None:
+    async def send(_: Any) -> None:
+        raise AssertionError
+
+    size = 64 * 1024 + 1
+    answer = response_of(b"x" * size, BodyBudget(size - 1), {})
+    with pytest.raises(TooLargeError, match=r"about 65537 bytes.* 65536 \(max_buffered_bytes\)"):
+        asyncio.run(answer({"type": "http"}, asyncio.Queue().get, send))

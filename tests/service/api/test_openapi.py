@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -112,6 +113,23 @@ def test_every_door_shows_requests_and_errors(document: dict[str, Any]) -> None:
                 case kind:
                     # A server that is not ready answers all the same.
                     assert kind in {"Status", "ServerHealth"}
+
+
+def test_it_is_written_beside_the_event_loop(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first time takes half a second, and whoever forecasts would wait."""
+    threads: list[threading.Thread] = []
+    plain = client.app.openapi
+
+    def slow() -> dict[str, Any]:
+        threads.append(threading.current_thread())
+        return plain()
+
+    monkeypatch.setattr(client.app, "openapi", slow)
+    assert client.get("/openapi.json").json() == plain()
+    assert threads
+    assert threading.main_thread() not in threads
 
 
 def test_the_window_that_is_shown_can_be_asked_for(document: dict[str, Any]) -> None:

@@ -389,9 +389,10 @@ def test_what_was_answered_goes_out_before_the_end() -> None:
 
     async def answer_head(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
-        # The head is held, and what cannot be read is answered past it.
+        # The head is held while there comes what cannot be read.
         assert not wire.written
         connections[0].data_received(b"?")
+        await send({"type": "http.response.body", "body": b"x"})
 
     async def send() -> None:
         connections.append(opened(answer_head, wire))
@@ -401,8 +402,84 @@ def test_what_was_answered_goes_out_before_the_end() -> None:
                 await asyncio.sleep(0)
 
     asyncio.run(send())
-    assert re.findall(rb"HTTP/1.1 (\d+)", wire.written) == [b"200", b"400"]
+    assert re.findall(rb"HTTP/1.1 (\d+)", wire.written) == [b"200"]
+    assert wire.written.endswith(b"x\r\n0\r\n\r\n")
     assert wire.is_closing()
+
+
+@pytest.mark.parametrize(
+    ("rest", "reason"),
+    [
+        (b"xx", "malformed"),
+        (b"CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n", "connect"),
+        (b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 20_000, "headers"),
+        # Of a request that waits for its turn, and is no answer's.
+        (CHUNKED + b"?", "malformed"),
+        (CHUNKED + b"0\r\n" + b"A: b\r\n" * 20_000, "headers"),
+    ],
+)
+def test_a_refusal_is_no_answer_to_the_requests_before_it(rest: bytes, reason: str) -> None:
+    wire, metrics = Wire(), Metrics()
+    seen: list[str] = []
+
+    async def wait(scope: Any, receive: Any, send: Any) -> None:
+        seen.append(scope["path"])
+        await receive()
+        for _ in range(10):
+            await asyncio.sleep(0)
+        await no_content(scope, receive, send)
+
+    async def send() -> None:
+        connection = opened(wait, wire, metrics)
+        first, second = (b"POST /%d HTTP/1.1\r\nContent-Length: 1\r\n\r\n1" % n for n in (1, 2))
+        connection.data_received(first + second + rest)
+        # Nobody reads it.
+        connection.data_received(b"GET /3 HTTP/1.1\r\n\r\n")
+        async with asyncio.timeout(60):
+            while connection.tasks:
+                await asyncio.sleep(0)
+
+    asyncio.run(send())
+    assert seen == ["/1", "/2"]
+    assert wire.written.count(b"HTTP/1.1 204") == wire.written.count(b"HTTP/1.1") == 2
+    assert wire.written.count(b"connection: close") == 1
+    assert wire.is_closing()
+    assert metrics.counts.count("foretell_connections_cut_off", reason) == 1
+
+
+def test_what_is_no_request_is_told_so() -> None:
+    _, wire = asyncio.run(exchange([REQUEST, b"?"]))
+    head, _, body = wire.written.split(b"HTTP/1.1 400 ")[1].partition(b"\r\n\r\n")
+    assert b"connection: close" in head
+    assert json.loads(body)["error"]["type"] == "malformed"
+
+
+def test_who_is_answered_before_his_body_is_here_is_kept_all_the_same() -> None:
+    async def send() -> None:
+        wire = Wire()
+        connection = opened(no_content, wire)
+        for _ in range(2):
+            connection.data_received(b"POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\n1")
+            assert connection.timeout_keep_alive_task is None
+            while connection.tasks:
+                await asyncio.sleep(0)
+            wire.sent.clear()
+            # Whoever sends no more of it is cut off, and who has sent it all is as others.
+            connection.data_received(b"2")
+            assert connection.timeout_keep_alive_task is not None
+            for seconds in (0.0, 1000.0):
+                connection.check(connection.loop.time() + seconds)
+            assert not wire.is_closing()
+        # The clock that was set is not for the next request.
+        connection.data_received(b"POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\n1")
+        while connection.tasks:
+            await asyncio.sleep(0)
+        connection.data_received(b"2" + b"POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\n1")
+        assert connection.timeout_keep_alive_task is None
+        while connection.tasks:
+            await asyncio.sleep(0)
+
+    asyncio.run(send())
 
 
 def test_a_caller_who_hangs_up_is_noticed_after_a_large_body() -> None:

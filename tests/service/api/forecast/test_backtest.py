@@ -69,6 +69,18 @@ def one_by_one(
     }
 
 
+@pytest.mark.parametrize("stride", [2**53, 2**53 + 1, 2**64])
+def test_strides_beyond_all_rows(client: Client, stride: int) -> None:
+    body = {"model": "repeat", "inputs": [series("repeat")], "options": {"stride": stride}}
+    # With metadata it is read by another parser, which keeps integers of any size.
+    for more in ({}, {"metadata": {"a": 1}}):
+        answer = post(client, body | more)
+        if stride > 2**53:
+            assert answer.json()["error"]["param"] == "options.stride"
+        else:
+            assert answer.json()["outputs"][0]["content"][0]["origins"] == 1
+
+
 @pytest.mark.parametrize(
     ("model", "horizon", "stride"),
     [("repeat", 3, 3), ("multi", 4, 5), ("calendar", 2, 2), ("calibrated", 6, 1)],

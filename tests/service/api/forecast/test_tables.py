@@ -179,6 +179,11 @@ def test_missing_values(client: Client) -> None:
     found = forecast(client, table, "?model=repeat&missing=interpolate")
     assert found["load"].to_pylist() == [6.0] * 4
     assert notes(found)["filled"] == {"x": {"load": 2}}
+    # As in JSON, a longer history is looked at as a whole.
+    longer = pa.table({"unique_id": ["x"] * 9, "y": [None, *range(8)]})
+    assert error(client, longer, "?model=repeat")["param"] == "load[0]"
+    found = forecast(client, longer, "?model=repeat&missing=interpolate")
+    assert found["load"].to_pylist() == [7.0] * 4
 
 
 def test_one_bad_series_does_not_sink_the_others(client: Client) -> None:

@@ -145,8 +145,13 @@ def test_more_that_does_not_fit(client: Client) -> None:
     partial_names = {"series": PAIRS, "channels": ["load"]}
     error = client.error(body(partial_names, model="multi"))
     assert (error["param"], "missing: wind" in error["message"]) == ("inputs[0].channels", True)
-    twins = client.forecast(body({"series": EIGHT, "name": "series-1"}, {"series": EIGHT})).json()
-    assert twins["outputs"][1]["error"]["param"] == "inputs[1].name"
+    twins = body(*[{"series": EIGHT, "name": "twin"}] * 2)
+    assert client.forecast(twins).json()["outputs"][1]["error"]["param"] == "inputs[1].name"
+    # Those that nobody has named have free names.
+    named = ("series-1", None, "series-1-1", "series-4", None)
+    others = body(*[{"series": EIGHT} | ({"name": name} if name else {}) for name in named])
+    names = [one["content"][0]["name"] for one in client.forecast(others).json()["outputs"]]
+    assert names == ["series-1", "series-1-1-1", "series-1-1", "series-4", "series-4-4"]
 
 
 @pytest.mark.parametrize("model", ["calendar", "multi"])

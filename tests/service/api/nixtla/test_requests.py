@@ -124,7 +124,8 @@ def test_frequencies_of_polars(tmp_path: Path, frequency: str, freq: str) -> Non
     ("changes", "text"),
     [
         ({"series": {"sizes": [20, 3]}}, "series.y: expected 23 values, the sum of series.sizes"),
-        ({"series": {"sizes": [2**63, 2**63, 24]}}, "series.y: expected 18446744073709551640 "),
+        ({"series": {"sizes": [2**53, 2**53, 24]}}, "series.y: expected 18014398509482008 "),
+        ({"series": {"sizes": [2**63, 24]}}, "series.sizes[0]: expected at most 9007199254740992"),
         ({"series": {"sizes": []}}, "series.sizes: expected a list of at least 1"),
         ({"series": {"sizes": [0]}}, "series.sizes[0]: expected at least 1, got 0"),
         ({"series": {"sizes": [24.5]}}, "series.sizes[0]: "),
@@ -140,7 +141,7 @@ def test_frequencies_of_polars(tmp_path: Path, frequency: str, freq: str) -> Non
         ({"series": None}, "series: "),
         ({"h": 0}, "h: expected at least 1, got 0"),
         ({"h": True}, "h: expected a whole number, got true"),
-        ({"level": [100]}, "level[0]: expected less than 100.0, got 100"),
+        ({"level": [100]}, "level[0]: expected at most 99.999999, got 100"),
         ({"level": [-1]}, "level[0]: expected at least 0.0, got -1"),
         ({"level": [5] * 50}, "level: expected a list of at most 49"),
         ({"freq": None}, "freq: expected a string, got null"),
@@ -211,6 +212,24 @@ def test_stored_offsets_alone_are_of_known_rows(client: Client) -> None:
     given = {"calibration": "history"}
     text = refusal(client, body(level=[80], model_parameters=given), "cross_validation")
     assert text == "model_parameters.calibration: only forecasts are corrected by the history"
+
+
+def test_numbers_that_nothing_counts_up_to(client: Client) -> None:
+    values = [float(value % 7) for value in range(40)]
+    found = answer(client, body(values, step_size=2**53, h=1), "cross_validation")
+    assert found["idxs"] == [39]
+    for request, task, place in (
+        (body(values, step_size=2**64 - 1, h=1), "cross_validation", "step_size"),
+        (online(values, step_size=2**64 - 1), ONLINE, "step_size"),
+        (online(values, detection_size=2**63), ONLINE, "detection_size"),
+    ):
+        text = refusal(client, request, task)
+        assert text.startswith(f"{place}: expected at most 9007199254740992, got ")
+    assert refusal(client, online(values, detection_size=2**53), ONLINE)
+    for level in (99.99999999999999, 99.9999999):
+        for task, given in (("forecast", [level]), ("anomaly_detection", level)):
+            assert "at most 99.999999" in refusal(client, body(values, level=given), task)
+    assert answer(client, body(values, level=99.999999), "anomaly_detection")["intervals"]
 
 
 def test_windows_beyond_the_limit(client: Client) -> None:
