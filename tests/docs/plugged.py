@@ -84,7 +84,7 @@ def bundles_with(package: str, plugged: Path, models: Mapping[str, list[str]]) -
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
     )
     assert done.returncode == 0, f"{done.stdout[-4000:]}{done.stderr[-4000:]}"
     return repository

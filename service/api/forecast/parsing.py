@@ -75,8 +75,8 @@ def parse(body: bytes, task: Task = FORECASTING) -> tuple[Any, Ignored]:
     return validate(task.envelope, request), ignored
 
 
-def read_json(body: bytes) -> Any:  # noqa: ANN401 - any JSON
-    """Read JSON.
+def read_json(body: bytes | memoryview) -> Any:  # noqa: ANN401 - any JSON
+    """Read JSON, and numbers that it has not, such as NaN: they are refused with their place.
 
     Raises:
         UnreadableError: the body is none, or begins with more than 64 KiB of blanks.
@@ -88,12 +88,12 @@ def read_json(body: bytes) -> Any:  # noqa: ANN401 - any JSON
         return _read_leniently(body)
 
 
-def _check_beginning(body: bytes) -> None:
+def _check_beginning(body: bytes | memoryview) -> None:
     """A parser looks at, and copies, all of what may be nothing but blanks or zeros."""
     if len(body) > _BEGINNING:
-        first = body[:_BEGINNING].lstrip(b" \t\n\r")[:1]
+        first = bytes(body[:_BEGINNING]).lstrip(b" \t\n\r")[:1]
         if not first or first not in b'{["-0123456789tfnNI':
-            raise unreadable(f"the body is not JSON: it begins with {body[:20]!r}", body)
+            raise unreadable(f"the body is not JSON: it begins with {bytes(body[:20])!r}", body)
 
 
 def _read(body: bytes) -> Any:  # noqa: ANN401 - any JSON
@@ -109,12 +109,12 @@ def _read(body: bytes) -> Any:  # noqa: ANN401 - any JSON
     return value
 
 
-def _read_leniently(body: bytes) -> Any:  # noqa: ANN401 - any JSON
+def _read_leniently(body: bytes | memoryview) -> Any:  # noqa: ANN401 - any JSON
     """Read JSON at half the speed, with integers of any size, and NaN and Infinity as numbers.
 
     `read_values` knows what to make of them, or refuses them with their place.
     """
     try:
-        return from_json(body, allow_inf_nan=True, cache_strings="keys")
+        return from_json(bytes(body), allow_inf_nan=True, cache_strings="keys")
     except ValueError as error:
         raise unreadable(f"the body is not JSON: {error}", body) from None

@@ -5,13 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
-
-import orjson
-from pydantic_core import from_json
 
 from foretell.bundle.manifest import Manifest
 from foretell.service.api.compression import unreadable
+from foretell.service.api.forecast.parsing import read_json
 from foretell.service.api.inference import tensors
 from foretell.service.api.inference.wire import (
     NAMES,
@@ -237,7 +234,7 @@ def decode(body: bytes, length: str | None, model: Model, settings: Settings) ->
     if end == 0 and length is not None:
         job = Job(model, None, inputs.read_raw(), _defaults(model.manifest, binary=True), None)
     else:
-        parsed = _parse(view[:end])
+        parsed = read_json(view[:end])
         notices = ignored_fields(_unread(parsed))
         request = validate(InferRequest, parsed)
         outputs = _requested(request, model.manifest)
@@ -261,18 +258,6 @@ def _read_length(given: str, body: memoryview) -> int:
             _LENGTH,
         )
     return int(given)
-
-
-def _parse(text: memoryview) -> Any:  # noqa: ANN401 - any JSON
-    try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError:
-        pass
-    try:
-        # Numbers that JSON has not, such as NaN, are better refused with their place.
-        return from_json(bytes(text), allow_inf_nan=True)
-    except ValueError as error:
-        raise unreadable(f"the request is not JSON: {error}", text) from None
 
 
 def url_notices(names: Iterable[str]) -> list[Notice]:

@@ -6,13 +6,12 @@ import time
 from importlib import metadata
 from typing import Any, TypeVar
 
-import orjson
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
 from foretell.service.api.body import BodyBudget, read_body
-from foretell.service.api.compression import unreadable
 from foretell.service.api.examples import refusals
+from foretell.service.api.forecast.parsing import read_json
 from foretell.service.api.inference.infer import (
     add_model_route,
     find_model,
@@ -156,10 +155,7 @@ def control_router(engine: Engine, settings: Settings, budget: BodyBudget, keys:
         with budget.share() as take:
             headers = exchange_of(request.scope).headers
             body = await read_body(request, headers, _MOST_BYTES, deadline, take)
-            try:
-                found = orjson.loads(body or b"{}")
-            except orjson.JSONDecodeError as error:
-                raise unreadable(f"the body is not JSON: {error}", body) from None
+            found = read_json(body or b"{}")
         for level in _NAMES[kind].levels if isinstance(found, dict) else ():
             inner = found.get(level) if level else found
             if isinstance(inner, dict):

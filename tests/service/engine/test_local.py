@@ -72,8 +72,9 @@ def test_a_server_that_stops_waits_for_no_change(scene: Scene) -> None:
         scene.open.gate.set()
         await closing
         async with asyncio.timeout(PATIENCE):
-            while engine.changing:
+            while engine._changes:
                 await asyncio.sleep(0.01)
+        assert not engine.changing
         return answers
 
     answers = asyncio.run(ask())

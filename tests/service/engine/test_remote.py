@@ -12,13 +12,14 @@ import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import uvloop
 
-from foretell.service.engine.directory import Entry, Pending, State
-from foretell.service.engine.host import Host
+from foretell.service.engine.directory import Entry, Model, Pending, State
+from foretell.service.engine.host import Host, _about
 from foretell.service.engine.local import LocalEngine
 from foretell.service.engine.process import load
 from foretell.service.engine.remote import RemoteEngine, RemoteRun
@@ -151,8 +152,17 @@ def test_a_door_runs_models_it_does_not_hold(halves: Halves) -> None:
     uvloop.run(run())
 
 
-def test_whatever_a_manifest_holds_is_told(models: Path, tmp_path: Path) -> None:
+def test_whatever_a_manifest_holds_is_told_once(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     halves = Halves(models, tmp_path / "engine")
+    told: list[str] = []
+
+    def about(model: Model) -> dict[str, Any]:
+        told.append(model.name)
+        return _about(model)
+
+    monkeypatch.setattr("foretell.service.engine.host._about", about)
 
     async def run() -> None:
         async with halves.engine() as engine, halves.door() as door:
@@ -161,8 +171,12 @@ def test_whatever_a_manifest_holds_is_told(models: Path, tmp_path: Path) -> None
             async with halves.door() as later:
                 assert later.directory.find("large").manifest.config == {"seed": 2**70}
             await until(lambda: "large" in {model.name for model in door.directory.models})
+            await engine.unload("repeat", None)
+            await until(lambda: {model.name for model in door.directory.models} == {"large"})
 
     uvloop.run(run())
+    # Each to either of the doors.
+    assert sorted(told) == ["large", "large", "repeat", "repeat"]
 
 
 def test_what_cannot_be_told_costs_no_door(

@@ -115,7 +115,7 @@ def test_requests_that_are_none(client: Client, body: Any, place: str | None) ->
 
 @pytest.mark.parametrize("text", [b"", b"{", b"\xff", b"nonsense", b"[1] 2"])
 def test_bodies_that_are_no_json(client: Client, text: bytes) -> None:
-    with pytest.raises(UnreadableError, match="the request is not JSON"):
+    with pytest.raises(UnreadableError, match="the body is not JSON"):
         read(client, text)
 
 
