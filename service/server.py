@@ -28,7 +28,7 @@ from foretell.service.metrics import Metrics, Processes
 from foretell.service.settings import Settings
 from foretell.service.tracing import open_tracer
 from foretell.service.web.connections import Connection, Limits, protocol
-from foretell.service.web.sockets import Acceptor, accept_all, listen
+from foretell.service.web.sockets import Acceptor, listen
 
 _logger = logging.getLogger(__name__)
 
@@ -202,42 +202,22 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop to listen, and answer all who were connected by then."""
-        loop = asyncio.get_running_loop()
         if self._acceptor is not None:
             await self._acceptor.close()
-        # Those whom the kernel has connected and this process has not noticed yet: to close the
-        # sockets would cut them off.
-        late = [connection for listener in sockets or () for connection in accept_all(listener)]
-        serving = [
-            asyncio.ensure_future(loop.connect_accepted_socket(self._last_connection, connection))
-            for connection in late
-        ]
-        for listener in sockets or ():
-            # Of several processes another one holds it as well: to close it would not be enough.
-            listener.shutdown(socket.SHUT_RDWR)
         await super().shutdown(sockets)
-        await asyncio.gather(*serving, return_exceptions=True)
 
     def _connection(self) -> HttpToolsProtocol:
         return self.config.http_protocol_class(  # type: ignore[call-arg,return-value]
             config=self.config, server_state=self.server_state, app_state=self.lifespan.state
         )
 
-    def _last_connection(self) -> asyncio.Protocol:
-        connection = self._connection()
-        if isinstance(connection, Connection):
-            connection.shutdown()
-        return connection
-
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
         """Begin to stop; asked a second time, stop at once."""
         told = self.should_exit or self._stops_at < math.inf
-        if self._pulse is not None:
-            # Of several processes each may get a signal that all get, and what it means from the
-            # one that watches them.
-            if told and sig == signal.SIGTERM:
-                return
-            told = sig == signal.SIGINT
+        if self._pulse is not None and told and sig == signal.SIGTERM:
+            # Of several processes each may get a signal that all get, and the same from the one
+            # that watches them, which has another one to say so.
+            return
         self._engine.drain()
         self.force_exit = told
         # The loop's clock, too, is this one.

@@ -409,9 +409,8 @@ class Connection(HttpToolsProtocol):
         if before is not None and before.scope is self.scope and before.more_body:
             before, own = self._before, before
         if before is not None and not before.response_complete:
-            # What it would be answered would be read as the answer of the request before it.
-            if own is not None:
-                self.pipeline.popleft()
+            # What it would be answered would be read as the answer of the request before it, with
+            # whose own answer the connection ends.
             before.keep_alive = False
             self._refused = True
             self._metrics.cut_off(reason)
@@ -436,7 +435,7 @@ class Connection(HttpToolsProtocol):
 
 # What `Connection` counts on, or defines anew.
 _OF_PROTOCOL = {
-    *("connections", "cycle", "flow", "headers", "loop", "parser", "pipeline", "scope", "server"),
+    *("connections", "cycle", "flow", "headers", "loop", "parser", "scope", "server"),
     *("connection_lost", "connection_made", "data_received", "send_400_response", "shutdown"),
     *("on_body", "on_headers_complete", "on_message_complete", "on_url", "transport"),
     *("timeout_keep_alive", "timeout_keep_alive_handler", "timeout_keep_alive_task"),

@@ -207,8 +207,13 @@ def test_a_signal_says_at_once_that_the_server_is_not_ready(slow: Path) -> None:
 def test_of_several_processes_each_is_told_to_hurry_by_another_signal(slow: Path) -> None:
     """A process group, or a container, may be told as a whole, and then they tell each other."""
     with Client(slow) as client:
-        server = _Server(client.settings, client.engine, [], pulse=lambda: None)
+        given = client.settings.model_copy(update={"unready_seconds": 3600})
+        server = _Server(given, client.engine, [], pulse=lambda: None)
+        server.started = True
         server.handle_exit(signal.SIGTERM, None)
+        assert not server.should_exit
+        # Its time is over.
+        server.should_exit = True
         server.handle_exit(signal.SIGTERM, None)
         assert (server.should_exit, server.force_exit) == (True, False)
         server.handle_exit(signal.SIGINT, None)
