@@ -9,9 +9,10 @@ import os
 import resource
 import signal
 import socket
+import threading
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any, cast
@@ -28,7 +29,7 @@ from foretell.service.metrics import Metrics, Processes
 from foretell.service.settings import Settings
 from foretell.service.tracing import open_tracer
 from foretell.service.web.connections import Connection, Limits, protocol
-from foretell.service.web.sockets import Acceptor, listen
+from foretell.service.web.sockets import Acceptor, accept_all, listen
 
 _logger = logging.getLogger(__name__)
 
@@ -49,20 +50,42 @@ def run(settings: Settings) -> None:
         # A wrong address should fail at once.
         sockets = _listen(settings, stack)
         metrics = Metrics()
-        # Of the first process of a container, whose signals do nothing by themselves.
-        signal.signal(signal.SIGTERM, _end_at_once)
-        repository = load(settings, metrics)
-        watch = Watch(repository, settings.grace_seconds, math.inf)
-        engine = LocalEngine(repository, metrics)
-        server = _Server(settings, engine, sockets, watch=watch)
+        with _ending_at_once():
+            repository = load(settings, metrics)
+            watch = Watch(repository, settings.grace_seconds, math.inf)
+            engine = LocalEngine(repository, metrics)
+            server = _Server(settings, engine, sockets, watch=watch)
         server.run(sockets)
         end(engine, REPLACE_ME if server.gave_up else 0)
 
 
-def _end_at_once(*_: object) -> None:
-    """Nothing was begun yet, or all is over."""
-    logging.shutdown()
-    os._exit(0)
+@contextmanager
+def _ending_at_once() -> Iterator[None]:
+    """SIGTERM or SIGINT ends this process, within: nobody waits for anything yet.
+
+    By themselves they would not end the first process of a container, and Python's handlers run
+    only once the main thread is back from what it loads.
+    """
+    ours, pythons = socket.socketpair()
+    pythons.setblocking(False)
+
+    def end_at_once() -> None:
+        with ours:
+            if ours.recv(1):
+                logging.shutdown()
+                os._exit(0)
+
+    threading.Thread(target=end_at_once, name="signals", daemon=True).start()
+    with pythons:
+        both = (signal.SIGTERM, signal.SIGINT)
+        before = [signal.signal(number, lambda *_: None) for number in both]
+        signal.set_wakeup_fd(pythons.fileno())
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(-1)
+            for number, handler in zip(both, before, strict=True):
+                signal.signal(number, handler)
 
 
 def run_door(
@@ -202,22 +225,42 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop to listen, and answer all who were connected by then."""
+        loop = asyncio.get_running_loop()
         if self._acceptor is not None:
             await self._acceptor.close()
+        # Those whom the kernel has connected and this process has not noticed yet: to close the
+        # sockets would cut them off.
+        late = [connection for listener in sockets or () for connection in accept_all(listener)]
+        serving = [
+            asyncio.ensure_future(loop.connect_accepted_socket(self._last_connection, connection))
+            for connection in late
+        ]
+        for listener in sockets or ():
+            # Of several processes another one holds it as well: to close it would not be enough.
+            listener.shutdown(socket.SHUT_RDWR)
         await super().shutdown(sockets)
+        await asyncio.gather(*serving, return_exceptions=True)
 
     def _connection(self) -> HttpToolsProtocol:
         return self.config.http_protocol_class(  # type: ignore[call-arg,return-value]
             config=self.config, server_state=self.server_state, app_state=self.lifespan.state
         )
 
+    def _last_connection(self) -> asyncio.Protocol:
+        connection = self._connection()
+        if isinstance(connection, Connection):
+            connection.shutdown()
+        return connection
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
         """Begin to stop; asked a second time, stop at once."""
         told = self.should_exit or self._stops_at < math.inf
-        if self._pulse is not None and told and sig == signal.SIGTERM:
-            # Of several processes each may get a signal that all get, and the same from the one
-            # that watches them, which has another one to say so.
-            return
+        if self._pulse is not None:
+            # Of several processes each may get a signal that all get, and what it means from the
+            # one that watches them.
+            if told and sig == signal.SIGTERM:
+                return
+            told = sig == signal.SIGINT
         self._engine.drain()
         self.force_exit = told
         # The loop's clock, too, is this one.

@@ -111,11 +111,10 @@ class _LargeAnswer(Response):
             take(size)
             start = {"status": self.status_code, "headers": self.raw_headers}
             await send({"type": "http.response.start", **start})
-            body = memoryview(self.body)
             for begin in range(0, size, _SMALL_ANSWER):
                 # Each waits until the connection has room for it.
                 end = begin + _SMALL_ANSWER
-                piece = {"body": body[begin:end], "more_body": end < size}
+                piece = {"body": self.body[begin:end], "more_body": end < size}
                 await send({"type": "http.response.body", **piece})
 
 

@@ -128,7 +128,7 @@ class LocalEngine:
     @property
     def changing(self) -> bool:
         """Whether a load or unload is going on; nothing interrupts it, and Python waits for it."""
-        return any(change.running() for change in self._changes)
+        return any(change.running() for change in [*self._changes])
 
     async def start(self) -> None:
         """See `Engine.start`: the repository has been started."""

@@ -120,22 +120,18 @@ class Acceptor:
         # The loop lets nobody else look at a descriptor of its own.
         self._listeners = [listener.dup() for listener in listeners]
         for listener in self._listeners:
-            self._loop.add_reader(listener, self._accept, listener, _MOST)
+            self._loop.add_reader(listener, self._accept, listener)
 
     async def close(self) -> None:
-        """Accept all whom the kernel has connected by now, wait for them, and stop to listen."""
+        """Accept no more, and wait for those who were."""
         for listener in self._listeners:
             self._loop.remove_reader(listener)
-            # To close the socket would cut them off.
-            self._accept(listener, None)
-            # Of several processes another one holds it as well: to close it would not be enough.
-            listener.shutdown(socket.SHUT_RDWR)
             listener.close()
         self._listeners.clear()
         await asyncio.gather(*self._connecting, return_exceptions=True)
 
-    def _accept(self, listener: socket.socket, most: int | None) -> None:
-        for accepted in accept_all(listener, most):
+    def _accept(self, listener: socket.socket) -> None:
+        for accepted in accept_all(listener, _MOST):
             connecting = asyncio.ensure_future(
                 self._loop.connect_accepted_socket(self._connection, accepted)
             )

@@ -150,13 +150,17 @@ def test_no_memory_for_the_attention_graph(
     fake = {"fail": f"malloc:{taken + 1}:{code}"}
     with serve(stand_in, models, tmp_path, fake=fake) as server:
         assert send(server, 20) == {200: 20}
-        refused = httpx.post(f"{server.url}/forecast", json=EXPLAIN, timeout=60)
-        assert refused.status_code == 503
+        # Others are there all the time: a server that has lost its GPU is so for a moment only.
+        with Traffic(server.url, FORECAST) as traffic:
+            refused = httpx.post(f"{server.url}/forecast", json=EXPLAIN, timeout=60)
+            assert refused.status_code == 503
+            if kind == "device_lost":
+                until(lambda: any(kind in text for _, text in list(traffic.answers)))
         if code == 2:
+            assert {status for status, _ in traffic.answers} == {200}
             assert send(server, 20) == {200: 20}
             assert server.stop() == 0
         else:
-            assert refusal(server)["type"] == kind
             assert server.wait() == REPLACE_ME
 
 
