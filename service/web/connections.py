@@ -406,7 +406,7 @@ class Connection(HttpToolsProtocol):
             return
         before: RequestResponseCycle | None = self.cycle
         own = None
-        if before is not None and before.scope is self.scope and before.more_body:
+        if before is not None and before.scope is self.scope:
             before, own = self._before, before
         if before is not None and not before.response_complete:
             # What it would be answered would be read as the answer of the request before it, with
@@ -441,10 +441,7 @@ _OF_PROTOCOL = {
     *("timeout_keep_alive", "timeout_keep_alive_handler", "timeout_keep_alive_task"),
     "_unset_keepalive_if_required",
 }
-_OF_CYCLE = {
-    *("body", "keep_alive", "more_body", "response_complete", "response_started", "scope"),
-    "transport",
-}
+_OF_CYCLE = {"body", "keep_alive", "response_complete", "response_started", "scope", "transport"}
 
 
 def protocol(limits: Limits, metrics: Metrics) -> Callable[..., asyncio.Protocol]:
