@@ -434,7 +434,8 @@ def test_a_refusal_is_no_answer_to_the_requests_before_it(rest: bytes, reason: s
         first, second = (b"POST /%d HTTP/1.1\r\nContent-Length: 1\r\n\r\n1" % n for n in (1, 2))
         connection.data_received(first + second + rest)
         # Nobody reads it.
-        connection.data_received(b"GET /3 HTTP/1.1\r\n\r\n")
+        connection.data_received(b"\r\n\r\nGET /3 HTTP/1.1\r\n\r\n")
+        assert connection.url != b"/3"
         async with asyncio.timeout(60):
             while connection.tasks:
                 await asyncio.sleep(0)
