@@ -64,3 +64,20 @@ def test_an_answer_that_is_larger_than_all_of_it() -> None:
     answer = response_of(b"x" * size, BodyBudget(size - 1), {})
     with pytest.raises(TooLargeError, match=r"about 65537 bytes.* 65536 \(max_buffered_bytes\)"):
         asyncio.run(answer({"type": "http"}, asyncio.Queue().get, send))
+
+
+@pytest.mark.parametrize(("more", "pieces"), [(0, 2), (1, 3)])
+def test_a_large_answer_goes_out_piece_by_piece(more: int, pieces: int) -> None:
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    content = b"x" * (128 * 1024 + more)
+    answer = response_of(content, BodyBudget(len(content)), {"a": "b"}, "text/plain")
+    asyncio.run(answer({"type": "http"}, asyncio.Queue().get, send))
+    start, *parts = sent
+    assert start["status"] == 200
+    assert {(b"a", b"b"), (b"content-length", b"%d" % len(content))} <= {*start["headers"]}
+    assert b"".join(part["body"] for part in parts) == content
+    assert [part["more_body"] for part in parts] == [True] * (pieces - 1) + [False]
