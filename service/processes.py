@@ -43,6 +43,8 @@ _TICK_SECONDS = 1.0
 _FIRST_PAUSE = 1.0
 _LONGEST_PAUSE = 30.0
 _STEADY_SECONDS = 60.0
+# `timeout`, for one, signals a process and then its group: that is one signal.
+_ECHO_SECONDS = 0.5
 _OWN_NAME = "supervisor"
 
 
@@ -80,6 +82,7 @@ class Supervisor:
         self._stop_seconds = stop_seconds
         self._workers = [_Worker(role, stop_seconds, processes) for role in roles]
         self._signals = 0
+        self._signalled = -_ECHO_SECONDS
 
     def run(self, *, together: int = 0) -> bool:
         """Watch until told to stop.
@@ -148,7 +151,9 @@ class Supervisor:
         """Have signals counted, and a byte sent for each."""
 
         def count(*_: object) -> None:
-            self._signals += 1
+            now = time.monotonic()
+            if now - self._signalled >= _ECHO_SECONDS:
+                self._signals, self._signalled = self._signals + 1, now
 
         ours, pythons = socket.socketpair()
         with ours, pythons:

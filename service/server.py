@@ -38,6 +38,8 @@ _OTHER_FILES = 256
 _TICKS_A_SECOND = 10
 # Without an engine after five seconds, callers are told so rather than left to wait.
 _START_TICKS = 50
+# `timeout`, for one, signals a process and then its group: that is one signal.
+_ECHO_SECONDS = 0.5
 
 
 def run(settings: Settings) -> None:
@@ -183,6 +185,7 @@ class _Server(uvicorn.Server):
         self._spare = Spare()
         self._unready_seconds = settings.unready_seconds
         self._stops_at = math.inf
+        self._signalled = -math.inf
         self.gave_up = False
         self._acceptor: Acceptor | None = None
 
@@ -254,8 +257,13 @@ class _Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
         """Begin to stop; asked a second time, stop at once."""
+        now = time.monotonic()
         told = self.should_exit or self._stops_at < math.inf
-        if self._pulse is not None:
+        if self._pulse is None:
+            if now - self._signalled < _ECHO_SECONDS:
+                return
+            self._signalled = now
+        else:
             # Of several processes each may get a signal that all get, and what it means from the
             # one that watches them.
             if told and sig == signal.SIGTERM:
@@ -264,7 +272,7 @@ class _Server(uvicorn.Server):
         self._engine.drain()
         self.force_exit = told
         # The loop's clock, too, is this one.
-        self._stops_at = time.monotonic() + self._unready_seconds
+        self._stops_at = now + self._unready_seconds
         # Before it has begun to answer nobody has to notice.
         at_once = not (self.started and self._unready_seconds)
         self.should_exit = self.force_exit or at_once

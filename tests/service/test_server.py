@@ -200,6 +200,10 @@ def test_a_signal_says_at_once_that_the_server_is_not_ready(slow: Path) -> None:
         server.handle_exit(signal.SIGTERM, None)
         assert client.get("/readyz").status_code == 503
         assert (server.should_exit, server.force_exit) == (True, False)
+        # `timeout` says it twice.
+        server.handle_exit(signal.SIGTERM, None)
+        assert not server.force_exit
+        server._signalled -= 0.5
         server.handle_exit(signal.SIGTERM, None)
         assert server.force_exit
 

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -258,6 +259,10 @@ def test_a_signal_to_all_is_passed_on_once(program: subprocess.Popen[bytes]) -> 
 
     os.killpg(program.pid, signal.SIGTERM)
     until(lambda: times() == 2)
+    # As `timeout` does, which signals the process and then its group.
+    os.killpg(program.pid, signal.SIGTERM)
+    time.sleep(1)
+    assert not told("hurried")
     os.killpg(program.pid, signal.SIGTERM)
     assert program.wait(60) == 0
     # The second time they are told to hurry.
