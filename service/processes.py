@@ -11,8 +11,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from ctypes import c_int64
 from dataclasses import dataclass
 from functools import partial
@@ -26,6 +26,7 @@ from foretell.service import logs
 from foretell.service.errors import StartError
 from foretell.service.metrics import Processes
 from foretell.service.settings import Settings
+from foretell.service.signals import Echoes, heard
 from foretell.service.web.keys import Keys
 from foretell.service.web.sockets import reserve
 
@@ -43,8 +44,6 @@ _TICK_SECONDS = 1.0
 _FIRST_PAUSE = 1.0
 _LONGEST_PAUSE = 30.0
 _STEADY_SECONDS = 60.0
-# `timeout`, for one, signals a process and then its group: that is one signal.
-_ECHO_SECONDS = 0.5
 _OWN_NAME = "supervisor"
 
 
@@ -82,7 +81,7 @@ class Supervisor:
         self._stop_seconds = stop_seconds
         self._workers = [_Worker(role, stop_seconds, processes) for role in roles]
         self._signals = 0
-        self._signalled = -_ECHO_SECONDS
+        self._echoes = Echoes()
 
     def run(self, *, together: int = 0) -> bool:
         """Watch until told to stop.
@@ -97,7 +96,8 @@ class Supervisor:
             StartError: one could not begin; the message is its reason.
         """
         groups = [self._workers[:together], *([worker] for worker in self._workers[together:])]
-        with self._listening() as woken:
+        with heard(self._count) as woken:
+            woken.setblocking(False)
             try:
                 for worker in self._workers:
                     worker.start()
@@ -146,29 +146,9 @@ class Supervisor:
         with suppress(BlockingIOError):
             woken.recv(64)
 
-    @contextmanager
-    def _listening(self) -> Iterator[socket.socket]:
-        """Have signals counted, and a byte sent for each."""
-
-        def count(*_: object) -> None:
-            now = time.monotonic()
-            if now - self._signalled >= _ECHO_SECONDS:
-                self._signals, self._signalled = self._signals + 1, now
-
-        ours, pythons = socket.socketpair()
-        with ours, pythons:
-            ours.setblocking(False)
-            pythons.setblocking(False)
-            before = signal.set_wakeup_fd(pythons.fileno(), warn_on_full_buffer=False)
-            handlers = {
-                number: signal.signal(number, count) for number in (signal.SIGTERM, signal.SIGINT)
-            }
-            try:
-                yield ours
-            finally:
-                signal.set_wakeup_fd(before)
-                for number, handler in handlers.items():
-                    signal.signal(number, handler)
+    def _count(self, *_: object) -> None:
+        if not self._echoes.is_one():
+            self._signals += 1
 
 
 class _Worker:

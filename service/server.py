@@ -27,6 +27,7 @@ from foretell.service.engine.remote import RemoteEngine
 from foretell.service.engine.resources import Spare, keep_what_is_loaded
 from foretell.service.metrics import Metrics, Processes
 from foretell.service.settings import Settings
+from foretell.service.signals import Echoes, heard
 from foretell.service.tracing import open_tracer
 from foretell.service.web.connections import Connection, Limits, protocol
 from foretell.service.web.sockets import Acceptor, accept_all, listen
@@ -38,8 +39,6 @@ _OTHER_FILES = 256
 _TICKS_A_SECOND = 10
 # Without an engine after five seconds, callers are told so rather than left to wait.
 _START_TICKS = 50
-# `timeout`, for one, signals a process and then its group: that is one signal.
-_ECHO_SECONDS = 0.5
 
 
 def run(settings: Settings) -> None:
@@ -68,26 +67,17 @@ def _ending_at_once() -> Iterator[None]:
     By themselves they would not end the first process of a container, and Python's handlers run
     only once the main thread is back from what it loads.
     """
-    ours, pythons = socket.socketpair()
-    pythons.setblocking(False)
+    with heard(lambda *_: None) as woken:
+        own = woken.dup()
 
-    def end_at_once() -> None:
-        with ours:
-            if ours.recv(1):
-                logging.shutdown()
-                os._exit(0)
+        def end_at_once() -> None:
+            with own:
+                if own.recv(1):
+                    logging.shutdown()
+                    os._exit(0)
 
-    threading.Thread(target=end_at_once, name="signals", daemon=True).start()
-    with pythons:
-        both = (signal.SIGTERM, signal.SIGINT)
-        before = [signal.signal(number, lambda *_: None) for number in both]
-        signal.set_wakeup_fd(pythons.fileno())
-        try:
-            yield
-        finally:
-            signal.set_wakeup_fd(-1)
-            for number, handler in zip(both, before, strict=True):
-                signal.signal(number, handler)
+        threading.Thread(target=end_at_once, name="signals", daemon=True).start()
+        yield
 
 
 def run_door(
@@ -185,7 +175,7 @@ class _Server(uvicorn.Server):
         self._spare = Spare()
         self._unready_seconds = settings.unready_seconds
         self._stops_at = math.inf
-        self._signalled = -math.inf
+        self._echoes = Echoes()
         self.gave_up = False
         self._acceptor: Acceptor | None = None
 
@@ -257,12 +247,10 @@ class _Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
         """Begin to stop; asked a second time, stop at once."""
-        now = time.monotonic()
         told = self.should_exit or self._stops_at < math.inf
         if self._pulse is None:
-            if now - self._signalled < _ECHO_SECONDS:
+            if self._echoes.is_one():
                 return
-            self._signalled = now
         else:
             # Of several processes each may get a signal that all get, and what it means from the
             # one that watches them.
@@ -272,7 +260,7 @@ class _Server(uvicorn.Server):
         self._engine.drain()
         self.force_exit = told
         # The loop's clock, too, is this one.
-        self._stops_at = now + self._unready_seconds
+        self._stops_at = time.monotonic() + self._unready_seconds
         # Before it has begun to answer nobody has to notice.
         at_once = not (self.started and self._unready_seconds)
         self.should_exit = self.force_exit or at_once

@@ -144,8 +144,8 @@ class Spare:
     """
 
     def __init__(self) -> None:
+        tunables = os.environ.get("GLIBC_TUNABLES", "")
         for name, (parameter, size) in _KEPT.items():
-            tunables = os.environ.get("GLIBC_TUNABLES", "")
             if f"MALLOC_{name.upper()}_" not in os.environ and f"malloc.{name}=" not in tunables:
                 _call("mallopt", parameter, size)
         self._seen = 0.0

@@ -203,7 +203,7 @@ def test_a_signal_says_at_once_that_the_server_is_not_ready(slow: Path) -> None:
         # `timeout` says it twice.
         server.handle_exit(signal.SIGTERM, None)
         assert not server.force_exit
-        server._signalled -= 0.5
+        server._echoes.last -= 0.5
         server.handle_exit(signal.SIGTERM, None)
         assert server.force_exit
 

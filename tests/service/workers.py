@@ -30,13 +30,17 @@ def told(word: str) -> list[int]:
     return sorted(int(file.name.split("-")[-1]) for file in folder().glob(f"*-{word}-*"))
 
 
+def serve_until(ended: threading.Event, slot: int, pulse: Pulse) -> None:
+    pulse()
+    tell(slot, "serving")
+    while not ended.wait(0.02):
+        pulse()
+
+
 def until_told_to_stop(slot: int, pulse: Pulse) -> None:
     stopped = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())
-    pulse()
-    tell(slot, "serving")
-    while not stopped.wait(0.02):
-        pulse()
+    serve_until(stopped, slot, pulse)
     tell(slot, "stopped")
 
 
@@ -45,10 +49,7 @@ def counting(slot: int, pulse: Pulse) -> None:
     hurried = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: tell(slot, f"terminate{time.monotonic_ns()}"))
     signal.signal(signal.SIGINT, lambda *_: hurried.set())
-    pulse()
-    tell(slot, "serving")
-    while not hurried.wait(0.02):
-        pulse()
+    serve_until(hurried, slot, pulse)
     tell(slot, "hurried")
 
 

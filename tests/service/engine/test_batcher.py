@@ -490,7 +490,7 @@ def test_of_split_work_only_what_is_wanted_is_held(batcher: Batcher) -> None:
         return dict.fromkeys(("forecast", "margin", "one", "two"), rows)
 
     queue = add(batcher, run)
-    feeds = {"x": np.arange(2 * MAX_WINDOWS // 2)}
+    feeds = {"x": np.arange(MAX_WINDOWS)}
     found = queue.submit("g", feeds, attention=["two"], deadline=LATER)
     assert found.result(30).keys() == {"forecast", "margin", "two"}
     alone = queue.submit("g", {"x": feeds["x"][:1]}, attention=["one"], deadline=LATER)
