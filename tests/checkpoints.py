@@ -31,7 +31,7 @@ SMALL = {
     "d_model": 16,
     "heads": 2,
     "d_ff": 24,
-    "encoder_layers": 2,
+    "encoder_layers": 1,
 }
 CONFIGS: dict[str, ForecasterConfig] = {
     "autoformer": AutoformerConfig(**SMALL, label=24, calendar=HOURLY, moving_average=13),

@@ -16,6 +16,7 @@ from bench.gpu.prepare import prepare
 from foretell.bundle.manifest import Precision
 from foretell.export.write import export_checkpoint
 from tests.checkpoints import CONFIGS, checkpoint_of
+from tests.every_mechanism import train_and_export
 from tests.tracing import trace_cheaply
 
 Once = Callable[[str, Callable[[Path], object]], Path]
@@ -97,6 +98,17 @@ def bundles(checkpoints: dict[str, Path], once: Once, in_turn: list[str]) -> dic
         name: once(f"bundle-{name}", partial(export, name)) / "repository" / name / "1"
         for name in in_turn
     }
+
+
+@pytest.fixture(scope="session")
+def every_mechanism(once: Once) -> Path:
+    """What `tests.every_mechanism` makes."""
+
+    def make(folder: Path) -> None:
+        (folder / "every-mechanism").mkdir()
+        train_and_export(folder / "every-mechanism")
+
+    return once("every-mechanism", make) / "every-mechanism"
 
 
 @pytest.fixture(scope="session")

@@ -38,9 +38,11 @@ def of(distribution: str) -> dict[str, Any]:
     return {"loss": ("DistributionLoss", given)}
 
 
+# Of those that are served: exports take their time.
+ONE = {"encoder_layers": 1}
 # By alias: the class and its arguments.
 REAL: dict[str, tuple[str, dict[str, Any]]] = {
-    "normal": ("PatchTST", PATCHES | {"scaler_type": "robust", "revin_affine": True}),
+    "normal": ("PatchTST", PATCHES | ONE | {"scaler_type": "robust", "revin_affine": True}),
     "plain": ("PatchTST", PATCHES | {"revin_affine": True} | of("StudentT")),
     "tails": ("DLinear", {"moving_avg_window": 5, "scaler_type": "revin"} | of("StudentT")),
     "channels": ("iTransformer", CHANNELS | {"scaler_type": "minmax1"}),
@@ -58,7 +60,7 @@ COUNTED = {
     for alias, (kind, arguments) in COUNTED.items()
 }
 RATED: dict[str, tuple[str, dict[str, Any]]] = {
-    "rates": ("PatchTST", PATCHES | {"scaler_type": "robust"} | of("Poisson")),
+    "rates": ("PatchTST", PATCHES | ONE | {"scaler_type": "robust"} | of("Poisson")),
     "unscaled": ("DLinear", {"moving_avg_window": 5} | of("Poisson")),
 }
 COUNTS = COUNTED | RATED
@@ -66,7 +68,7 @@ COUNTS = COUNTED | RATED
 LEVELS: dict[str, tuple[str, dict[str, Any]]] = {
     "levels": (
         "PatchTST",
-        PATCHES | {"scaler_type": "minmax1", "loss": ("MQLoss", {"level": [80]})},
+        PATCHES | ONE | {"scaler_type": "minmax1", "loss": ("MQLoss", {"level": [80]})},
     ),
     "huber": (
         "Autoformer",
@@ -80,7 +82,7 @@ LEVELS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
 }
 IMPLICIT: dict[str, tuple[str, dict[str, Any]]] = {
-    "implicit": ("PatchTST", PATCHES | {"scaler_type": "robust", "loss": ("IQLoss", {})}),
+    "implicit": ("PatchTST", PATCHES | ONE | {"scaler_type": "robust", "loss": ("IQLoss", {})}),
     "within": ("PatchTST", PATCHES | {"loss": ("IQLoss", {"cos_embedding_dim": 8})}),
     "sine": (
         "DLinear",

@@ -9,8 +9,9 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import get_args
 
@@ -31,7 +32,7 @@ from foretell.export.graphs import trace_all
 from foretell.export.precision import reduce_precision
 from foretell.export.rewrites import inference_form
 from foretell.export.rules import RULES
-from foretell.export.verification import verify
+from foretell.export.verification import Verified, verify
 from foretell.export.window_set import WindowSet
 
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
@@ -57,7 +58,7 @@ class Finding:
     """One model in one precision.
 
     Attributes:
-        size: The model.
+        name: Of the model.
         precision: Of its products.
         operators: That its graphs are made of.
         captured: By kind of graph, whether every size of batch replays.
@@ -66,7 +67,7 @@ class Finding:
         faults: What is wrong.
     """
 
-    size: Size
+    name: str
     precision: Precision
     operators: set[str] = field(default_factory=set)
     captured: dict[str, bool] = field(default_factory=dict)
@@ -81,14 +82,20 @@ def check(machine: Machine, size: Size, precisions: Iterable[Precision]) -> list
         findings = []
         for precision in precisions:
             folder = Path(name) / precision
-            found = Finding(size, precision)
+            found = Finding(size.name, precision)
             try:
                 graphs = write_graphs(size, precision, folder)
             except ExportError as error:
                 # It has no part that the precision is for.
                 found.left_out = str(error)
             else:
-                _check(machine, found, folder, graphs)
+                look(
+                    machine,
+                    found,
+                    graphs,
+                    folder / "optimised",
+                    partial(_verified, size, precision),
+                )
             findings.append(found)
         return findings
 
@@ -104,7 +111,23 @@ def write_graphs(size: Size, precision: Precision, folder: Path) -> list[Path]:
     return [folder / file for file in graphs]
 
 
-def _check(machine: Machine, found: Finding, folder: Path, graphs: Sequence[Path]) -> None:
+def look(
+    machine: Machine,
+    found: Finding,
+    graphs: Sequence[Path],
+    folder: Path,
+    verified: Callable[[Path], Verified],
+) -> None:
+    """Look at the graphs of one model.
+
+    Args:
+        machine: The stand-in.
+        found: Gets what there is to tell.
+        graphs: Of the forecast, and of the attention.
+        folder: Takes what onnxruntime makes of them for CUDA, and the log.
+        verified: Compares the graphs in a folder with the model.
+    """
+    folder.mkdir(exist_ok=True)
     log = folder / "log"
     found.operators = {node.op_type for graph in graphs for node in onnx.load(graph).graph.node}
     for line in machine.run("bench.stand_in.graphs", *graphs, log=log).splitlines():
@@ -117,32 +140,24 @@ def _check(machine: Machine, found: Finding, folder: Path, graphs: Sequence[Path
             found.faults.append(f"{kind}: not every size of batch was captured")
     if broken := forbidden(read(log)):
         found.faults.append(f"{len(broken)} calls were forbidden during a capture")
-    if not found.faults:
-        _compare(machine, found, folder / "optimised", graphs)
-
-
-def _compare(machine: Machine, found: Finding, folder: Path, graphs: Sequence[Path]) -> None:
-    """Verify what onnxruntime makes of the graphs for CUDA."""
-    folder.mkdir()
+    if found.faults:
+        return
     places = [place for graph in graphs for place in (graph, folder / graph.name)]
     machine.run("bench.stand_in.optimise", *places)
-    windows = _windows(found.size)
-    scaler = _scaler(found.size)
-    few = windows.take(slice(_ADVERSARIAL_WINDOWS))
-    verified = verify(
-        found.size.model(),
-        scaler,
-        folder,
-        windows,
-        adversarial(few, scaler, 0, found.size.config.observed_steps),
-        found.precision,
-    )
-    found.error = verified.largest_error
+    compared = verified(folder)
+    found.error = compared.largest_error
     found.faults += [
         f"{one.name}: error {one.max_error:.1e}, at most {one.tolerance:.0e} allowed"
-        for one in verified.verification.checks
+        for one in compared.verification.checks
         if not one.passed
     ]
+
+
+def _verified(size: Size, precision: Precision, folder: Path) -> Verified:
+    windows, scaler = _windows(size), _scaler(size)
+    few = windows.take(slice(_ADVERSARIAL_WINDOWS))
+    kinds = adversarial(few, scaler, 0, size.config.observed_steps)
+    return verify(size.model(), scaler, folder, windows, kinds, precision)
 
 
 def _scaler(size: Size) -> Scaler:
@@ -187,7 +202,7 @@ def report(findings: Sequence[Finding]) -> str:
         shown = "" if found.left_out else f"{found.error:.1e}"
         if found.faults:
             shown = f"**{'; '.join(found.faults)}**"
-        errors.setdefault(found.size.name, {})[found.precision] = shown
+        errors.setdefault(found.name, {})[found.precision] = shown
     rows = [(name, *(by[one] for one in precisions)) for name, by in errors.items()]
     bounds = ("*allowed*", *(f"*{RULES[one].forecast:.1e}*" for one in precisions))
     return _TEXT.format(

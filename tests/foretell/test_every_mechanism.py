@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,53 +12,15 @@ import pytest
 from foretell.bundle import manifest
 from foretell.bundle.attention import AttentionStage
 from foretell.models.attention.mechanism import MECHANISMS
-from tests.docs.plugged import ask, bundles_with
-from tests.models.attention.places import PLACES, allowed, default
+from tests.docs.plugged import ask
+from tests.every_mechanism import MODELS
 from tests.service.process import Server
-
-# Those of the places.
-SIZES = ["--arch=transformer", "--label=8", "--d-model=8", "--heads=2", "--d-ff=8"]
-AT_ONCE = 6
-
-
-def models() -> dict[str, tuple[int, list[str]]]:
-    """Encoder layers, and the mechanism of each stage: every one is in one stage at least."""
-    left = [name for name in MECHANISMS if allowed(name, PLACES["decoder"])]
-    others = [name for name in MECHANISMS if name not in left]
-    found = {}
-    for start in range(0, len(others), AT_ONCE):
-        some = others[start : start + AT_ONCE]
-        found[f"encoder-{start}"] = len(some), [*some, "softmax", "softmax"]
-    decoder: list[str] = []
-    while left:
-        own = left.pop(0)
-        # Exports take their time: where another can be, it saves a layer.
-        cross = next((name for name in left if allowed(name, PLACES["cross"])), "softmax")
-        left = [name for name in left if name != cross]
-        decoder += [own, cross]
-    for start in range(0, len(decoder), AT_ONCE):
-        found[f"decoder-{start}"] = 1, ["softmax", *decoder[start : start + AT_ONCE]]
-    return found
-
-
-MODELS = models()
 
 
 @pytest.fixture(scope="module")
-def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All models, trained, exported and verified by the command line."""
-    folder = tmp_path_factory.mktemp("every")
-    flags = {}
-    for name, (encoder, stages) in MODELS.items():
-        settings = {"attention": [default(each).model_dump(mode="json") for each in stages]}
-        config = folder / f"{name}.yaml"
-        config.write_text(json.dumps(settings))
-        decoder = (len(stages) - encoder) // 2
-        layers = [f"--encoder-layers={encoder}", f"--decoder-layers={decoder}"]
-        flags[name] = [f"--config={config}", *SIZES, *layers]
-    plugged = folder / "nothing"
-    plugged.mkdir()
-    return bundles_with("foretell.models.attention", plugged, flags)
+def repository(every_mechanism: Path) -> Path:
+    """Bundles of all models."""
+    return every_mechanism / "models"
 
 
 @pytest.fixture(scope="module")

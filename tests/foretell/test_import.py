@@ -37,6 +37,12 @@ def state() -> dict[str, torch.Tensor]:
     return published.publish(published.make("transformer"), LAYOUT)
 
 
+def small(folder: Path) -> Path:
+    """A model that is exported in little time."""
+    layout = published.layout("tslib", "patchtst", final_norm="batch")
+    return published.save(folder, published.make("patchtst"), layout)
+
+
 def write_bad(path: Path, kind: str) -> None:
     content: dict[str, object] = dict(state())
     match kind:
@@ -82,9 +88,7 @@ def test_bad_file_is_refused_and_nothing_written(
 
 
 def test_writes_a_checkpoint_and_a_bundle(tmp_path: Path) -> None:
-    layout = published.layout("tslib", "patchtst", final_norm="batch")
-    file = published.save(tmp_path, published.make("patchtst"), layout)
-    result = run(tmp_path, file, "--name", "wind", form="patchtst")
+    result = run(tmp_path, small(tmp_path), "--name", "wind", form="patchtst")
     assert result.exit_code == 0, result.output
     assert "35" in result.stdout
     checkpoint = load(tmp_path / "out")
@@ -98,13 +102,12 @@ def test_writes_a_checkpoint_and_a_bundle(tmp_path: Path) -> None:
 
 
 def test_bounds(tmp_path: Path) -> None:
-    file = published.save(tmp_path, published.make("transformer"), LAYOUT)
-    options = ["--name", "wind", "--bounds", "load=-9:9"]
-    result = run(tmp_path, file, *options, "--bounds", "wind=12:")
+    file, options = small(tmp_path), ["--name", "wind", "--bounds", "load=-9:9"]
+    result = run(tmp_path, file, *options, "--bounds", "wind=12:", form="patchtst")
     assert result.exit_code == 2
     assert re.search(r"train\.csv: channel 'wind': \d+ of 200 rows are below", result.stderr)
     assert not (tmp_path / "out").exists()
-    result = run(tmp_path, file, *options)
+    result = run(tmp_path, file, *options, form="patchtst")
     assert result.exit_code == 0, result.output
     assert re.search(r"│ bounds of load +│ -9:9 +│ --bounds", result.stdout)
     bounds = {"load": Bound(low=-9, high=9)}
@@ -113,12 +116,10 @@ def test_bounds(tmp_path: Path) -> None:
 
 
 def test_warns_of_an_offset_that_float32_cannot_carry(tmp_path: Path) -> None:
-    file = published.save(tmp_path, published.make("transformer"), LAYOUT)
     given = [*("--mean", "10,2e4,0"), *("--std", "1,1,1"), "--channels", "load,wind,OT"]
-    options = ["--from", "tslib", "--arch", "transformer", "--frequency", "h", *given]
-    result = CliRunner().invoke(
-        command, [str(file), *options, "--out", str(tmp_path / "out"), *arguments("transformer")]
-    )
+    options = ["--from", "tslib", "--arch", "patchtst", "--frequency", "h", *given]
+    words = [*options, "--out", str(tmp_path / "out"), *arguments("patchtst")]
+    result = CliRunner().invoke(command, [str(small(tmp_path)), *words])
     assert result.exit_code == 0, result.output
     assert result.stderr.startswith("warning: wind: the mean is more than 10,000 times the stand")
     exported = CliRunner().invoke(export, [str(tmp_path / "out"), "--to", str(tmp_path)])
@@ -198,12 +199,12 @@ def test_no_bundle_without_the_checkpoint(tmp_path: Path) -> None:
 
 
 def test_existing_checkpoint_is_kept(tmp_path: Path) -> None:
-    file = published.save(tmp_path, published.make("transformer"), LAYOUT)
+    file = small(tmp_path)
     (tmp_path / "out").mkdir()
-    result = run(tmp_path, file)
+    result = run(tmp_path, file, form="patchtst")
     assert result.exit_code == 2
     assert "out: exists already; --overwrite replaces it" in result.stderr
-    again = run(tmp_path, file, "--overwrite", "--version", "7")
+    again = run(tmp_path, file, "--overwrite", "--version", "7", form="patchtst")
     assert again.exit_code == 0, again.stderr
     assert (tmp_path / "repository" / "out" / "7").is_dir()
 

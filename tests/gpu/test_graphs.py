@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from bench.gpu.graphs import Finding, check
+from bench.gpu.graphs import Finding, check, look
 from bench.sizes import Size
 from bench.stand_in.machine import Machine
 from bench.variants import (
@@ -24,29 +25,62 @@ from bench.variants import (
     PATCHTSTS,
     SAMPLE,
 )
+from foretell.bundle import layout
+from foretell.export.graphs import FILES
 from foretell.export.operators import CUDA_KERNELS
+from foretell.export.verification import Verified, verify
+from foretell.export.windows import synthetic
+from foretell.models.checkpoint import load
 from foretell.models.forecaster import ARCHITECTURES
+from tests.every_mechanism import MODELS
+
+Look = Callable[[Size | str], Finding]
 
 
 @pytest.fixture(scope="module")
-def look(stand_in: Machine) -> Callable[[Size], Finding]:
-    """Looks once at the graphs of a model in float32."""
-    return cache(lambda size: check(stand_in, size, ["float32"])[0])
+def look_at(
+    stand_in: Machine, every_mechanism: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Look:
+    """Looks once at the graphs of a size, or of a model that has some of every mechanism."""
+
+    def verified(name: str, folder: Path) -> Verified:
+        info, model = load(every_mechanism / name)
+        return verify(model, info.scaler, folder, synthetic(info, 32, seed=0))
+
+    @cache
+    def look_once(model: Size | str) -> Finding:
+        if isinstance(model, Size):
+            return check(stand_in, model, ["float32"])[0]
+        found, bundle = Finding(model, "float32"), every_mechanism / "models" / model / "1"
+        folder = tmp_path_factory.mktemp("optimised")
+        shutil.copy(bundle / layout.WEIGHTS, folder)
+        look(
+            stand_in,
+            found,
+            [bundle / file for file in FILES.values()],
+            folder,
+            partial(verified, model),
+        )
+        return found
+
+    return look_once
 
 
-@pytest.mark.parametrize("size", SAMPLE, ids=lambda size: size.name)
+@pytest.mark.parametrize(
+    "model", [*SAMPLE, *MODELS], ids=lambda model: getattr(model, "name", model)
+)
 def test_a_graph_is_captured_and_its_optimised_form_is_right(
-    look: Callable[[Size], Finding], size: Size
+    look_at: Look, model: Size | str
 ) -> None:
-    found = look(size)
+    found = look_at(model)
     assert found.faults == []
     assert found.captured == {"forecast": True, "explain": True}
     assert 0 < found.error < 1e-5
 
 
-def test_every_architecture_and_operator_is_looked_at(look: Callable[[Size], Finding]) -> None:
+def test_every_architecture_and_operator_is_looked_at(look_at: Look) -> None:
     assert {type(size.config) for size in SAMPLE} == set(ARCHITECTURES.values())
-    found = set().union(*(look(size).operators for size in SAMPLE))
+    found = set().union(*(look_at(model).operators for model in (*SAMPLE, *MODELS)))
     # What keeps forecasts below a bound is no part of a model: test_sessions runs it.
     assert found == set(CUDA_KERNELS) - {"Min"}
 

@@ -37,8 +37,7 @@ def send(server: Server, count: int, body: object = FORECAST) -> Counter[int]:
     return Counter(answer.status_code for answer in answers)
 
 
-@pytest.mark.parametrize("code", [700, 719])
-@pytest.mark.parametrize("what", STARTED)
+@pytest.mark.parametrize(("what", "code"), [("replay", 700), ("copy", 719), ("launch", 700)])
 def test_the_only_gpu(
     stand_in: Machine, models: Path, tmp_path: Path, what: str, code: int
 ) -> None:
@@ -59,8 +58,7 @@ def test_the_only_gpu(
     assert "Traceback" not in server.log
 
 
-@pytest.mark.parametrize("code", [700, 719])
-@pytest.mark.parametrize("what", STARTED)
+@pytest.mark.parametrize(("what", "code"), [("replay", 719), ("copy", 700), ("launch", 719)])
 def test_one_of_two(stand_in: Machine, models: Path, tmp_path: Path, what: str, code: int) -> None:
     machine = Machine(stand_in.folder, 2)
     fake = {"fail": f"{what}:{STARTED[what]}:{code}", "fail_device": 1}
@@ -81,8 +79,7 @@ def test_one_of_two(stand_in: Machine, models: Path, tmp_path: Path, what: str, 
     assert "Traceback" not in server.log
 
 
-@pytest.mark.parametrize("count", [1, 2])
-@pytest.mark.parametrize("what", STARTED)
+@pytest.mark.parametrize(("what", "count"), [("replay", 2), ("copy", 1), ("launch", 2)])
 def test_a_full_gpu_goes_on_with_what_it_can(
     stand_in: Machine, models: Path, tmp_path: Path, what: str, count: int
 ) -> None:

@@ -11,25 +11,22 @@ import numpy as np
 import onnx
 import pytest
 
-from bench.gpu.graphs import write_graphs
 from bench.stand_in.log import forbidden, read
 from bench.stand_in.machine import Machine
-from bench.variants import AUTOFORMERS, PATCHTSTS, TRANSFORMERS
 from foretell.bundle.bounds import Limits
 from foretell.bundle.manifest import Scaler
-from foretell.export.graphs import trace
+from foretell.export.graphs import FILES, trace
 from foretell.export.rewrites import inference_form
 from foretell.export.serving_form import ServingForm
+from tests.checkpoints import CONFIGS, randomised
 
 Graphs = dict[str, list[Path]]
-SIZES = {"autoformer": AUTOFORMERS[0], "patchtst": PATCHTSTS[0], "transformer": TRANSFORMERS[0]}
 
 
-@pytest.fixture(scope="session")
-def graphs(tmp_path_factory: pytest.TempPathFactory) -> Graphs:
+@pytest.fixture(scope="module")
+def graphs(bundles: dict[str, Path]) -> Graphs:
     """Both graphs of a small model of each architecture."""
-    folder = tmp_path_factory.mktemp("graphs")
-    return {name: write_graphs(size, "float32", folder / name) for name, size in SIZES.items()}
+    return {name: [folder / file for file in FILES.values()] for name, folder in bundles.items()}
 
 
 def run(machine: Machine, name: str, *arguments: object, **options: Any) -> Any:
@@ -37,7 +34,7 @@ def run(machine: Machine, name: str, *arguments: object, **options: Any) -> Any:
 
 
 @pytest.mark.parametrize("windows", [1, 5, 128])
-@pytest.mark.parametrize("name", SIZES)
+@pytest.mark.parametrize("name", CONFIGS)
 def test_a_batch_takes_the_fewest_calls(
     stand_in: Machine, graphs: Graphs, tmp_path: Path, name: str, windows: int
 ) -> None:
@@ -52,7 +49,7 @@ def test_a_batch_takes_the_fewest_calls(
 
 
 def test_bounds_take_no_further_call(stand_in: Machine, tmp_path: Path) -> None:
-    model = PATCHTSTS[0].model()
+    model = randomised(CONFIGS["patchtst"])
     channels = model.config.channels
     within = Limits(np.zeros(channels), np.full(channels, 5.0))
     scaler = Scaler(mean=(0.0,) * channels, std=(1.0,) * channels)

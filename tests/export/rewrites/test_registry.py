@@ -44,9 +44,8 @@ def test_a_subclass_stays_as_it_is(name, float64, equal):
 
 def test_parts_of_an_architecture_without_a_form_have_theirs(float64, equal):
     layers = ["autocorrelation", "residual-softmax", "softmax"]
-    config = ARCHITECTURES.read(
-        {"architecture": "transformer", "calendar": HOURLY, "attention": layers, **SMALL}
-    )
+    sizes = {**SMALL, "encoder_layers": 2, "attention": layers}
+    config = ARCHITECTURES.read({"architecture": "transformer", "calendar": HOURLY, **sizes})
     model = randomised(config)
     form = inference_form(model)
     given = inputs(config)
