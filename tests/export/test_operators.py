@@ -162,9 +162,9 @@ def _covers(versions: tuple[int, int], version: int) -> bool:
 
 def test_decoding_in_chunks_is_for_both_devices():
     sizes = {"d_model": 16, "heads": 2, "d_ff": 24, "encoder_layers": 1, "decoder_layers": 1}
-    lengths = {"context": 24, "label": 12, "horizon": 12}
+    lengths = {"context": 24, "label": 12, "horizon": 5}
     config = TransformerConfig(
-        channels=2, **lengths, **sizes, decoding="autoregressive", decoding_chunk=5
+        channels=2, **lengths, **sizes, decoding="autoregressive", decoding_chunk=3
     )
     graphs = trace_all(inference_form(config.build()), Scaler.identity(2))
     assert devices_of(graphs.values()) == ("cuda", "cpu")

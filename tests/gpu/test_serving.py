@@ -81,8 +81,10 @@ def test_models_come_and_go_under_traffic_without_a_failed_request(
     stages = (softmax_stage(),)
     deliver(models, Spec(stages=stages))
     explain = {**FORECAST, "options": {"attention": True}}
+    # What is replaced is closed when its last request would have timed out.
+    settings = {"admin_keys": "secret", "versions": "latest", "timeout_seconds": 5}
     with (
-        serve(machine, models, tmp_path, admin_keys="secret", versions="latest") as server,
+        serve(machine, models, tmp_path, **settings) as server,
         Traffic(server.url, FORECAST, explain) as traffic,
     ):
 
