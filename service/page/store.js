@@ -55,24 +55,32 @@ export function set(changes) {
   options.value = { ...options.value, ...changes };
 }
 
+let begun = 0;
+let running = 0;
+let refused = 0;
+
 /**
- * Runs an action; what the API refuses becomes `problem`.
+ * Runs an action; what the API refuses becomes `problem`, until one that began later succeeds.
  * @template T
  * @param {() => Promise<T>} action
  * @returns {Promise<T | undefined>}
  */
 export async function attempt(action) {
+  const turn = ++begun;
+  running += 1;
   busy.value = true;
   try {
     const result = await action();
-    problem.value = null;
+    if (turn > refused) problem.value = null;
     return result;
   } catch (error) {
     if (!(error instanceof ApiError)) throw error;
+    refused = turn;
     problem.value = error;
     return undefined;
   } finally {
-    busy.value = false;
+    running -= 1;
+    busy.value = running > 0;
   }
 }
 

@@ -181,6 +181,30 @@ def test_of_models_that_are_chosen_the_last_one_counts(
     expect(model).to_have_value("forms")
 
 
+def test_an_error_outlives_what_was_asked_before(page: Page, server: Server, watch: Watch) -> None:
+    choose(page, server)
+    held: list[Route] = []
+    page.route("**/forecast", lambda route: held.append(route))
+    with page.expect_request("**/forecast"):
+        slide(page, "Horizon", 5)
+    watch.allow(503)
+    page.route("**/models/autoformer", lambda route: route.fulfill(status=503))
+    page.get_by_role("combobox", name="Model").select_option("autoformer")
+    alert = page.get_by_role("alert")
+    expect(alert).to_be_visible()
+    plots = page.get_by_role("region", name="What is to come")
+    expect(plots).to_have_attribute("aria-busy", "true")
+    with page.expect_response("**/forecast"):
+        held[0].continue_()
+    page.wait_for_function("() => new Promise((done) => setTimeout(() => done(true), 50))")
+    expect(alert).to_be_visible()
+    expect(plots).to_have_attribute("aria-busy", "false")
+    page.unroute("**/forecast")
+    with page.expect_response("**/forecast"):
+        slide(page, "Horizon", 6)
+    expect(alert).to_be_hidden()
+
+
 def test_errors_of_the_api_are_said_at_their_place(
     page: Page, server: Server, watch: Watch
 ) -> None:
