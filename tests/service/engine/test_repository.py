@@ -65,11 +65,14 @@ def closers() -> list[str]:
 def test_nothing_to_serve(tmp_path: Path) -> None:
     with pytest.raises(StartError, match=r"model repository .*nowhere: no such folder"):
         Scene(tmp_path / "nowhere").repository.start()
+    # What other tests have left may be beside their folders.
+    folder = tmp_path / "own" / "models"
+    folder.mkdir(parents=True)
     with pytest.raises(StartError, match="no bundle in it; `foretell export` writes"):
-        Scene(tmp_path).repository.start()
-    place(tmp_path, "one", "1", "bad weights")
+        Scene(folder).repository.start()
+    place(folder, "one", "1", "bad weights")
     with pytest.raises(StartError, match=r"(?s)could be loaded:.*bad weights"):
-        Scene(tmp_path).repository.start()
+        Scene(folder).repository.start()
 
 
 def test_a_device_that_does_not_work_is_no_bundles_fault(tmp_path: Path) -> None:
@@ -85,7 +88,7 @@ def test_a_device_that_does_not_work_is_no_bundles_fault(tmp_path: Path) -> None
 def test_a_folder_one_level_off(
     tmp_path: Path, level: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    models = tmp_path / "models"
+    models = tmp_path / "own" / "models"
     place(models, "one", "1")
     (models / "empty").mkdir()
     folder = (models / level).resolve()
