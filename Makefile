@@ -6,6 +6,10 @@ PORT ?= 8000
 # Processes that tests run in: some wait for servers, and leave a core to others.
 JOBS ?= $(shell $(PYTHON) -c "import os; print((os.cpu_count() or 1) + 1)")
 DEMO := .demo
+# What is imported is compiled once and kept, by the first who does; pip would compile all there is.
+export PYTHONDONTWRITEBYTECODE =
+PIP = $(BIN)/python -m pip --quiet --disable-pip-version-check
+INSTALL = $(PIP) install --no-compile --constraint constraints.txt
 # The GPU build of onnxruntime where an NVIDIA driver is loaded.
 RUNTIME ?= $(if $(wildcard /proc/driver/nvidia/version),gpu,cpu)
 # The two builds overwrite each other's files: one has to go before the other comes.
@@ -34,7 +38,7 @@ demo: $(SERVE)
 
 ## every test
 test: $(TEST)
-	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile
+	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
 
 ## ruff: faults and format
 lint: $(TEST)
@@ -47,7 +51,7 @@ types: $(TEST)
 
 ## ask PyPI for known vulnerabilities of all pinned versions; fails where its JSON API cannot be reached
 audit: $(TEST)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt pip-audit
+	$(INSTALL) pip-audit
 	$(BIN)/pip-audit --strict --no-deps --disable-pip --requirement constraints.txt
 
 ## this list
@@ -96,7 +100,7 @@ bench-page: $(TEST) demo
 
 ## measure a request outside the model; installs a parser that it compares
 bench-door: $(TEST)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt msgspec
+	$(INSTALL) msgspec
 	$(BIN)/python -m bench.door
 
 # What it takes may come from another machine.
@@ -165,17 +169,17 @@ $(VENV)/.venv:
 
 $(SERVE): pyproject.toml constraints.txt $(VENV)/.venv
 	rm -f $(VENV)/.serve-* $(VENV)/.test-*
-	$(BIN)/python -m pip uninstall -qq --disable-pip-version-check --yes $(OTHER)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[$(RUNTIME),demo]'
+	$(PIP) --quiet uninstall --yes $(OTHER)
+	$(INSTALL) --editable '.[$(RUNTIME),demo]'
 	touch $@
 
 $(TEST): $(SERVE)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[$(RUNTIME),demo,dev]'
+	$(INSTALL) --editable '.[$(RUNTIME),demo,dev]'
 # KServe's classes check our answers, and Nixtla's client asks for some; their own requirements
 # conflict with ours.
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-deps kserve nixtla
+	$(INSTALL) --no-deps kserve nixtla
 # Published implementations of attention, which ours give the same numbers as.
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-deps $(PUBLISHED)
+	$(INSTALL) --no-deps $(PUBLISHED)
 	touch $@
 
 ## fetch the libraries of the page from npm, as service/page/vendor/assets.json names them
