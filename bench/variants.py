@@ -333,7 +333,7 @@ SAMPLE = (
     DLINEARS[3],
     _shallow(ITRANSFORMERS[0]),
     *map(_shallow, HUGGINGFACE_PATCHTSTS[:2]),
-    HEADED[2],
+    _shallow(HEADED[2]),
     _shallow(HUGGINGFACE_TRANSFORMERS[2]),
     _shallow(HUGGINGFACE_AUTOFORMERS[0]),
 )
