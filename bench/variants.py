@@ -326,9 +326,10 @@ _CHUNKED: dict[str, Any] = {
 }
 # One of each architecture at least; tests look at these, and at models with every mechanism.
 SAMPLE = (
-    _shallow(AUTOFORMERS[1]),
+    *map(_shallow, AUTOFORMERS[1:3]),
     Size("Transformer, causal linear, performer", TransformerConfig(**_SMALL | _HALF | _CHUNKED)),
-    _shallow(PATCHTSTS[5]),
+    # Its layers hand on scores.
+    PATCHTSTS[5],
     DLINEARS[1],
     DLINEARS[3],
     _shallow(ITRANSFORMERS[0]),

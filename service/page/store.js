@@ -75,8 +75,11 @@ export async function attempt(action) {
     return result;
   } catch (error) {
     if (!(error instanceof ApiError)) throw error;
-    refused = turn;
-    problem.value = error;
+    // A later one's may be there already.
+    if (turn > refused) {
+      refused = turn;
+      problem.value = error;
+    }
     return undefined;
   } finally {
     running -= 1;

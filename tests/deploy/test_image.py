@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 import os
 import re
 import shutil
@@ -89,6 +90,8 @@ def slim(tmp_path_factory: pytest.TempPathFactory) -> Path:
             if ".." not in file.parts and file.suffix != ".pth" and (source / file).exists():
                 (target / file).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(source / file, target / file)
+    # As pip does in the image.
+    compileall.compile_dir(target, quiet=2)
     subprocess.run([ROOT / "deploy" / "slim.sh", home], check=True)
     return home
 

@@ -1,7 +1,6 @@
 """Every mechanism through a PatchTST's graphs: equal to torch in float64, alone and in batches.
 
-Transformers have stages of all of them in `tests/foretell/test_every_mechanism.py`, whose exports
-verify as much.
+Transformers have stages of all of them in `tests/every_mechanism.py`, whose exports verify as much.
 """
 
 from __future__ import annotations

@@ -85,12 +85,15 @@ def test_the_correlation_stays_in_float32():
     ("config", "kept"),
     [
         (
-            CONFIGS["transformer"],
+            CONFIGS["transformer"].model_copy(update={"encoder_layers": 2}),
             {"encoder_layers.0.attention", "decoder_layers.0.self_attention"},
         ),
         (CONFIGS["patchtst"], set()),
         (PatchTSTConfig(**SMALL | {"heads": 8}), set()),
-        (PatchTSTConfig(**SMALL, window_norm=None), {"branches.0.layers.0.attention"}),
+        (
+            PatchTSTConfig(**SMALL | {"encoder_layers": 2}, window_norm=None),
+            {"branches.0.layers.0.attention"},
+        ),
     ],
 )
 def test_attention_that_reads_unbounded_tokens_stays_in_float32(config, kept):

@@ -1,4 +1,7 @@
-"""Every form on the real provider; `make gpu-graphs` has all variants, in all precisions."""
+"""Every architecture, and every mechanism in one place of a Transformer, on the real provider.
+
+`make gpu-graphs` has all variants, in all precisions.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +29,7 @@ from bench.variants import (
     SAMPLE,
 )
 from foretell.bundle import layout
+from foretell.export.adversarial import adversarial
 from foretell.export.graphs import FILES
 from foretell.export.operators import CUDA_KERNELS
 from foretell.export.verification import Verified, verify
@@ -45,7 +49,9 @@ def look_at(
 
     def verified(name: str, folder: Path) -> Verified:
         info, model = load(every_mechanism / name)
-        return verify(model, info.scaler, folder, synthetic(info, 32, seed=0))
+        windows, scaler = synthetic(info, 32, seed=0), info.scaler
+        far = adversarial(windows.take(slice(4)), scaler, 0, info.config.observed_steps)
+        return verify(model, scaler, folder, windows, far)
 
     @cache
     def look_once(model: Size | str) -> Finding:

@@ -27,7 +27,7 @@ OTHERS = {
     "mixture": {
         "groups": [
             {"heads": 1, "attention": "softmax"},
-            {"heads": 1, "attention": {"mechanism": "softmax"}},
+            {"heads": 1, "attention": {"mechanism": "linear"}},
         ]
     },
     "union": {"patterns": ["local", {"mechanism": "stride", "dilation": 5}]},
