@@ -370,22 +370,15 @@ def _softplus(raw: Tensor) -> Tensor:
     A small number that 1 is added to loses its digits; the quotient has them from the same sum
     (Kahan's `log1p`).
     """
-    above, size = _above(raw)
-    small = torch.exp(-size)
+    above = raw.relu()
+    # Of the same slope at 0 as the other: `abs` has none.
+    small = torch.exp(raw - 2 * above)
     total = 1 + small.clamp(min=torch.finfo(raw.dtype).eps)
     return above + small * (torch.log(total) / (total - 1))
 
 
 def _squareplus(raw: Tensor) -> Tensor:
-    """`(x + sqrt(x² + 4)) / 2` without the difference that loses the digits of small ones."""
-    above, size = _above(raw)
-    return above + 2 / (size + torch.sqrt(raw * raw + 4))
-
-
-def _above(raw: Tensor) -> tuple[Tensor, Tensor]:
-    """What is above 0, and the size, whose slopes fit each other at 0 as those of `abs` do not."""
-    above = raw.relu()
-    return above, 2 * above - raw
+    return (raw + torch.sqrt(raw * raw + 4)) / 2
 
 
 def _positive(raw: Tensor) -> Tensor:
