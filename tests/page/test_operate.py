@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -136,48 +136,55 @@ def test_it_is_read_only_without_admin_keys(page: Page, server: Server) -> None:
     assert not faults(page)
 
 
-def test_versions_are_loaded_and_unloaded(page: Page, watch: Watch, tmp_path: Path) -> None:
+@pytest.fixture
+def managed(tmp_path: Path) -> Iterator[Server]:
+    """One for a reader and an admin, of whose versions one does not load."""
     repository = write_models(tmp_path / "repository")
     broken = shutil.copytree(repository / "patchtst" / "1", repository / "patchtst" / "2")
     (broken / layout.WEIGHTS).write_bytes(b"?")
     keys = {"api_keys": "reader", "admin_keys": "admin", "operations_port": 0}
     with Server(repository, tmp_path / "log", threads=1, **keys) as server:
-        # What the page asks without a key, with one that is not enough, and of another port.
-        watch.allow(401, 403, 404)
-        posts: list[str] = []
-        page.on("request", lambda one: posts.append(one.url) if one.method == "POST" else None)
-        page.goto(f"{server.url}/#/operate")
-        page.get_by_label("Key", exact=True).fill("reader")
-        page.get_by_role("button", name="Use it", exact=True).click()
-        versions = page.get_by_role("region", name="Versions")
-        refused = versions.get_by_role("row", name="patchtst 2")
-        expect(refused).to_contain_text("not serving")
-        expect(refused).to_contain_text("patchtst/2")
-        expect(page.get_by_text("FORETELL_OPERATIONS_PORT")).to_be_visible()
+        yield server
 
-        def unload() -> None:
-            versions.get_by_role("button", name="Unload forms 1").click()
-            dialog = page.get_by_role("dialog", name="Unload forms 1?")
-            dialog.get_by_role("button", name="Unload").click()
 
+# The page comes after its server, and goes before it: it asks again and again.
+def test_versions_are_loaded_and_unloaded(managed: Server, page: Page, watch: Watch) -> None:
+    # What the page asks without a key, with one that is not enough, and of another port.
+    watch.allow(401, 403, 404)
+    posts: list[str] = []
+    page.on("request", lambda one: posts.append(one.url) if one.method == "POST" else None)
+    page.goto(f"{managed.url}/#/operate")
+    page.get_by_label("Key", exact=True).fill("reader")
+    page.get_by_role("button", name="Use it", exact=True).click()
+    versions = page.get_by_role("region", name="Versions")
+    refused = versions.get_by_role("row", name="patchtst 2")
+    expect(refused).to_contain_text("not serving")
+    expect(refused).to_contain_text("patchtst/2")
+    expect(page.get_by_text("FORETELL_OPERATIONS_PORT")).to_be_visible()
+
+    def unload() -> None:
         versions.get_by_role("button", name="Unload forms 1").click()
-        page.get_by_role("button", name="Cancel").click()
-        unload()
-        expect(page.get_by_role("alert")).to_contain_text("expected an admin key")
-        expect(versions.get_by_role("button")).to_have_count(0)
-        page.get_by_role("button", name="Key is set").click()
-        page.get_by_label("Key", exact=True).fill("admin")
-        page.get_by_role("button", name="Use it", exact=True).click()
-        unload()
-        expect(page.get_by_text("Unloaded forms 1.")).to_be_visible()
-        changes = [url for url in posts if url.endswith("load")]
-        assert changes == [f"{server.url}/v2/repository/models/forms/unload"] * 2
-        headers = {"X-API-Key": "reader"}
-        entries = httpx.post(f"{server.url}/v2/repository/index", headers=headers).json()
-        assert {"READY"} != {one["state"] for one in entries if one["name"] == "forms"}
-        # It is taken back before its last requests are finished.
-        versions.get_by_role("button", name="Load forms 1", exact=True).click()
-        dialog = page.get_by_role("dialog", name="Load forms 1?")
-        dialog.get_by_role("button", name="Load").click()
-        expect(page.get_by_text("Loaded forms 1.")).to_be_visible()
-        expect(versions.get_by_role("button", name="Unload forms 1")).to_be_visible()
+        dialog = page.get_by_role("dialog", name="Unload forms 1?")
+        dialog.get_by_role("button", name="Unload").click()
+
+    versions.get_by_role("button", name="Unload forms 1").click()
+    page.get_by_role("button", name="Cancel").click()
+    unload()
+    expect(page.get_by_role("alert")).to_contain_text("expected an admin key")
+    expect(versions.get_by_role("button")).to_have_count(0)
+    page.get_by_role("button", name="Key is set").click()
+    page.get_by_label("Key", exact=True).fill("admin")
+    page.get_by_role("button", name="Use it", exact=True).click()
+    unload()
+    expect(page.get_by_text("Unloaded forms 1.")).to_be_visible()
+    changes = [url for url in posts if url.endswith("load")]
+    assert changes == [f"{managed.url}/v2/repository/models/forms/unload"] * 2
+    headers = {"X-API-Key": "reader"}
+    entries = httpx.post(f"{managed.url}/v2/repository/index", headers=headers).json()
+    assert {"READY"} != {one["state"] for one in entries if one["name"] == "forms"}
+    # It is taken back before its last requests are finished.
+    versions.get_by_role("button", name="Load forms 1", exact=True).click()
+    dialog = page.get_by_role("dialog", name="Load forms 1?")
+    dialog.get_by_role("button", name="Load").click()
+    expect(page.get_by_text("Loaded forms 1.")).to_be_visible()
+    expect(versions.get_by_role("button", name="Unload forms 1")).to_be_visible()
