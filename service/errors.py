@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 from foretell.bundle.nearness import listed, nearest
@@ -32,17 +32,19 @@ class ServiceError(Exception):
 
     type: ClassVar[str] = "service_error"
     status: ClassVar[int] = 500
-    retry_after = 1
+    _headers: Sequence[tuple[str, str]] = ()
 
-    def __init__(self, message: str, *, param: str | None = None) -> None:
+    def __init__(self, message: str, *, param: str | None = None, retry_after: int = 1) -> None:
         super().__init__(message)
         self.message = message
         self.param = param
+        self.retry_after = retry_after
 
     @property
     def headers(self) -> dict[str, str]:
         """What the head of its answer says besides."""
-        return {"Retry-After": str(self.retry_after)} if self.status in (429, 503) else {}
+        later = {"Retry-After": str(self.retry_after)} if self.status in (429, 503) else {}
+        return {**later, **dict(self._headers)}
 
 
 class UnreadableError(ServiceError):
@@ -53,11 +55,7 @@ class UnreadableError(ServiceError):
 
 
 class UnsupportedMediaError(ServiceError):
-    """The body is of a type, or compressed in a way, that this server does not read.
-
-    Attributes:
-        headers: `Accept` or `Accept-Encoding`: what it reads instead.
-    """
+    """The body is of a type, or compressed in a way, that this server does not read."""
 
     type = "unsupported_media"
     status = 415
@@ -65,12 +63,7 @@ class UnsupportedMediaError(ServiceError):
     def __init__(self, message: str, *, param: str, accepted: Iterable[str]) -> None:
         super().__init__(message, param=param)
         name = "Accept-Encoding" if param == "Content-Encoding" else "Accept"
-        self._headers = {name: ", ".join(accepted)}
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """What is read."""
-        return self._headers
+        self._headers = [(name, ", ".join(accepted))]
 
 
 class SlowBodyError(ServiceError):
@@ -78,11 +71,8 @@ class SlowBodyError(ServiceError):
 
     type = "slow_body"
     status = 408
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """The rest of the body would come before another request."""
-        return {"Connection": "close"}
+    # The rest of the body would come before another request.
+    _headers = (("Connection", "close"),)
 
 
 class UnauthorizedError(ServiceError):
@@ -90,11 +80,7 @@ class UnauthorizedError(ServiceError):
 
     type = "unauthorized"
     status = 401
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """How to send a key."""
-        return {"WWW-Authenticate": "Bearer"}
+    _headers = (("WWW-Authenticate", "Bearer"),)
 
 
 class ForbiddenError(ServiceError):
@@ -167,10 +153,6 @@ class QueueFullError(ServiceError):
     type = "queue_full"
     status = 429
 
-    def __init__(self, message: str, *, retry_after: int) -> None:
-        super().__init__(message)
-        self.retry_after = retry_after
-
 
 class BuffersFullError(ServiceError):
     """Too many bytes of requests are held, of this caller or of others."""
@@ -206,10 +188,6 @@ class ModelLoadingError(ServiceError):
 
     type = "model_loading"
     status = 503
-
-    def __init__(self, message: str, *, retry_after: int) -> None:
-        super().__init__(message, param="model")
-        self.retry_after = retry_after
 
 
 class LoadFailedError(ServiceError):

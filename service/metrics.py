@@ -289,53 +289,38 @@ class Metrics:
         """A request has come; `answered` follows."""
         self.in_flight += 1
 
-    def answered(self, route: str, status: int, seconds: float) -> None:
-        """A request has ended that was for no model, as far as is known.
+    def answered(
+        self,
+        route: str,
+        status: int,
+        seconds: float,
+        model: tuple[str, str] = ("", ""),
+        windows: int = 0,
+        stages: Iterable[tuple[Stage, float]] = (),
+    ) -> None:
+        """A request has ended.
 
         Args:
             route: The route's pattern, never the raw path.
             status: Of its answer.
             seconds: How long it took.
-        """
-        self.in_flight -= 1
-        request: dict[Key, float] = {(REQUESTS, route, "", "", str(status)): 1.0}
-        self.counts.observe(((REQUEST_SECONDS, route), seconds), also=request)
-
-    def answered_by(
-        self,
-        name: str,
-        version: str,
-        windows: int,
-        route: str,
-        status: int,
-        seconds: float,
-        stages: Iterable[tuple[Stage, float]] = (),
-    ) -> None:
-        """A request to a version of a model has ended, see `answered`.
-
-        Args:
-            name: The model's.
-            version: The model's.
+            model: Name and version of the one it was for, as far as is known.
             windows: How many histories it held.
-            route: As of `answered`.
-            status: Likewise.
-            seconds: Likewise.
             stages: What it went through, and how long that took.
         """
         self.in_flight -= 1
-        self.served += 1
-        outcome = "success" if status < 400 else "fail"
-        request: dict[Key, float] = {(REQUESTS, route, name, version, str(status)): 1.0}
-        if outcome == "success":
-            request[WINDOWS, name, version] = windows
-        values = [
-            ((REQUEST_SECONDS, route), seconds),
-            ((ANSWERED, name, version, outcome), seconds),
-        ]
+        request: dict[Key, float] = {(REQUESTS, route, *model, str(status)): 1.0}
+        values: list[tuple[Key, float]] = [((REQUEST_SECONDS, route), seconds)]
+        if model[0]:
+            self.served += 1
+            outcome = "success" if status < 400 else "fail"
+            values.append(((ANSWERED, *model, outcome), seconds))
+            if outcome == "success":
+                request[(WINDOWS, *model)] = windows
         for stage, took in stages:
             # A stage's runs are those of batches, which may be of several requests.
             known = (RAN,) if stage == "run" else (STAGE_SECONDS, stage)
-            values.append(((*known, name, version), took))
+            values.append(((*known, *model), took))
         self.counts.observe(*values, also=request)
 
     def rejected(self, reason: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from difflib import get_close_matches
 from http import HTTPStatus
@@ -20,7 +20,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.gzip import GZipMiddleware, IdentityResponder
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from foretell.service.api.body import BodyBudget, Offload
+from foretell.service.api.body import BodyBudget, Door, Offload
 from foretell.service.api.compression import choose_encoding
 from foretell.service.api.forecast.routes import timeseries_router
 from foretell.service.api.inference.infer import infer_router
@@ -28,23 +28,19 @@ from foretell.service.api.inference.models import control_router, server_router
 from foretell.service.api.inference.models import models_router as inference_models_router
 from foretell.service.api.models import models_router
 from foretell.service.api.nixtla.routes import nixtla_router
-from foretell.service.api.openapi import describe_requests, document_router
+from foretell.service.api.openapi import document_router
 from foretell.service.api.page import Pages, page_router
 from foretell.service.engine.directory import brief
 from foretell.service.engine.local import Engine, Status
 from foretell.service.errors import (
-    ModelFailedError,
-    ServiceError,
     error_body,
     error_fields,
-    error_object,
     is_inference,
 )
 from foretell.service.settings import Settings
 from foretell.service.tracing import Tracer
 from foretell.service.web.keys import Keys
-from foretell.service.web.middleware import Direct, Guarded, Observed, exchange_of
-from foretell.service.web.prefix import Prefixed
+from foretell.service.web.middleware import Direct, Guarded, Observed, Prefixed
 
 _logger = logging.getLogger(__name__)
 
@@ -78,8 +74,8 @@ def create_app(settings: Settings, engine: Engine, *, tracer: Tracer | None = No
     Raises:
         StartError: a file of keys cannot be used.
     """
-    budget = BodyBudget(settings.max_buffered_bytes)
     offload = Offload()
+    door = Door(engine, settings, BodyBudget(settings.max_buffered_bytes), offload)
     keys = Keys.read(settings)
 
     @asynccontextmanager
@@ -93,7 +89,6 @@ def create_app(settings: Settings, engine: Engine, *, tracer: Tracer | None = No
         if tracer is not None:
             await asyncio.to_thread(tracer.close)
 
-    refuse = _refusing(engine)
     pages = Pages()
     app = FastAPI(
         title="foretell",
@@ -110,14 +105,13 @@ def create_app(settings: Settings, engine: Engine, *, tracer: Tracer | None = No
         # `foretell.service.tracing` makes the spans, and knows the stages of a forecast.
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
-    forecasts = timeseries_router(engine, settings, budget, offload)
-    inferences = infer_router(engine, settings, budget, offload)
-    nixtla = nixtla_router(engine, settings, budget, offload)
+    forecasts = timeseries_router(door)
+    inferences = infer_router(door)
     # The last one added is the first to be asked.
     app.add_middleware(Compressed, minimum_size=_COMPRESSED_BYTES, compresslevel=1)
-    app.add_middleware(Direct, routes=forecasts.routes + inferences.routes, refuse=refuse)
+    app.add_middleware(Direct, routes=forecasts.routes + inferences.routes)
     if keys.required:
-        app.add_middleware(Guarded, keys=keys, refuse=refuse, also_open=pages.paths)
+        app.add_middleware(Guarded, keys=keys, also_open=pages.paths)
     if settings.root_path:
         app.add_middleware(Prefixed, prefix=settings.root_path)
     app.add_middleware(Observed, metrics=engine.metrics, tracer=tracer)
@@ -131,22 +125,20 @@ def create_app(settings: Settings, engine: Engine, *, tracer: Tracer | None = No
             allow_headers=_SENT,
             expose_headers=_READ,
         )
-    app.add_exception_handler(ServiceError, refuse)
     routers = [
         page_router(pages, settings.root_path or ""),
-        document_router(app),
+        document_router(app, keys=keys.required),
         forecasts,
         models_router(engine, settings),
         inferences,
-        nixtla,
+        nixtla_router(door),
         # Before the paths of models: in /v2/models/stats, `stats` is none.
         server_router(engine, controllable=keys.controllable),
         inference_models_router(engine, settings),
-        control_router(engine, settings, budget, keys),
+        control_router(door, keys),
         *([probes_router(engine, keys)] if settings.operations_port is None else ()),
     ]
-    _include(app, routers)
-    describe_requests(app, keys=keys.required)
+    _include(app, engine, routers)
     return app
 
 
@@ -155,8 +147,7 @@ def create_operations_app(engine: Engine) -> FastAPI:
     app = FastAPI(openapi_url=None, redirect_slashes=False)
     app.add_middleware(Compressed, minimum_size=_COMPRESSED_BYTES, compresslevel=1)
     app.add_middleware(Observed, metrics=engine.metrics)
-    app.add_exception_handler(ServiceError, _refusing(engine))
-    _include(app, [probes_router(engine, Keys())])
+    _include(app, engine, [probes_router(engine, Keys())])
     return app
 
 
@@ -199,22 +190,7 @@ class ByPort:
         await (self._other if to_other else self._app)(scope, receive, send)
 
 
-def _refusing(engine: Engine) -> Callable[[Request, Exception], Awaitable[Response]]:
-    """What makes an error of the service an answer."""
-
-    async def refuse(request: Request, error: Exception) -> Response:
-        assert isinstance(error, ServiceError)  # noqa: S101 - what it is registered for
-        engine.metrics.rejected(error.type)
-        # Without a cause it says what was logged before.
-        if isinstance(error, ModelFailedError) and error.__cause__ is not None:
-            _logger.error("model failed", exc_info=error)
-        body = error_body(request.url.path, error_object(error))
-        return JSONResponse(body, error.status, error.headers)
-
-    return refuse
-
-
-def _include(app: FastAPI, routers: Iterable[APIRouter]) -> None:
+def _include(app: FastAPI, engine: Engine, routers: Iterable[APIRouter]) -> None:
     """Have routers answer, and tell who asks for something else where to go."""
     routes: list[APIRoute] = []
     for router in routers:
@@ -232,7 +208,7 @@ def _include(app: FastAPI, routers: Iterable[APIRouter]) -> None:
         elif status == HTTPStatus.NOT_FOUND:
             message += f"; {_elsewhere(path, routes)}"
         kind = HTTPStatus(status).name.lower()
-        exchange_of(request.scope).metrics.rejected(kind)
+        engine.metrics.rejected(kind)
         body = error_body(path, error_fields(status, kind, message))
         return JSONResponse(body, status, headers)
 

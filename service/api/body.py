@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from typing import ParamSpec, TypeVar
 
@@ -18,6 +19,7 @@ from starlette.types import Receive, Scope, Send
 from foretell.service.api.compression import Decoder
 from foretell.service.arrays import Arrays
 from foretell.service.engine.directory import Pending
+from foretell.service.engine.local import Engine
 from foretell.service.errors import (
     BuffersFullError,
     CallerGoneError,
@@ -27,6 +29,7 @@ from foretell.service.errors import (
     TooLargeError,
     UnsupportedMediaError,
 )
+from foretell.service.settings import Settings
 from foretell.service.web.connections import WHOLE, Caller
 
 
@@ -184,6 +187,23 @@ class Offload:
     def close(self) -> None:
         """Take no more work and drop what has not begun."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+@dataclass(frozen=True)
+class Door:
+    """What all routes share.
+
+    Attributes:
+        engine: Runs the models.
+        settings: Limits.
+        budget: Counts the bodies of requests.
+        offload: Reads large requests and writes large answers.
+    """
+
+    engine: Engine
+    settings: Settings
+    budget: BodyBudget
+    offload: Offload
 
 
 TIMEOUT_HEADER = "x-timeout-ms"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import cache
 from typing import Any
 
 import orjson
@@ -61,35 +62,31 @@ _INFERENCE_BODIES: dict[str, type[BaseModel]] = {
 }
 
 
-def describe_requests(app: FastAPI, *, keys: bool = False) -> None:
-    """Make the application's OpenAPI document name the wire types of its request bodies.
+def document_router(app: FastAPI, *, keys: bool) -> APIRouter:
+    """The route of the application's OpenAPI document, with the wire types of request bodies.
 
     Args:
         app: The application.
         keys: Whether requests need a key.
     """
 
+    @cache
     def document() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            app.openapi_schema = _document(app)
-            if keys:
-                _name_keys(app.openapi_schema)
-            for path, operations in app.openapi_schema["paths"].items():
-                for operation in operations.values():
-                    _add_examples(path, operation)
-        return app.openapi_schema
+        found = _document(app)
+        if keys:
+            _name_keys(found)
+        for path, operations in found["paths"].items():
+            for operation in operations.values():
+                _add_examples(path, operation)
+        return found
 
     app.openapi = document  # type: ignore[method-assign]
-
-
-def document_router(app: FastAPI) -> APIRouter:
-    """The route of the application's OpenAPI document."""
     router = APIRouter()
     lock = asyncio.Lock()
 
     @router.api_route("/openapi.json", methods=["GET", "HEAD"], include_in_schema=False)
     async def openapi() -> Response:
-        """See `describe_requests`; the first time it takes a good part of a second."""
+        """The document; the first time it takes a good part of a second."""
         async with lock:
             written = await asyncio.to_thread(lambda: orjson.dumps(app.openapi()))
         return Response(written, media_type=JSON)

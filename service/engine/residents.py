@@ -12,7 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
-from typing import Literal, Protocol, cast
+from typing import cast
 from weakref import ref
 
 from foretell.bundle.errors import BundleError
@@ -29,6 +29,7 @@ from foretell.service.errors import (
     QueueFullError,
     TooLargeError,
 )
+from foretell.service.metrics import Metrics
 
 _logger = logging.getLogger(__name__)
 
@@ -37,24 +38,6 @@ _FIRST_SECONDS, _LONGEST_SECONDS = 1.0, 60.0
 _MOST_RETRY_SECONDS = 60
 # What the loads before count for, next to the latest, in the mean.
 _DECAY = 0.8
-
-Outcome = Literal["loaded", "expired", "refused"]
-
-
-class Observer(Protocol):
-    """Told what comes and goes, from any thread."""
-
-    def loaded(self, name: str, version: str, seconds: float) -> None:
-        """A version is in memory."""
-
-    def refused(self, name: str, version: str) -> None:
-        """A version could not be loaded."""
-
-    def evicted(self, name: str, version: str) -> None:
-        """A version made room for another one."""
-
-    def waited(self, outcome: Outcome, seconds: float) -> None:
-        """A run has waited for its model, which came, did not come in time, or was refused."""
 
 
 class Berth:
@@ -133,13 +116,16 @@ class Residents:
         most: Most models in memory that came by request; None for as many as fit.
         wait_seconds: Most time that a run waits for its model; the load goes on.
         drain_seconds: Most time for what a model has accepted when it is to make room.
+
+    Attributes:
+        threads: The one that loads, and one that tells who has waited too long.
     """
 
     def __init__(
         self,
         open_model: Callable[[Path], Loaded],
         memory: Memory,
-        observer: Observer,
+        observer: Metrics,
         *,
         most: int | None,
         wait_seconds: float,
@@ -163,11 +149,11 @@ class Residents:
         self._stopped = False
         # Held while a model is opened, so that room is counted once.
         self._opening = threading.Lock()
-        self._threads = [
+        self.threads = [
             threading.Thread(target=self._serve, name="load", daemon=True),
             threading.Thread(target=self._watch_waits, name="load-waits", daemon=True),
         ]
-        for thread in self._threads:
+        for thread in self.threads:
             thread.start()
 
     def keep(self, folder: Path) -> Loaded:
@@ -261,7 +247,7 @@ class Residents:
 
     def join(self, timeout: float) -> None:
         """Wait for a load that is going on."""
-        for thread in self._threads:
+        for thread in self.threads:
             thread.join(timeout)
 
     def _leave(self, berth: Berth, run: Future[Arrays]) -> None:
@@ -440,6 +426,7 @@ class Residents:
                 ModelLoadingError(
                     f"{berth} is being loaded, for longer than the {self._wait_seconds:g} s that a "
                     f"request waits for it; it should be there in {retry_after} s",
+                    param="model",
                     retry_after=retry_after,
                 )
             )
@@ -451,6 +438,8 @@ def _busy(model: Loaded) -> bool:
 
 
 def _refusal(berth: Berth, seconds: float) -> NotReadyError:
-    error = NotReadyError(f"{berth} could not be loaded; /readyz says why", param="model")
-    error.retry_after = max(1, math.ceil(seconds))
-    return error
+    return NotReadyError(
+        f"{berth} could not be loaded; /readyz says why",
+        param="model",
+        retry_after=max(1, math.ceil(seconds)),
+    )

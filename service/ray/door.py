@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from foretell.service.cuda.gpus import CUDA
 from foretell.service.engine.catalogue import Policy
 from foretell.service.engine.directory import Directory
 from foretell.service.engine.local import LocalEngine
@@ -16,7 +15,7 @@ from foretell.service.metrics import Metrics
 from foretell.service.ray.handles import Handle
 from foretell.service.ray.model import RayModel
 from foretell.service.ray.tally import Teller, asked
-from foretell.service.session import CPU
+from foretell.service.session import CPU, CUDA
 from foretell.service.settings import Settings
 from foretell.service.statistics import StatisticsReport
 
@@ -25,16 +24,6 @@ _FOLDER_DECIDES = (
     "FORETELL_WATCH_SECONDS every door looks for itself"
 )
 _STOPPING = "the server is stopping"
-
-
-class _Quiet:
-    """Counts nothing: to know a bundle is not to load it, which engines count."""
-
-    def loaded(self, name: str, version: str, seconds: float) -> None:
-        """See `repository.Observer`."""
-
-    def refused(self, name: str, version: str) -> None:
-        """See `repository.Observer`."""
 
 
 def open_repository(settings: Settings, engines: Handle, batch: int) -> Repository:
@@ -54,7 +43,8 @@ def open_repository(settings: Settings, engines: Handle, batch: int) -> Reposito
     return Repository(
         folder,
         lambda bundle: RayModel(bundle, engines, provider, batch),
-        _Quiet(),
+        # To know a bundle is not to load it, which engines count.
+        Metrics(),
         source=source,
         policy=policy,
         watch_seconds=settings.watch_seconds,

@@ -204,16 +204,10 @@ def _refusal(reference: str) -> NotReadyError:
 
 
 async def _finished(work: Work) -> Arrays:
-    """Wait for the outputs of work; give it up if nobody waits any more."""
-    loop = asyncio.get_running_loop()
-    over = loop.create_future()
-
-    def wake() -> None:
-        if not over.done():
-            over.set_result(None)
-
-    work.add_done_callback(lambda _: loop.call_soon_threadsafe(wake))
-    await over
+    """Wait for the outputs of work."""
+    loop, over = asyncio.get_running_loop(), asyncio.Event()
+    work.add_done_callback(lambda _: loop.call_soon_threadsafe(over.set))
+    await over.wait()
     return work.result()
 
 

@@ -84,7 +84,8 @@ class Tally:
         """Forget who is gone."""
         now = time.monotonic()
         for who in [who for who, heard in self._heard.items() if now - heard > _GONE_SECONDS]:
-            del self._heard[who], self._numbers[who], self._metrics.elsewhere[who]
+            # How often it told is kept: it may be silent for long, and then tell the last again.
+            del self._heard[who], self._metrics.elsewhere[who]
 
 
 async def asked(handle: Handle, *given: object) -> Any:  # noqa: ANN401 - what the method returns

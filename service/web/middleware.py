@@ -7,19 +7,20 @@ import logging
 import random
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from fastapi.routing import APIRoute
 from starlette.datastructures import Headers
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from foretell.service import logs
 from foretell.service.engine.directory import Pending
 from foretell.service.errors import (
+    ModelFailedError,
     NotReadyError,
     ServiceError,
     error_body,
@@ -36,10 +37,9 @@ _BUG = "internal_error"
 _REQUEST_ID = re.compile(r"[!-~]{1,128}")
 # W3C Trace Context: version, trace id, parent id, flags.
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}.*")
-_QUIET = {
-    *("/healthz", "/readyz", "/metrics", "/v2/health/live", "/v2/health/ready"),
-    "/page/{path:path}",
-}
+# Probes and metrics, which are for machines without keys.
+_PROBES = {"/healthz", "/readyz", "/metrics", "/v2/health/live", "/v2/health/ready"}
+_QUIET = {*_PROBES, "/page/{path:path}"}
 
 
 def new_identifier() -> str:
@@ -57,7 +57,6 @@ class Exchange:
 
     Attributes:
         request_id: The caller's, if it is printable ASCII of at most 128 characters, or a new one.
-        metrics: Where it is counted.
         headers: The request's, by their names in lower case; of several of a name, the first.
         trace_id: Of its trace, or else of the caller's `traceparent`, if it sent one.
         trace: Its trace, if requests are traced.
@@ -69,7 +68,6 @@ class Exchange:
     """
 
     request_id: str
-    metrics: Metrics
     headers: dict[str, str]
     trace_id: str | None = None
     trace: Trace | None = None
@@ -162,15 +160,14 @@ class Observed:
 
         try:
             await self._app(scope, receive, send_identified)
-        except asyncio.CancelledError:
-            # The grace period is over. A request that was answered in part can only be cut off.
+        except (ServiceError, asyncio.CancelledError) as error:
+            # A request that was answered in part can only be cut off.
             if status:
                 raise
-            stopped = NotReadyError("the server stopped before the answer was ready")
-            self._metrics.rejected(stopped.type)
-            body = error_body(scope["path"], error_object(stopped))
-            refusal = JSONResponse(body, stopped.status, stopped.headers)
-            await refusal(scope, receive, send_identified)
+            if isinstance(error, asyncio.CancelledError):
+                # The grace period is over.
+                error = NotReadyError("the server stopped before the answer was ready")
+            await self._refusal(scope, error)(scope, receive, send_identified)
         except Exception:
             _logger.exception("a request failed for a reason nobody foresaw")
             self._metrics.rejected(_BUG)
@@ -181,6 +178,15 @@ class Observed:
         finally:
             self._record(scope, exchange, status, time.perf_counter() - started)
 
+    def _refusal(self, scope: Scope, error: ServiceError) -> Response:
+        """The answer to an error of the service."""
+        self._metrics.rejected(error.type)
+        # Without a cause it says what was logged before.
+        if isinstance(error, ModelFailedError) and error.__cause__ is not None:
+            _logger.error("model failed", exc_info=error)
+        body = error_body(scope["path"], error_object(error))
+        return JSONResponse(body, error.status, error.headers)
+
     def _exchange(self, scope: Scope) -> Exchange:
         given = {
             name.decode("latin-1"): value.decode("latin-1")
@@ -189,7 +195,7 @@ class Observed:
         request_id = given.get("x-request-id", "")
         if not _REQUEST_ID.fullmatch(request_id):
             request_id = new_identifier()
-        exchange = Exchange(request_id, self._metrics, given)
+        exchange = Exchange(request_id, given)
         if self._tracer is not None:
             names = ("traceparent", "tracestate")
             carrier = {name: given[name] for name in names if name in given}
@@ -201,11 +207,8 @@ class Observed:
 
     def _record(self, scope: Scope, exchange: Exchange, status: int, seconds: float) -> None:
         route = getattr(scope.get("route"), "path", "unmatched")
-        if exchange.model:
-            about = (exchange.model, exchange.version, exchange.windows)
-            self._metrics.answered_by(*about, route, status, seconds, exchange.stages)
-        else:
-            self._metrics.answered(route, status, seconds)
+        model = exchange.model, exchange.version
+        self._metrics.answered(route, status, seconds, model, exchange.windows, exchange.stages)
         if exchange.trace is not None:
             exchange.trace.end(scope["method"], route, status, exchange.attributes)
         level = logging.DEBUG if route in _QUIET else logging.INFO
@@ -225,20 +228,8 @@ class Observed:
             _logger.handle(line)
 
 
-Refuse = Callable[[Request, Exception], Awaitable[Response]]
-
-# Probes and metrics, which are for machines without keys, and what says no more than the manual.
-OPEN = frozenset(
-    {
-        "/",
-        "/openapi.json",
-        "/healthz",
-        "/readyz",
-        "/metrics",
-        "/v2/health/live",
-        "/v2/health/ready",
-    }
-)
+# With what says no more than the manual.
+OPEN = frozenset({*_PROBES, "/", "/openapi.json"})
 
 
 class Guarded:
@@ -247,27 +238,18 @@ class Guarded:
     Args:
         app: What it guards, all but a few paths that are open to everybody.
         keys: The right ones.
-        refuse: Makes an error an answer.
         also_open: Further paths that are.
     """
 
-    def __init__(
-        self, app: ASGIApp, keys: Keys, refuse: Refuse, also_open: frozenset[str] = frozenset()
-    ) -> None:
+    def __init__(self, app: ASGIApp, keys: Keys, also_open: frozenset[str] = frozenset()) -> None:
         self._app = app
         self._keys = keys
-        self._refuse = refuse
         self._open = OPEN | also_open
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request."""
         if scope["type"] == "http" and scope["path"] not in self._open:
-            try:
-                self._keys.require(Headers(scope=scope))
-            except ServiceError as error:
-                refusal = await self._refuse(Request(scope, receive), error)
-                await refusal(scope, receive, send)
-                return
+            self._keys.require(Headers(scope=scope))
         await self._app(scope, receive, send)
 
 
@@ -280,12 +262,10 @@ class Direct:
         app: Answers everything else.
         routes: Of these, those that take POST are called directly; their endpoints take the request
             alone, and return a response.
-        refuse: Makes an error an answer.
     """
 
-    def __init__(self, app: ASGIApp, routes: Iterable[BaseRoute], refuse: Refuse) -> None:
+    def __init__(self, app: ASGIApp, routes: Iterable[BaseRoute]) -> None:
         self._app = app
-        self._refuse = refuse
         hot = [route for route in routes if isinstance(route, APIRoute)]
         hot = [route for route in hot if route.methods == {"POST"}]
         self._fixed = {route.path: route for route in hot if "{" not in route.path}
@@ -300,13 +280,8 @@ class Direct:
             await self._app(scope, receive, send)
             return
         scope["route"] = route
-        request = Request(scope, receive)
-        try:
-            response = await route.endpoint(request)
-            await response(scope, receive, send)
-        except ServiceError as error:
-            refusal = await self._refuse(request, error)
-            await refusal(scope, receive, send)
+        response = await route.endpoint(Request(scope, receive))
+        await response(scope, receive, send)
 
     def _find(self, scope: Scope) -> APIRoute | None:
         """The route of a request whose path has parts, which are then known."""
@@ -315,3 +290,30 @@ class Direct:
                 scope["path_params"] = found.groupdict()
                 return route
         return None
+
+
+class Prefixed:
+    """ASGI middleware that takes off what a proxy puts before all paths, if the proxy has not.
+
+    Args:
+        app: Knows no prefix.
+        prefix: Such as `/forecasts`.
+    """
+
+    def __init__(self, app: ASGIApp, prefix: str) -> None:
+        self._app = app
+        self._prefix = prefix
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request."""
+        if scope["type"] == "http":
+            before, found, path = scope["path"].partition(self._prefix)
+            if not before and found:
+                if not path:
+                    # What the page names is found next to it: its address has to end with a slash.
+                    redirect = RedirectResponse(f"{self._prefix}/", 308)
+                    await redirect(scope, receive, send)
+                    return
+                if path.startswith("/"):
+                    scope["path"] = path
+        await self._app(scope, receive, send)

@@ -16,8 +16,8 @@ def of(metrics: Metrics, *keys: tuple[str, str]) -> list[ModelStatistics]:
 def test_requests() -> None:
     metrics = Metrics()
     stages = (("decode", 0.25), ("queue", 0.5), ("run", 0.125), ("encode", 0.75))
-    metrics.answered_by(*KEY, 3, "/forecast", 200, 2.0, stages)
-    metrics.answered_by(*KEY, 5, "/forecast", 429, 4.0)
+    metrics.answered("/forecast", 200, 2.0, KEY, 3, stages)
+    metrics.answered("/forecast", 429, 4.0, KEY, 5)
     (found,) = of(metrics)
     assert found.inference_count == 3
     stats = found.inference_stats

@@ -27,10 +27,8 @@ from foretell.service.api.forecast.schemas import (
 from foretell.service.api.forecast.task import (
     Plan,
     Task,
+    check,
     check_corrected,
-    check_horizon,
-    check_missing,
-    check_quantiles,
 )
 from foretell.service.api.notices import Notice, notice, outside
 from foretell.service.arrays import DISTRIBUTION, FORECAST, Arrays
@@ -50,10 +48,7 @@ _MOST_ERRORS = 32_000_000
 def plan(options: BacktestOptions, inputs: int, model: Model, settings: Settings) -> Plan:
     """Read the options of a request; see `task.plan`."""
     manifest = model.manifest
-    check_missing(options.missing, model)
-    horizon = check_horizon(options.horizon, model, settings)
-    quantiles = check_quantiles(options.quantiles, horizon, model)
-    passes = -(-horizon // manifest.horizon)
+    horizon, passes, quantiles = check(options, model, settings)
     most = room(inputs, horizon, passes, len(quantiles), manifest, settings)
     if quantiles and (searched := model.intervals.most) is not None:
         values = inputs * horizon * len(manifest.targets) * len(quantiles)

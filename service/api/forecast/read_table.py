@@ -59,10 +59,10 @@ class Request:
     times: pa.DataType | None
 
 
-def decode(
+def read_request(
     table: pa.Table, task: Task, options: BaseModel, model: Model, settings: Settings
 ) -> Request:
-    """Read a table.
+    """Read a table of which any series, and all of them, may be bad.
 
     Args:
         table: Rows of every series in order of time; the series may be mixed.
@@ -70,21 +70,6 @@ def decode(
         options: Of it.
         model: Who forecasts.
         settings: Limits.
-
-    Raises:
-        InvalidInputError: the table does not fit the model, or none of its series does;
-            `NotSupportedError` likewise.
-    """
-    request = read_request(table, task, options, model, settings)
-    if not len(request.job.history):
-        raise next(entry for entry in request.job.entries if isinstance(entry, ServiceError))
-    return request
-
-
-def read_request(
-    table: pa.Table, task: Task, options: BaseModel, model: Model, settings: Settings
-) -> Request:
-    """Read a table of which any series, and all of them, may be bad; see `decode`.
 
     Raises:
         InvalidInputError: the table does not fit the model; `NotSupportedError` likewise.

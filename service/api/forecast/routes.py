@@ -13,8 +13,7 @@ from fastapi import APIRouter, Request, Response
 from foretell.service.api.body import (
     ALWAYS,
     LARGE,
-    BodyBudget,
-    Offload,
+    Door,
     deadline_of,
     media_type,
     outcome,
@@ -38,7 +37,6 @@ from foretell.service.api.forecast.schemas import (
 from foretell.service.api.forecast.task import FORECASTING, Task
 from foretell.service.arrays import Arrays
 from foretell.service.engine.directory import Directory, Model, Pending
-from foretell.service.engine.local import Engine
 from foretell.service.settings import Settings
 from foretell.service.validation import QUERY, Ignored
 from foretell.service.web.connections import caller_of
@@ -55,21 +53,12 @@ _COMPRESSED_BYTES = 64 * 1024
 _ERRORS = refusals(ErrorResponse, 400, 404, 408, 413, 415, 422, 429, 503, 504)
 
 
-def timeseries_router(
-    engine: Engine, settings: Settings, budget: BodyBudget, offload: Offload
-) -> APIRouter:
-    """The routes of this door.
-
-    Args:
-        engine: Runs the models.
-        settings: Limits.
-        budget: Counts the bodies of requests.
-        offload: Reads large requests and writes large answers.
-    """
+def timeseries_router(door: Door) -> APIRouter:
+    """The routes of this door."""
     router = APIRouter(tags=["time series"])
-    forecast = endpoint(read, None, engine, settings, budget, offload)
+    forecast = endpoint(read, None, door)
     reader = partial(read, task=BACKTESTING)
-    backtest = endpoint(reader, Backtest, engine, settings, budget, offload)
+    backtest = endpoint(reader, Backtest, door)
     for answering, task, answer, *paths in (
         (forecast, FORECASTING, ForecastResponse, "/forecast", "/v1/timeseries/forecast"),
         (backtest, BACKTESTING, BacktestResponse, "/backtest"),
@@ -90,7 +79,7 @@ def timeseries_router(
     async def models(response: Response) -> list[str]:
         """Names of the served models; `X-Foretell-Providers` says what runs them."""
         # Not model by model: clients refuse headers of many kilobytes.
-        directory = engine.directory
+        directory = door.engine.directory
         providers = {model.provider for model in directory.models}
         response.headers["X-Foretell-Providers"] = ", ".join(sorted(providers))
         return [model.name for model in directory.defaults]
@@ -101,10 +90,7 @@ def timeseries_router(
 def endpoint(
     reader: Reader,
     answers: type[Backtest] | None,
-    engine: Engine,
-    settings: Settings,
-    budget: BodyBudget,
-    offload: Offload,
+    door: Door,
     *,
     media_types: tuple[str, ...] = (JSON, ARROW),
 ) -> Callable[[Request], Awaitable[Response]]:
@@ -113,12 +99,10 @@ def endpoint(
     Args:
         reader: Reads them.
         answers: Makes of what was read what is answered in JSON, if that is not of its own type.
-        engine: Runs the models.
-        settings: Limits.
-        budget: Counts the bodies of requests.
-        offload: Reads large requests and writes large answers.
+        door: Where they come in.
         media_types: Of bodies; the first is taken for granted.
     """
+    engine, settings, budget, offload = door.engine, door.settings, door.budget, door.offload
 
     async def respond(request: Request) -> Response:
         exchange = exchange_of(request.scope)

@@ -188,6 +188,9 @@ def read_groups(table: pa.Table, most: int) -> Groups:
     if ids.null_count:
         # A dictionary may hold one.
         raise InvalidInputError("expected a value in every row, got null", param=ID)
+    if kind != column.type and pc.count_distinct(ids).as_py() < len(ids):
+        # Or one twice, whose rows are of one series.
+        return read_groups(pa.table({ID: encoded.dictionary_decode()}), most)
     return Groups(ids, rows, np.append(starts, len(codes)))
 
 

@@ -16,6 +16,7 @@ from foretell.service.api.forecast.origins import LIMITS, Rolling, room
 from foretell.service.api.forecast.schemas import (
     NAMES,
     AttentionOptions,
+    BacktestOptions,
     Envelope,
     ForecastOptions,
     TableOptions,
@@ -73,10 +74,7 @@ def plan(options: ForecastOptions, inputs: int, model: Model, settings: Settings
         InvalidInputError: an option does not fit the model, or the answer would be too large.
         NotSupportedError: the model cannot do it.
     """
-    own = model.manifest.horizon
-    check_missing(options.missing, model)
-    horizon = check_horizon(options.horizon, model, settings)
-    quantiles = check_quantiles(options.quantiles, horizon, model)
+    horizon, passes, quantiles = check(options, model, settings)
     forecasts, most = inputs * horizon * len(model.manifest.targets), model.intervals.most
     values = forecasts * (1 + len(quantiles))
     if values > settings.max_answer_values:
@@ -94,7 +92,7 @@ def plan(options: ForecastOptions, inputs: int, model: Model, settings: Settings
     attention = None
     if options.attention is not None:
         attention = _check_attention(options.attention, inputs, model, settings)
-    passes, rolling = -(-horizon // own), None
+    rolling = None
     if options.calibration == "history":
         rolling = _rolling(horizon, passes, quantiles, inputs, model, settings)
     return Plan(horizon, passes, options.missing, quantiles, attention, rolling)
@@ -106,29 +104,22 @@ def most_steps(manifest: Manifest, settings: Settings) -> int:
     return passes * manifest.horizon
 
 
-def check_missing(missing: Missing, model: Model) -> None:
-    """Refuse to give missing values to a model that reads none.
+def check(
+    options: ForecastOptions | BacktestOptions, model: Model, settings: Settings
+) -> tuple[int, int, tuple[float, ...]]:
+    """Steps to forecast, the runs of the model that they take, and which quantiles to answer.
 
     Raises:
-        NotSupportedError: it does not.
+        InvalidInputError: an option is none that the model has; `NotSupportedError` likewise.
     """
-    if missing == "mask" and model.manifest.observed_steps is None:
+    if options.missing == "mask" and model.manifest.observed_steps is None:
         raise NotSupportedError(
             f"{model.name} reads no missing values, so that none can be left out; 'interpolate' or "
             "'ffill' fills them in",
             param="options.missing",
         )
-
-
-def check_horizon(horizon: int | None, model: Model, settings: Settings) -> int:
-    """How many steps to forecast.
-
-    Raises:
-        NotSupportedError: they are more than the model's passes forecast.
-    """
     own, multiple = model.manifest.horizon, settings.max_horizon_multiple
-    if horizon is None:
-        return own
+    horizon, levels = options.horizon or own, options.quantiles or ()
     if horizon > most_steps(model.manifest, settings):
         if model.manifest.columns is not None:
             raise NotSupportedError(
@@ -141,24 +132,13 @@ def check_horizon(horizon: int | None, model: Model, settings: Settings) -> int:
             f"{own} that {model.name} forecasts at once, got {shown(horizon)}",
             param="options.horizon",
         )
-    return horizon
-
-
-def check_quantiles(levels: list[float] | None, horizon: int, model: Model) -> tuple[float, ...]:
-    """Which quantiles to answer.
-
-    Raises:
-        InvalidInputError: one is asked for twice, or is none that the model has;
-            `NotSupportedError` likewise.
-    """
-    if not levels:
-        return ()
     place = "options.quantiles"
     for index, level in enumerate(levels):
         if level in levels[:index]:
             raise InvalidInputError(f"{level} is asked for twice", param=f"{place}[{index}]")
-    model.intervals.check(levels, horizon, place)
-    return tuple(levels)
+    if levels:
+        model.intervals.check(levels, horizon, place)
+    return horizon, -(-horizon // own), tuple(levels)
 
 
 def check_corrected(quantiles: tuple[float, ...], model: Model) -> None:

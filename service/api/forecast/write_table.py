@@ -15,7 +15,7 @@ from foretell.bundle.timestamps import Timestamps
 from foretell.service.api.forecast.encode import not_finite, quantiles_of
 from foretell.service.api.forecast.inputs import Series
 from foretell.service.api.forecast.job import Job, warn
-from foretell.service.api.forecast.read_table import NOTES, Request, decode
+from foretell.service.api.forecast.read_table import NOTES, Request, read_request
 from foretell.service.api.forecast.table import (
     ID,
     TIME,
@@ -196,12 +196,15 @@ class TableRequest:
         """Read the table.
 
         Raises:
-            InvalidInputError: it does not fit the model; `NotSupportedError` likewise.
+            InvalidInputError: it does not fit the model, or none of its series does;
+                `NotSupportedError` likewise.
         """
         given = self._options.model_dump(exclude={"model"}, exclude_unset=True)
         options = validate(self._task.options, given, "query")
-        self._request = decode(self._table, self._task, options, model, settings)
+        self._request = read_request(self._table, self._task, options, model, settings)
         self.job = self._request.job
+        if not len(self.job.history):
+            raise next(entry for entry in self.job.entries if isinstance(entry, ServiceError))
         # The body, which nothing needs any more.
         del self._table
         return self

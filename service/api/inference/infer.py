@@ -15,8 +15,7 @@ from pydantic import BaseModel
 from foretell.bundle import layout
 from foretell.service.api.body import (
     LARGE,
-    BodyBudget,
-    Offload,
+    Door,
     deadline_of,
     outcome,
     read_body,
@@ -33,7 +32,6 @@ from foretell.service.arrays import FORECAST, HISTORY, Arrays
 from foretell.service.engine.directory import Model
 from foretell.service.engine.local import Engine
 from foretell.service.errors import InvalidInputError
-from foretell.service.settings import Settings
 from foretell.service.web.connections import caller_of
 from foretell.service.web.middleware import exchange_of
 
@@ -164,17 +162,9 @@ def _check_finite(values: NDArray[Any], name: str) -> None:
 HEADER = "inference-header-content-length"
 
 
-def infer_router(
-    engine: Engine, settings: Settings, budget: BodyBudget, offload: Offload
-) -> APIRouter:
-    """The routes that run models.
-
-    Args:
-        engine: Runs the models.
-        settings: Limits.
-        budget: Counts the bodies of requests.
-        offload: Reads large requests and writes large answers.
-    """
+def infer_router(door: Door) -> APIRouter:
+    """The routes that run models."""
+    engine, settings, budget, offload = door.engine, door.settings, door.budget, door.offload
     router = APIRouter(tags=["inference"])
 
     async def infer(request: Request) -> Response:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
-from foretell.service.api.body import BodyBudget, read_body
+from foretell.service.api.body import Door, read_body
 from foretell.service.api.examples import refusals
 from foretell.service.api.forecast.parsing import read_json
 from foretell.service.api.inference.infer import (
@@ -85,12 +85,7 @@ def server_router(engine: Engine, *, controllable: bool) -> APIRouter:
 
 
 def models_router(engine: Engine, settings: Settings) -> APIRouter:
-    """The routes of models.
-
-    Args:
-        engine: Runs them.
-        settings: Limits.
-    """
+    """The routes of models."""
     router = APIRouter(tags=["inference"])
 
     async def about(request: Request) -> ModelMetadata:
@@ -138,21 +133,20 @@ _FILE = "file:"
 _MOST_BYTES = 1024 * 1024
 
 
-def control_router(engine: Engine, settings: Settings, budget: BodyBudget, keys: Keys) -> APIRouter:
+def control_router(door: Door, keys: Keys) -> APIRouter:
     """The routes of those who look after the models.
 
     Args:
-        engine: Runs the models.
-        settings: Limits.
-        budget: Counts the bodies of requests.
+        door: Where they come in.
         keys: Who may load and unload.
     """
+    engine = door.engine
     router = APIRouter(tags=["inference"])
 
     async def read(request: Request, kind: type[_Body]) -> _Body:
         """The body, which may be empty, whatever its content type."""
-        deadline = time.monotonic() + settings.timeout_seconds
-        with budget.share() as take:
+        deadline = time.monotonic() + door.settings.timeout_seconds
+        with door.budget.share() as take:
             headers = exchange_of(request.scope).headers
             body = await read_body(request, headers, _MOST_BYTES, deadline, take)
             found = read_json(body or b"{}")

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foretell.service.api.forecast.origins import Past
 from foretell.service.api.nixtla.reading import quantiles_of
 from foretell.service.api.nixtla.wire import AnomalyRequest, OnlineAnomalyRequest
 from foretell.service.errors import InvalidInputError
@@ -42,16 +41,6 @@ class Known:
     forecast: Floats
     actual: Floats
     intervals: Mapping[str, Floats]
-
-    @classmethod
-    def of(
-        cls, sizes: Sequence[int], past: Past, forecast: Floats, intervals: Mapping[str, Floats]
-    ) -> Known:
-        """Those of a job's past, for a model of one channel."""
-        origins = np.concatenate(past.origins)
-        owner = np.repeat(np.arange(len(past.origins)), [len(own) for own in past.origins])
-        rows = origins[:, None] + np.arange(forecast.shape[1])
-        return cls(sizes, rows, owner, forecast, past.future[..., 0], intervals)
 
     def answer(self, kept: NDArray[np.bool_] | None = None) -> dict[str, Any]:
         """The members that answers about known rows have.

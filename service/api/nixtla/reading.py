@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from foretell.bundle.errors import FrequencyError
 from foretell.bundle.frequency import Frequency
@@ -23,7 +22,6 @@ from foretell.service.api.forecast.schemas import (
 )
 from foretell.service.api.forecast.task import Plan
 from foretell.service.api.nixtla.wire import ForecastRequest, Request
-from foretell.service.api.notices import Notice
 from foretell.service.engine.directory import Directory, Model
 from foretell.service.errors import InvalidInputError, NotSupportedError, ServiceError
 from foretell.service.settings import Settings
@@ -46,26 +44,14 @@ _PLACES = (
 )
 
 
-def _placed(text: str) -> str:
+_Text = TypeVar("_Text", str, str | None)
+
+
+def own_places(text: _Text) -> _Text:
+    """A text of the other door, such as an error's, that names places of these requests."""
     for place, own in _PLACES:
-        text = place.sub(own, text)
+        text = text and place.sub(own, text)
     return text
-
-
-@contextmanager
-def places() -> Iterator[None]:
-    """Errors that are raised meanwhile name places of these requests, not of the other door's."""
-    try:
-        yield
-    except ServiceError as error:
-        error.message = _placed(error.message)
-        error.param = error.param and _placed(error.param)
-        raise
-
-
-def own_places(warnings: list[Notice]) -> list[Notice]:
-    """Warnings, with places likewise."""
-    return [{name: text and _placed(text) for name, text in each.items()} for each in warnings]
 
 
 def frequency_of(text: str) -> Frequency:

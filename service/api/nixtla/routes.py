@@ -9,7 +9,7 @@ from typing import Any
 from fastapi import APIRouter
 from fastapi import Request as Call
 
-from foretell.service.api.body import ALWAYS, BodyBudget, Offload
+from foretell.service.api.body import ALWAYS, Door
 from foretell.service.api.forecast.parsing import read_json
 from foretell.service.api.forecast.routes import JSON, Answering, endpoint
 from foretell.service.api.nixtla.known import Known, anomalies
@@ -18,7 +18,7 @@ from foretell.service.api.nixtla.reading import (
     check_request,
     find,
     frequency_of,
-    places,
+    own_places,
     quantiles_of,
     read_backtest,
     read_forecast,
@@ -33,38 +33,29 @@ from foretell.service.api.nixtla.wire import (
 )
 from foretell.service.api.nixtla.writing import Backtesting, Forecasting
 from foretell.service.engine.directory import Directory, Model
-from foretell.service.engine.local import Engine
-from foretell.service.errors import InvalidInputError, NotSupportedError
+from foretell.service.errors import InvalidInputError, NotSupportedError, ServiceError
 from foretell.service.settings import Settings
 from foretell.service.validation import validate
 
 _ROOT = "/nixtla"
+_Decoder = Callable[[Any, Model, Settings], Answering]
 
 
-def nixtla_router(
-    engine: Engine, settings: Settings, budget: BodyBudget, offload: Offload
-) -> APIRouter:
+def nixtla_router(door: Door) -> APIRouter:
     """The routes of this door.
 
     They are in no OpenAPI document: what it would say is Nixtla's to say, and its client's to send.
-
-    Args:
-        engine: Runs the models.
-        settings: Limits.
-        budget: Counts the bodies of requests.
-        offload: Reads large requests and writes large answers.
     """
+    engine = door.engine
     router = APIRouter(prefix=_ROOT, include_in_schema=False)
-    kinds: list[tuple[str, type[Request]]] = [
-        ("forecast", ForecastRequest),
-        ("cross_validation", CrossValidationRequest),
-        ("anomaly_detection", AnomalyRequest),
-        ("online_anomaly_detection", OnlineAnomalyRequest),
+    tasks: list[tuple[str, type[Request], _Decoder]] = [
+        ("forecast", ForecastRequest, _forecast),
+        ("cross_validation", CrossValidationRequest, _cross_validation),
+        ("anomaly_detection", AnomalyRequest, _anomalies),
+        ("online_anomaly_detection", OnlineAnomalyRequest, _anomalies),
     ]
-    for name, kind in kinds:
-        answering = endpoint(
-            partial(_Read, kind), None, engine, settings, budget, offload, media_types=(JSON,)
-        )
+    for name, kind, decoder in tasks:
+        answering = endpoint(partial(_Read, kind, decoder), None, door, media_types=(JSON,))
         router.add_api_route(f"/v2/{name}", answering, methods=["POST"], name=f"nixtla_{name}")
 
     @router.get("/model_params")
@@ -116,6 +107,7 @@ class _Read:
 
     Args:
         kind: What it asks for.
+        decoder: Reads the rest.
         media_type: JSON.
         body: Its body.
         query: Of its URL, which nobody reads.
@@ -132,11 +124,13 @@ class _Read:
     def __init__(
         self,
         kind: type[Request],
+        decoder: _Decoder,
         media_type: str,  # noqa: ARG002 - as all readers are called
         body: bytes,
         query: Mapping[str, str],  # noqa: ARG002 - likewise
         settings: Settings,
     ) -> None:
+        self._decoder = decoder
         self._request = request = validate(kind, read_json(body))
         if len(request.series.sizes) > settings.max_inputs:
             raise InvalidInputError(
@@ -154,8 +148,11 @@ class _Read:
     def decode(self, model: Model, settings: Settings) -> Answering:
         """Read the rest; raises a `ServiceError` that says where it does not fit."""
         check_model(model, self._frequency)
-        with places():
-            found = _DECODERS[type(self._request)](self._request, model, settings)
+        try:
+            found = self._decoder(self._request, model, settings)
+        except ServiceError as error:
+            error.message, error.param = own_places(error.message), own_places(error.param)
+            raise
         # Of its numbers, which are all in the job, none is needed any more.
         self._request.series.y = []
         return found
@@ -187,11 +184,3 @@ def _anomalies(request: AnomalyRequest, model: Model, settings: Settings) -> Ans
     else:
         job = read_history(request, {}, model, settings)
     return Backtesting(request, {}, job, answer)
-
-
-_DECODERS: dict[type[Request], Callable[[Any, Model, Settings], Answering]] = {
-    ForecastRequest: _forecast,
-    CrossValidationRequest: _cross_validation,
-    AnomalyRequest: _anomalies,
-    OnlineAnomalyRequest: _anomalies,
-}

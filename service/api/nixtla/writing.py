@@ -92,13 +92,15 @@ class Backtesting:
         forecast = outputs[FORECAST][:, : job.plan.horizon]
         owner = np.repeat(np.arange(len(past.spans)), [len(own) for own in past.origins])
         _check_finite(forecast, owner)
+        rows = np.concatenate(past.origins)[:, None] + np.arange(forecast.shape[1])
         quantiles = None
         if job.plan.quantiles:
             quantiles = job.model.intervals.quantiles(
                 job.history, forecast, job.plan.quantiles, outputs.get(DISTRIBUTION)
             )
         intervals = _by_name(job, self._bounds, quantiles)
-        known = Known.of(self._request.series.sizes, past, forecast[..., 0], intervals)
+        sizes, actual = self._request.series.sizes, past.future[..., 0]
+        known = Known(sizes, rows, owner, forecast[..., 0], actual, intervals)
         return _written(self._answer(known), self._request, self._backtest.warnings(outputs))
 
 
@@ -128,5 +130,7 @@ def _written(answer: dict[str, Any], request: Request, warnings: list[Notice]) -
         for name in request.model_extra or ()
     ]
     if warnings or unread:
-        answer["warnings"] = own_places(unread + warnings)
+        answer["warnings"] = [
+            {name: own_places(text) for name, text in each.items()} for each in unread + warnings
+        ]
     return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)

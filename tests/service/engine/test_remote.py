@@ -375,7 +375,7 @@ def test_doors_count_for_all(halves: Halves) -> None:
             # A door that is gone answers nothing any more; what it has answered counts.
             await until_async(lambda: contains(one, "foretell_requests_in_flight 0.0"))
             assert await contains(one, line)
-            one.metrics.answered_by("repeat", "1", 3, "/forecast", 200, 0.5)
+            one.metrics.answered("/forecast", 200, 0.5, ("repeat", "1"), 3)
             (found,) = (await one.statistics([("repeat", "1")])).model_stats
             assert found.inference_count == 3
             assert found.inference_stats.success.count == 1

@@ -245,6 +245,24 @@ def test_who_is_gone_answers_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     asyncio.run(ask())
 
 
+def test_what_was_told_counts_once_however_long_its_teller_was_silent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def ask() -> None:
+        tally, metrics = Tally(), Metrics()
+        metrics.rejected("queue_full")
+        taken = metrics.counts.take()
+        await tally.tell("a", 1, taken, 0, {})
+        with monkeypatch.context() as patch:
+            patch.setattr(module, "_GONE_SECONDS", -1.0)
+            await tally.render()
+        # It has not heard the answer.
+        await tally.tell("a", 1, taken, 0, {})
+        assert b'foretell_rejected_total{reason="queue_full"} 1.0' in await tally.render()
+
+    asyncio.run(ask())
+
+
 def test_a_door_that_is_to_end_refuses_what_comes_and_answers_what_it_has(
     repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,7 +45,7 @@ def days(*numbers: int) -> pa.Array:
     ],
 )
 def test_series_in_order_of_appearance(ids: pa.Array) -> None:
-    groups = read_groups(table(unique_id=ids), 2)
+    groups = read_groups(table(unique_id=ids), 3)
     assert groups.ids.to_pylist() == ["b", "a"]
     assert [groups.of(0).tolist(), groups.of(1).tolist()] == [[0, 1], [2]]
 
@@ -115,6 +115,15 @@ def test_values_that_a_dictionary_does_not_use_are_no_series() -> None:
     assert groups.ids.to_pylist() == ["0"]
 
 
+@pytest.mark.parametrize("kind", [pa.string(), pa.string_view()])
+def test_a_value_that_a_dictionary_holds_twice_is_one_series(kind: pa.DataType) -> None:
+    values = pa.array(["a", "b", "a"]).cast(kind)
+    ids = pa.DictionaryArray.from_arrays(pa.array([0, 1, 2, 0], pa.int8()), values)
+    groups = read_groups(table(unique_id=ids), 3)
+    assert groups.ids.to_pylist() == ["a", "b"]
+    assert [groups.of(each).tolist() for each in range(2)] == [[0, 2, 3], [1]]
+
+
 @pytest.mark.parametrize(
     ("columns", "message", "place"),
     [
@@ -123,6 +132,11 @@ def test_values_that_a_dictionary_does_not_use_are_no_series() -> None:
         ({"unique_id": ["a", None]}, "got null", "unique_id[1]"),
         (
             {"unique_id": pa.DictionaryArray.from_arrays([0, 1], ["a", None])},
+            "got null",
+            "unique_id",
+        ),
+        (
+            {"unique_id": pa.DictionaryArray.from_arrays([0, 2, 1], ["a", None, "a"])},
             "got null",
             "unique_id",
         ),

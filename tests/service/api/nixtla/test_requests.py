@@ -54,12 +54,18 @@ def refusal(client: Client, request: Any, task: str = FORECAST) -> str:
     return str(text)
 
 
-@pytest.mark.parametrize("kind", [ForecastRequest, CrossValidationRequest])
+@pytest.mark.parametrize(
+    ("kind", "decoder"),
+    [
+        (ForecastRequest, routes._forecast),
+        (CrossValidationRequest, routes._cross_validation),
+    ],
+)
 def test_the_numbers_of_a_request_are_not_held_while_it_is_forecast(
-    client: Client, kind: type[ForecastRequest]
+    client: Client, kind: type[ForecastRequest], decoder: Any
 ) -> None:
     sent = json.dumps(body(Y * 4, n_windows=2)).encode()
-    parsed = routes._Read(kind, JSON, sent, {}, client.settings)
+    parsed = routes._Read(kind, decoder, JSON, sent, {}, client.settings)
     assert len(parsed._request.series.y) == 4 * len(Y)
     found = parsed.decode(parsed.find(client.repository.directory), client.settings)
     assert found.job.history.size
