@@ -12,7 +12,7 @@ from foretell.service.errors import ModelFailedError
 
 Shape = tuple[int | None, ...]
 
-CPU = "CPUExecutionProvider"
+CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 
 
 class Session(Protocol):

@@ -19,7 +19,7 @@ from foretell.service.arrays import Arrays
 from foretell.service.cuda.device import CudaError, Device
 from foretell.service.cuda.memory import NO_GRAPH, Replays
 from foretell.service.errors import DeviceLostError
-from foretell.service.session import input_shapes, output_names
+from foretell.service.session import CUDA, input_shapes, output_names
 
 _logger = logging.getLogger(__name__)
 
@@ -267,16 +267,15 @@ class CudaSession:
     Args:
         gpus: One for every worker.
         graph: Where it came from.
-        provider: The execution provider.
 
     Attributes:
         captures: Whether all its runs replay CUDA graphs.
     """
 
-    def __init__(self, gpus: Sequence[Gpu], graph: Path, *, provider: str) -> None:
+    def __init__(self, gpus: Sequence[Gpu], graph: Path) -> None:
         self._gpus = gpus
         self.graph = graph
-        self.provider = provider
+        self.provider = CUDA
         self.inputs = input_shapes(gpus[0].session)
         self.outputs = output_names(gpus[0].session)
 

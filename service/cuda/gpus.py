@@ -12,11 +12,9 @@ from foretell.bundle.errors import BundleError
 from foretell.service.cuda.device import CudaError, Device, Exclusion, Library, gpu_count, preload
 from foretell.service.cuda.gpu import CudaSession, Gpu
 from foretell.service.errors import DeviceLostError, StartError
-from foretell.service.session import CPU, open_session, session_options
+from foretell.service.session import CPU, CUDA, open_session, session_options
 
 _logger = logging.getLogger(__name__)
-
-CUDA = "CUDAExecutionProvider"
 
 _OPTIONS = {
     "arena_extend_strategy": "kSameAsRequested",
@@ -79,7 +77,7 @@ class Gpus:
             raise
         if left := shape_arithmetic(gpus[0].session, CUDA):
             _logger.info("%s: arithmetic on shapes stays on the CPU: %s", graph, ", ".join(left))
-        return CudaSession(gpus, graph, provider=CUDA)
+        return CudaSession(gpus, graph)
 
     def _working(self) -> tuple[Device, ...]:
         count = gpu_count()

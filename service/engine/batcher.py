@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -46,11 +47,30 @@ _MAX_RETRY_SECONDS = 60
 _LATE = "the deadline passed before the forecast was ready"
 
 
+class Limits(NamedTuple):
+    """Of a queue.
+
+    Attributes:
+        batch: Most windows in a batch.
+        windows: Most windows waiting.
+        bytes: Most bytes that work holds until it has its outcome.
+        graphs: Most windows in a batch of a graph, where that is fewer.
+    """
+
+    batch: int
+    windows: int
+    bytes: int
+    graphs: Mapping[str, int] = MappingProxyType({})
+
+
 class Batcher:
     """The threads that run every model of this process.
 
     Args:
         workers: How many run batches; their indices are from 0.
+
+    Attributes:
+        threads: Those that do.
     """
 
     def __init__(self, workers: int) -> None:
@@ -73,38 +93,25 @@ class Batcher:
         self._asleep: list[threading.Lock] = []
         # How many do, or were woken and have not looked yet.
         self._idle = 0
-        self._threads = [
+        self.threads = [
             threading.Thread(target=self._serve, args=(own,), name=f"batcher-{own}", daemon=True)
             for own in range(workers)
         ]
-        for thread in self._threads:
+        for thread in self.threads:
             thread.start()
 
-    def add(
-        self,
-        run: Run,
-        *,
-        max_batch: int,
-        max_windows: int,
-        max_bytes: int,
-        observer: Observer,
-        graph_limits: Mapping[str, int] | None = None,
-    ) -> Queue:
+    def add(self, run: Run, limits: Limits, observer: Observer) -> Queue:
         """Make a queue.
 
         Args:
             run: Runs a batch: the worker's index, the graph's name and `[batch, …]` arrays in,
                 `[batch, …]` arrays out. Called from the workers' threads, at once from several.
-            max_batch: Most windows in a batch.
-            max_windows: Most windows waiting.
-            max_bytes: Most bytes that work holds until it has its outcome.
+            limits: What it may hold.
             observer: Told what happens to the work.
-            graph_limits: Most windows in a batch of a graph, where that is fewer.
 
         Raises:
             NotReadyError: the batcher is closed.
         """
-        limits = _Limits(max_batch, graph_limits or {}, max_windows, max_bytes)
         queue = Queue(self, run, observer, limits)
         with self.lock:
             self._check_open()
@@ -148,7 +155,7 @@ class Batcher:
         self.drain(queues, timeout, "the server stopped before this was run")
         stopped = NotReadyError("the server stopped before this was called")
         self._dismiss(range(self.workers), stopped)
-        for thread in self._threads:
+        for thread in self.threads:
             thread.join(max(0.0, end - time.monotonic()))
 
     def drain(self, queues: set[Queue], timeout: float, reason: str) -> None:
@@ -244,7 +251,7 @@ class Queue(Share[GraphQueue]):
         draining: Whether new work is refused.
     """
 
-    def __init__(self, batcher: Batcher, run: Run, observer: Observer, limits: _Limits) -> None:
+    def __init__(self, batcher: Batcher, run: Run, observer: Observer, limits: Limits) -> None:
         super().__init__(batcher.share)
         self.running = 0
         self.draining = False
@@ -492,13 +499,6 @@ class Queue(Share[GraphQueue]):
         self._batcher.ended.append((work, self._observer))
         if self.draining:
             self._batcher.drained.notify_all()
-
-
-class _Limits(NamedTuple):
-    batch: int
-    graphs: Mapping[str, int]
-    windows: int
-    bytes: int
 
 
 class _Batch(NamedTuple):

@@ -57,31 +57,37 @@ class Pending(Protocol):
         """Give it up: what of it still waits is not run."""
 
 
-class Model(Protocol):
+class Named(Protocol):
+    """What is called as its manifest says."""
+
+    manifest: Manifest
+
+    @property
+    def name(self) -> str:
+        """The name it is served under."""
+        return self.manifest.name
+
+    @property
+    def version(self) -> str:
+        """Its version."""
+        return self.manifest.version
+
+
+class Model(Named, Protocol):
     """A version that answers.
 
     Attributes:
-        manifest: Of its bundle.
         intervals: Its quantiles.
         on_demand: Whether it comes into memory when it is asked for, and may go again: a server is
             ready without it.
     """
 
-    manifest: Manifest
     intervals: Intervals
     on_demand: bool
 
     @property
     def max_batch(self) -> int:
         """Most windows run together."""
-
-    @property
-    def name(self) -> str:
-        """The name it is served under."""
-
-    @property
-    def version(self) -> str:
-        """Its version."""
 
     @property
     def provider(self) -> str:
@@ -117,22 +123,6 @@ class Model(Protocol):
         Raises:
             ServiceError: it cannot be had just now.
         """
-
-
-class Named:
-    """What is called as its manifest says."""
-
-    manifest: Manifest
-
-    @property
-    def name(self) -> str:
-        """The name it is served under."""
-        return self.manifest.name
-
-    @property
-    def version(self) -> str:
-        """Its version."""
-        return self.manifest.version
 
 
 class Loaded(Model, Protocol):
@@ -204,8 +194,9 @@ class Slot:
     def entry(self, name: str, version: str) -> Entry:
         """The slot as the index shows it."""
         if self.model is not None:
-            if self.model.failure is not None:
-                return Entry(name, version, State.UNAVAILABLE, self.model.failure)
+            # Asked once: it may recover at any moment.
+            if (failure := self.model.failure) is not None:
+                return Entry(name, version, State.UNAVAILABLE, failure)
             return Entry(name, version, State.READY, self.refused)
         if self.busy is not None:
             return Entry(name, version, self.busy)

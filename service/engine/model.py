@@ -22,7 +22,7 @@ from foretell.bundle.example import Example
 from foretell.bundle.manifest import Manifest
 from foretell.bundle.placement import misplacement
 from foretell.service.arrays import HISTORY, Arrays
-from foretell.service.engine.batcher import Batcher
+from foretell.service.engine.batcher import Batcher, Limits
 from foretell.service.engine.catalogue import without_folder
 from foretell.service.engine.directory import Named
 from foretell.service.engine.intervals import Intervals
@@ -121,6 +121,7 @@ class Model(Bundled):
 
     Attributes:
         max_batch: Most windows run together.
+        provider: The execution provider that runs it.
 
     Raises:
         BundleError: the bundle is damaged, does not keep the contract, or its probes come out
@@ -164,7 +165,7 @@ class Model(Bundled):
         self._reopens = 0.0
         self._opener: threading.Thread | None = None
         self._sessions = {layout.FORECAST_GRAPH: self._open(layout.FORECAST_GRAPH, self.max_batch)}
-        self._provider = self._sessions[layout.FORECAST_GRAPH].provider
+        self.provider = self._sessions[layout.FORECAST_GRAPH].provider
         try:
             self._self_test(proof, tuned=capacity.max_batch is None and not runtime.on_gpu)
         except BaseException:
@@ -181,23 +182,12 @@ class Model(Bundled):
         self._health = Health(
             f"{self.name}@{self.version}", partial(self._on_workers, self._replay)
         )
-        self._queue = batcher.add(
-            self._run,
-            max_batch=self.max_batch,
-            max_windows=capacity.max_windows,
-            max_bytes=capacity.max_bytes,
-            observer=observer,
-            graph_limits={
-                layout.EXPLAIN_GRAPH: max(1, _ATTENTION_VALUES // attention_values(self.manifest))
-            },
-        )
+        explained = max(1, _ATTENTION_VALUES // attention_values(self.manifest))
+        graphs = {layout.EXPLAIN_GRAPH: explained}
+        limits = Limits(self.max_batch, capacity.max_windows, capacity.max_bytes, graphs)
+        self._queue = batcher.add(self._run, limits, observer)
         if proofs is not None:
             proofs[folder] = Proof(stamp, self.max_batch)
-
-    @property
-    def provider(self) -> str:
-        """The execution provider that runs it."""
-        return self._provider
 
     @property
     def usage(self) -> Usage:

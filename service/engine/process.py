@@ -101,7 +101,11 @@ def load(settings: Settings, metrics: Metrics) -> Repository:
         lost=lambda: runtime.lost,
         residents=residents,
     )
-    repository.start()
+    try:
+        repository.start()
+    except BaseException:
+        repository.close(0.0)
+        raise
     known = {name for one in repository.index() for name in (one.name, f"{one.name}@{one.version}")}
     for kept in settings.keep:
         if kept not in known:
@@ -142,10 +146,11 @@ def run_engine(
 def end(engine: LocalEngine, status: int) -> None:
     """End this process, with that status: here, if Python could not.
 
-    What a load is at is not interrupted and would be waited for, and after the loss of a GPU CUDA's
-    state is in no order in which its libraries could be taken down.
+    What a load or a run is at is not interrupted: Python would wait for it, or abort where it is in
+    onnxruntime. And after the loss of a GPU CUDA's state is in no order in which its libraries
+    could be taken down.
     """
-    if engine.changing or engine.repository.lost:
+    if engine.changing or engine.repository.going or engine.repository.lost:
         logging.shutdown()
         os._exit(status)
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from foretell.bundle.errors import BundleError
 from foretell.service.engine.batcher import Batcher
@@ -17,7 +17,7 @@ from foretell.service.engine.catalogue import Catalogue, Fingerprints, Policy, w
 from foretell.service.engine.directory import Directory, Entry, Loaded, Slot, State, unready
 from foretell.service.engine.residents import Residents
 from foretell.service.engine.resources import Memory, return_free_memory
-from foretell.service.engine.source import Source, fill
+from foretell.service.engine.source import fill
 from foretell.service.errors import (
     LoadFailedError,
     NotReadyError,
@@ -26,7 +26,11 @@ from foretell.service.errors import (
     UnknownModelError,
     UnknownVersionError,
 )
+from foretell.service.metrics import Metrics
 from foretell.storage.errors import StorageError
+
+if TYPE_CHECKING:
+    from foretell.storage.mirror import Mirror
 
 _logger = logging.getLogger(__name__)
 
@@ -35,16 +39,6 @@ _BATCHER_SECONDS = 0.5
 # A load that is going on fails as soon as it needs a worker, or ends soon after.
 _WATCH_SECONDS = 4.0
 _FORGET_SECONDS = 1.0
-
-
-class Observer(Protocol):
-    """Told what comes and goes, from any thread."""
-
-    def loaded(self, name: str, version: str, seconds: float) -> None:
-        """A version answers, perhaps in place of another model of the same version."""
-
-    def refused(self, name: str, version: str) -> None:
-        """A version was not loaded."""
 
 
 class _Opened(NamedTuple):
@@ -91,9 +85,9 @@ class Repository:
         self,
         folder: Path,
         open_model: Callable[[Path], Loaded],
-        observer: Observer,
+        observer: Metrics,
         *,
-        source: Source | None = None,
+        source: Mirror | None = None,
         policy: Policy | None = None,
         watch_seconds: float | None = None,
         memory: Memory | None = None,
@@ -336,6 +330,13 @@ class Repository:
         if self._watcher.is_alive():
             # Python's exit aborts a thread that is in onnxruntime.
             self._watcher.join(_WATCH_SECONDS)
+
+    @property
+    def going(self) -> bool:
+        """Once it was closed: whether a load or a run goes on for all that."""
+        running = () if self._batcher is None else self._batcher.threads
+        loading = () if self._residents is None else self._residents.threads
+        return any(thread.is_alive() for thread in (self._watcher, *running, *loading))
 
     def _watch(self) -> None:
         """Look again and again: file systems of other machines tell nobody of changes."""

@@ -9,9 +9,9 @@ from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
 
-from foretell.service.cuda.gpus import CUDA, Gpus
+from foretell.service.cuda.gpus import Gpus
 from foretell.service.errors import StartError
-from foretell.service.session import CPU, CpuSession, Session, open_session, session_options
+from foretell.service.session import CPU, CUDA, CpuSession, Session, open_session, session_options
 from foretell.service.settings import DeviceChoice
 
 _logger = logging.getLogger(__name__)
@@ -147,7 +147,7 @@ def check_distributions() -> None:
     Raises:
         StartError: there is none, or there are both and each has overwritten files of the other.
     """
-    installed = [name for name in _DISTRIBUTIONS if _is_installed(name)]
+    installed = [name for name in _DISTRIBUTIONS if any(metadata.distributions(name=name))]
     if not installed:
         raise StartError("no onnxruntime is installed; install foretell with the extra cpu or gpu")
     if len(installed) > 1:
@@ -156,11 +156,3 @@ def check_distributions() -> None:
             "run: pip uninstall onnxruntime onnxruntime-gpu, then install foretell with the extra "
             "cpu or gpu"
         )
-
-
-def _is_installed(distribution: str) -> bool:
-    try:
-        metadata.distribution(distribution)
-    except metadata.PackageNotFoundError:
-        return False
-    return True

@@ -15,7 +15,7 @@ from foretell.bundle import archives, layout
 from foretell.bundle.comparison import relative_error
 from foretell.bundle.errors import BundleError
 from foretell.bundle.manifest import Manifest
-from foretell.service.arrays import DISTRIBUTION, FORECAST, Arrays, input_shapes, output_shapes
+from foretell.service.arrays import FORECAST, Arrays, input_shapes, output_shapes
 from foretell.service.errors import ModelFailedError
 from foretell.service.session import Session, Shape
 
@@ -147,28 +147,18 @@ class SelfTest:
         except ModelFailedError as error:
             raise BundleError(f"{session.graph}: probes: {error.__cause__}") from error
         self._check_attention(session, outputs, len(expected))
-        forecast = outputs[FORECAST]
-        if forecast.shape != expected.shape:
-            raise BundleError(
-                f"{session.graph}: forecasts probes as {forecast.shape}, not {expected.shape}"
-            )
-        self._check_distribution(session, outputs, len(expected))
+        for name, shape in self._outputs.items():
+            wanted = (len(expected), *shape)
+            if (found := outputs[name].shape) != wanted:
+                raise BundleError(f"{session.graph}: {name} of probes is {found}, not {wanted}")
         scale = np.array(self._manifest.target_scaler.std)
-        error_size = relative_error(forecast, expected, scale).max()
+        error_size = relative_error(outputs[FORECAST], expected, scale).max()
         if not error_size <= self._manifest.probe_tolerance:
             raise BundleError(
                 f"{session.graph}: the probes' forecasts on {session.provider} differ from the "
                 f"expected ones by {error_size:.2g}, over the tolerance of "
                 f"{self._manifest.probe_tolerance:.2g} (relative)"
             )
-
-    def _check_distribution(self, session: Session, outputs: Arrays, windows: int) -> None:
-        """Compare the shape of the parameters with what the manifest says of them."""
-        if DISTRIBUTION not in self._outputs:
-            return
-        found, expected = outputs[DISTRIBUTION].shape, (windows, *self._outputs[DISTRIBUTION])
-        if found != expected:
-            raise BundleError(f"{session.graph}: {DISTRIBUTION} is {found}, not {expected}")
 
     def _check_attention(self, session: Session, outputs: Arrays, windows: int) -> None:
         """Compare what there is of attention with what the manifest says of it."""

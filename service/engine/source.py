@@ -3,44 +3,25 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from foretell.service.engine.catalogue import Catalogue
 from foretell.service.errors import StartError
 from foretell.service.settings import Settings
 from foretell.storage.errors import StorageError
 
+if TYPE_CHECKING:
+    # Needs a library that servers of folders do without.
+    from foretell.storage.mirror import Mirror
+
 _logger = logging.getLogger(__name__)
-
-
-class Source(Protocol):
-    """Fills the folder of a repository; see `Mirror`.
-
-    Attributes:
-        failures: Why versions are not in the folder, or not as they are in the source.
-        read_at: When the source was last read, in seconds since 1970; 0 before.
-    """
-
-    failures: Mapping[tuple[str, str], str]
-    read_at: float
-
-    def refresh(self, name: str | None = None, version: str | None = None) -> None:
-        """Bring the folder up to date, with a version that is wanted, too.
-
-        Raises:
-            StorageError: the source cannot be read; the folder is as it was.
-            OSError: the folder cannot be written.
-        """
-
-    def stop(self) -> None:
-        """Break off what is being fetched."""
 
 
 def open_source(
     settings: Settings, choose: Callable[[str, Iterable[str]], Iterable[str]]
-) -> tuple[Path, Source | None]:
+) -> tuple[Path, Mirror | None]:
     """The folder of the bundles, and what fills it; None where others do.
 
     Args:
@@ -64,7 +45,7 @@ def open_source(
     return mirror.folder, mirror
 
 
-def fill(catalogue: Catalogue, source: Source | None) -> None:
+def fill(catalogue: Catalogue, source: Mirror | None) -> None:
     """Have a folder filled at the start; what it holds is enough where its source cannot be read.
 
     Args:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from typing import Any
 
 from foretell.bundle import layout
 from foretell.bundle.errors import BundleError
 from foretell.service.engine.catalogue import Policy
 from foretell.service.engine.repository import Repository
 from foretell.service.engine.resources import Memory
-from foretell.service.engine.source import Source
 from foretell.service.settings import VersionChoice
 
 
@@ -108,7 +108,7 @@ class Scene:
         request_seconds: float = 0.0,
         watch_seconds: float | None = None,
         memory: Memory | None = None,
-        source: Source | None = None,
+        source: Any = None,
         **pins: str,
     ) -> None:
         self.folder = folder

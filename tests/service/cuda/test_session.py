@@ -20,7 +20,7 @@ def make(*graphs: FakeGraph, library: FakeLibrary | None = None) -> CudaSession:
         )
         for number in range(len(graphs))
     ]
-    return CudaSession(gpus, Path("g"), provider=CUDA)
+    return CudaSession(gpus, Path("g"))
 
 
 def test_every_worker_has_a_gpu_of_its_own() -> None:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from foretell.service.arrays import Arrays
 from foretell.service.engine import batcher as module
 from foretell.service.engine import queues
-from foretell.service.engine.batcher import Batcher, Queue
+from foretell.service.engine.batcher import Batcher, Limits, Queue
 from foretell.service.engine.queues import Work
 from foretell.service.errors import (
     DeadlineExceededError,
@@ -29,6 +30,7 @@ from tests.service.waiting import until
 LATER = time.monotonic() + 3600
 MAX_BATCH = 4
 MAX_WINDOWS = 16
+LIMITS = Limits(MAX_BATCH, MAX_WINDOWS, bytes=1 << 20)
 
 
 class Gate:
@@ -95,9 +97,10 @@ def queue(batcher: Batcher, gate: Gate) -> Queue:
     return add(batcher, gate)
 
 
-def add(batcher: Batcher, run: Callable[..., Arrays], **options: object) -> Queue:
-    limits = {"max_batch": MAX_BATCH, "max_windows": MAX_WINDOWS, "max_bytes": 1 << 20}
-    return batcher.add(run, **{**limits, "observer": Quiet(), **options})  # type: ignore[arg-type]
+def add(
+    batcher: Batcher, run: Callable[..., Arrays], *, observer: Any = None, **limits: Any
+) -> Queue:
+    return batcher.add(run, LIMITS._replace(**limits), observer or Quiet())
 
 
 def submit(
@@ -262,7 +265,7 @@ def test_queues_never_share_a_batch(batcher: Batcher, queue: Queue, gate: Gate) 
 
 
 def test_a_graph_may_have_smaller_batches(batcher: Batcher, gate: Gate) -> None:
-    queue = add(batcher, gate, graph_limits={"large": 2})
+    queue = add(batcher, gate, graphs={"large": 2})
     gate.open.set()
     futures = [submit(queue, 1, 2, 3, graph=graph) for graph in ("large", "g")]
     assert [result(future) for future in futures] == [[10, 20, 30]] * 2
@@ -333,7 +336,7 @@ def test_a_queue_that_comes_is_not_behind_one_that_was_there_before(
     batcher: Batcher, clock: Clock
 ) -> None:
     run = Costly(clock)
-    hot, rare = add(batcher, run, max_windows=400), add(batcher, run)
+    hot, rare = add(batcher, run, windows=400), add(batcher, run)
     came: list[Work] = []
 
     def come() -> None:
@@ -348,7 +351,7 @@ def test_a_queue_that_comes_is_not_behind_one_that_was_there_before(
 
 def test_graphs_have_even_shares_of_a_queue(batcher: Batcher, clock: Clock) -> None:
     run = Costly(clock, slow=4.0)
-    queue = add(batcher, run, max_windows=100)
+    queue = add(batcher, run, windows=100)
     held = Held(batcher)
     futures = [submit(queue, *range(40), graph=graph) for graph in ("g", "slow")]
     held.release()
@@ -362,7 +365,7 @@ def test_what_runs_is_counted_with_what_it_will_take(
 ) -> None:
     batcher = make(workers=8)
     run = Costly(clock, slow=8.0)
-    queue = add(batcher, run, max_windows=100)
+    queue = add(batcher, run, windows=100)
     for graph in ("g", "slow"):
         held = Held(batcher)
         future = submit(queue, 1, 2, 3, 4, graph=graph)
@@ -400,7 +403,7 @@ def test_a_full_queue_refuses(queue: Queue, gate: Gate) -> None:
     assert full.value.retry_after == 1
 
 
-@pytest.mark.parametrize("limits", [{}, {"max_windows": 100, "max_bytes": 100}])
+@pytest.mark.parametrize("limits", [{}, {"windows": 100, "bytes": 100}])
 def test_what_never_fits_is_not_to_come_again(batcher: Batcher, limits: dict[str, int]) -> None:
     queue = add(batcher, lambda worker, graph, feeds: feeds, **limits)
     with pytest.raises(TooLargeError, match="17 more do not fit"):
@@ -420,7 +423,7 @@ def test_says_when_to_retry_by_the_pace_it_measured(
     retry_after: tuple[int, int],
 ) -> None:
     batcher = make(workers)
-    queue = add(batcher, Costly(clock, g=seconds), max_windows=40)
+    queue = add(batcher, Costly(clock, g=seconds), windows=40)
     held = Held(batcher)
     first = submit(queue, 1, 2, 3, 4)
     held.release()
@@ -456,7 +459,7 @@ def test_what_continues_accepted_work_always_has_room(queue: Queue, gate: Gate) 
 
 
 def test_bytes_are_bounded_too(batcher: Batcher, gate: Gate) -> None:
-    queue = add(batcher, gate, max_bytes=10 * np.array([0]).nbytes)
+    queue = add(batcher, gate, bytes=10 * np.array([0]).nbytes)
     occupy(queue, gate)
     waiting = submit(queue, *range(9))
     with pytest.raises(QueueFullError, match="hold 80 bytes, where there are 80 and 8 more"):
@@ -467,7 +470,7 @@ def test_bytes_are_bounded_too(batcher: Batcher, gate: Gate) -> None:
 
 
 def test_the_outputs_of_split_work_are_held_too(batcher: Batcher, gate: Gate) -> None:
-    queue = add(batcher, gate, max_bytes=20 * np.array([0]).nbytes)
+    queue = add(batcher, gate, bytes=20 * np.array([0]).nbytes)
     large = submit(queue, *range(8))
     assert gate.entered.acquire(timeout=30)
     submit(queue, *range(12)).cancel()
@@ -697,7 +700,7 @@ def test_an_observer_that_fails_costs_nobody_an_answer(
 
 def test_tells_of_every_batch(batcher: Batcher) -> None:
     gate, told = Gate(), Told()
-    queue = add(batcher, gate, observer=told, graph_limits={"g": 2})
+    queue = add(batcher, gate, observer=told, graphs={"g": 2})
     future = submit(queue, 1, 2, 3)
     gate.open.set()
     assert result(future) == [10, 20, 30]
@@ -786,7 +789,7 @@ def test_a_worker_whose_device_is_lost_leaves_the_work_to_others(
     held = Held(batcher, first=1)
     with pytest.raises(DeviceLostError, match="GPU 0 is lost"):
         submit(queue, 1).result(30)
-    until(lambda: not batcher._threads[0].is_alive())
+    until(lambda: not batcher.threads[0].is_alive())
     waiting = submit(queue, 2)
     held.release()
     assert result(waiting) == [20]
@@ -806,7 +809,7 @@ def test_who_is_left_sets_the_pace(make: Callable[..., Batcher], clock: Clock) -
             raise DeviceLostError("GPU 1 is lost")
 
     batcher.on_workers(lose)
-    until(lambda: not batcher._threads[1].is_alive())
+    until(lambda: not batcher.threads[1].is_alive())
     submit(queue, 1, 2, 3, 4).result(30)
     held = Held(batcher)
     submit(queue, *range(16))
@@ -826,7 +829,7 @@ def test_a_device_that_is_lost_in_a_call(make: Callable[..., Batcher]) -> None:
     first, second = batcher.on_workers(fail)
     assert isinstance(first.exception(30), DeviceLostError)
     second.result(30)
-    until(lambda: not batcher._threads[0].is_alive())
+    until(lambda: not batcher.threads[0].is_alive())
     assert len(batcher.on_workers(fail)) == 1
 
 

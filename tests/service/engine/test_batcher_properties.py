@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretell.service.arrays import Arrays
-from foretell.service.engine.batcher import Batcher, Queue
+from foretell.service.engine.batcher import Batcher, Limits, Queue
 from foretell.service.engine.queues import Work
 from foretell.service.errors import (
     DeadlineExceededError,
@@ -68,11 +68,8 @@ class World:
     def _add(self, number: int) -> Queue:
         return self.batcher.add(
             lambda worker, graph, feeds: self._run(number, graph, feeds),
-            max_batch=MAX_BATCH,
-            max_windows=MAX_WINDOWS,
-            max_bytes=MAX_BYTES,
-            observer=Quiet(),
-            graph_limits=GRAPH_LIMITS,
+            Limits(MAX_BATCH, MAX_WINDOWS, MAX_BYTES, GRAPH_LIMITS),
+            Quiet(),
         )
 
     def _run(self, queue: int, graph: str, feeds: Arrays) -> Arrays:
@@ -220,7 +217,7 @@ def test_every_work_has_one_outcome(
             with suppress(CancelledError, ServiceError):
                 one.work.result(30)
     world.batcher.close(30)
-    assert not any(thread.is_alive() for thread in world.batcher._threads)
+    assert not any(thread.is_alive() for thread in world.batcher.threads)
     world.check()
 
 

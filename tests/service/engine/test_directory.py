@@ -45,6 +45,23 @@ def test_the_newest_loaded_version_answers() -> None:
     assert found.find("one@9") is found.get("one", "9").model
 
 
+def test_a_model_that_recovers_meanwhile_has_failed_for_a_reason_or_not_at_all() -> None:
+    class Recovering(Served):
+        reasons = iter(["probes differ", None, None])
+
+        @property
+        def failure(self) -> str | None:
+            return next(self.reasons)
+
+        @failure.setter
+        def failure(self, _: str | None) -> None:
+            """As it is made."""
+
+    found = directory(one_1=Slot(Recovering("one", "1"), wanted=True))
+    assert found.report() == {"one@1": "probes differ"}
+    assert found.report() == {"one@1": "ready"}
+
+
 def test_or_the_pinned_one() -> None:
     pinned = directory({"one": "9"}, one_9=loaded(version="9"), one_10=loaded(version="10"))
     assert pinned.find("one").version == "9"

@@ -5,19 +5,31 @@ import os
 import signal
 import socket
 import sys
+import threading
+import time
 from ctypes import c_int64
 from multiprocessing.sharedctypes import RawArray
 from pathlib import Path
 from typing import cast
+from unittest.mock import Mock
 
+import numpy as np
 import pytest
 import uvloop
 
-from foretell.service.engine.process import Watch, load, run_engine
+from foretell.bundle.errors import BundleError
+from foretell.service.arrays import HISTORY
+from foretell.service.engine.local import LocalEngine
+from foretell.service.engine.process import Watch, end, load, run_engine
 from foretell.service.engine.repository import Repository
+from foretell.service.errors import StartError
 from foretell.service.metrics import Metrics, Processes
 from foretell.service.settings import Settings
 from tests.service.bundles import Spec, write_bundle
+from tests.service.served import Scene
+from tests.service.waiting import until
+
+PATIENCE = 30
 
 
 class Losing:
@@ -67,6 +79,80 @@ def test_what_is_to_be_kept_and_is_not_there(
     assert [each for each in caplog.messages if "KEEP" in each] == [
         f"FORETELL_KEEP: {name} is not in the repository" for name in ("repeat@2", "repaet")
     ]
+
+
+def test_what_cannot_start_leaves_no_threads(tmp_path: Path) -> None:
+    before = threading.active_count()
+    # Neither has bundles: what `foretell infer` is told of, which goes on.
+    for settings in (
+        Settings(models=tmp_path, device="cpu"),
+        Settings(models=tmp_path / "none", device="cpu", load="on-demand"),
+    ):
+        with pytest.raises(StartError):
+            load(settings, Metrics())
+        assert threading.active_count() == before
+
+
+class GoneError(Exception):
+    """This process has ended."""
+
+
+def test_a_load_that_nobody_asked_for_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Scene(tmp_path, watch_seconds=0.0)
+    scene.place("one@1")
+    scene.repository.start()
+    scene.open.gate.clear()
+    scene.place("one@2")
+    until(lambda: "one@2" in scene.open.opened)
+    monkeypatch.setattr("foretell.service.engine.repository._WATCH_SECONDS", 0.0)
+    monkeypatch.setattr(os, "_exit", Mock(side_effect=GoneError))
+    engine = LocalEngine(scene.repository, Metrics())
+    scene.repository.close(0)
+    try:
+        with pytest.raises(GoneError):
+            end(engine, 3)
+    finally:
+        scene.open.gate.set()
+    until(lambda: not scene.repository.going)
+    end(engine, 3)
+
+
+@pytest.mark.parametrize("on_demand", [False, True])
+def test_nor_is_a_run_or_a_load_on_demand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_demand: bool
+) -> None:
+    write_bundle(tmp_path, Spec())
+    for pause in ("_BATCHER_SECONDS", "_WATCH_SECONDS"):
+        monkeypatch.setattr(f"foretell.service.engine.repository.{pause}", 0.0)
+    monkeypatch.setattr(os, "_exit", Mock(side_effect=GoneError))
+    going, over = threading.Event(), threading.Event()
+
+    def hold(_: object) -> None:
+        going.set()
+        over.wait(PATIENCE)
+        raise BundleError("too late")
+
+    choice = "on-demand" if on_demand else "start"
+    repository = load(Settings(models=tmp_path, device="cpu", load=choice), Metrics())
+    if on_demand:
+        repository._residents._open_model = hold
+        feeds = {HISTORY: np.zeros((1, 4, 1), np.float32)}
+        repository.directory.models[0].submit(feeds, deadline=time.monotonic() + PATIENCE)
+    else:
+        repository._batcher.on_workers(hold)
+    assert going.wait(PATIENCE)
+    engine = LocalEngine(repository, Metrics())
+    repository.close(0)
+    until(lambda: not repository._watcher.is_alive())
+    try:
+        with pytest.raises(GoneError):
+            end(engine, 3)
+    finally:
+        over.set()
+    until(lambda: not repository.going)
+    end(engine, 3)
 
 
 @pytest.mark.parametrize("installed", [True, False])

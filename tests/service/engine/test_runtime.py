@@ -109,11 +109,7 @@ def test_sessions_share_what_they_keep_for_their_runs(runtime: Runtime, tmp_path
 def test_exactly_one_distribution(
     monkeypatch: pytest.MonkeyPatch, installed: tuple[str, ...], message: str
 ) -> None:
-    def distribution(name: str) -> None:
-        if name not in installed:
-            raise metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(metadata, "distribution", distribution)
+    monkeypatch.setattr(metadata, "distributions", lambda name: [name] if name in installed else [])
     with pytest.raises(StartError, match=message):
         check_distributions()
 

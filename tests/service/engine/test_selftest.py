@@ -72,7 +72,9 @@ def test_distributions_have_the_parameters_of_the_manifest(tmp_path: Path) -> No
     described = Distribution.of("student-t")
     test = self_test(tmp_path, spec=Spec(changes={"distribution": described}))
     test.replay(Draws(3), 0)
-    with pytest.raises(BundleError, match=r"distribution is \(3, 4, 1, 2\), not \(3, 4, 1, 3\)"):
+    with pytest.raises(
+        BundleError, match=r"distribution of probes is \(3, 4, 1, 2\), not \(3, 4, 1, 3\)"
+    ):
         test.replay(Draws(2), 0)
 
 
@@ -94,7 +96,7 @@ def test_other_forecasts_are_refused(tmp_path: Path) -> None:
         test.replay(Repeats(factor=1.02))
     with pytest.raises(BundleError, match="differ"):
         test.replay(Repeats(factor=np.nan))
-    with pytest.raises(BundleError, match=r"forecasts probes as \(3, 3, 1\), not \(3, 4, 1\)"):
+    with pytest.raises(BundleError, match=r"forecast of probes is \(3, 3, 1\), not \(3, 4, 1\)"):
         test.replay(Repeats(steps=3))
     with pytest.raises(BundleError, match=r"probes\.npz: forecasts \(4, 1\), not \(5, 1\)"):
         self_test(tmp_path / "longer", spec=Spec(changes={"horizon": 5}))
