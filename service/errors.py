@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 from foretell.bundle.nearness import listed, nearest
@@ -32,7 +33,8 @@ class ServiceError(Exception):
 
     type: ClassVar[str] = "service_error"
     status: ClassVar[int] = 500
-    _headers: Sequence[tuple[str, str]] = ()
+    retry_after: int = 1
+    _headers: Mapping[str, str] = MappingProxyType({})
 
     def __init__(self, message: str, *, param: str | None = None, retry_after: int = 1) -> None:
         super().__init__(message)
@@ -44,7 +46,7 @@ class ServiceError(Exception):
     def headers(self) -> dict[str, str]:
         """What the head of its answer says besides."""
         later = {"Retry-After": str(self.retry_after)} if self.status in (429, 503) else {}
-        return {**later, **dict(self._headers)}
+        return {**later, **self._headers}
 
 
 class UnreadableError(ServiceError):
@@ -63,7 +65,7 @@ class UnsupportedMediaError(ServiceError):
     def __init__(self, message: str, *, param: str, accepted: Iterable[str]) -> None:
         super().__init__(message, param=param)
         name = "Accept-Encoding" if param == "Content-Encoding" else "Accept"
-        self._headers = [(name, ", ".join(accepted))]
+        self._headers = {name: ", ".join(accepted)}
 
 
 class SlowBodyError(ServiceError):
@@ -72,7 +74,7 @@ class SlowBodyError(ServiceError):
     type = "slow_body"
     status = 408
     # The rest of the body would come before another request.
-    _headers = (("Connection", "close"),)
+    _headers = MappingProxyType({"Connection": "close"})
 
 
 class UnauthorizedError(ServiceError):
@@ -80,7 +82,7 @@ class UnauthorizedError(ServiceError):
 
     type = "unauthorized"
     status = 401
-    _headers = (("WWW-Authenticate", "Bearer"),)
+    _headers = MappingProxyType({"WWW-Authenticate": "Bearer"})
 
 
 class ForbiddenError(ServiceError):

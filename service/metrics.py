@@ -294,7 +294,7 @@ class Metrics:
         route: str,
         status: int,
         seconds: float,
-        model: tuple[str, str] = ("", ""),
+        model: tuple[str, str] | None = None,
         windows: int = 0,
         stages: Iterable[tuple[Stage, float]] = (),
     ) -> None:
@@ -304,23 +304,24 @@ class Metrics:
             route: The route's pattern, never the raw path.
             status: Of its answer.
             seconds: How long it took.
-            model: Name and version of the one it was for, as far as is known.
+            model: Name and version of the one it was for, if that is known.
             windows: How many histories it held.
             stages: What it went through, and how long that took.
         """
         self.in_flight -= 1
-        request: dict[Key, float] = {(REQUESTS, route, *model, str(status)): 1.0}
+        name, version = model or ("", "")
+        request: dict[Key, float] = {(REQUESTS, route, name, version, str(status)): 1.0}
         values: list[tuple[Key, float]] = [((REQUEST_SECONDS, route), seconds)]
-        if model[0]:
+        if model is not None:
             self.served += 1
             outcome = "success" if status < 400 else "fail"
-            values.append(((ANSWERED, *model, outcome), seconds))
+            values.append(((ANSWERED, name, version, outcome), seconds))
             if outcome == "success":
-                request[(WINDOWS, *model)] = windows
+                request[WINDOWS, name, version] = windows
         for stage, took in stages:
             # A stage's runs are those of batches, which may be of several requests.
             known = (RAN,) if stage == "run" else (STAGE_SECONDS, stage)
-            values.append(((*known, *model), took))
+            values.append(((*known, name, version), took))
         self.counts.observe(*values, also=request)
 
     def rejected(self, reason: str) -> None:

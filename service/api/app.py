@@ -20,7 +20,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.gzip import GZipMiddleware, IdentityResponder
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from foretell.service.api.body import BodyBudget, Door, Offload
+from foretell.service.api.body import BodyBudget, Offload, Shared
 from foretell.service.api.compression import choose_encoding
 from foretell.service.api.forecast.routes import timeseries_router
 from foretell.service.api.inference.infer import infer_router
@@ -37,6 +37,7 @@ from foretell.service.errors import (
     error_fields,
     is_inference,
 )
+from foretell.service.metrics import Metrics
 from foretell.service.settings import Settings
 from foretell.service.tracing import Tracer
 from foretell.service.web.keys import Keys
@@ -75,7 +76,7 @@ def create_app(settings: Settings, engine: Engine, *, tracer: Tracer | None = No
         StartError: a file of keys cannot be used.
     """
     offload = Offload()
-    door = Door(engine, settings, BodyBudget(settings.max_buffered_bytes), offload)
+    shared = Shared(engine, settings, BodyBudget(settings.max_buffered_bytes), offload)
     keys = Keys.read(settings)
 
     @asynccontextmanager
@@ -105,9 +106,9 @@ def create_app(settings: Settings, engine: Engine, *, tracer: Tracer | None = No
         # `foretell.service.tracing` makes the spans, and knows the stages of a forecast.
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
-    forecasts = timeseries_router(door)
-    inferences = infer_router(door)
-    # The last one added is the first to be asked.
+    forecasts = timeseries_router(shared)
+    inferences = infer_router(shared)
+    # The last one added is the first to be asked; who raises errors stands within `Observed`.
     app.add_middleware(Compressed, minimum_size=_COMPRESSED_BYTES, compresslevel=1)
     app.add_middleware(Direct, routes=forecasts.routes + inferences.routes)
     if keys.required:
@@ -131,14 +132,14 @@ def create_app(settings: Settings, engine: Engine, *, tracer: Tracer | None = No
         forecasts,
         models_router(engine, settings),
         inferences,
-        nixtla_router(door),
+        nixtla_router(shared),
         # Before the paths of models: in /v2/models/stats, `stats` is none.
         server_router(engine, controllable=keys.controllable),
         inference_models_router(engine, settings),
-        control_router(door, keys),
+        control_router(shared, keys),
         *([probes_router(engine, keys)] if settings.operations_port is None else ()),
     ]
-    _include(app, engine, routers)
+    _include(app, engine.metrics, routers)
     return app
 
 
@@ -147,7 +148,7 @@ def create_operations_app(engine: Engine) -> FastAPI:
     app = FastAPI(openapi_url=None, redirect_slashes=False)
     app.add_middleware(Compressed, minimum_size=_COMPRESSED_BYTES, compresslevel=1)
     app.add_middleware(Observed, metrics=engine.metrics)
-    _include(app, engine, [probes_router(engine, Keys())])
+    _include(app, engine.metrics, [probes_router(engine, Keys())])
     return app
 
 
@@ -190,7 +191,7 @@ class ByPort:
         await (self._other if to_other else self._app)(scope, receive, send)
 
 
-def _include(app: FastAPI, engine: Engine, routers: Iterable[APIRouter]) -> None:
+def _include(app: FastAPI, metrics: Metrics, routers: Iterable[APIRouter]) -> None:
     """Have routers answer, and tell who asks for something else where to go."""
     routes: list[APIRoute] = []
     for router in routers:
@@ -208,7 +209,7 @@ def _include(app: FastAPI, engine: Engine, routers: Iterable[APIRouter]) -> None
         elif status == HTTPStatus.NOT_FOUND:
             message += f"; {_elsewhere(path, routes)}"
         kind = HTTPStatus(status).name.lower()
-        engine.metrics.rejected(kind)
+        metrics.rejected(kind)
         body = error_body(path, error_fields(status, kind, message))
         return JSONResponse(body, status, headers)
 

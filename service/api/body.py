@@ -190,8 +190,8 @@ class Offload:
 
 
 @dataclass(frozen=True)
-class Door:
-    """What all routes share.
+class Shared:
+    """What routes that run models share.
 
     Attributes:
         engine: Runs the models.

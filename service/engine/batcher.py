@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from types import MappingProxyType
 from typing import NamedTuple
+from weakref import WeakSet
 
 import numpy as np
 
@@ -68,9 +69,6 @@ class Batcher:
 
     Args:
         workers: How many run batches; their indices are from 0.
-
-    Attributes:
-        threads: Those that do.
     """
 
     def __init__(self, workers: int) -> None:
@@ -93,11 +91,12 @@ class Batcher:
         self._asleep: list[threading.Lock] = []
         # How many do, or were woken and have not looked yet.
         self._idle = 0
-        self.threads = [
+        self._threads = [
             threading.Thread(target=self._serve, args=(own,), name=f"batcher-{own}", daemon=True)
             for own in range(workers)
         ]
-        for thread in self.threads:
+        self._beside: WeakSet[threading.Thread] = WeakSet()
+        for thread in self._threads:
             thread.start()
 
     def add(self, run: Run, limits: Limits, observer: Observer) -> Queue:
@@ -136,6 +135,22 @@ class Batcher:
             self.wake(self.workers)
         return futures
 
+    def beside(self, function: Callable[[], None], name: str) -> threading.Thread:
+        """Call a function on a thread of its own, beside the workers.
+
+        Raises:
+            RuntimeError: the system has no thread left.
+        """
+        thread = threading.Thread(target=function, name=name, daemon=True)
+        thread.start()
+        self._beside.add(thread)
+        return thread
+
+    @property
+    def going(self) -> bool:
+        """Whether any of its threads is still at something."""
+        return any(thread.is_alive() for thread in (*self._threads, *self._beside))
+
     @property
     def busy_seconds(self) -> float:
         """For how long a worker has been at the same batch or call; the longest of all."""
@@ -155,7 +170,7 @@ class Batcher:
         self.drain(queues, timeout, "the server stopped before this was run")
         stopped = NotReadyError("the server stopped before this was called")
         self._dismiss(range(self.workers), stopped)
-        for thread in self.threads:
+        for thread in self._threads:
             thread.join(max(0.0, end - time.monotonic()))
 
     def drain(self, queues: set[Queue], timeout: float, reason: str) -> None:

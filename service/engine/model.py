@@ -307,10 +307,8 @@ class Model(Bundled):
             self._reopens = math.inf
             self._queue.pause(layout.EXPLAIN_GRAPH)
             name = f"open-{self.name}"
-            opener = threading.Thread(target=self._open_explain, name=name, daemon=True)
             try:
-                opener.start()
-                self._opener = opener
+                self._opener = self._batcher.beside(self._open_explain, name)
             except RuntimeError as error:
                 self._opened(str(error))
 

@@ -58,10 +58,10 @@ def load(settings: Settings, metrics: Metrics) -> Repository:
     """
     runtime = Runtime(settings.device)
     metrics.build = runtime.build
-    batcher = Batcher(runtime.workers(settings.threads or usable_cpus()))
     capacity = Capacity(settings.max_batch, settings.max_queue, settings.max_queue_bytes)
     policy = Policy(settings.versions, settings.pin)
     folder, source = open_source(settings, policy.choose)
+    batcher = Batcher(runtime.workers(settings.threads or usable_cpus()))
     doors = settings.workers * _DOOR_BYTES if settings.workers > 1 else 0
     limit = settings.max_memory_bytes or container_limit(doors)
     memory = Memory(limit)

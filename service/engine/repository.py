@@ -63,7 +63,7 @@ class Repository:
     Args:
         folder: `<folder>/<name>/<version>/` are bundles.
         open_model: Opens a bundle, tests it and makes it ready for traffic.
-        observer: Told of what comes and goes.
+        metrics: Told of what comes and goes.
         source: Fills the folder; None where others do.
         policy: Which versions are loaded, and which one a name means.
         watch_seconds: How often the folder is looked at; None looks for nothing but whether what
@@ -85,7 +85,7 @@ class Repository:
         self,
         folder: Path,
         open_model: Callable[[Path], Loaded],
-        observer: Metrics,
+        metrics: Metrics,
         *,
         source: Mirror | None = None,
         policy: Policy | None = None,
@@ -101,7 +101,7 @@ class Repository:
         self._place = source or folder
         self._failures: Mapping[tuple[str, str], str] = {}
         self._open_model = open_model
-        self._observer = observer
+        self._metrics = metrics
         self._policy = policy or Policy()
         self._watch_seconds = watch_seconds
         self._memory = memory or Memory(None)
@@ -334,9 +334,8 @@ class Repository:
     @property
     def going(self) -> bool:
         """Once it was closed: whether a load or a run goes on for all that."""
-        running = () if self._batcher is None else self._batcher.threads
-        loading = () if self._residents is None else self._residents.threads
-        return any(thread.is_alive() for thread in (self._watcher, *running, *loading))
+        owners = (self._batcher, self._residents)
+        return self._watcher.is_alive() or any(each.going for each in owners if each is not None)
 
     def _watch(self) -> None:
         """Look again and again: file systems of other machines tell nobody of changes."""
@@ -386,7 +385,7 @@ class Repository:
         for (name, version), said in self._failures.items():
             if before.get((name, version)) != said:
                 _logger.error("refused %s@%s: %s", name, version, said)
-                self._observer.refused(name, version)
+                self._metrics.refused(name, version)
             slot = self.directory.get(name, version)
             self._put(name, version, replace(slot, refused=said, wanted=slot.wanted or wanted))
 
@@ -492,7 +491,7 @@ class Repository:
             said = without_folder(said, self._catalogue.folder)
             self._put(name, version, replace(slot, busy=None, refused=said))
             if opened is None:
-                self._observer.refused(name, version)
+                self._metrics.refused(name, version)
             else:
                 # What loads on demand has counted it.
                 opened.close(0.0)
@@ -509,7 +508,7 @@ class Repository:
             if old is not None:
                 self._retire(old.model)
             if not model.on_demand:
-                self._observer.loaded(name, version, seconds)
+                self._metrics.loaded(name, version, seconds)
         done = "read" if model.on_demand else "loaded"
         _logger.info("%s %s@%s in %.2f s", done, name, version, seconds)
 

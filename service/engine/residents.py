@@ -112,20 +112,17 @@ class Residents:
     Args:
         open_model: Opens a bundle, tests it and makes it ready for traffic.
         memory: Says whether a bundle fits.
-        observer: Told what comes and goes.
+        metrics: Told what comes and goes.
         most: Most models in memory that came by request; None for as many as fit.
         wait_seconds: Most time that a run waits for its model; the load goes on.
         drain_seconds: Most time for what a model has accepted when it is to make room.
-
-    Attributes:
-        threads: The one that loads, and one that tells who has waited too long.
     """
 
     def __init__(
         self,
         open_model: Callable[[Path], Loaded],
         memory: Memory,
-        observer: Metrics,
+        metrics: Metrics,
         *,
         most: int | None,
         wait_seconds: float,
@@ -133,7 +130,7 @@ class Residents:
     ) -> None:
         self._open_model = open_model
         self._memory = memory
-        self._observer = observer
+        self._metrics = metrics
         self._most = math.inf if most is None else most
         self._wait_seconds = wait_seconds
         self._drain_seconds = drain_seconds
@@ -149,11 +146,11 @@ class Residents:
         self._stopped = False
         # Held while a model is opened, so that room is counted once.
         self._opening = threading.Lock()
-        self.threads = [
+        self._threads = [
             threading.Thread(target=self._serve, name="load", daemon=True),
             threading.Thread(target=self._watch_waits, name="load-waits", daemon=True),
         ]
-        for thread in self.threads:
+        for thread in self._threads:
             thread.start()
 
     def keep(self, folder: Path) -> Loaded:
@@ -245,9 +242,14 @@ class Residents:
         for berth in berths:
             self._end(berth, "the server is stopping")
 
+    @property
+    def going(self) -> bool:
+        """Whether any of its threads is still at something."""
+        return any(thread.is_alive() for thread in self._threads)
+
     def join(self, timeout: float) -> None:
         """Wait for a load that is going on."""
-        for thread in self.threads:
+        for thread in self._threads:
             thread.join(timeout)
 
     def _leave(self, berth: Berth, run: Future[Arrays]) -> None:
@@ -301,7 +303,7 @@ class Residents:
             except Exception as error:
                 said = str(error) or type(error).__name__
                 _logger.error("could not load %s: %s", berth, said)
-                self._observer.refused(berth.name, berth.version)
+                self._metrics.refused(berth.name, berth.version)
                 self._refuse(berth, without_folder(said, berth.folder.parent.parent))
 
     def _bring(self, berth: Berth) -> None:
@@ -327,7 +329,7 @@ class Residents:
             if closed:
                 model.close(0.0)
             else:
-                self._observer.loaded(berth.name, berth.version, seconds)
+                self._metrics.loaded(berth.name, berth.version, seconds)
                 _logger.info("loaded %s in %.2f s, on demand", berth, seconds)
             # Before it could have to make room itself.
             for run in waiting:
@@ -335,7 +337,7 @@ class Residents:
                     run.fail(NotReadyError("the model is stopping"))
                 # Who has left did not wait for it.
                 if run.loading:
-                    self._observer.waited("loaded", run.loading)
+                    self._metrics.waited("loaded", run.loading)
             self._end(berth, "")
 
     def _measured(self, berth: Berth, seconds: float) -> None:
@@ -359,7 +361,7 @@ class Residents:
             waiting = berth.leave_all()
         now = time.monotonic()
         for run in waiting:
-            self._observer.waited("refused", now - run.asked)
+            self._metrics.waited("refused", now - run.asked)
             stopping = NotReadyError("the server is stopping")
             run.fail(stopping if self._stopped else _refusal(berth, berth.pause))
         if load is not None:
@@ -389,7 +391,7 @@ class Residents:
                         raise
             if last is not None:
                 self._put_out(last)
-                self._observer.evicted(last.name, last.version)
+                self._metrics.evicted(last.name, last.version)
                 _logger.info("put %s out of memory", last)
 
     def _put_out(self, berth: Berth) -> None:
@@ -421,7 +423,7 @@ class Residents:
                     continue
                 retry_after = self._retry_after(berth)
             if not run.done():
-                self._observer.waited("expired", self._wait_seconds)
+                self._metrics.waited("expired", self._wait_seconds)
             run.fail(
                 ModelLoadingError(
                     f"{berth} is being loaded, for longer than the {self._wait_seconds:g} s that a "

@@ -1,4 +1,7 @@
-"""Around every request: its id, its log line, its metrics, its trace, and the last resort."""
+"""Around every request: its id, its log line, its metrics, its trace, and answers to errors.
+
+And who may ask, the short way to what does the work, and the prefix of a proxy.
+"""
 
 from __future__ import annotations
 
@@ -122,7 +125,7 @@ def exchange_of(scope: Scope) -> Exchange:
 
 
 class Observed:
-    """ASGI middleware that identifies, counts, logs and traces requests.
+    """ASGI middleware that identifies, counts, logs and traces requests, and answers errors.
 
     Args:
         app: Answers them.
@@ -159,15 +162,16 @@ class Observed:
             await send(message)
 
         try:
-            await self._app(scope, receive, send_identified)
-        except (ServiceError, asyncio.CancelledError) as error:
-            # A request that was answered in part can only be cut off.
-            if status:
-                raise
-            if isinstance(error, asyncio.CancelledError):
-                # The grace period is over.
-                error = NotReadyError("the server stopped before the answer was ready")
-            await self._refusal(scope, error)(scope, receive, send_identified)
+            try:
+                await self._app(scope, receive, send_identified)
+            except (ServiceError, asyncio.CancelledError) as error:
+                # A request that was answered in part can only be cut off.
+                if status:
+                    raise
+                if isinstance(error, asyncio.CancelledError):
+                    # The grace period is over.
+                    error = NotReadyError("the server stopped before the answer was ready")
+                await self._refusal(scope, error)(scope, receive, send_identified)
         except Exception:
             _logger.exception("a request failed for a reason nobody foresaw")
             self._metrics.rejected(_BUG)
@@ -183,7 +187,7 @@ class Observed:
         self._metrics.rejected(error.type)
         # Without a cause it says what was logged before.
         if isinstance(error, ModelFailedError) and error.__cause__ is not None:
-            _logger.error("model failed", exc_info=error)
+            logging.getLogger(__name__).error("model failed", exc_info=error)
         body = error_body(scope["path"], error_object(error))
         return JSONResponse(body, error.status, error.headers)
 
@@ -207,7 +211,7 @@ class Observed:
 
     def _record(self, scope: Scope, exchange: Exchange, status: int, seconds: float) -> None:
         route = getattr(scope.get("route"), "path", "unmatched")
-        model = exchange.model, exchange.version
+        model = (exchange.model, exchange.version) if exchange.model else None
         self._metrics.answered(route, status, seconds, model, exchange.windows, exchange.stages)
         if exchange.trace is not None:
             exchange.trace.end(scope["method"], route, status, exchange.attributes)
@@ -228,12 +232,12 @@ class Observed:
             _logger.handle(line)
 
 
-# With what says no more than the manual.
+# Probes, and what says no more than the manual.
 OPEN = frozenset({*_PROBES, "/", "/openapi.json"})
 
 
 class Guarded:
-    """ASGI middleware that lets only those in who have a key.
+    """ASGI middleware that lets only those in who have a key; within `Observed`, as it raises.
 
     Args:
         app: What it guards, all but a few paths that are open to everybody.
@@ -255,6 +259,8 @@ class Guarded:
 
 class Direct:
     """ASGI middleware that calls the endpoints that do the work without asking every route.
+
+    It raises what they raise, for `Observed`.
 
     The framework's way to a route, and its dependencies, cost more than a small forecast takes.
 

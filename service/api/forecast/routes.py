@@ -13,7 +13,7 @@ from fastapi import APIRouter, Request, Response
 from foretell.service.api.body import (
     ALWAYS,
     LARGE,
-    Door,
+    Shared,
     deadline_of,
     media_type,
     outcome,
@@ -53,12 +53,12 @@ _COMPRESSED_BYTES = 64 * 1024
 _ERRORS = refusals(ErrorResponse, 400, 404, 408, 413, 415, 422, 429, 503, 504)
 
 
-def timeseries_router(door: Door) -> APIRouter:
+def timeseries_router(shared: Shared) -> APIRouter:
     """The routes of this door."""
     router = APIRouter(tags=["time series"])
-    forecast = endpoint(read, None, door)
+    forecast = endpoint(read, None, shared)
     reader = partial(read, task=BACKTESTING)
-    backtest = endpoint(reader, Backtest, door)
+    backtest = endpoint(reader, Backtest, shared)
     for answering, task, answer, *paths in (
         (forecast, FORECASTING, ForecastResponse, "/forecast", "/v1/timeseries/forecast"),
         (backtest, BACKTESTING, BacktestResponse, "/backtest"),
@@ -79,7 +79,7 @@ def timeseries_router(door: Door) -> APIRouter:
     async def models(response: Response) -> list[str]:
         """Names of the served models; `X-Foretell-Providers` says what runs them."""
         # Not model by model: clients refuse headers of many kilobytes.
-        directory = door.engine.directory
+        directory = shared.engine.directory
         providers = {model.provider for model in directory.models}
         response.headers["X-Foretell-Providers"] = ", ".join(sorted(providers))
         return [model.name for model in directory.defaults]
@@ -90,7 +90,7 @@ def timeseries_router(door: Door) -> APIRouter:
 def endpoint(
     reader: Reader,
     answers: type[Backtest] | None,
-    door: Door,
+    shared: Shared,
     *,
     media_types: tuple[str, ...] = (JSON, ARROW),
 ) -> Callable[[Request], Awaitable[Response]]:
@@ -99,10 +99,11 @@ def endpoint(
     Args:
         reader: Reads them.
         answers: Makes of what was read what is answered in JSON, if that is not of its own type.
-        door: Where they come in.
+        shared: With all routes that run models.
         media_types: Of bodies; the first is taken for granted.
     """
-    engine, settings, budget, offload = door.engine, door.settings, door.budget, door.offload
+    engine, settings = shared.engine, shared.settings
+    budget, offload = shared.budget, shared.offload
 
     async def respond(request: Request) -> Response:
         exchange = exchange_of(request.scope)

@@ -174,11 +174,13 @@ def read_groups(table: pa.Table, most: int) -> Groups:
     is_used = np.zeros(len(encoded.dictionary), np.bool_)
     for start in range(0, len(codes), _PIECE_ROWS):
         is_used[codes[start : start + _PIECE_ROWS]] = True
-    if np.count_nonzero(is_used) > most:
+    if (series := int(np.count_nonzero(is_used))) > most:
         raise _too_many(most)
+    if kind != column.type:
+        codes, series = _merge(codes, encoded.dictionary, np.flatnonzero(is_used))
     starts = np.append(0, 1 + np.flatnonzero(codes[1:] != codes[:-1]))
     rows = None
-    if len(starts) > np.count_nonzero(is_used):
+    if len(starts) > series:
         # Numbers as short as can be are sorted at once.
         short = codes.astype(np.min_scalar_type(len(encoded.dictionary)))
         rows = np.argsort(short, kind="stable")
@@ -188,10 +190,19 @@ def read_groups(table: pa.Table, most: int) -> Groups:
     if ids.null_count:
         # A dictionary may hold one.
         raise InvalidInputError("expected a value in every row, got null", param=ID)
-    if kind != column.type and pc.count_distinct(ids).as_py() < len(ids):
-        # Or one twice, whose rows are of one series.
-        return read_groups(pa.table({ID: encoded.dictionary_decode()}), most)
     return Groups(ids, rows, np.append(starts, len(codes)))
+
+
+def _merge(
+    codes: NDArray[np.integer], dictionary: pa.Array, used: NDArray[np.intp]
+) -> tuple[NDArray[np.integer], int]:
+    """Codes of which each is of another value, and how many; a dictionary may hold one twice."""
+    values = dictionary.take(pa.array(used)).dictionary_encode("encode")
+    if (count := len(values.dictionary)) == len(used):
+        return codes, count
+    merged = np.zeros(len(dictionary), codes.dtype)
+    merged[used] = values.indices
+    return merged[codes], count
 
 
 def _encode(column: pa.ChunkedArray, most: int) -> pa.ChunkedArray:

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from foretell.bundle import layout
 from foretell.service.api.body import (
     LARGE,
-    Door,
+    Shared,
     deadline_of,
     outcome,
     read_body,
@@ -162,9 +162,10 @@ def _check_finite(values: NDArray[Any], name: str) -> None:
 HEADER = "inference-header-content-length"
 
 
-def infer_router(door: Door) -> APIRouter:
+def infer_router(shared: Shared) -> APIRouter:
     """The routes that run models."""
-    engine, settings, budget, offload = door.engine, door.settings, door.budget, door.offload
+    engine, settings = shared.engine, shared.settings
+    budget, offload = shared.budget, shared.offload
     router = APIRouter(tags=["inference"])
 
     async def infer(request: Request) -> Response:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
-from foretell.service.api.body import Door, read_body
+from foretell.service.api.body import Shared, read_body
 from foretell.service.api.examples import refusals
 from foretell.service.api.forecast.parsing import read_json
 from foretell.service.api.inference.infer import (
@@ -133,20 +133,20 @@ _FILE = "file:"
 _MOST_BYTES = 1024 * 1024
 
 
-def control_router(door: Door, keys: Keys) -> APIRouter:
+def control_router(shared: Shared, keys: Keys) -> APIRouter:
     """The routes of those who look after the models.
 
     Args:
-        door: Where they come in.
+        shared: With all routes that run models.
         keys: Who may load and unload.
     """
-    engine = door.engine
+    engine = shared.engine
     router = APIRouter(tags=["inference"])
 
     async def read(request: Request, kind: type[_Body]) -> _Body:
         """The body, which may be empty, whatever its content type."""
-        deadline = time.monotonic() + door.settings.timeout_seconds
-        with door.budget.share() as take:
+        deadline = time.monotonic() + shared.settings.timeout_seconds
+        with shared.budget.share() as take:
             headers = exchange_of(request.scope).headers
             body = await read_body(request, headers, _MOST_BYTES, deadline, take)
             found = read_json(body or b"{}")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 from foretell.bundle.errors import FrequencyError
 from foretell.bundle.frequency import Frequency
@@ -44,13 +44,10 @@ _PLACES = (
 )
 
 
-_Text = TypeVar("_Text", str, str | None)
-
-
-def own_places(text: _Text) -> _Text:
-    """A text of the other door, such as an error's, that names places of these requests."""
+def own_places(text: str) -> str:
+    """A text of `/forecast`, such as an error's, that names places of these requests."""
     for place, own in _PLACES:
-        text = text and place.sub(own, text)
+        text = place.sub(own, text)
     return text
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from fastapi import APIRouter
 from fastapi import Request as Call
 
-from foretell.service.api.body import ALWAYS, Door
+from foretell.service.api.body import ALWAYS, Shared
 from foretell.service.api.forecast.parsing import read_json
 from foretell.service.api.forecast.routes import JSON, Answering, endpoint
 from foretell.service.api.nixtla.known import Known, anomalies
@@ -41,12 +41,12 @@ _ROOT = "/nixtla"
 _Decoder = Callable[[Any, Model, Settings], Answering]
 
 
-def nixtla_router(door: Door) -> APIRouter:
+def nixtla_router(shared: Shared) -> APIRouter:
     """The routes of this door.
 
     They are in no OpenAPI document: what it would say is Nixtla's to say, and its client's to send.
     """
-    engine = door.engine
+    engine = shared.engine
     router = APIRouter(prefix=_ROOT, include_in_schema=False)
     tasks: list[tuple[str, type[Request], _Decoder]] = [
         ("forecast", ForecastRequest, _forecast),
@@ -55,7 +55,7 @@ def nixtla_router(door: Door) -> APIRouter:
         ("online_anomaly_detection", OnlineAnomalyRequest, _anomalies),
     ]
     for name, kind, decoder in tasks:
-        answering = endpoint(partial(_Read, kind, decoder), None, door, media_types=(JSON,))
+        answering = endpoint(partial(_Read, kind, decoder), None, shared, media_types=(JSON,))
         router.add_api_route(f"/v2/{name}", answering, methods=["POST"], name=f"nixtla_{name}")
 
     @router.get("/model_params")
@@ -151,7 +151,8 @@ class _Read:
         try:
             found = self._decoder(self._request, model, settings)
         except ServiceError as error:
-            error.message, error.param = own_places(error.message), own_places(error.param)
+            error.message = own_places(error.message)
+            error.param = error.param and own_places(error.param)
             raise
         # Of its numbers, which are all in the job, none is needed any more.
         self._request.series.y = []

@@ -131,6 +131,7 @@ def _written(answer: dict[str, Any], request: Request, warnings: list[Notice]) -
     ]
     if warnings or unread:
         answer["warnings"] = [
-            {name: own_places(text) for name, text in each.items()} for each in unread + warnings
+            {name: text and own_places(text) for name, text in each.items()}
+            for each in unread + warnings
         ]
     return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)

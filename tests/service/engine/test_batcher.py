@@ -789,7 +789,7 @@ def test_a_worker_whose_device_is_lost_leaves_the_work_to_others(
     held = Held(batcher, first=1)
     with pytest.raises(DeviceLostError, match="GPU 0 is lost"):
         submit(queue, 1).result(30)
-    until(lambda: not batcher.threads[0].is_alive())
+    until(lambda: not batcher._threads[0].is_alive())
     waiting = submit(queue, 2)
     held.release()
     assert result(waiting) == [20]
@@ -809,7 +809,7 @@ def test_who_is_left_sets_the_pace(make: Callable[..., Batcher], clock: Clock) -
             raise DeviceLostError("GPU 1 is lost")
 
     batcher.on_workers(lose)
-    until(lambda: not batcher.threads[1].is_alive())
+    until(lambda: not batcher._threads[1].is_alive())
     submit(queue, 1, 2, 3, 4).result(30)
     held = Held(batcher)
     submit(queue, *range(16))
@@ -829,7 +829,7 @@ def test_a_device_that_is_lost_in_a_call(make: Callable[..., Batcher]) -> None:
     first, second = batcher.on_workers(fail)
     assert isinstance(first.exception(30), DeviceLostError)
     second.result(30)
-    until(lambda: not batcher.threads[0].is_alive())
+    until(lambda: not batcher._threads[0].is_alive())
     assert len(batcher.on_workers(fail)) == 1
 
 

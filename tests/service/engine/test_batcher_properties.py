@@ -217,7 +217,7 @@ def test_every_work_has_one_outcome(
             with suppress(CancelledError, ServiceError):
                 one.work.result(30)
     world.batcher.close(30)
-    assert not any(thread.is_alive() for thread in world.batcher.threads)
+    assert not any(thread.is_alive() for thread in world.batcher._threads)
     world.check()
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import socket
@@ -82,15 +83,16 @@ def test_what_is_to_be_kept_and_is_not_there(
 
 
 def test_what_cannot_start_leaves_no_threads(tmp_path: Path) -> None:
-    before = threading.active_count()
+    before = {*threading.enumerate()}
     # Neither has bundles: what `foretell infer` is told of, which goes on.
     for settings in (
         Settings(models=tmp_path, device="cpu"),
         Settings(models=tmp_path / "none", device="cpu", load="on-demand"),
+        Settings(models="az://container/prefix", device="cpu"),
     ):
         with pytest.raises(StartError):
             load(settings, Metrics())
-        assert threading.active_count() == before
+        assert not {*threading.enumerate()} - before
 
 
 class GoneError(Exception):
@@ -108,6 +110,7 @@ def test_a_load_that_nobody_asked_for_is_not_waited_for(
     until(lambda: "one@2" in scene.open.opened)
     monkeypatch.setattr("foretell.service.engine.repository._WATCH_SECONDS", 0.0)
     monkeypatch.setattr(os, "_exit", Mock(side_effect=GoneError))
+    monkeypatch.setattr(logging, "shutdown", Mock())
     engine = LocalEngine(scene.repository, Metrics())
     scene.repository.close(0)
     try:
@@ -119,29 +122,35 @@ def test_a_load_that_nobody_asked_for_is_not_waited_for(
     end(engine, 3)
 
 
-@pytest.mark.parametrize("on_demand", [False, True])
-def test_nor_is_a_run_or_a_load_on_demand(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_demand: bool
+@pytest.mark.parametrize("what", ["a run", "a load on demand", "a graph of attention"])
+def test_nor_is_what_else_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     write_bundle(tmp_path, Spec())
     for pause in ("_BATCHER_SECONDS", "_WATCH_SECONDS"):
         monkeypatch.setattr(f"foretell.service.engine.repository.{pause}", 0.0)
+    monkeypatch.setattr("foretell.service.engine.model._STOP_SECONDS", 0.0)
     monkeypatch.setattr(os, "_exit", Mock(side_effect=GoneError))
+    monkeypatch.setattr(logging, "shutdown", Mock())
     going, over = threading.Event(), threading.Event()
 
-    def hold(_: object) -> None:
+    def hold(*_: object) -> None:
         going.set()
         over.wait(PATIENCE)
         raise BundleError("too late")
 
-    choice = "on-demand" if on_demand else "start"
+    choice = "on-demand" if what == "a load on demand" else "start"
     repository = load(Settings(models=tmp_path, device="cpu", load=choice), Metrics())
-    if on_demand:
+    (model,) = repository.directory.models
+    if what == "a run":
+        repository._batcher.on_workers(hold)
+    elif what == "a load on demand":
         repository._residents._open_model = hold
         feeds = {HISTORY: np.zeros((1, 4, 1), np.float32)}
-        repository.directory.models[0].submit(feeds, deadline=time.monotonic() + PATIENCE)
+        model.submit(feeds, deadline=time.monotonic() + PATIENCE)
     else:
-        repository._batcher.on_workers(hold)
+        model._open = hold
+        model._reopen()
     assert going.wait(PATIENCE)
     engine = LocalEngine(repository, Metrics())
     repository.close(0)

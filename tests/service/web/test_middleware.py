@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 
 import pytest
+from starlette.types import Message, Receive, Scope, Send
 
 from foretell.service.engine.model import Model
+from foretell.service.errors import NotReadyError
+from foretell.service.metrics import Metrics
+from foretell.service.web.middleware import Observed
 from tests.service.client import Client
 
 BODY = {"model": "repeat", "inputs": [{"series": [1.0] * 8}]}
@@ -79,6 +84,37 @@ def test_a_bug_is_logged_and_answered(
     assert "RuntimeError: a bug" in caplog.text
     assert 'model="repeat",route="/forecast",status="500"' in client.get("/metrics").text
     assert counted(client, metric) == before + 1
+
+
+@pytest.mark.parametrize("error", [NotReadyError("too late"), asyncio.CancelledError()])
+def test_an_answer_that_has_begun_is_followed_by_no_other(
+    error: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
+    sent: list[Message] = []
+
+    async def app(_: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        raise error
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    async def receive() -> Message:
+        raise AssertionError("nobody asks")
+
+    metrics = Metrics()
+    scope = {"type": "http", "method": "GET", "path": "/forecast", "headers": []}
+    asking = Observed(app, metrics)(scope, receive, send)
+    if isinstance(error, asyncio.CancelledError):
+        # The connection is told.
+        with pytest.raises(asyncio.CancelledError):
+            asyncio.run(asking)
+    else:
+        asyncio.run(asking)
+        assert "NotReadyError: too late" in caplog.text
+    assert [message["type"] for message in sent] == ["http.response.start"]
+    # It was for no model.
+    assert (metrics.in_flight, metrics.served) == (0, 0)
 
 
 @pytest.mark.parametrize(

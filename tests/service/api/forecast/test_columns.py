@@ -45,7 +45,7 @@ def days(*numbers: int) -> pa.Array:
     ],
 )
 def test_series_in_order_of_appearance(ids: pa.Array) -> None:
-    groups = read_groups(table(unique_id=ids), 3)
+    groups = read_groups(table(unique_id=ids), 2)
     assert groups.ids.to_pylist() == ["b", "a"]
     assert [groups.of(0).tolist(), groups.of(1).tolist()] == [[0, 1], [2]]
 
@@ -117,11 +117,27 @@ def test_values_that_a_dictionary_does_not_use_are_no_series() -> None:
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.string_view()])
 def test_a_value_that_a_dictionary_holds_twice_is_one_series(kind: pa.DataType) -> None:
-    values = pa.array(["a", "b", "a"]).cast(kind)
-    ids = pa.DictionaryArray.from_arrays(pa.array([0, 1, 2, 0], pa.int8()), values)
-    groups = read_groups(table(unique_id=ids), 3)
-    assert groups.ids.to_pylist() == ["a", "b"]
-    assert [groups.of(each).tolist() for each in range(2)] == [[0, 2, 3], [1]]
+    # A value that is not used, the first of its kind that is not the first, and rows in between.
+    values = pa.array(["a", "unused", "b", "a", "c"]).cast(kind)
+    ids = pa.DictionaryArray.from_arrays(pa.array([2, 3, 4, 0, 3, 2], pa.int8()), values)
+    groups = read_groups(table(unique_id=ids), 4)
+    assert groups.ids.to_pylist() == ["a", "b", "c"]
+    assert [groups.of(each).tolist() for each in range(3)] == [[1, 3, 4], [0, 5], [2]]
+    # As many runs of rows as there are values that are used.
+    groups = read_groups(table(unique_id=ids.take([1, 0, 3])), 4)
+    assert [groups.of(each).tolist() for each in range(2)] == [[0, 2], [1]]
+
+
+def test_a_long_name_that_a_dictionary_holds_twice_is_not_written_out() -> None:
+    ids = pa.DictionaryArray.from_arrays(np.arange(40_000, dtype=np.int8) % 2, ["a" * 100_000] * 2)
+    pool, usual = pa.proxy_memory_pool(pa.default_memory_pool()), pa.default_memory_pool()
+    pa.set_memory_pool(pool)
+    try:
+        # What it returns must not outlive the pool.
+        assert len(read_groups(table(unique_id=ids), 2).ids) == 1
+    finally:
+        pa.set_memory_pool(usual)
+    assert pool.max_memory() < 2**20
 
 
 @pytest.mark.parametrize(
