@@ -27,8 +27,8 @@ from foretell.service.api.forecast.schemas import (
 from foretell.service.api.forecast.task import (
     Plan,
     Task,
-    check,
     check_corrected,
+    check_options,
 )
 from foretell.service.api.notices import Notice, notice, outside
 from foretell.service.arrays import DISTRIBUTION, FORECAST, Arrays
@@ -48,7 +48,7 @@ _MOST_ERRORS = 32_000_000
 def plan(options: BacktestOptions, inputs: int, model: Model, settings: Settings) -> Plan:
     """Read the options of a request; see `task.plan`."""
     manifest = model.manifest
-    horizon, passes, quantiles = check(options, model, settings)
+    horizon, passes, quantiles = check_options(options, model, settings)
     most = room(inputs, horizon, passes, len(quantiles), manifest, settings)
     if quantiles and (searched := model.intervals.most) is not None:
         values = inputs * horizon * len(manifest.targets) * len(quantiles)

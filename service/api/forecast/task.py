@@ -74,7 +74,7 @@ def plan(options: ForecastOptions, inputs: int, model: Model, settings: Settings
         InvalidInputError: an option does not fit the model, or the answer would be too large.
         NotSupportedError: the model cannot do it.
     """
-    horizon, passes, quantiles = check(options, model, settings)
+    horizon, passes, quantiles = check_options(options, model, settings)
     forecasts, most = inputs * horizon * len(model.manifest.targets), model.intervals.most
     values = forecasts * (1 + len(quantiles))
     if values > settings.max_answer_values:
@@ -104,10 +104,13 @@ def most_steps(manifest: Manifest, settings: Settings) -> int:
     return passes * manifest.horizon
 
 
-def check(
+def check_options(
     options: ForecastOptions | BacktestOptions, model: Model, settings: Settings
 ) -> tuple[int, int, tuple[float, ...]]:
-    """Steps to forecast, the runs of the model that they take, and which quantiles to answer.
+    """Check what forecasts and backtests are asked alike.
+
+    Returns:
+        Steps to forecast, the runs of the model that they take, and the quantiles to answer.
 
     Raises:
         InvalidInputError: an option is none that the model has; `NotSupportedError` likewise.
