@@ -32,11 +32,7 @@ from foretell.service.api.openapi import document_router
 from foretell.service.api.page import Pages, page_router
 from foretell.service.engine.directory import brief
 from foretell.service.engine.local import Engine, Status
-from foretell.service.errors import (
-    error_body,
-    error_fields,
-    is_inference,
-)
+from foretell.service.errors import error_body, error_fields, is_inference
 from foretell.service.metrics import Metrics
 from foretell.service.settings import Settings
 from foretell.service.tracing import Tracer

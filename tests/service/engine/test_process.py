@@ -8,6 +8,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
 from ctypes import c_int64
 from multiprocessing.sharedctypes import RawArray
 from pathlib import Path
@@ -99,39 +100,47 @@ class GoneError(Exception):
     """This process has ended."""
 
 
-def test_a_load_that_nobody_asked_for_is_not_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What closes waits for no thread, and this process is not ended."""
+    for pause in (
+        "repository._BATCHER_SECONDS",
+        "repository._WATCH_SECONDS",
+        "model._STOP_SECONDS",
+    ):
+        monkeypatch.setattr(f"foretell.service.engine.{pause}", 0.0)
+    monkeypatch.setattr(os, "_exit", Mock(side_effect=GoneError))
+    monkeypatch.setattr(logging, "shutdown", Mock())
+
+
+def check_end(repository: Repository, release: Callable[[], None]) -> None:
+    """A closed repository's process ends at once until what goes on is released, and then not."""
+    engine = LocalEngine(repository, Metrics())
+    try:
+        with pytest.raises(GoneError):
+            end(engine, 3)
+    finally:
+        release()
+    until(lambda: not repository.going)
+    end(engine, 3)
+
+
+@pytest.mark.usefixtures("hurried")
+def test_a_load_that_nobody_asked_for_is_not_waited_for(tmp_path: Path) -> None:
     scene = Scene(tmp_path, watch_seconds=0.0)
     scene.place("one@1")
     scene.repository.start()
     scene.open.gate.clear()
     scene.place("one@2")
     until(lambda: "one@2" in scene.open.opened)
-    monkeypatch.setattr("foretell.service.engine.repository._WATCH_SECONDS", 0.0)
-    monkeypatch.setattr(os, "_exit", Mock(side_effect=GoneError))
-    monkeypatch.setattr(logging, "shutdown", Mock())
-    engine = LocalEngine(scene.repository, Metrics())
     scene.repository.close(0)
-    try:
-        with pytest.raises(GoneError):
-            end(engine, 3)
-    finally:
-        scene.open.gate.set()
-    until(lambda: not scene.repository.going)
-    end(engine, 3)
+    check_end(scene.repository, scene.open.gate.set)
 
 
+@pytest.mark.usefixtures("hurried")
 @pytest.mark.parametrize("what", ["a run", "a load on demand", "a graph of attention"])
-def test_nor_is_what_else_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
-) -> None:
+def test_nor_is_what_else_goes_on(tmp_path: Path, what: str) -> None:
     write_bundle(tmp_path, Spec())
-    for pause in ("_BATCHER_SECONDS", "_WATCH_SECONDS"):
-        monkeypatch.setattr(f"foretell.service.engine.repository.{pause}", 0.0)
-    monkeypatch.setattr("foretell.service.engine.model._STOP_SECONDS", 0.0)
-    monkeypatch.setattr(os, "_exit", Mock(side_effect=GoneError))
-    monkeypatch.setattr(logging, "shutdown", Mock())
     going, over = threading.Event(), threading.Event()
 
     def hold(*_: object) -> None:
@@ -152,16 +161,9 @@ def test_nor_is_what_else_goes_on(
         model._open = hold
         model._reopen()
     assert going.wait(PATIENCE)
-    engine = LocalEngine(repository, Metrics())
     repository.close(0)
     until(lambda: not repository._watcher.is_alive())
-    try:
-        with pytest.raises(GoneError):
-            end(engine, 3)
-    finally:
-        over.set()
-    until(lambda: not repository.going)
-    end(engine, 3)
+    check_end(repository, over.set)
 
 
 @pytest.mark.parametrize("installed", [True, False])
