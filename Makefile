@@ -22,8 +22,7 @@ PUBLISHED := aft-pytorch linear-attention-transformer linformer local-attention 
 	mixture-of-experts product_key_memory
 
 .PHONY: serve test lint types audit demo help bench bench-accuracy bench-adopted bench-attention bench-batch bench-bulk \
-	bench-dashboard bench-demo bench-door bench-fleet bench-page bench-precision bench-ray \
-	bench-server \
+	bench-dashboard bench-demo bench-door bench-fleet bench-page bench-precision bench-server \
 	bench-endurance bench-many bench-wide gpu-check gpu-doors gpu-graphs gpu-overhead gpu-subjects notebook \
 	page-assets page-pictures clean
 .DELETE_ON_ERROR:
@@ -127,10 +126,6 @@ gpu-doors: $(TEST)
 ## measure int8 and half precision next to float32
 bench-precision: $(TEST)
 	$(BIN)/python -m bench.precision
-
-## measure a Ray cluster of two nodes next to one, and the loss of a node; about three minutes
-bench-ray: $(TEST)
-	$(BIN)/python -m bench.ray_serve
 
 ## measure the memory of models of 862 channels and of 10,000 series; most of an hour
 bench-wide: $(TEST)

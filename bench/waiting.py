@@ -6,14 +6,9 @@ As a GPU would, it leaves the CPU to the rest.
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 from foretell.service.arrays import Arrays
-from foretell.service.engine.runtime import Runtime
 from foretell.service.session import Session
-
-# So long that two CPUs carry a cluster, its doors and its callers besides.
-BATCH_SECONDS = 0.2
 
 
 def waiting(session: Session, base: float, each: float = 0.0) -> Session:
@@ -29,11 +24,3 @@ def waiting(session: Session, base: float, each: float = 0.0) -> Session:
 
     session.run = wait  # type: ignore[method-assign]
     return session
-
-
-class WaitingRuntime(Runtime):
-    """Opens sessions whose batches take `BATCH_SECONDS` each."""
-
-    def open(self, graph: Path, *, max_batch: int | None = None) -> Session:
-        """See `Runtime.open`."""
-        return waiting(super().open(graph, max_batch=max_batch), BATCH_SECONDS)

@@ -22,7 +22,6 @@ _COMMANDS = (
     "push",
     "list",
     "serve",
-    "serve-ray",
     "forecast",
     "infer",
     "batch",
@@ -41,8 +40,8 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in _COMMANDS:
             return None
-        # A module cannot be called `import`, nor `serve-ray`.
-        module = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name.replace("-", "_")
+        # A module cannot be called `import`.
+        module = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name
         command: click.Command = importlib.import_module(f"foretell.commands.{module}").command
         return command
 

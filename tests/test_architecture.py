@@ -51,20 +51,18 @@ TABLES = {
     "service/api/forecast/read_table.py": {"pyarrow"},
     "service/api/forecast/write_table.py": {"pyarrow"},
 }
-# What a cluster needs, and no other server: `service/ray/` alone is for it.
-CLUSTER = {"ray"}
 HEAVY = {"torch", "onnx", "onnxruntime", "fastapi", "pandas", "matplotlib"}
 # The extras of the installation with which each package works.
 EXTRAS: dict[str, set[str]] = {
     "bundle": set(),
     "models": {"train"},
     "export": {"cpu", "gpu", "train"},
-    "service": {"cpu", "gpu", "otel", "ray", "serve"},
+    "service": {"cpu", "gpu", "otel", "serve"},
     "storage": {"storage"},
     "foretell": {"demo", "mlflow", "plot", "ray", "report", "storage", "train", "tune"},
 }
 # The parts of `service` that know HTTP; the others are its core.
-HTTP_PARTS = {"api", "ray", "server", "web"}
+HTTP_PARTS = {"api", "server", "web"}
 HTTP_LIBRARIES = {"fastapi", "httptools", "starlette", "uvicorn", "http"}
 
 
@@ -170,8 +168,7 @@ def test_libraries_stay_in_their_place(package: str) -> None:
 def test_serving_needs_little(package: str) -> None:
     allowed = LIBRARIES[package] | {"foretell"} | set(sys.stdlib_module_names)
     for name, path in where(package):
-        more = CLUSTER if name.startswith("service/ray/") else TABLES.get(name, set())
-        assert tops(imports(path)) <= allowed | more, name
+        assert tops(imports(path)) <= allowed | TABLES.get(name, set()), name
 
 
 @pytest.mark.parametrize("package", PACKAGES)

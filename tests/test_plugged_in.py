@@ -49,7 +49,6 @@ NAMES_IN = (
     # A mechanism has the name of what is between two origins.
     "service/api/forecast/backtest.py",
     # Another one has Ray's word for a cluster of this machine alone.
-    "service/ray/run.py",
     "foretell/batch/on_ray.py",
     "foretell/commands/batch.py",
 )

@@ -22,7 +22,6 @@ COMMANDS = (
     "push",
     "list",
     "serve",
-    "serve-ray",
     "forecast",
     "infer",
     "batch",
@@ -83,7 +82,7 @@ def test_version():
         ("pvlib", "'foretell[demo]'"),
         ("tensorboard", "'foretell[tensorboard]'"),
         ("optuna", "'foretell[tune]'"),
-        ("ray.serve", "'foretell[ray]'"),
+        ("ray.data", "'foretell[ray]'"),
     ],
 )
 def test_a_library_that_is_not_installed(

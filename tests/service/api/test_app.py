@@ -318,7 +318,7 @@ def test_an_answer_counts_until_it_is_taken(models: Path, path: str, limit: int)
                 if message["type"] == "http.response.start":
                     statuses.append(message["status"])
                 else:
-                    # Ray passes it on to another process.
+                    # Another server may pass it on to another process.
                     assert type(message["body"]) is bytes
                     pieces.append(message["body"])
                     await wait()

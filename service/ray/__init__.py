@@ -1,1 +1,0 @@
-"""A server on a Ray cluster: its doors and engines are deployments of Ray Serve."""
