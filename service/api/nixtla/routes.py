@@ -1,4 +1,4 @@
-"""The door of the nixtla client, under `/nixtla`: forecasts, cross-validation and anomalies."""
+"""The routes of the nixtla client, under `/nixtla`: forecasts and cross-validation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from fastapi import Request as Call
 from foretell.service.api.body import ALWAYS, Shared
 from foretell.service.api.forecast.parsing import read_json
 from foretell.service.api.forecast.routes import JSON, Answering, endpoint
-from foretell.service.api.nixtla.known import Known, anomalies
 from foretell.service.api.nixtla.reading import (
     check_model,
     check_request,
@@ -24,16 +23,10 @@ from foretell.service.api.nixtla.reading import (
     read_forecast,
     read_history,
 )
-from foretell.service.api.nixtla.wire import (
-    AnomalyRequest,
-    CrossValidationRequest,
-    ForecastRequest,
-    OnlineAnomalyRequest,
-    Request,
-)
+from foretell.service.api.nixtla.wire import CrossValidationRequest, ForecastRequest, Request
 from foretell.service.api.nixtla.writing import Backtesting, Forecasting
 from foretell.service.engine.directory import Directory, Model
-from foretell.service.errors import InvalidInputError, NotSupportedError, ServiceError
+from foretell.service.errors import InvalidInputError, ServiceError
 from foretell.service.settings import Settings
 from foretell.service.validation import validate
 
@@ -51,8 +44,6 @@ def nixtla_router(shared: Shared) -> APIRouter:
     tasks: list[tuple[str, type[Request], _Decoder]] = [
         ("forecast", ForecastRequest, _forecast),
         ("cross_validation", CrossValidationRequest, _cross_validation),
-        ("anomaly_detection", AnomalyRequest, _anomalies),
-        ("online_anomaly_detection", OnlineAnomalyRequest, _anomalies),
     ]
     for name, kind, decoder in tasks:
         answering = endpoint(partial(_Read, kind, decoder), None, shared, media_types=(JSON,))
@@ -77,27 +68,6 @@ def nixtla_router(shared: Shared) -> APIRouter:
         """Names of the served models of one channel."""
         served = [one.name for one in engine.directory.defaults if len(one.manifest.channels) == 1]
         return {"models": [{"name": name} for name in served]}
-
-    @router.get("/v2/finetuned_models")
-    async def finetuned_models() -> dict[str, list[str]]:
-        """There are none."""
-        return {"finetuned_models": []}
-
-    @router.post("/v2/finetune")
-    async def finetune() -> None:
-        """Refused."""
-        raise NotSupportedError(
-            "nothing is trained here: train with `foretell train`, and serve what it exports"
-        )
-
-    @router.post("/v2/{task}/async")
-    async def jobs(call: Call) -> None:
-        """Refused."""
-        task = call.path_params["task"][:40]
-        raise NotSupportedError(
-            f"{task} is not served as a job: forecast, cross_validation, detect_anomalies and "
-            "detect_anomalies_online of the client are, by calls that wait for their answer"
-        )
 
     return router
 
@@ -173,15 +143,4 @@ def _cross_validation(
     else:
         stride = request.step_size or request.h
         job = read_backtest(request, request.h, stride, request.n_windows, bounds, model, settings)
-    return Backtesting(request, bounds, job, Known.answer)
-
-
-def _anomalies(request: AnomalyRequest, model: Model, settings: Settings) -> Answering:
-    (deviation,) = model.manifest.target_scaler.std
-    answer = partial(anomalies, request=request, deviation=deviation)
-    if isinstance(request, OnlineAnomalyRequest):
-        stride = request.step_size or request.h
-        job = read_backtest(request, request.h, stride, None, {}, model, settings)
-    else:
-        job = read_history(request, {}, model, settings)
-    return Backtesting(request, {}, job, answer)
+    return Backtesting(request, bounds, job)

@@ -5,7 +5,7 @@ All series of a request are one list of numbers, one after the other, and a list
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt
 
@@ -79,18 +79,3 @@ class CrossValidationRequest(ForecastRequest):
     n_windows: Positive = 1
     step_size: Positive | None = None
     full_history: bool = False
-
-
-class AnomalyRequest(Request):
-    """What `v2/anomaly_detection` is sent."""
-
-    level: Level = 99
-
-
-class OnlineAnomalyRequest(AnomalyRequest):
-    """What `v2/online_anomaly_detection` is sent."""
-
-    h: Positive
-    detection_size: Positive
-    step_size: Positive | None = None
-    threshold_method: Literal["univariate", "multivariate"] = "univariate"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from foretell.service.api.forecast.backtest import Backtest
 from foretell.service.api.forecast.encode import not_finite, quantiles_of
 from foretell.service.api.forecast.job import Job, warn
-from foretell.service.api.nixtla.known import Known
 from foretell.service.api.nixtla.reading import own_places
 from foretell.service.api.nixtla.wire import Request
 from foretell.service.api.notices import Notice, notice, outside
@@ -64,20 +63,12 @@ class Backtesting:
         request: The request.
         bounds: The quantiles that it asks for, by their names in the answer.
         job: What it would be as a request for forecasts; its past is what is forecast.
-        answer: Makes an answer of what was forecast.
     """
 
-    def __init__(
-        self,
-        request: Request,
-        bounds: Mapping[str, float],
-        job: Job,
-        answer: Callable[[Known], dict[str, Any]],
-    ) -> None:
+    def __init__(self, request: Request, bounds: Mapping[str, float], job: Job) -> None:
         assert job.past is not None  # noqa: S101 - `read_backtest` has it made
         self._request = request
         self._bounds = bounds
-        self._answer = answer
         self._past = job.past
         self._backtest = Backtest(job, is_table=False)
         self.job = self._backtest.job
@@ -86,7 +77,7 @@ class Backtesting:
         """Write the answer.
 
         Raises:
-            InvalidInputError: a forecast is not finite, or they are too few for what is asked.
+            InvalidInputError: a forecast is not finite.
         """
         job, past = self.job, self._past
         forecast = outputs[FORECAST][:, : job.plan.horizon]
@@ -99,9 +90,17 @@ class Backtesting:
                 job.history, forecast, job.plan.quantiles, outputs.get(DISTRIBUTION)
             )
         intervals = _by_name(job, self._bounds, quantiles)
-        sizes, actual = self._request.series.sizes, past.future[..., 0]
-        known = Known(sizes, rows, owner, forecast[..., 0], actual, intervals)
-        return _written(self._answer(known), self._request, self._backtest.warnings(outputs))
+        sizes = self._request.series.sizes
+        first = np.cumsum([0, *sizes[:-1]])
+        answer = {
+            "sizes": np.bincount(owner, minlength=len(sizes)) * forecast.shape[1],
+            # Among the values of all series.
+            "idxs": (rows + first[owner, None]).ravel(),
+            "mean": forecast.ravel(),
+            "intervals": {name: own.ravel() for name, own in intervals.items()} or None,
+            "weights_x": None,
+        }
+        return _written(answer, self._request, self._backtest.warnings(outputs))
 
 
 def _check_finite(forecast: Floats, owner: NDArray[np.int64]) -> None:

@@ -21,7 +21,6 @@ nixtla = pytest.importorskip("nixtla", reason="installed without its requirement
 pytestmark = [
     # It asks for pandas 2.
     pytest.mark.filterwarnings("ignore:A future version of pandas"),
-    pytest.mark.filterwarnings("ignore:detect_anomalies"),
     pytest.mark.filterwarnings("ignore:IProgress not found"),
 ]
 
@@ -107,7 +106,6 @@ def test_keys_are_looked_at(client: Any, server: Server) -> None:
 
 def test_models_are_those_of_one_channel(client: Any) -> None:
     assert client.list_models() == ["air", "daily", "hourly", "other"]
-    assert client.finetuned_models() == []
 
 
 COLUMNS: dict[str, Any] = {"time_col": "timestamp", "target_col": "value", "freq": "MS"}
@@ -203,51 +201,11 @@ def test_cross_validation_in_partitions(client: Any) -> None:
     pd.testing.assert_frame_equal(whole, parts)
 
 
-def odd() -> pd.DataFrame:
-    """A quiet panel, with a spike ten hours before the end of its second series."""
-    rng = np.random.default_rng(0)
-    hours = pd.date_range("2024-01-01", periods=96, freq="h")
-    frame = pd.concat(
-        [
-            pd.DataFrame({"unique_id": name, "ds": hours, "y": rng.normal(50, 1, 96)})
-            for name in "ab"
-        ],
-        ignore_index=True,
-    )
-    frame.loc[96 + 86, "y"] = 90.0
-    return frame
-
-
-def test_anomalies(client: Any) -> None:
-    found = client.detect_anomalies(odd(), freq="h", model="other")
-    assert found.unique_id.value_counts().to_dict() == {"a": 88, "b": 88}
-    inside = found.y.between(found["TimeGPT-lo-99"], found["TimeGPT-hi-99"])
-    assert (found.anomaly == ~inside).all()
-    assert found[found.y == 90].anomaly.tolist() == [True]
-    parts = client.detect_anomalies(odd(), freq="h", model="other", num_partitions=2)
-    pd.testing.assert_frame_equal(found, parts)
-
-
-def test_anomalies_of_late(client: Any) -> None:
-    asked = {"h": 4, "detection_size": 12, "freq": "h", "model": "other"}
-    found = client.detect_anomalies_online(odd(), **asked)
-    assert found.ds.tolist() == odd().ds.iloc[84:96].tolist() * 2
-    spike = found[found.y == 90]
-    assert spike.anomaly.tolist() == [True]
-    assert spike.anomaly_score.item() > 10
-    score = found.anomaly_score.abs()
-    assert (found.anomaly == (score > 2.5758293)).all()
-    assert (found.anomaly == ~found.y.between(found["TimeGPT-lo-99"], found["TimeGPT-hi-99"])).all()
-
-
-def test_anomalies_of_all_series_together(client: Any) -> None:
-    asked = {"h": 4, "detection_size": 12, "step_size": 2, "freq": "h", "model": "other"}
-    found = client.detect_anomalies_online(odd(), threshold_method="multivariate", **asked)
-    one, two = (found[found.unique_id == name].reset_index() for name in "ab")
-    assert one.anomaly.tolist() == two.anomaly.tolist()
-    together = one.anomaly_score.abs() + two.anomaly_score.abs()
-    assert np.allclose(one.accumulated_anomaly_score, together)
-    assert two[two.y == 90].anomaly.item()
+def hours() -> pd.DataFrame:
+    """A panel of two series."""
+    at = pd.date_range("2024-01-01", periods=96, freq="h")
+    parts = [pd.DataFrame({"unique_id": name, "ds": at, "y": np.arange(96.0)}) for name in "ab"]
+    return pd.concat(parts, ignore_index=True)
 
 
 def test_large_bodies_are_compressed(client: Any) -> None:
@@ -256,10 +214,10 @@ def test_large_bodies_are_compressed(client: Any) -> None:
     frame = pd.DataFrame({"unique_id": "a", "ds": hours, "y": rng.normal(size=len(hours))})
     values = frame.y.to_numpy(np.float32)
     assert len(orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY)) > 2**20
-    found = client.detect_anomalies(frame, freq="h", model="hourly", level=90)
-    # As many as the server lets a request have (max_origins).
-    assert len(found) == 1024 * 4
-    assert found.ds.iloc[-1] == hours[-1]
+    found = client.forecast(frame, h=1, freq="h", model="hourly", add_history=True)
+    # As many as the server lets a request have (max_origins), and the forecast.
+    assert len(found) == 1024 * 4 + 1
+    assert found.ds.iloc[-1] == hours[-1] + pd.Timedelta("1h")
 
 
 def test_calendars_follow_the_start(client: Any, ask: Ask) -> None:
@@ -316,10 +274,10 @@ def test_what_is_not_served(client: Any, options: dict[str, Any], status: int, t
 
 
 def test_hours_may_be_of_two_models(client: Any) -> None:
-    status, text = refusal(lambda: client.forecast(odd(), h=1, freq="h"))
+    status, text = refusal(lambda: client.forecast(hours(), h=1, freq="h"))
     assert status == 422
     assert text == "model: 'timegpt-2.1' may mean any of hourly, other; pass model=…"
-    assert client.forecast(odd(), h=1, freq="h", model="other").TimeGPT.size == 2
+    assert client.forecast(hours(), h=1, freq="h", model="other").TimeGPT.size == 2
 
 
 def test_short_series_and_many(client: Any) -> None:
@@ -342,11 +300,16 @@ def test_too_many_windows(client: Any) -> None:
     assert (status, text[:11]) == (422, "series[1].y")
 
 
-def test_no_training_and_no_jobs(client: Any) -> None:
-    status, text = refusal(lambda: client.finetune(panel(), freq="MS"))
-    assert (status, text[:15]) == (422, "nothing is trai")
-    status, text = refusal(lambda: client.jobs.forecast(panel(), h=1, freq="MS"))
-    assert (status, text[:28]) == (422, "forecast is not served as a ")
+@pytest.mark.filterwarnings("ignore:detect_anomalies")
+def test_other_methods_are_not_found(client: Any) -> None:
+    for call in (
+        lambda: client.finetune(panel(), freq="MS"),
+        lambda: client.jobs.forecast(panel(), h=1, freq="MS"),
+        lambda: client.detect_anomalies_online(panel(), freq="MS", h=1, detection_size=1),
+        client.finetuned_models,
+    ):
+        status, text = refusal(call)
+        assert (status, text[:9]) == (404, "Not Found")
 
 
 def test_the_page(
@@ -362,5 +325,3 @@ def test_the_page(
     names = [f"TimeGPT-{side}-{level}" for side in ("hi", "lo") for level in (80, 90)]
     assert found["forecast"].columns.tolist() == [*columns, *names]
     assert len(found["known"]) == 36
-    assert len(found["odd"]) == 120
-    assert len(found["late"]) == 12

@@ -19,7 +19,7 @@ from tests.service.api.nixtla.conftest import AIR, HOURLY
 from tests.service.bundles import Spec, write_bundle
 from tests.service.client import Client
 
-FORECAST, ONLINE = "forecast", "online_anomaly_detection"
+FORECAST = "forecast"
 Y = [value / 4 for value in range(24)]
 LAST = Y[-1]
 
@@ -224,116 +224,19 @@ def test_numbers_that_nothing_counts_up_to(client: Client) -> None:
     values = [float(value % 7) for value in range(40)]
     found = answer(client, body(values, step_size=2**53, h=1), "cross_validation")
     assert found["idxs"] == [39]
-    for request, task, place in (
-        (body(values, step_size=2**64 - 1, h=1), "cross_validation", "step_size"),
-        (online(values, step_size=2**64 - 1), ONLINE, "step_size"),
-        (online(values, detection_size=2**63), ONLINE, "detection_size"),
-    ):
-        text = refusal(client, request, task)
-        assert text.startswith(f"{place}: expected at most 9007199254740992, got ")
-    assert refusal(client, online(values, detection_size=2**53), ONLINE)
+    text = refusal(client, body(values, step_size=2**64 - 1, h=1), "cross_validation")
+    assert text.startswith("step_size: expected at most 9007199254740992, got ")
     for level in (99.99999999999999, 99.9999999):
-        for task, given in (("forecast", [level]), ("anomaly_detection", level)):
-            assert "at most 99.999999" in refusal(client, body(values, level=given), task)
-    assert answer(client, body(values, level=99.999999), "anomaly_detection")["intervals"]
+        assert "at most 99.999999" in refusal(client, body(values, level=[level]))
 
 
 def test_windows_beyond_the_limit(client: Client) -> None:
     text = refusal(client, body(n_windows=65), "cross_validation")
     assert text.startswith("n_windows: 1 inputs leave room for 64 origins of each, got 65")
-    found = answer(client, body([0.0] * 1000, level=90), "anomaly_detection")
+    found = answer(client, body([0.0] * 1000, full_history=True), "cross_validation")
     assert found["sizes"] == [64 * 12]
     assert found["warnings"][-1]["type"] == "origins_left_out"
     assert found["idxs"] == [*range(1000 - 64 * 12, 1000)]
-
-
-def test_missing_values_are_no_anomalies(client: Client) -> None:
-    values = [*[0.0, 1.0] * 20, None, 9.0]
-    given = {"missing": "ffill"}
-    found = answer(client, body(values, level=95, model_parameters=given), "anomaly_detection")
-    assert found["sizes"] == [12]
-    assert found["anomaly"] == [*[False] * 11, True]
-    assert found["anomaly_score"][-2] is None
-
-
-def online(values: list[float], **changes: Any) -> dict[str, Any]:
-    return body(values, **{"model": "other", "freq": "h", "h": 1, "detection_size": 3, **changes})
-
-
-def test_scores_are_errors_by_those_before(client: Client) -> None:
-    rng = np.random.default_rng(0)
-    values = rng.normal(size=40).round(3).tolist()
-    found = answer(client, online(values, level=95), ONLINE)
-    # The model repeats the last value.
-    errors = np.diff(np.array(values, np.float32).astype(float))[7:]
-    usual = errors[:-3]
-    score = (errors[-3:] - usual.mean()) / usual.std()
-    assert found["idxs"] == [37, 38, 39]
-    assert np.allclose(found["anomaly_score"], score, rtol=1e-5)
-    low, high = np.array(found["intervals"]["lo-95"]), np.array(found["intervals"]["hi-95"])
-    assert np.allclose(high - low, 2 * 1.959964 * usual.std(), rtol=1e-5)
-    assert np.allclose(low + high, 2 * (np.array(values[36:39]) + usual.mean()), rtol=1e-5)
-
-
-@pytest.mark.parametrize(("stride", "rows"), [(1, [1, 1, 1, 1, 2, 3]), (3, [1, 2, 3, 1, 2, 3])])
-def test_of_several_forecasts_of_a_row_the_latest_counts(
-    client: Client, stride: int, rows: list[int]
-) -> None:
-    values = [float(value) for value in range(40)]
-    request = online(values, h=3, step_size=stride, detection_size=6)
-    found = answer(client, request, ONLINE)
-    assert found["idxs"] == [*range(34, 40)]
-    # What it repeats lies as many steps back.
-    assert found["mean"] == [34 + step - back for step, back in enumerate(rows)]
-
-
-def test_what_never_errs_is_no_anomaly(client: Client) -> None:
-    found = answer(client, online([5.0] * 40), ONLINE)
-    assert found["anomaly"] == [False] * 3
-    assert found["anomaly_score"] == [0.0] * 3
-    found = answer(client, online([*[5.0] * 39, 6.0]), ONLINE)
-    assert found["anomaly"] == [False, False, True]
-
-
-def test_sums_of_scores_are_compared_with_those_before(client: Client) -> None:
-    rng = np.random.default_rng(0)
-    one, two = rng.normal(size=(2, 40)).round(3)
-    request = online([*one, *two], threshold_method="multivariate", level=90)
-    request["series"]["sizes"] = [40, 40]
-    found = answer(client, request, ONLINE)
-    assert found["intervals"] is None
-    errors = np.diff(np.array([one, two], np.float32).astype(float))[:, 7:]
-    usual = errors[:, :-3]
-    spread = usual.std(axis=1, keepdims=True)
-    sums = np.abs((errors - usual.mean(axis=1, keepdims=True)) / spread).sum(axis=0)
-    assert np.allclose(found["accumulated_anomaly_score"], [*sums[-3:]] * 2, rtol=1e-5)
-    assert found["anomaly"] == [*(sums[-3:] > np.quantile(sums[:-3], 0.9))] * 2
-
-
-def test_too_few_errors_tell_nothing(client: Client) -> None:
-    text = refusal(client, online([0.0] * 20), ONLINE)
-    assert text == (
-        "series[0].y: expected at least 10 forecasts of known rows to tell what is usual, before "
-        "those that are looked at, got 9; send more rows"
-    )
-    assert answer(client, online([0.0] * 21), ONLINE)["sizes"] == [3]
-
-
-def test_series_of_different_length_have_no_sums(client: Client) -> None:
-    request = online([0.0] * 90, threshold_method="multivariate")
-    request["series"]["sizes"] = [50, 40]
-    text = refusal(client, request, ONLINE)
-    assert text.startswith("series.sizes: expected series of one length, whose gaps leave the same")
-
-
-@pytest.mark.parametrize("missing", [2, 3])
-def test_series_with_forecasts_of_other_rows_have_no_sums(client: Client, missing: int) -> None:
-    values = [*[None] * missing, *[0.0] * (80 - missing)]
-    given = {"threshold_method": "multivariate", "model_parameters": {"missing": "ffill"}}
-    request = online(values, **given)
-    request["series"]["sizes"] = [40, 40]
-    text = refusal(client, request, ONLINE)
-    assert text.startswith("series.sizes: expected series of one length, whose gaps leave the same")
 
 
 @pytest.mark.parametrize("gap", [slice(40, 80), slice(80, 118)])
@@ -356,7 +259,7 @@ def test_a_gap_before_the_history_is_left_out(client: Client) -> None:
 def test_limits_are_told_in_the_terms_of_the_client(client: Client) -> None:
     request = body([0.0] * 65 * 25)
     request["series"]["sizes"] = [25] * 65
-    text = refusal(client, request, "anomaly_detection")
+    text = refusal(client, request | {"full_history": True}, "cross_validation")
     assert text.startswith("series.sizes: 65 inputs leave room for 0 origins of each, got 1")
     given = {"level": [80], "model_parameters": {"calibration": "history"}}
     text = refusal(client, {**request, **given})
