@@ -43,7 +43,7 @@ _PREFIX = "FORETELL_"
 # What begins a path of the service itself.
 OWN_PATHS = {
     *("backtest", "docs", "forecast", "healthz", "metrics", "models", "nixtla"),
-    *("openapi.json", "page", "readyz", "redoc", "v1", "v2"),
+    *("openapi.json", "page", "readyz", "v1", "v2"),
 }
 # Of characters that no browser or proxy writes in another way.
 _ROOT_PATH = re.compile(r"(/(?!\.{1,2}(/|$))[A-Za-z0-9._~-]+)*")

@@ -91,7 +91,7 @@ def create_app(settings: Settings, engine: Engine, *, tracer: Tracer | None = No
         title="foretell",
         version=metadata.version("foretell"),
         description="Forecasts of verified transformer models. The page at `/` shows them; `/docs` "
-        "has requests to try out, `/redoc` the same to read.",
+        "has requests to try out.",
         lifespan=lifespan,
         servers=[{"url": settings.root_path}] if settings.root_path else None,
         # FastAPI's own is written on the event loop, and its pages load scripts from elsewhere.

@@ -7,7 +7,6 @@ import base64
 import gzip
 import hashlib
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,14 +37,11 @@ _POLICY = {
     "form-action": "'none'",
     "frame-ancestors": "'none'",
 }
-# Redoc writes its styles into the page, and searches in a worker that it makes of a blob.
-_REDOC = {"style-src": "'self' 'unsafe-inline'", "worker-src": "blob:"}
 _INLINE = re.compile(rb"<script(?![^>]* src=)[^>]*>(.*?)</script>", re.DOTALL)
 # Their URLs of other files are relative, for a proxy may put a prefix before all of them.
 _PAGES = {
     "/": "index.html",
     "/docs": "reference/docs.html",
-    "/redoc": "reference/redoc.html",
 }
 
 # What programs find at the page's address.
@@ -88,8 +84,7 @@ class Asset:
             "Referrer-Policy": "no-referrer",
         }
         if path.suffix == ".html":
-            more = _REDOC if path.name == "redoc.html" else {}
-            headers["Content-Security-Policy"] = policy(data, more)
+            headers["Content-Security-Policy"] = policy(data)
         return cls(data, gzip.compress(data, mtime=0), headers)
 
     def answer(self, request: Request) -> Response:
@@ -101,18 +96,14 @@ class Asset:
         return Response(self.compressed, headers=self.headers | {"Content-Encoding": "gzip"})
 
 
-def policy(html: bytes, more: Mapping[str, str]) -> str:
+def policy(html: bytes) -> str:
     """What a page may load and do: what this server gives it, and the scripts within itself.
 
     Those within are an import map, which cannot be a file of its own.
-
-    Args:
-        html: The page.
-        more: Directives that are others for it.
     """
     sums = (base64.b64encode(hashlib.sha256(found).digest()) for found in _INLINE.findall(html))
     scripts = [_POLICY["script-src"], *(f"'sha256-{each.decode()}'" for each in sums)]
-    directives = {**_POLICY, "script-src": " ".join(scripts), **more}
+    directives = {**_POLICY, "script-src": " ".join(scripts)}
     return "; ".join(f"{name} {sources}" for name, sources in directives.items())
 
 
@@ -174,7 +165,7 @@ def page_router(pages: Pages, root_path: str) -> APIRouter:
     async def file(request: Request) -> Response:
         return await pages.answer(request)
 
-    for path in ("/docs", "/redoc", "/page/{path:path}"):
+    for path in ("/docs", "/page/{path:path}"):
         router.add_api_route(path, file, methods=["GET", "HEAD"], include_in_schema=False)
 
     return router
