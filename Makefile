@@ -23,7 +23,7 @@ PUBLISHED := aft-pytorch linear-attention-transformer linformer local-attention 
 
 .PHONY: serve test lint types audit demo help bench bench-accuracy bench-adopted bench-attention bench-batch bench-bulk \
 	bench-dashboard bench-demo bench-door bench-fleet bench-page bench-precision bench-server \
-	bench-endurance bench-many bench-wide gpu-check gpu-doors gpu-graphs gpu-overhead gpu-subjects notebook \
+	bench-endurance bench-many bench-wide gpu-check gpu-doors gpu-graphs gpu-overhead gpu-subjects mutants notebook \
 	page-assets page-pictures clean
 .DELETE_ON_ERROR:
 
@@ -122,6 +122,10 @@ gpu-overhead: $(TEST)
 ## measure a server of two doors before that stand-in; needs wrk; BEFORE=COMMIT prints both
 gpu-doors: $(TEST)
 	$(BIN)/python -m bench.gpu.doors $(if $(BEFORE),--before $(BEFORE))
+
+## measure the tests by 200 small faults in the product, drawn by SEED, at COMMIT; hours; goes on
+mutants: $(TEST)
+	$(BIN)/python -m bench.mutants $(if $(COMMIT),--commit $(COMMIT)) --seed $(or $(SEED),0)
 
 ## measure int8 and half precision next to float32
 bench-precision: $(TEST)

@@ -1,0 +1,1 @@
+"""A measure of the tests: the share of small faults in the product that they find."""
