@@ -45,7 +45,7 @@ NAMES_IN = (
     # A baseline that is trained.
     "foretell/backtest.py",
     # An example too: what the interface's document shows.
-    "service/api/forecast/schemas.py",
+    "service/api/forecast/answers.py",
     # A mechanism has the name of what is between two origins.
     "service/api/forecast/backtest.py",
     # Another one has Ray's word for a cluster of this machine alone.

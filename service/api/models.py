@@ -12,13 +12,9 @@ from foretell.bundle.layout import EXAMPLE, NAME, VERSION
 from foretell.bundle.verdict import verdict
 from foretell.service.api import examples
 from foretell.service.api.compression import choose_encoding, compress
+from foretell.service.api.forecast.answers import ErrorResponse, ModelExample
 from foretell.service.api.forecast.routes import JSON
-from foretell.service.api.forecast.schemas import (
-    ErrorResponse,
-    ModelCard,
-    ModelExample,
-    ModelReport,
-)
+from foretell.service.api.forecast.schemas import ModelCard, ModelReport
 from foretell.service.api.forecast.task import most_steps
 from foretell.service.engine.directory import Model
 from foretell.service.engine.local import Engine

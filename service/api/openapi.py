@@ -12,10 +12,10 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 
 from foretell.service.api import examples
+from foretell.service.api.forecast.answers import ErrorResponse
 from foretell.service.api.forecast.routes import ARROW, JSON
 from foretell.service.api.forecast.schemas import (
     BacktestRequest,
-    ErrorResponse,
     ForecastRequest,
     TableBacktestOptions,
     TableOptions,

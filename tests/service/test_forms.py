@@ -13,8 +13,8 @@ import pytest
 from pyarrow import ipc
 
 from foretell.bundle import layout
+from foretell.service.api.forecast.answers import ForecastResponse
 from foretell.service.api.forecast.routes import ARROW
-from foretell.service.api.forecast.schemas import ForecastResponse
 from foretell.service.api.forecast.table import write_table
 from tests.service.bundles import (
     Spec,

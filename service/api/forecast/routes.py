@@ -22,18 +22,12 @@ from foretell.service.api.body import (
 )
 from foretell.service.api.compression import choose_encoding, compress
 from foretell.service.api.examples import refusals
+from foretell.service.api.forecast.answers import BacktestResponse, ErrorResponse, ForecastResponse
 from foretell.service.api.forecast.backtest import BACKTESTING, Backtest
 from foretell.service.api.forecast.encode import encode, encoding_work
 from foretell.service.api.forecast.job import Job, decode, run
 from foretell.service.api.forecast.parsing import parse, parsing_bytes
-from foretell.service.api.forecast.schemas import (
-    BacktestEnvelope,
-    BacktestOptions,
-    BacktestResponse,
-    Envelope,
-    ErrorResponse,
-    ForecastResponse,
-)
+from foretell.service.api.forecast.schemas import BacktestEnvelope, BacktestOptions, Envelope
 from foretell.service.api.forecast.task import FORECASTING, Task
 from foretell.service.arrays import Arrays
 from foretell.service.engine.directory import Directory, Model, Pending

@@ -127,7 +127,7 @@ class OutputTensor(BaseModel):
 
 
 class InferResponse(BaseModel):
-    """The outputs; those in binary follow the JSON, in order."""
+    """The outputs; those in binary follow the JSON, in order. For the OpenAPI document alone."""
 
     id: str | None = None
     model_name: str
@@ -211,7 +211,7 @@ class ChangeRequest(BaseModel):
 
 
 class InferenceError(BaseModel):
-    """What was expected and what came."""
+    """What was expected and what came. For the OpenAPI document alone."""
 
     error: str
 

@@ -4,7 +4,8 @@ import pytest
 from pydantic import BaseModel
 
 from foretell.service.api import examples
-from foretell.service.api.forecast.schemas import ForecastRequest, ForecastResponse, TableOptions
+from foretell.service.api.forecast.answers import ForecastResponse
+from foretell.service.api.forecast.schemas import ForecastRequest, TableOptions
 from foretell.service.api.inference.wire import ChangeRequest, IndexRequest, InferRequest
 
 FORECAST, INFER = "/forecast", "/v2/models/{model}/infer"

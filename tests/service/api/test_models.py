@@ -13,7 +13,7 @@ from foretell.bundle.distribution import Distribution
 from foretell.bundle.manifest import CalibrationReport, Manifest, Scaler
 from foretell.service.api import models
 from foretell.service.api.compression import compress
-from foretell.service.api.forecast.schemas import ModelExample
+from foretell.service.api.forecast.answers import ModelExample
 from foretell.service.engine.intervals import Intervals
 from foretell.service.errors import StartError
 from tests.service.bundles import Spec, write_bundle

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from pyarrow import ipc
 
 from foretell.bundle.manifest import Manifest, Scaler
+from foretell.service.api.forecast.answers import ForecastResponse
 from foretell.service.api.forecast.routes import ARROW
-from foretell.service.api.forecast.schemas import ForecastResponse
 from foretell.service.api.forecast.table import write_table
 from foretell.service.api.notices import Notice, outside
 from tests import golden

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from foretell.service.api.forecast import backtest, task
+from foretell.service.api.forecast.answers import BacktestResponse
 from foretell.service.api.forecast.routes import ARROW
-from foretell.service.api.forecast.schemas import BacktestResponse
 from foretell.service.api.forecast.table import write_table
 from foretell.service.metrics import BACKTESTED, HELD
 from tests.service.bundles import Spec, write_bundle

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from foretell.service.api.forecast.schemas import ForecastOptions, ForecastResponse
+from foretell.service.api.forecast.answers import ForecastResponse
+from foretell.service.api.forecast.schemas import ForecastOptions
 from tests.service.client import Client
 from tests.service.kserve import kserve_types
 
