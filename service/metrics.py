@@ -14,15 +14,13 @@ from ctypes import Array, c_int64
 from dataclasses import dataclass
 from functools import partial
 from math import inf, isinf
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple
 
 from prometheus_client import CollectorRegistry, Metric, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
 from foretell.service.errors import ServiceError
-
-_Number = TypeVar("_Number")
 
 # The name of a family and the values of its labels.
 Key = tuple[str, ...]
@@ -34,10 +32,9 @@ class Family(NamedTuple):
     """Numbers that differ in their labels alone.
 
     Attributes:
-        help: What they are; hidden from Prometheus if empty.
+        help: What they are.
         labels: Names of their labels.
-        bounds: Upper bounds of a histogram's buckets; None of a count, () of one that is but the
-            number of its values and their sum.
+        bounds: Upper bounds of a histogram's buckets; None of a count.
     """
 
     help: str
@@ -86,17 +83,22 @@ class Counts:
         """What was counted so far."""
         return self._counts.get(key, 0.0)
 
-    def total(self, *key: str) -> tuple[int, float]:
-        """How many values a histogram has, and their sum."""
-        found = self._histograms.get(key, [0.0])
-        return round(sum(found[1:])), found[0]
-
-    def keys(self, family: str, *labels: str) -> list[Key]:
-        """The keys of a family that begin with some labels."""
-        start = (family, *labels)
+    def counts(self) -> dict[Key, float]:
+        """All counts so far."""
         with self._lock:
-            known = [*self._counts, *self._histograms]
-        return [key for key in known if key[: len(start)] == start]
+            return dict(self._counts)
+
+    def histograms(self) -> Iterator[tuple[Key, list[float]]]:
+        """The sum of the values of each histogram, and how many fell into each of its buckets.
+
+        What counts is kept waiting for a few of them at a time.
+        """
+        with self._lock:
+            found = [*self._histograms.items()]
+        for start in range(0, len(found), _COPIED):
+            with self._lock:
+                some = [(key, list(numbers)) for key, numbers in found[start : start + _COPIED]]
+            yield from some
 
     def take(self) -> Taken:
         """All that was counted, for `merge`; from here on it is counted from 0."""
@@ -117,26 +119,19 @@ class Counts:
 
     def collect(self) -> Iterator[Metric]:
         """The families as Prometheus has them."""
-        with self._lock:
-            counts = dict(self._counts)
-            histograms = {key: list(numbers) for key, numbers in self._histograms.items()}
+        counts: dict[str, CounterMetricFamily] = {}
+        histograms: dict[str, HistogramMetricFamily] = {}
         for name, family in self._families.items():
-            if not family.help:
-                continue
-            metric: CounterMetricFamily | HistogramMetricFamily
-            if family.bounds is not None:
-                metric = HistogramMetricFamily(name, family.help, labels=family.labels)
-                for (_, *labels), numbers in _of(name, histograms):
-                    metric.add_metric(labels, _buckets(family.bounds, numbers[1:]), numbers[0])
+            if family.bounds is None:
+                counts[name] = CounterMetricFamily(name, family.help, labels=family.labels)
             else:
-                metric = CounterMetricFamily(name, family.help, labels=family.labels)
-                for (_, *labels), number in _of(name, counts):
-                    metric.add_metric(labels, number)
-            yield metric
-
-
-def _of(family: str, numbers: dict[Key, _Number]) -> Iterator[tuple[Key, _Number]]:
-    return ((key, each) for key, each in numbers.items() if key[0] == family)
+                histograms[name] = HistogramMetricFamily(name, family.help, labels=family.labels)
+        for (name, *labels), number in self.counts().items():
+            counts[name].add_metric(labels, number)
+        for (name, *labels), numbers in self.histograms():
+            buckets = _buckets(self._families[name].bounds or (), numbers[1:])
+            histograms[name].add_metric(labels, buckets, numbers[0])
+        yield from (*counts.values(), *histograms.values())
 
 
 def _buckets(bounds: tuple[float, ...], numbers: list[float]) -> list[tuple[str, float]]:
@@ -167,8 +162,8 @@ EVICTIONS, LOAD_WAIT_SECONDS = "foretell_model_evictions", "foretell_load_wait_s
 BACKTESTED, HELD = "foretell_backtest_values", "foretell_backtest_values_held"
 # Callers name the levels of a backtest's intervals: more than these would be no bounded set.
 _LEVELS = frozenset((0.5, 0.8, 0.9, 0.95))
-# Of a version's requests, by outcome, and of their stages in batches; of its batches by windows.
-ANSWERED, RAN, WINDOWS, ASSEMBLED, BATCHED = "answered", "ran", "windows", "assembled", "batched"
+# Histograms that are copied at a time.
+_COPIED = 256
 
 _FAMILIES = {
     REQUESTS: Family("Answered requests.", ("route", *_MODEL, "status")),
@@ -200,11 +195,6 @@ _FAMILIES = {
         "Values of backtests that intervals of a level were to hold.", (*_MODEL, "level")
     ),
     HELD: Family("Those of them that the intervals held.", (*_MODEL, "level")),
-    ANSWERED: Family("", (*_MODEL, "outcome"), ()),
-    RAN: Family("", _MODEL, ()),
-    WINDOWS: Family("", _MODEL),
-    ASSEMBLED: Family("", (*_MODEL, "windows"), ()),
-    BATCHED: Family("", (*_MODEL, "windows"), ()),
 }
 
 
@@ -295,7 +285,6 @@ class Metrics:
         status: int,
         seconds: float,
         model: tuple[str, str] | None = None,
-        windows: int = 0,
         stages: Iterable[tuple[Stage, float]] = (),
     ) -> None:
         """A request has ended.
@@ -305,7 +294,6 @@ class Metrics:
             status: Of its answer.
             seconds: How long it took.
             model: Name and version of the one it was for, if that is known.
-            windows: How many histories it held.
             stages: What it went through, and how long that took.
         """
         self.in_flight -= 1
@@ -314,14 +302,12 @@ class Metrics:
         values: list[tuple[Key, float]] = [((REQUEST_SECONDS, route), seconds)]
         if model is not None:
             self.served += 1
-            outcome = "success" if status < 400 else "fail"
-            values.append(((ANSWERED, name, version, outcome), seconds))
-            if outcome == "success":
-                request[WINDOWS, name, version] = windows
-        for stage, took in stages:
-            # A stage's runs are those of batches, which may be of several requests.
-            known = (RAN,) if stage == "run" else (STAGE_SECONDS, stage)
-            values.append(((*known, name, version), took))
+        # Runs are counted by batches, which may be of several requests.
+        values += [
+            ((STAGE_SECONDS, stage, name, version), took)
+            for stage, took in stages
+            if stage != "run"
+        ]
         self.counts.observe(*values, also=request)
 
     def rejected(self, reason: str) -> None:
@@ -405,8 +391,6 @@ class QueueMetrics:
             ((STAGE_SECONDS, "run", *key), ran),
             ((BATCH_WINDOWS, *key), windows),
             ((BATCH_FILL, *key), windows / limit),
-            ((ASSEMBLED, *key, str(windows)), assembled),
-            ((BATCHED, *key, str(windows)), ran),
         )
         self._metrics.last_run[key] = time.time()
 

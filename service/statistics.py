@@ -1,23 +1,17 @@
 """What models have answered and how long it took, as the Open Inference Protocol's servers count.
 
+All of it is derived from the counters of `metrics`.
 https://github.com/triton-inference-server/server/blob/main/docs/protocol/extension_statistics.md
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 
 from pydantic import BaseModel
 
-from foretell.service.metrics import (
-    ANSWERED,
-    ASSEMBLED,
-    BATCHED,
-    RAN,
-    STAGE_SECONDS,
-    WINDOWS,
-    Metrics,
-)
+from foretell.service.metrics import BATCH_WINDOWS, REQUESTS, STAGE_SECONDS, Metrics
 
 
 class Duration(BaseModel):
@@ -28,15 +22,15 @@ class Duration(BaseModel):
 
 
 class InferenceStatistics(BaseModel):
-    """Of requests.
+    """Of requests and the batches that ran them.
 
     Attributes:
-        success: Those answered, from their headers to the end of the answer.
-        fail: Those that were not, though their model was known.
-        queue: Waiting for a batch.
-        compute_input: Reading the request.
-        compute_infer: In batches, from the first one's beginning to the last one's end.
-        compute_output: Writing the answer.
+        success: Requests that were answered, and the time of all stages together.
+        fail: Those that were not, though their model was known; their time is not counted.
+        queue: Of requests: waiting for a batch.
+        compute_input: Of requests: reading them.
+        compute_infer: Of batches: running them.
+        compute_output: Of requests: writing their answers.
         cache_hit: There is no cache.
         cache_miss: There is no cache.
     """
@@ -51,22 +45,6 @@ class InferenceStatistics(BaseModel):
     cache_miss: Duration = Duration()
 
 
-class BatchStatistics(BaseModel):
-    """Of batches of a size.
-
-    Attributes:
-        batch_size: Windows in each of them.
-        compute_input: Putting them together.
-        compute_infer: Running them.
-        compute_output: Nothing: their rows are handed out as they are.
-    """
-
-    batch_size: int
-    compute_input: Duration
-    compute_infer: Duration
-    compute_output: Duration
-
-
 class ModelStatistics(BaseModel):
     """Of a version of a model, since the server started.
 
@@ -74,10 +52,10 @@ class ModelStatistics(BaseModel):
         name: The model's name.
         version: Its version.
         last_inference: When its last batch had run, in milliseconds since 1970; or 0.
-        inference_count: Windows of the requests that were answered.
+        inference_count: Windows that batches have run.
         execution_count: Batches.
-        inference_stats: Of requests.
-        batch_stats: Of batches, by size.
+        inference_stats: Of requests and batches.
+        batch_stats: Nothing: sizes of batches are in the metrics, as a histogram.
     """
 
     name: str
@@ -86,7 +64,7 @@ class ModelStatistics(BaseModel):
     inference_count: int
     execution_count: int
     inference_stats: InferenceStatistics
-    batch_stats: list[BatchStatistics]
+    batch_stats: list[None] = []
 
 
 class StatisticsReport(BaseModel):
@@ -95,43 +73,49 @@ class StatisticsReport(BaseModel):
     model_stats: list[ModelStatistics]
 
 
+# How a stage of `metrics` is called here.
+_STAGES = {
+    "decode": "compute_input",
+    "queue": "queue",
+    "run": "compute_infer",
+    "encode": "compute_output",
+}
+
+
 def statistics(metrics: Metrics, versions: Iterable[tuple[str, str]]) -> StatisticsReport:
-    """The counts of versions by name and version."""
-    return StatisticsReport(model_stats=[_of_version(metrics, *key) for key in versions])
-
-
-def _of_version(metrics: Metrics, name: str, version: str) -> ModelStatistics:
-    counts = metrics.counts
-
-    def duration(family: str, *labels: str) -> Duration:
-        count, seconds = counts.total(family, *labels)
-        return Duration(count=count, ns=round(seconds * 1e9))
-
-    sizes = sorted(int(key[-1]) for key in counts.keys(BATCHED, name, version))
-    batches = []
-    for size in sizes:
-        ran = duration(BATCHED, name, version, str(size))
-        batches.append(
-            BatchStatistics(
-                batch_size=size,
-                compute_input=duration(ASSEMBLED, name, version, str(size)),
-                compute_infer=ran,
-                compute_output=Duration(count=ran.count),
+    """The counts of versions by name and version; reads every counter once."""
+    requests: defaultdict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
+    for (family, *labels), number in metrics.counts.counts().items():
+        if family == REQUESTS:
+            _, name, version, status = labels
+            requests[name, version][int(status) >= 400] += round(number)
+    windows: dict[tuple[str, str], tuple[int, int]] = {}
+    stages: defaultdict[tuple[str, str], dict[str, Duration]] = defaultdict(dict)
+    for (family, *labels), (total, *numbers) in metrics.counts.histograms():
+        if family == BATCH_WINDOWS:
+            name, version = labels
+            windows[name, version] = round(sum(numbers)), round(total)
+        elif family == STAGE_SECONDS and (stage := _STAGES.get(labels[0])):
+            _, name, version = labels
+            duration = Duration(count=round(sum(numbers)), ns=round(total * 1e9))
+            stages[name, version][stage] = duration
+    found = []
+    for key in versions:
+        known = {stage: stages[key].get(stage, Duration()) for stage in _STAGES.values()}
+        success, fail = requests[key]
+        ran, inferred = windows.get(key, (0, 0))
+        found.append(
+            ModelStatistics(
+                name=key[0],
+                version=key[1],
+                last_inference=round(metrics.last_run.get(key, 0.0) * 1000),
+                inference_count=inferred,
+                execution_count=ran,
+                inference_stats=InferenceStatistics(
+                    success=Duration(count=success, ns=sum(each.ns for each in known.values())),
+                    fail=Duration(count=fail),
+                    **known,
+                ),
             )
         )
-    return ModelStatistics(
-        name=name,
-        version=version,
-        last_inference=round(metrics.last_run.get((name, version), 0.0) * 1000),
-        inference_count=round(counts.count(WINDOWS, name, version)),
-        execution_count=sum(batch.compute_infer.count for batch in batches),
-        inference_stats=InferenceStatistics(
-            success=duration(ANSWERED, name, version, "success"),
-            fail=duration(ANSWERED, name, version, "fail"),
-            queue=duration(STAGE_SECONDS, "queue", name, version),
-            compute_input=duration(STAGE_SECONDS, "decode", name, version),
-            compute_infer=duration(RAN, name, version),
-            compute_output=duration(STAGE_SECONDS, "encode", name, version),
-        ),
-        batch_stats=batches,
-    )
+    return StatisticsReport(model_stats=found)

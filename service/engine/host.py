@@ -14,6 +14,8 @@ from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
+import numpy as np
+
 from foretell.service.arrays import Arrays
 from foretell.service.engine.directory import Directory, Model, Pending
 from foretell.service.engine.frames import (
@@ -28,7 +30,7 @@ from foretell.service.engine.frames import (
     unpack_names,
 )
 from foretell.service.engine.local import LocalEngine
-from foretell.service.engine.remote import RAN, RUN
+from foretell.service.engine.remote import RAN, RUN, TEXT
 from foretell.service.errors import ModelFailedError, NotReadyError, ServiceError, to_wire
 
 _logger = logging.getLogger(__name__)
@@ -182,10 +184,9 @@ class Host:
                     await engine.unload(*given)
                     await self._all_know()
                 case "statistics":
-                    versions = [(name, version) for name, version in given[0]]
-                    answer = (await engine.statistics(versions)).model_dump()
+                    arrays = _text(await engine.statistics(*given))
                 case "render":
-                    answer = (await engine.render()).decode()
+                    arrays = _text(await engine.render())
                 case "example":
                     answer, arrays = await self._example(given[0])
         except ServiceError as error:
@@ -293,6 +294,10 @@ class _Door(Peer):
 
 def _error(number: int, error: ServiceError) -> list[bytes | memoryview]:
     return frame(Kind.ERROR, number, *pack_document(to_wire(error), {}))
+
+
+def _text(text: bytes) -> Arrays:
+    return {TEXT: np.frombuffer(text, np.uint8)}
 
 
 def _about(model: Model) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Protocol, Self
 
@@ -14,7 +14,7 @@ from foretell.service.engine.gauges import gauges
 from foretell.service.engine.repository import Repository
 from foretell.service.errors import NotReadyError
 from foretell.service.metrics import Metrics
-from foretell.service.statistics import StatisticsReport, statistics
+from foretell.service.statistics import statistics
 
 # Models are loaded one at a time; another call may only look.
 _THREADS = 2
@@ -86,8 +86,13 @@ class Engine(Protocol):
     async def unload(self, name: str, version: str | None) -> None:
         """See `Repository.unload` and `load`."""
 
-    async def statistics(self, versions: Iterable[tuple[str, str]]) -> StatisticsReport:
-        """The counts of versions by name and version."""
+    async def statistics(self, name: str | None, version: str | None) -> bytes:
+        """A `StatisticsReport` of what is loaded, as JSON.
+
+        Args:
+            name: Of one model; None for all.
+            version: Of it; None for all.
+        """
 
     async def render(self) -> bytes:
         """The metrics of all processes, in Prometheus' text format."""
@@ -145,9 +150,9 @@ class LocalEngine:
         """See `Engine.unload`."""
         await self._change(self.repository.unload, name, version)
 
-    async def statistics(self, versions: Iterable[tuple[str, str]]) -> StatisticsReport:
+    async def statistics(self, name: str | None, version: str | None) -> bytes:
         """See `Engine.statistics`."""
-        return statistics(self.metrics, versions)
+        return await asyncio.to_thread(self._statistics, name, version)
 
     async def render(self) -> bytes:
         """See `Engine.render`."""
@@ -170,6 +175,11 @@ class LocalEngine:
         self.drain()
         self._pool.shutdown(wait=False, cancel_futures=True)
         await asyncio.to_thread(self.repository.close, _LAST_RUNS_SECONDS)
+
+    def _statistics(self, name: str | None, version: str | None) -> bytes:
+        loaded = [(model.name, model.version) for model in self.directory.models]
+        versions = [key for key in loaded if name in (None, key[0]) and version in (None, key[1])]
+        return statistics(self.metrics, versions).model_dump_json().encode()
 
     async def _change(
         self, change: Callable[[str, str | None], None], name: str, version: str | None

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import logging
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,6 @@ from foretell.service.engine.local import Status
 from foretell.service.engine.queues import own_error
 from foretell.service.errors import EngineLostError, NotReadyError, ServiceError, from_wire
 from foretell.service.metrics import Metrics
-from foretell.service.statistics import StatisticsReport
 
 _logger = logging.getLogger(__name__)
 
@@ -52,6 +51,8 @@ RUN = struct.Struct("<dI?xH")
 # Of its outputs: when it was submitted, began and ended, how long its model took to come, and the
 # windows of its largest batch. A multiple of 16 bytes: arrays follow.
 RAN = struct.Struct("<ddddQ8x")
+# Of an answer that is one long text: the name of the array of its bytes.
+TEXT = "text"
 
 _RECONNECT_SECONDS = 0.05
 _COUNT_SECONDS = 1.0
@@ -217,16 +218,17 @@ class RemoteEngine:
         """See `Engine.unload`."""
         await self.call("unload", name, version)
 
-    async def statistics(self, versions: Iterable[tuple[str, str]]) -> StatisticsReport:
+    async def statistics(self, name: str | None, version: str | None) -> bytes:
         """See `Engine.statistics`."""
         self._tell_counts()
-        return StatisticsReport.model_validate((await self.call("statistics", [*versions]))[0])
+        _, arrays = await self.call("statistics", name, version)
+        return arrays[TEXT].tobytes()
 
     async def render(self) -> bytes:
         """See `Engine.render`."""
         self._tell_counts()
-        text, _ = await self.call("render")
-        return str(text).encode()
+        _, arrays = await self.call("render")
+        return arrays[TEXT].tobytes()
 
     def drain(self) -> None:
         """See `Engine.drain`."""

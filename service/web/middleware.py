@@ -212,7 +212,7 @@ class Observed:
     def _record(self, scope: Scope, exchange: Exchange, status: int, seconds: float) -> None:
         route = getattr(scope.get("route"), "path", "unmatched")
         model = (exchange.model, exchange.version) if exchange.model else None
-        self._metrics.answered(route, status, seconds, model, exchange.windows, exchange.stages)
+        self._metrics.answered(route, status, seconds, model, exchange.stages)
         if exchange.trace is not None:
             exchange.trace.end(scope["method"], route, status, exchange.attributes)
         level = logging.DEBUG if route in _QUIET else logging.INFO

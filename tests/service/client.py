@@ -13,7 +13,7 @@ from foretell.service.api.app import create_app
 from foretell.service.engine.local import LocalEngine
 from foretell.service.engine.process import load
 from foretell.service.engine.repository import Repository
-from foretell.service.metrics import Metrics
+from foretell.service.metrics import BATCH_WINDOWS, Metrics
 from foretell.service.settings import Settings
 from foretell.service.tracing import Tracer
 from tests.service.kserve import kserve_types
@@ -71,6 +71,11 @@ class Client:
         error: dict[str, Any] = answer.json()["error"]
         assert error["code"] == str(answer.status_code)
         return error
+
+    def windows(self, model: str) -> float:
+        """How many windows of version 1 of a model were run."""
+        known = dict(self.metrics.counts.histograms())
+        return known.get((BATCH_WINDOWS, model, "1"), [0.0])[0]
 
     def first(self, body: Any) -> dict[str, Any]:
         """The forecast of a request's first input."""

@@ -41,8 +41,8 @@ def test_requests() -> None:
     for _ in range(4):
         metrics.began()
     metrics.answered("/metrics", 200, 0.01)
-    metrics.answered("/forecast", 200, 0.01, ("m", "1"), 3)
-    metrics.answered("/forecast", 422, 0.01, ("m", "1"), 3)
+    metrics.answered("/forecast", 200, 0.01, ("m", "1"))
+    metrics.answered("/forecast", 422, 0.01, ("m", "1"))
     # Requests for models.
     assert metrics.served == 2
     metrics.rejected("queue_full")
@@ -74,7 +74,7 @@ def test_stages_of_requests_and_batches() -> None:
     observer.dropped("cancelled")
     # What a request's batches took is not told with them: they may be of several requests.
     seen = [("decode", 2.0), ("queue", 0.5), ("run", 100.0)]
-    metrics.answered("/forecast", 200, 103.0, ("m", "1"), 1, seen)
+    metrics.answered("/forecast", 200, 103.0, ("m", "1"), seen)
     stages = {"queue": 0.5, "assemble": 0.125, "run": 0.25, "decode": 2.0}
     for stage, seconds in stages.items():
         assert value(metrics, "foretell_stage_seconds_sum", stage=stage, **LABELS) == seconds

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from foretell.service.api.body import Shared, read_body
 from foretell.service.api.examples import refusals
 from foretell.service.api.forecast.parsing import read_json
+from foretell.service.api.forecast.routes import JSON
 from foretell.service.api.inference.infer import (
     add_model_route,
     find_model,
@@ -75,11 +76,10 @@ def server_router(engine: Engine, *, controllable: bool) -> APIRouter:
             response.status_code = 503
         return health
 
-    @router.get("/v2/models/stats")
-    async def stats() -> StatisticsReport:
+    @router.get("/v2/models/stats", response_model=StatisticsReport)
+    async def stats() -> Response:
         """Counts of every version that is loaded, since the server started."""
-        models = engine.directory.models
-        return await engine.statistics((model.name, model.version) for model in models)
+        return Response(await engine.statistics(None, None), media_type=JSON)
 
     return router
 
@@ -104,13 +104,11 @@ def models_router(engine: Engine, settings: Settings) -> APIRouter:
         """What is true of a model of Triton's ModelConfig."""
         return configuration(find_model(engine, request), settings)
 
-    async def stats(request: Request) -> StatisticsReport:
+    async def stats(request: Request) -> Response:
         """Counts of every version of a model that is loaded, or of one."""
         model = find_model(engine, request)
-        versions = engine.directory.versions(model.name)
-        if "version" in request.path_params:
-            versions = [model.version]
-        return await engine.statistics((model.name, version) for version in versions)
+        version = model.version if "version" in request.path_params else None
+        return Response(await engine.statistics(model.name, version), media_type=JSON)
 
     add_model_route(router, "GET", "", about, ModelMetadata, 404, 503)
     add_model_route(router, "GET", "/ready", ready, ModelHealth, 404, 503)

@@ -34,6 +34,7 @@ from foretell.service.errors import (
 )
 from foretell.service.metrics import Metrics
 from foretell.service.settings import Settings
+from foretell.service.statistics import StatisticsReport
 from tests.service.bundles import Spec, lag_stage, softmax_stage, write_bundle
 
 _PATIENCE = 30.0
@@ -361,7 +362,7 @@ def test_who_is_ready(halves: Halves) -> None:
 
 def test_doors_count_for_all(halves: Halves) -> None:
     async def run() -> None:
-        async with halves.engine() as engine, halves.door() as one, halves.door() as two:
+        async with halves.engine(), halves.door() as one, halves.door() as two:
             for door, times in ((one, 1), (two, 2)):
                 for _ in range(times):
                     door.metrics.began()
@@ -375,11 +376,12 @@ def test_doors_count_for_all(halves: Halves) -> None:
             # A door that is gone answers nothing any more; what it has answered counts.
             await until_async(lambda: contains(one, "foretell_requests_in_flight 0.0"))
             assert await contains(one, line)
-            one.metrics.answered("/forecast", 200, 0.5, ("repeat", "1"), 3)
-            (found,) = (await one.statistics([("repeat", "1")])).model_stats
-            assert found.inference_count == 3
-            assert found.inference_stats.success.count == 1
-            assert engine.metrics.counts.count("windows", "repeat", "1") == 3
+            one.metrics.answered("/forecast", 200, 0.5, ("repeat", "1"), [("decode", 0.5)])
+            for key in (("repeat", None), ("repeat", "1"), (None, None)):
+                told = StatisticsReport.model_validate_json(await one.statistics(*key))
+                (found,) = (each for each in told.model_stats if each.name == "repeat")
+                assert found.inference_stats.success.count == 1
+                assert found.inference_stats.compute_input.ns == 500_000_000
 
     async def contains(door: RemoteEngine, line: str) -> bool:
         return line in (await door.render()).decode().splitlines()
