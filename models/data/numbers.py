@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+from numbers import Real
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -9,14 +11,23 @@ import pandas as pd
 from numpy.typing import NDArray
 
 Mark = Literal[".", ","]
+MARKS: tuple[Mark, Mark] = (".", ",")
 
-MISSING = frozenset(
-    ("", "#N/A", "#NA", "-", "--", "<NA>", "?", "N/A", "NA", "NAN", "NONE", "NULL", "NaN", "None")
-) | frozenset(("-NaN", "-nan", "n/a", "na", "nan", "none", "null"))
+# Cells that are no name of a series either.
+NAMELESS = frozenset(
+    ("", "#N/A", "#NA", "-", "--", "<NA>", "?", "N/A", "NAN", "NONE", "NULL", "NaN", "None", "-NaN")
+) | frozenset(("-nan", "n/a", "na", "nan", "none", "null"))
+_WORDS = ("n.a.", "nat", "nil", "null", "none", "missing", "unavailable", "unknown")
+MISSING = (
+    NAMELESS
+    | {each for word in _WORDS for each in (word, word.upper(), word.title())}
+    | {"NA", "Na", "N/a", "Nan", "NaT", ".", "..", "*", ":", "\\N", "\u2013", "\u2014"}
+)
 _SPACES = " '\u2019\u00a0\u202f"
+# No group of thousands follows a 0: 0.050 is a fraction.
 _GROUPED = {
-    ".": rf"[+-]?\d{{1,3}}(?:[,{_SPACES}]\d{{3}})+(?:\.\d*)?",
-    ",": rf"[+-]?\d{{1,3}}(?:[.{_SPACES}]\d{{3}})+(?:,\d*)?",
+    ".": rf"[+-]?[1-9]\d{{0,2}}(?:[,{_SPACES}]\d{{3}})+(?:\.\d*)?",
+    ",": rf"[+-]?[1-9]\d{{0,2}}(?:[.{_SPACES}]\d{{3}})+(?:,\d*)?",
 }
 # Cells that differ; so many tell whether a column holds numbers at all.
 _TELLING = 1000
@@ -60,9 +71,14 @@ def read_numbers(cells: pd.Series, decimal: Mark) -> Numbers:
     if not is_text(cells):
         values = cells.to_numpy(np.float64, na_value=np.nan)
     else:
-        texts = cells[~missing].map(str).str.strip()
+        there = cells[~missing]
+        texts = there.map(str).str.strip()
         values = np.full(len(cells), np.nan)
         values[~missing] = _read_texts(texts.astype("str"), decimal)
+        if decimal == "," and cells.dtype == object:
+            # Numbers among texts have no mark.
+            typed = there.map(lambda cell: isinstance(cell, Real | Decimal)).to_numpy(bool)
+            values[np.flatnonzero(~missing)[typed]] = there[typed].astype(np.float64)
         missing = missing.copy()
         missing[~missing] = texts.isin(MISSING).to_numpy()
     wrong = ~missing & ~(np.abs(values) <= _LARGEST)
@@ -92,9 +108,8 @@ def find_mark(columns: list[pd.Series]) -> Mark | None:
     differ = False
     for column in columns:
         cells = column.drop_duplicates()
-        marks: tuple[Mark, ...] = (".", ",")
-        if any(read_numbers(cells.head(_TELLING), mark).mostly for mark in marks):
-            found = {mark: read_numbers(cells, mark) for mark in marks}
+        if any(read_numbers(cells.head(_TELLING), mark).mostly for mark in MARKS):
+            found = {mark: read_numbers(cells, mark) for mark in MARKS}
             for mark, numbers in found.items():
                 wrong[mark] += int(np.count_nonzero(numbers.wrong))
             differ |= not np.array_equal(found["."].values, found[","].values, equal_nan=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -16,29 +17,23 @@ from foretell.bundle.frequency import Frequency
 from foretell.bundle.gaps import Filling
 from foretell.bundle.part import Part
 from foretell.bundle.zones import find_zone
-from foretell.models.data.cells import ArrowFrame, Cells, of_frame, read_file
-from foretell.models.data.columns import (
-    IDS,
-    Roles,
-    choose_channels,
-    find_roles,
-    read_ids,
-    tell_apart,
-)
+from foretell.models.data.apart import are_many, tell_apart
+from foretell.models.data.cells import ArrowFrame, Cells, of_frame
+from foretell.models.data.columns import choose_channels, read_ids
 from foretell.models.data.errors import DataError
+from foretell.models.data.files import read_file
 from foretell.models.data.numbers import Mark
 from foretell.models.data.panel import Panel, Source
+from foretell.models.data.regular import made_regular
+from foretell.models.data.roles import IDS, Roles, find_roles
 from foretell.models.data.series import Assembly, Rows
 from foretell.models.data.tail import cut
 from foretell.models.data.timestamps import assemble, read_timestamps
 
-# Rows of which one in so many has the time of another are those of several series.
-_REPEATED = 4
-
 
 def split_names(text: str) -> list[str]:
-    """Names that are separated by commas."""
-    return [name.strip() for name in text.split(",")]
+    """Names that are separated by commas; one with a comma in it stands in double quotes."""
+    return [name.strip() for name in next(csv.reader([text], skipinitialspace=True), [""])]
 
 
 Names = Annotated[
@@ -139,7 +134,8 @@ def read_frame(frame: pd.DataFrame | ArrowFrame, reading: Reading | None = None)
     Raises:
         DataError: it does not hold regular time series; rows count from 0.
     """
-    return _panel(of_frame(frame), reading or Reading(), None)
+    reading = reading or Reading()
+    return _panel(of_frame(frame, reading.decimal), reading, None)
 
 
 def _panel(cells: Cells, reading: Reading, path: Path | None, last: int | None = None) -> Panel:
@@ -148,6 +144,10 @@ def _panel(cells: Cells, reading: Reading, path: Path | None, last: int | None =
         rows = _understand(cells, roles, reading, last)
         frequency = Frequency.parse(reading.frequency) if reading.frequency else None
         zone = _zone(reading.time_zone or rows.moments.zone)
+        moments = made_regular(rows.moments, rows.series, frequency, zone)
+        if moments is not rows.moments:
+            cells.notes += moments.notes
+            rows = rows._replace(moments=moments)
         assembly = Assembly(reading.missing, reading.longest_gap, cells.problems, cells.notes)
         tables = assembly.tables(rows, frequency, zone)
     except DataError as error:
@@ -181,6 +181,7 @@ def _understand(cells: Cells, roles: Roles, reading: Reading, last: int | None) 
             moments = assemble(frame[list(roles.times)], reading.date_format)
     except DataError as error:
         raise DataError(f"column {time_column!r}: {error}") from None
+    cells.notes += moments.notes
     if last is not None:
         moments = cut(cells, moments, roles, reading.channels, last)
         frame = cells.frame
@@ -191,11 +192,9 @@ def _understand(cells: Cells, roles: Roles, reading: Reading, last: int | None) 
     offsets = np.timedelta64(0) if moments.offsets is None else moments.offsets
     places = pd.DataFrame({"series": series, "time": moments.walls - offsets})
     repeated = places.duplicated() & places["time"].notna()
-    if repeated.sum() * _REPEATED > len(frame):
-        # Rows that are equal in all columns are one.
-        repeated &= ~frame.duplicated().to_numpy()
-    if repeated.sum() * _REPEATED > len(frame):
-        raise DataError(f"column {time_column!r} repeats its times: {tell_apart(frame, roles)}")
+    if are_many(repeated.to_numpy(), frame):
+        told = tell_apart(frame, roles.times, roles.ids)
+        raise DataError(f"column {time_column!r} repeats its times: {told}")
     channels, values, missing = choose_channels(cells, roles, reading.channels)
     return Rows(labels, moments, series, names, values, missing, channels, time_column)
 

@@ -20,6 +20,7 @@ from foretell.bundle.timestamps import Offsets, Timestamps, shown
 from foretell.bundle.zones import moments_of, offsets_at
 from foretell.models.data.errors import DataError
 from foretell.models.data.problems import Problems
+from foretell.models.data.regular import remedy
 from foretell.models.data.table import Table
 from foretell.models.data.timestamps import Moments
 
@@ -240,7 +241,7 @@ class Assembly:
         order = np.argsort(rows.labels[part])
         self.problems.add(
             f"{shown(steps[order[0]])}: no step of frequency {clock.frequency} falls on it; "
-            "correct it, or say the spacing by --frequency",
+            f"{remedy(rows.moments, rows.series, clock.frequency, clock.zone)}",
             rows.labels[part[order]],
             rows.time_column,
         )

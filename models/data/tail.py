@@ -7,8 +7,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from foretell.models.data.cells import Cells
-from foretell.models.data.columns import Roles, choose_channels
+from foretell.models.data.columns import choose_channels
 from foretell.models.data.errors import DataError
+from foretell.models.data.roles import Roles
 from foretell.models.data.timestamps import Moments
 
 

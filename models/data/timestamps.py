@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -12,15 +14,17 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from foretell.bundle.timestamps import Offsets, Timestamps
+from foretell.models.data.clock import MINUTES, is_clock, read_clock
 from foretell.models.data.errors import DataError
 from foretell.models.data.numbers import MISSING, is_text, read_numbers
+from foretell.models.data.written import OFFSET, Written, made_plain
 
 _DATES = (
     *("%Y-%m-%d", "%Y/%m/%d", "%Y.%m.%d", "%m/%d/%Y", "%d/%m/%Y", "%d.%m.%Y", "%m-%d-%Y"),
     *("%d-%m-%Y", "%m/%d/%y", "%d/%m/%y", "%d.%m.%y", "%b %d %Y", "%b %d, %Y", "%d %b %Y"),
     *("%b-%d-%Y", "%d-%b-%Y", "%d-%b-%y", "%B %d %Y", "%B %d, %Y", "%d %B %Y", "%Y%m%d"),
 )
-_TIMES = ("", " %H:%M", " %H:%M:%S", " %H:%M:%S.%f", " %I:%M %p", " %I:%M:%S %p")
+_TIMES = ("", " %H:%M", " %H:%M:%S", " %H:%M:%S.%f", " %I:%M %p", " %I:%M:%S %p", " %I %p")
 _MONTHS = (
     "%Y-%m",
     "%Y/%m",
@@ -36,7 +40,7 @@ _MONTHS = (
 _FORMATS = (*(date + time for date, time in product(_DATES, _TIMES)), *_MONTHS)
 _ISO = (
     r"(\d{4}-\d\d-\d\d(?:[T ]\d\d(?::?\d\d(?::?\d\d(?:\.\d+)?)?)?)?|\d{8}T\d{4}(?:\d\d)?)"
-    r" ?(Z|UTC|[+-]\d\d(?::?\d\d(?::\d\d)?)?)?"
+    r" ?(Z|UTC|GMT|[+-]\d\d(?::?\d\d(?::\d\d)?)?)?"
 )
 _QUARTER = r"(\d{4})[ -]?Q([1-4])"
 _QUARTER_FIRST = r"Q([1-4])[ -/]?(\d{4})"
@@ -53,6 +57,7 @@ _DIGITS = (
     *((1000, 3000, "%Y"), (1e5, 3e5, "%Y%m"), (1e7, 3e7, "%Y%m%d"), (1.8e9, 2.2e9, "%Y%m%d%H")),
     *((1.8e11, 2.2e11, "%Y%m%d%H%M"), (1.8e13, 2.2e13, "%Y%m%d%H%M%S")),
 )
+_PLAIN_YEARS = (1700, 2200)
 # Columns that together are one time, by their names in lower case.
 PARTS = ("year", "quarter", "month", "day", "hour", "minute", "second")
 
@@ -66,12 +71,14 @@ class Moments:
         offsets: `[time]`, the UTC offsets they were written with, if they were.
         zone: The name of the time zone that the column has, if it has one.
         wrong: What is wrong, and in which rows.
+        notes: What was made of them.
     """
 
     walls: Timestamps
     offsets: Offsets | None = None
     zone: str | None = None
     wrong: list[tuple[str, NDArray[np.intp]]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     def of_rows(self, kept: NDArray[np.bool_]) -> Moments:
         """Those of some of the rows."""
@@ -116,10 +123,10 @@ def read_timestamps(cells: pd.Series, date_format: str | None = None) -> Moments
         return _checked(Moments(cells.to_numpy("M8[us]")), _NO_TIMESTAMP)
     # Series of a long table share their times: each is read once.
     codes, distinct = pd.factorize(cells, use_na_sentinel=False)
-    moments = _read_distinct(pd.Series(distinct), date_format)
+    moments = _read_distinct(pd.Series(distinct, name=cells.name), date_format)
     back = [(text, np.flatnonzero(np.isin(codes, rows))) for text, rows in moments.wrong]
     offsets = None if moments.offsets is None else moments.offsets[codes]
-    return Moments(moments.walls[codes], offsets, None, back)
+    return Moments(moments.walls[codes], offsets, None, back, moments.notes)
 
 
 def _read_distinct(cells: pd.Series, date_format: str | None) -> Moments:
@@ -132,8 +139,16 @@ def _read_distinct(cells: pd.Series, date_format: str | None) -> Moments:
     there = np.flatnonzero(~missing)
     if not len(there):
         return moments
-    found = _read_present(cells.iloc[there], texts.iloc[there], date_format)
-    moments.walls[there] = found.walls
+    written = made_plain(texts.iloc[there])
+    found = _read_present(cells.iloc[there], written.texts, date_format)
+    if date_format is not None and found.wrong and not written.texts.equals(texts.iloc[there]):
+        # The format may be that of the texts as they are.
+        as_given = _read_present(cells.iloc[there], texts.iloc[there], date_format)
+        if _count(as_given) < _count(found):
+            found, written = as_given, Written(texts, np.zeros(len(there), np.bool_), [])
+    # The end of a day is the start of the next.
+    moments.walls[there] = found.walls + written.is_end * np.timedelta64(1, "D")
+    moments.notes += written.notes + found.notes
     if found.offsets is not None:
         moments.offsets = np.full(len(cells), "NaT", "m8[us]")
         moments.offsets[there] = found.offsets
@@ -147,7 +162,7 @@ def _read_present(cells: pd.Series, texts: pd.Series, date_format: str | None) -
         if numbers is None and texts.str.fullmatch(r"\d+(\.\d+)?").all():
             numbers = read_numbers(texts, ".")
         if numbers is not None and not numbers.wrong.any():
-            return _read_numeric(numbers.values, date_format)
+            return _read_numeric(numbers.values, date_format, str(cells.name))
     if date_format in _EPOCHS:
         return _checked(Moments(_none(len(texts))), f"no number of {date_format}", texts)
     if date_format is not None:
@@ -171,28 +186,50 @@ def _whole(cells: pd.Series, texts: pd.Series) -> pd.Series:
     return texts.str.removesuffix(".0")
 
 
-def _read_numeric(values: NDArray[np.float64], date_format: str | None) -> Moments:
+def _read_numeric(values: NDArray[np.float64], date_format: str | None, name: str) -> Moments:
     whole = bool((values == np.floor(values)).all())
     if date_format is None and whole:
         texts = pd.Series(values.astype(np.int64).astype(str))
         for low, high, form in _DIGITS:
+            if form == "%Y" and "year" not in name.lower():
+                # Of other numbers, those that count rows are more likely than years long past.
+                low, high = _PLAIN_YEARS
             if ((values >= low) & (values < high)).all():
-                found = _read_as(texts, form)
+                written = made_plain(texts)
+                found = _read_as(written.texts, form)
                 if "%H" not in form or 2 * _count(found) < len(texts):
                     return found
-    if date_format is None:
-        sizes = (
-            unit for low, high, unit in _EPOCH_SIZES if ((values >= low) & (values < high)).all()
-        )
-        date_format = next(sizes, None)
-    if date_format is None:
+    return _read_epochs(values, date_format)
+
+
+def _read_epochs(values: NDArray[np.float64], date_format: str | None) -> Moments:
+    """Seconds or parts of them since 1970; each by its size where the unit is not given."""
+    moments = Moments(_none(len(values)))
+    scales = np.full(len(values), np.nan if date_format is None else _EPOCHS[date_format])
+    found = []
+    for low, high, unit in _EPOCH_SIZES:
+        fits = (values >= low) & (values < high)
+        if fits.any() and date_format is None:
+            scales[fits] = _EPOCHS[unit]
+            found.append(unit)
+        elif fits.any() and _EPOCHS[unit] < scales[0]:
+            text = (
+                f"{values[fits][0]:.0f} is no number of {date_format} but, by its size, of {unit}; "
+                "leave the format out, and each is read by its size"
+            )
+            moments.wrong.append((text, np.flatnonzero(fits)))
+    if moments.wrong:
+        return moments
+    if np.isnan(scales).any():
         text = (
-            f"numbers such as {values[0]:g} are no timestamps; --date-format says what they are "
-            "(%Y, s, ms, us, ns), --timestamp-column where the timestamps are"
+            f"numbers such as {values[np.isnan(scales)][0]:g} are no timestamps; --date-format "
+            "says what they are (%Y, s, ms, us, ns), --timestamp-column where the timestamps are"
         )
-        return _checked(Moments(_none(len(values))), text)
-    ticks = np.round(values * _EPOCHS[date_format]).astype(np.int64)
-    return Moments(ticks.astype("M8[us]"), np.zeros(len(values), "m8[us]"))
+        return _checked(moments, text)
+    ticks = np.round(values * scales).astype(np.int64)
+    notes = [f"the times are epochs of {' and '.join(found)}, by their sizes"]
+    offsets = np.zeros(len(values), "m8[us]")
+    return Moments(ticks.astype("M8[us]"), offsets, notes=notes if len(found) > 1 else [])
 
 
 def _read_pattern(
@@ -219,9 +256,12 @@ def _read_iso(parts: pd.DataFrame) -> Moments:
 
 
 def _offset(name: str) -> np.timedelta64:
-    if name in ("Z", "UTC"):
+    if name in ("Z", "UTC", "GMT"):
         return np.timedelta64(0, "us")
-    moment = datetime.fromisoformat(f"2000-01-01T00:00:00{name}")
+    try:
+        moment = datetime.fromisoformat(f"2000-01-01T00:00:00{name}")
+    except ValueError:
+        return np.timedelta64("NaT")
     return np.timedelta64(moment.utcoffset() or timedelta(), "us")
 
 
@@ -250,8 +290,10 @@ def _read_dates(texts: pd.Series) -> Moments:
     (_, first), *others = best
     if any(not np.array_equal(first.walls, one.walls, equal_nan=True) for _, one in others):
         forms = " and as ".join(form for form, _ in best)
+        flags = " or ".join(f"--date-format {shlex.quote(form)}" for form, _ in best)
         raise DataError(
-            f"dates such as {texts.iloc[0][:60]!r} can be read as {forms}; --date-format says which"
+            f"dates such as {texts.iloc[0][:60]!r} can be read as {forms}; --date-format "
+            f"says which: {flags}"
         )
     return first
 
@@ -301,11 +343,11 @@ def _checked(moments: Moments, problem: str, texts: pd.Series | None = None) -> 
 
 
 def assemble(columns: pd.DataFrame, date_format: str | None = None) -> Moments:
-    """One time of several columns: of `PARTS`, or of a date and a time or an hour.
+    """One time of several columns: of `PARTS`, or of a date and a time of the day, and minutes.
 
     Args:
         columns: The columns.
-        date_format: The form of date and time with a space between them.
+        date_format: The form of the dates, or of date and time with a space between them.
 
     Raises:
         DataError: they are neither.
@@ -313,16 +355,32 @@ def assemble(columns: pd.DataFrame, date_format: str | None = None) -> Moments:
     lower = {name: str(name).lower() for name in columns}
     if "year" in lower.values() and set(lower.values()) <= set(PARTS):
         return _assemble_parts(columns.rename(columns=lower))
-    if len(columns.columns) != 2:
+    dates, *clocks = (columns[name] for name in columns)
+    if len(clocks) != 1 and [str(one.name).lower() in MINUTES for one in clocks] != [False, True]:
         raise DataError(f"expected columns of {', '.join(PARTS)}, or a date and a time")
-    one, other = (columns[name].map(str).str.strip() for name in columns)
-    one, other = one.str.removesuffix(" 00:00:00"), other.str.removesuffix(".0")
-    other = other.where(~other.str.isdigit(), other.str.zfill(2) + ":00")
-    is_end = other.str.startswith("24:")
-    other = other.where(~is_end, "00" + other.str.slice(2))
-    moments = read_timestamps((one + " " + other).astype("str"), date_format)
-    # The end of a day is the start of the next.
-    moments.walls[is_end] += np.timedelta64(1, "D")
+    if len(clocks) == 1 and is_clock(dates) and not is_clock(clocks[0]):
+        dates, clocks = clocks[0], [dates]
+    clock = clocks[0].map(str).str.strip()
+    if date_format is not None and re.search(r"%[HIpMSfcXzZ]", date_format):
+        return read_timestamps(
+            (dates.map(str).str.strip() + " " + clock).astype("str"), date_format
+        )
+    moments = read_timestamps(dates, date_format)
+    if clock.str.fullmatch(rf".*{OFFSET}").all() and not moments.wrong:
+        days = pd.Series(moments.walls.astype("M8[D]").astype(str), clock.index)
+        return read_timestamps((days + " " + clock).astype("str"))
+    spans = read_clock(clocks[0])
+    if spans is not None and len(clocks) == 2:
+        spans = spans + read_numbers(clocks[1], ".").values.astype("m8[m]")
+    if spans is None:
+        spans = np.full(len(dates), "NaT", "m8[us]")
+    moments.walls = moments.walls + spans
+    wrong = np.flatnonzero(np.isnat(spans))
+    if len(wrong):
+        cell = str(clocks[0].iloc[wrong[0]])[:60]
+        moments.wrong.append(
+            (f"{cell!r}: no time of the day; correct it, or take the row out", wrong)
+        )
     return moments
 
 

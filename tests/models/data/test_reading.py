@@ -99,6 +99,7 @@ def test_numbers_are_the_nearest_to_what_is_written(tmp_path: Path) -> None:
         text(*PLAIN).encode("utf-16"),
         gzip.compress(text(*PLAIN).encode(), mtime=0),
         "# of the station\n\n" + text(*PLAIN) + "# the end\n\n,,\n",
+        "# " + text(*PLAIN),
         text(*(f"{row}," for row in PLAIN), header="date,a,b,"),
         zipped(text(*PLAIN)),
         zipped(text(*PLAIN), mac=True),
@@ -107,6 +108,7 @@ def test_numbers_are_the_nearest_to_what_is_written(tmp_path: Path) -> None:
     ],
     ids=[
         *("tabs", "semicolons", "commas", "spaces", "bom", "utf-16", "gzip", "comments"),
+        "marked names",
         *("trailing", "zip", "zip of a Mac", "old Mac", "of a spreadsheet"),
     ],
 )
@@ -271,7 +273,6 @@ def test_an_index_that_is_asked_for_is_a_channel(tmp_path: Path) -> None:
         (text(*(f"{i}/1/2020,1,2" for i in range(1, 11))), "can be read as %m/%d/%Y and as %d/%m"),
         (text(*(f"{day},'sun'" for day in DAYS), header="date,a"), "no column of numbers; .*: a$"),
         (text(*(f"{row},1,1" for row in PLAIN), header="date,a,b,,"), "columns have no name; ren"),
-        ("# " + text(*PLAIN), "line 2: no names of columns but data; .*, without a # before it"),
         ('[{"date": "2020-01-01", "a": 1}]', "JSON or HTML and no table; save it as CSV or"),
         ("<!DOCTYPE html>\n<p>a, b</p>", "JSON or HTML and no table"),
         (text("a,1,2", "b,2,3"), "data.csv: lines 2 and 3, column 'date': 'a': no timestamp; --da"),

@@ -1,0 +1,140 @@
+"""Times of the day in a column of their own, in the forms people write them."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from foretell.models.data.numbers import MISSING, is_text
+from foretell.models.data.written import OFFSET, ZONE
+
+Spans = NDArray[np.timedelta64]
+
+# With points there are seconds: 5.50 is a number.
+_MINUTE = r" ?(?:[:h]|\.(?=\d\d\.))(?P<minute>\d\d)(?: ?[:.m](?P<second>\d\d(?:[.,]\d+)?) ?s?)?"
+_TIME = rf"T?(?P<hour>\d{{1,2}})(?:{_MINUTE}| ?h)? ?(?P<half>[ap]\.?m\.?)?(?:{OFFSET})?"
+_HOUR = r"(?:HE|H|Hr|Hour|Hour ending)[ _-]?(?P<hour>\d{1,2})"
+# Columns of minutes beside one of hours, by their names in lower case.
+MINUTES = ("minute", "minutes", "min")
+_DASH = r" ?(?:-|\u2013|\u2014|to|/) ?"
+_FORMS = tuple(re.compile(form, re.IGNORECASE) for form in (_TIME, _HOUR))
+_RANGE = re.compile(rf"(.+?){_DASH}(.+)", re.IGNORECASE)
+_CALLED = re.compile(
+    r"hour|time|clock|hhmm|uhr|stunde|heure|hora|period|interval|slot|\b(?:h|hr|hrs|he|sp)\b",
+    re.IGNORECASE,
+)
+_DAY = 24 * 60 * 60 * 1_000_000
+# How many parts of a day may be counted.
+_PARTS = (24, 48, 96)
+
+
+def read_clock(cells: pd.Series) -> Spans | None:
+    """The time since midnight of each cell, NaT where one is missing or no time of the day.
+
+    Whole numbers are hours, digits (`1830`), or count 48 or 96 parts of a day: from 0 by where each
+    begins, from 1 by where it ends, as 1 to 24 are hours of which the last is the next midnight.
+    An interval (`00:00-01:00`) is where it begins.
+
+    Args:
+        cells: The column.
+
+    Returns:
+        `[rows]` timedelta64[us]; None if no cell is one.
+    """
+    codes, distinct = pd.factorize(cells)
+    known = pd.Series(distinct, dtype=cells.dtype if cells.dtype.kind in "iuf" else object)
+    texts = known.map(str).str.strip().str.removeprefix("0 days ").str.replace(ZONE, "", regex=True)
+    there = ~texts.isin(MISSING).to_numpy()
+    spans = np.full(len(known) + 1, "NaT", "m8[us]")
+    if not is_text(cells) or texts[there].str.fullmatch(r"\d+").all():
+        found = _of_numbers(pd.to_numeric(texts[there]).to_numpy(np.float64))
+    else:
+        found = np.array([_of_text(text) for text in texts[there]], "m8[us]")
+    if found is None or np.isnat(found).all():
+        return None
+    spans[:-1][there] = found
+    # Those that are missing have code -1.
+    return spans[codes]
+
+
+def _of_numbers(values: NDArray[np.float64]) -> Spans | None:
+    if not len(values) or values.min() < 0:
+        return None
+    if (values != np.floor(values)).any():
+        return _of_fractions(values)
+    numbers = values.astype(np.int64)
+    minutes, seconds = numbers % 100, numbers // 100 % 100
+    most = int(numbers.max())
+    found: NDArray[np.int64] | None = None
+    if most <= _PARTS[-1]:
+        found = numbers * (_DAY // next(parts for parts in _PARTS if most <= parts))
+    elif most <= 2400 and (minutes < 60).all():
+        found = (numbers // 100 * 60 + minutes) * 60_000_000
+    elif most < 1440:
+        found = numbers * 60_000_000
+    elif most <= 240_000 and (minutes < 60).all() and (seconds < 60).all():
+        found = (numbers // 10_000 * 3600 + seconds * 60 + minutes) * 1_000_000
+    return None if found is None else found.astype("m8[us]")
+
+
+def _of_fractions(values: NDArray[np.float64]) -> Spans | None:
+    """Hours with minutes (18.15, 18.3) or parts of an hour (18.25, 18.5) after the point."""
+    parts = np.round(values % 1 * 100).astype(np.int64)
+    if values.max() > 24 or np.abs(values % 1 * 100 - parts).max() > 1e-6:
+        return None
+    if set(parts) <= {0, 15, 30, 45}:
+        minutes = parts
+    elif set(parts) <= {0, 25, 50, 75}:
+        minutes = parts * 60 // 100
+    else:
+        return None
+    return (np.floor(values).astype(np.int64) * 60 + minutes).astype("m8[m]").astype("m8[us]")
+
+
+def _of_text(text: str) -> np.timedelta64 | None:
+    found = next((match for form in _FORMS if (match := form.fullmatch(text))), None)
+    if found is None:
+        parts = _RANGE.fullmatch(text)
+        ends = [_of_text(part.strip()) for part in parts.groups()] if parts else [None]
+        return None if None in ends else ends[0]
+    named = found.groupdict()
+    hour, minute = int(named["hour"]), int(named.get("minute") or 0)
+    second = float((named.get("second") or "0").replace(",", "."))
+    if half := named.get("half"):
+        if not 1 <= hour <= 12:
+            return None
+        hour = hour % 12 + 12 * (half[0] in "pP")
+    span = round(((hour * 60 + minute) * 60 + second) * 1_000_000)
+    if minute > 59 or second >= 60 or span > _DAY:
+        return None
+    return np.timedelta64(span, "us")
+
+
+def is_clock(cells: pd.Series) -> bool:
+    """Whether a column holds times of the day, and nothing else."""
+    known = cells.dropna().drop_duplicates()
+    spans = read_clock(known) if len(known) else None
+    return spans is not None and not np.isnat(spans).any()
+
+
+def is_called_so(name: str) -> bool:
+    """Whether the name of a column says that it holds times of the day."""
+    return _CALLED.search(name.replace("_", " ")) is not None
+
+
+def is_written_so(cells: pd.Series) -> bool:
+    """Whether times of the day are written in a form that numbers do not have."""
+    return is_text(cells) and not cells.dropna().map(str).str.strip().str.fullmatch(r"\d+").all()
+
+
+def counts_a_day(cells: pd.Series) -> bool:
+    """Whether whole numbers are all that count the hours, or 48 or 96 parts, of a day."""
+    if is_text(cells) or (spans := read_clock(cells)) is None or np.isnat(spans).any():
+        return False
+    known = np.unique(cells.to_numpy())
+    counted = len(known) in _PARTS and known[0] in (0, 1) and known[-1] - known[0] < len(known)
+    has_minutes = (known % 100 < 60).all() and known[-1] > _PARTS[-1]
+    return bool(counted or (len(known) >= _PARTS[0] and has_minutes))

@@ -1,0 +1,204 @@
+"""Times that are nearly regular, and what to do about those that are not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from zoneinfo import ZoneInfo, available_timezones
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretell.bundle.errors import FrequencyError, TimestampError
+from foretell.bundle.frequency import MICROSECONDS_IN, Frequency, Unit
+from foretell.bundle.regularity import infer
+from foretell.bundle.timestamps import Timestamps
+from foretell.bundle.zones import find_zone, offsets_at
+from foretell.models.data.timestamps import Moments
+
+_SECOND, _HOUR, _DAY = (MICROSECONDS_IN[unit] for unit in (Unit.SECOND, Unit.HOUR, Unit.DAY))
+# Spacings that clocks and devices keep.
+_USUAL = np.array(
+    [
+        *(1000 * ms for ms in (1, 2, 5, 10, 20, 25, 40, 50, 100, 200, 250, 500)),
+        *(_SECOND * s for s in (1, 2, 5, 10, 15, 20, 30, 60, 120, 180, 300, 600, 900, 1200, 1800)),
+        *(_HOUR * hours for hours in (1, 2, 3, 4, 6, 8, 12, 24)),
+    ]
+)
+# Of a step, and of all steps: what a device may be late.
+_TOLERANCE, _LATEST = 0.05, 600 * _SECOND
+# Of a month.
+_DAYS = (28, 31)
+# Steps that are filled in for each row at most.
+_FILLED = 40
+# Zones to name first among those with the same clock.
+_ZONES = (
+    *("Europe/London", "Europe/Berlin", "Europe/Athens", "America/New_York", "America/Chicago"),
+    *("America/Denver", "America/Los_Angeles", "America/Sao_Paulo", "Asia/Tokyo", "Asia/Shanghai"),
+    *("Asia/Kolkata", "Australia/Sydney"),
+)
+_TELLING = 500
+
+
+def made_regular(
+    moments: Moments,
+    series: NDArray[np.int64],
+    frequency: Frequency | None,
+    zone: ZoneInfo | None,
+) -> Moments:
+    """Times that are seconds off their steps moved there; midnights of a zone read as UTC.
+
+    Args:
+        moments: `[rows]`.
+        series: `[rows]`, the number of the series that each is of.
+        frequency: Their spacing; found if not given.
+        zone: Whose clock they are about, if it is known.
+    """
+    there = ~np.isnat(moments.walls)
+    if moments.offsets is None and zone is not None and there.any():
+        walls = moments.walls[there]
+        if _are_dates(walls + offsets_at(walls, zone)) and not _are_dates(walls):
+            offsets = np.zeros(len(there), "m8[us]")
+            note = f"times are read as UTC, in which they are midnights of {zone.key}"
+            return Moments(moments.walls, offsets, None, moments.wrong, [note])
+    offsets = np.zeros(len(there), "m8[us]") if moments.offsets is None else moments.offsets
+    times = (moments.walls - offsets).astype(np.int64)
+    moved = times.copy()
+    step = _step(moments, times, series, frequency)
+    changes = len(np.unique(offsets[there])) > 1 or zone is not None
+    if step is None or (changes and step == _DAY):
+        return moments
+    for number in np.unique(series[there]):
+        own = np.flatnonzero(there & (series == number))
+        nearest = _nearest(times[own], step)
+        if nearest is None:
+            return moments
+        moved[own] = nearest
+    most = np.abs(moved - times)[there].max()
+    if not most:
+        return moments
+    name = frequency or Frequency.parse(_named(step))
+    note = f"times up to {most / _SECOND:.4g} s off a step of frequency {name} are moved there"
+    walls = moments.walls + (moved - times).astype("m8[us]")
+    return Moments(walls, moments.offsets, moments.zone, moments.wrong, [note])
+
+
+def _step(
+    moments: Moments,
+    times: NDArray[np.int64],
+    series: NDArray[np.int64],
+    frequency: Frequency | None,
+) -> int | None:
+    """The length of equal steps that times are near, if they are not on them."""
+    if frequency is not None:
+        unit = MICROSECONDS_IN.get(frequency.unit)
+        length = None if unit is None else unit * frequency.multiple
+        return length if length is not None and length <= _DAY else None
+    there = ~np.isnat(moments.walls)
+    apart = [
+        np.diff(np.unique(times[there & (series == number)]))
+        for number in np.unique(series[there])[:_TELLING]
+    ]
+    found = np.concatenate([*apart, np.empty(0, np.int64)])
+    if not len(found) or (len(np.unique(found)) == 1 and _is_frequency(int(found[0]))):
+        return None
+    middle = np.median(found)
+    usual = int(_USUAL[np.abs(_USUAL / middle - 1).argmin()])
+    is_on = (found % usual == 0).mean() > 1 / 2
+    return None if is_on or abs(usual / middle - 1) > _TOLERANCE else usual
+
+
+def _is_frequency(step: int) -> bool:
+    try:
+        infer(np.arange(3) * np.timedelta64(step, "us") + np.datetime64(0, "us"))
+    except FrequencyError:
+        return False
+    return True
+
+
+def _nearest(times: NDArray[np.int64], step: int) -> NDArray[np.int64] | None:
+    """The steps that times are near; None if one is not, or two are of one step."""
+    angles = times % step / step * 2 * np.pi
+    middle = np.angle(np.exp(1j * angles).mean()) / (2 * np.pi) * step
+    # The clock of a device is a little off one that shows whole minutes.
+    phase = next(
+        (
+            round(middle / unit) * unit
+            for unit in (step, 60 * _SECOND, _SECOND)
+            if abs(middle - round(middle / unit) * unit) <= _TOLERANCE * step
+        ),
+        0,
+    )
+    nearest = np.round((times - phase) / step).astype(np.int64) * step + phase
+    if np.abs(nearest - times).max() > min(_TOLERANCE * step, _LATEST):
+        return None
+    return nearest if len(np.unique(nearest)) == len(np.unique(times)) else None
+
+
+def remedy(
+    moments: Moments,
+    series: NDArray[np.int64],
+    frequency: Frequency,
+    zone: ZoneInfo | None,
+) -> str:
+    """What to do where a time lies between two steps.
+
+    Args:
+        moments: `[rows]`, all of the table.
+        series: `[rows]`, the number of the series that each is of.
+        frequency: Their spacing, which some do not keep.
+        zone: Whose clock they are about, if it is known.
+    """
+    there = ~np.isnat(moments.walls)
+    offsets = np.timedelta64(0) if moments.offsets is None else moments.offsets
+    utc = (moments.walls - offsets)[there]
+    local = moments.walls[there]
+    if zone is None and not frequency.sub_daily and not _are_dates(local):
+        for name in _zones(utc):
+            return f"they are midnights in UTC of a clock such as that of --time-zone {name}"
+    steps = utc if frequency.sub_daily else local
+    if zone is not None and moments.offsets is not None and not frequency.sub_daily:
+        steps = utc + offsets_at(utc, zone)
+    order = np.lexsort([steps, series[there]])
+    apart = np.diff(steps[order])[np.diff(series[there][order]) == 0].astype(np.int64)
+    apart = apart[apart > 0]
+    if not len(apart):
+        return "correct it"
+    step = int(np.gcd.reduce(apart))
+    told = ""
+    if _DAYS[0] * _DAY <= np.median(apart) <= _DAYS[1] * _DAY:
+        told = "where each row is of a month, write 2024-01 in place of 2024-01-15; "
+    if apart.sum() > _FILLED * step * len(apart):
+        return (
+            f"{told}correct it, or bring the rows to regular steps first, such as by "
+            "frame.resample('h').mean() of pandas"
+        )
+    gap = int(apart.max()) // step - 1
+    longest = f" --longest-gap {gap}" if gap > 1 else ""
+    return (
+        f"{told}correct it, or have steps on which all rows lie, and those between them filled: "
+        f"--frequency {_named(step)} --missing interpolate{longest}"
+    )
+
+
+def _zones(utc: Timestamps) -> Iterator[str]:
+    """Names of zones at whose midnights all these moments are."""
+    some = utc[:: max(len(utc) // _TELLING, 1)]
+    for name in (*_ZONES, *sorted(name for name in available_timezones() if "/" in name)):
+        try:
+            zone = find_zone(name)
+        except TimestampError:
+            continue
+        if _are_dates(some + offsets_at(some, zone)) and _are_dates(utc + offsets_at(utc, zone)):
+            yield name
+
+
+def _are_dates(walls: Timestamps) -> bool:
+    return bool((walls == walls.astype("M8[D]")).all())
+
+
+def _named(step: int) -> str:
+    """The frequency of equal steps."""
+    unit = next(unit for unit, size in reversed(MICROSECONDS_IN.items()) if step % size == 0)
+    if unit is Unit.WEEK:
+        unit = Unit.DAY
+    return str(Frequency(unit, step // MICROSECONDS_IN[unit]))
