@@ -37,7 +37,7 @@ RUN sh -c "$FINISH"
 
 FROM base AS serving
 RUN useradd --system --uid 10001 --no-create-home --shell /usr/sbin/nologin foretell
-ENV PATH=/opt/foretell/bin:$PATH FORETELL_HOST=0.0.0.0 FORETELL_PORT=8000 FORETELL_MODELS=/models \
+ENV PATH=/opt/foretell/bin:$PATH FORETELL_HOST=:: FORETELL_PORT=8000 FORETELL_MODELS=/models \
     FORETELL_CACHE=/tmp/foretell ORT_DISABLE_TELEMETRY=1
 USER 10001
 EXPOSE 8000

@@ -8,6 +8,8 @@ JOBS ?= $(shell $(PYTHON) -c "import os; print((os.cpu_count() or 1) + 1)")
 DEMO := .demo
 # What is imported is compiled once and kept, by the first who does; pip would compile all there is.
 export PYTHONDONTWRITEBYTECODE =
+# Scripts that import onnxruntime before foretell.
+export ORT_DISABLE_TELEMETRY = 1
 PIP = $(BIN)/python -m pip --quiet --disable-pip-version-check
 INSTALL = $(PIP) install --no-compile --constraint constraints.txt
 # The GPU build of onnxruntime where an NVIDIA driver is loaded.

@@ -41,7 +41,6 @@ class Graph:
     library: str = onnxruntime.__version__
 
     def __init__(self, path: Path, *, bounded: bool = True) -> None:
-        onnxruntime.disable_telemetry_events()
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
         options.enable_mem_pattern = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,9 @@ if TYPE_CHECKING:
     from foretell.client import AsyncClient, Client
 
 __all__ = ["AsyncClient", "Client"]
+
+# onnxruntime reads this once, when it is imported, and would then send telemetry to its maker.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 
 def __getattr__(name: str) -> object:

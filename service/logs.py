@@ -5,12 +5,14 @@ Records are formatted and written on a thread of their own: no request waits for
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
 import os
 import sys
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from queue import Empty, SimpleQueue
@@ -122,7 +124,7 @@ class BackgroundHandler(logging.Handler):
             lines.append(self._line(_own(text)))
         rest = "".join(lines).encode(errors="backslashreplace")
         # If nobody reads the log any more, the service goes on.
-        with suppress(OSError):
+        with suppress(OSError), _alone(self._file):
             while rest:
                 rest = rest[os.write(self._file, rest) :]
         for waiter in taken:
@@ -134,6 +136,21 @@ class BackgroundHandler(logging.Handler):
             return self.format(record) + "\n"
         except Exception:
             return self.format(_unwritable(record)) + "\n"
+
+
+@contextmanager
+def _alone(file: int) -> Iterator[None]:
+    """Keeps other processes from writing to a file, within: a pipe tears what is over 4 KiB."""
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX)
+    except OSError:
+        # Sockets, such as journald's, know no locks.
+        yield
+        return
+    try:
+        yield
+    finally:
+        fcntl.lockf(file, fcntl.LOCK_UN)
 
 
 def configure(level: LogLevel, form: LogFormat) -> None:

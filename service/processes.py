@@ -299,7 +299,8 @@ def _enter(target: Target, reports: Connection, stop_seconds: float) -> None:
     """The beginning of a process."""
     # What a terminal, or `timeout`, tells all processes of a server is for the one that watches.
     os.setpgid(0, 0)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, args=(stop_seconds,), daemon=True).start()
 
     def pulse() -> None:
@@ -365,11 +366,13 @@ def serve(settings: Settings) -> None:
 def _serve_by_several(settings: Settings) -> None:
     with ExitStack() as stack:
         # They belong to this process: while a door is replaced, callers wait in its backlog.
-        reserved = [reserve(settings.host, settings.port, settings.workers)]
+        ports = [settings.port]
         if settings.operations_port is not None:
-            reserved.append(reserve(settings.host, settings.operations_port, settings.workers))
-        for each in (each for port in reserved for each in port):
-            stack.enter_context(each)
+            ports.append(settings.operations_port)
+        reserved = [
+            [stack.enter_context(one) for one in sockets]
+            for sockets in _reserve(settings.host, ports, settings.workers)
+        ]
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="foretell-")))
         path = folder / "engine"
         listener = stack.enter_context(socket.socket(socket.AF_UNIX))
@@ -383,10 +386,10 @@ def _serve_by_several(settings: Settings) -> None:
         doors = [
             Role(
                 name,
-                partial(_open_door, settings, path, list(sockets), processes),
+                partial(_open_door, settings, path, sockets, processes),
                 sockets=sockets,
             )
-            for name, sockets in zip(names, zip(*reserved, strict=True), strict=False)
+            for name, sockets in zip(names, reserved, strict=False)
         ]
         run = partial(_run_engine, settings, listener, processes)
         roles = [*doors, Role(names[-1], run, _STUCK_SECONDS)]
@@ -394,6 +397,12 @@ def _serve_by_several(settings: Settings) -> None:
         supervisor = Supervisor(roles, stop_seconds=stop_seconds, processes=processes)
         if not supervisor.run(together=len(doors)):
             sys.exit(1)
+
+
+def _reserve(host: str, ports: Sequence[int], count: int) -> list[list[socket.socket]]:
+    """For each of `count` processes the sockets of all ports, in their order."""
+    by_port = [reserve(host, port, count) for port in ports]
+    return [[one for port in of_one for one in port] for of_one in zip(*by_port, strict=True)]
 
 
 def _open_door(

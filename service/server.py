@@ -12,13 +12,12 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any, cast
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from foretell.service.api.app import ByPort, create_app, create_operations_app
 from foretell.service.engine.local import Engine, LocalEngine
@@ -27,7 +26,7 @@ from foretell.service.engine.remote import RemoteEngine
 from foretell.service.engine.resources import Spare, keep_what_is_loaded
 from foretell.service.metrics import Metrics, Processes
 from foretell.service.settings import Settings
-from foretell.service.signals import Echoes, heard
+from foretell.service.signals import Echoes, handled, heard
 from foretell.service.tracing import open_tracer
 from foretell.service.web.connections import Connection, Limits, protocol
 from foretell.service.web.sockets import Acceptor, accept_all, listen
@@ -36,6 +35,8 @@ _logger = logging.getLogger(__name__)
 
 # Bundles, logs and metrics need some besides the connections.
 _OTHER_FILES = 256
+# Where files are short. Connections that are refused take some of these.
+_FEWEST_OTHER_FILES = 32
 _TICKS_A_SECOND = 10
 # Without an engine after five seconds, callers are told so rather than left to wait.
 _START_TICKS = 50
@@ -107,7 +108,10 @@ def _listen(settings: Settings, stack: ExitStack) -> list[socket.socket]:
     ports = [settings.port]
     if settings.operations_port is not None:
         ports.append(settings.operations_port)
-    return [stack.enter_context(listen(settings.host, port)) for port in ports]
+    found = [one for port in ports for one in listen(settings.host, port)]
+    for one in found:
+        stack.enter_context(one)
+    return found
 
 
 def _configuration(
@@ -118,8 +122,8 @@ def _configuration(
     if settings.operations_port is not None:
         port = sockets[-1].getsockname()[1]
         app = ByPort(app, port, create_operations_app(engine))
-    limits = Limits(settings.max_connections, settings.header_timeout_seconds, port)
-    _allow_files(settings.max_connections + _OTHER_FILES)
+    connections = _allow_connections(settings.max_connections)
+    limits = Limits(connections, settings.header_timeout_seconds, port)
     return uvicorn.Config(
         app,
         http=cast("type[asyncio.Protocol]", protocol(limits, engine.metrics)),
@@ -135,14 +139,27 @@ def _configuration(
     )
 
 
-def _allow_files(count: int) -> None:
-    """Raise the limit of open files, which many systems set to 1024."""
+def _allow_connections(count: int) -> int:
+    """How many connections there are files for, up to `count`.
+
+    Raises the limit of open files for them, which many systems set to 1024.
+    """
+    used = len(list(Path("/dev/fd").iterdir()))
+    needed = count + used + _OTHER_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = count if hard == resource.RLIM_INFINITY else min(count, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-    if wanted < count:
-        _logger.warning("may open %d files, too few for max_connections: see ulimit -n", wanted)
+    limit = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+    if soft != resource.RLIM_INFINITY and soft < limit:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+    allowed = max(1, min(count, limit - used - _FEWEST_OTHER_FILES))
+    if allowed < count:
+        _logger.warning(
+            "serves %d connections at a time, not %d: the process may open %d files; raise the "
+            "hard limit (ulimit -Hn), or lower FORETELL_MAX_CONNECTIONS",
+            allowed,
+            count,
+            hard,
+        )
+    return allowed
 
 
 class _Server(uvicorn.Server):
@@ -191,7 +208,7 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         if not self.started:
             return
-        self._acceptor = Acceptor(sockets or (), self._connection)
+        self._acceptor = Acceptor(sockets or (), self._connection, self._engine.metrics)
         for listener in sockets or ():
             host, port = listener.getsockname()[:2]
             address = f"[{host}]" if ":" in host else host
@@ -203,9 +220,8 @@ class _Server(uvicorn.Server):
         if now >= self._stops_at:
             self.should_exit = True
         if counter % _TICKS_A_SECOND == 0:
-            for connection in list(self.server_state.connections):
-                if isinstance(connection, Connection):
-                    connection.check(now)
+            for connection in cast("set[Connection]", set(self.server_state.connections)):
+                connection.check(now)
             if self._watch is not None and not self.should_exit and self._watch.is_over(now):
                 self.gave_up = True
                 self._engine.drain()
@@ -223,27 +239,34 @@ class _Server(uvicorn.Server):
             await self._acceptor.close()
         # Those whom the kernel has connected and this process has not noticed yet: to close the
         # sockets would cut them off.
-        late = [connection for listener in sockets or () for connection in accept_all(listener)]
-        serving = [
-            asyncio.ensure_future(loop.connect_accepted_socket(self._last_connection, connection))
-            for connection in late
-        ]
+        serving = []
+        for listener in sockets or ():
+            # Where no file is left, no more can be answered.
+            with suppress(OSError):
+                for late in accept_all(listener):
+                    connecting = loop.connect_accepted_socket(self._last_connection, late)
+                    serving.append(asyncio.ensure_future(connecting))
         for listener in sockets or ():
             # Of several processes another one holds it as well: to close it would not be enough.
             listener.shutdown(socket.SHUT_RDWR)
         await super().shutdown(sockets)
         await asyncio.gather(*serving, return_exceptions=True)
 
-    def _connection(self) -> HttpToolsProtocol:
+    def _connection(self) -> Connection:
         return self.config.http_protocol_class(  # type: ignore[call-arg,return-value]
             config=self.config, server_state=self.server_state, app_state=self.lifespan.state
         )
 
-    def _last_connection(self) -> asyncio.Protocol:
+    def _last_connection(self) -> Connection:
         connection = self._connection()
-        if isinstance(connection, Connection):
-            connection.shutdown()
+        connection.shutdown()
         return connection
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Handles the signals that end a server, of which uvicorn handles but two."""
+        with handled(self.handle_exit):
+            yield
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
         """Begin to stop; asked a second time, stop at once."""
@@ -251,6 +274,7 @@ class _Server(uvicorn.Server):
         if self._pulse is None:
             if self._echoes.is_one():
                 return
+            _logger.info("stops: %s", signal.Signals(sig).name)
         else:
             # Of several processes each may get a signal that all get, and what it means from the
             # one that watches them.

@@ -1,4 +1,4 @@
-"""Signals that end a server: SIGTERM and SIGINT."""
+"""Signals that end a server, and signals that leave it alone."""
 
 from __future__ import annotations
 
@@ -8,35 +8,56 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
+# Of a terminal that closes, and of its keys. Python ends at once by both.
+_OF_TERMINALS = (signal.SIGHUP, signal.SIGQUIT)
+# Log rotation sends these to programs that write log files. Python ends at once by both.
+_IGNORED = (signal.SIGUSR1, signal.SIGUSR2)
 # `timeout`, for one, signals a process and then its group: that is one signal.
 _ECHO_SECONDS = 0.5
 
 
 @contextmanager
-def heard(handler: Callable[..., object]) -> Iterator[socket.socket]:
-    """Have them call a function, within; for the main thread.
+def handled(handler: Callable[..., object]) -> Iterator[None]:
+    """Calls a function when a signal asks the server to end; for the main thread.
+
+    Those of terminals stay ignored if they were, as `nohup` has it.
 
     Args:
         handler: As of `signal.signal`. It is called only once the main thread is back from what it
             is at.
+    """
+    before: dict[signal.Signals, Any] = {}
+    for number in (signal.SIGTERM, signal.SIGINT, *_OF_TERMINALS):
+        if number not in _OF_TERMINALS or signal.getsignal(number) is not signal.SIG_IGN:
+            before[number] = signal.signal(number, handler)
+    for number in _IGNORED:
+        if signal.getsignal(number) is signal.SIG_DFL:
+            before[number] = signal.signal(number, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        for number, handler_before in before.items():
+            signal.signal(number, handler_before)
+
+
+@contextmanager
+def heard(handler: Callable[..., object]) -> Iterator[socket.socket]:
+    """Handles signals as `handled` does, and tells of them at once.
 
     Yields:
-        A socket that gets a byte for each at once.
+        A socket that gets a byte, the signal's number, for each signal at once.
     """
     ours, pythons = socket.socketpair()
     with ours, pythons:
         pythons.setblocking(False)
         before = signal.set_wakeup_fd(pythons.fileno(), warn_on_full_buffer=False)
-        handlers = {
-            number: signal.signal(number, handler) for number in (signal.SIGTERM, signal.SIGINT)
-        }
         try:
-            yield ours
+            with handled(handler):
+                yield ours
         finally:
             signal.set_wakeup_fd(before)
-            for number, handler_before in handlers.items():
-                signal.signal(number, handler_before)
 
 
 class Echoes:

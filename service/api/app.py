@@ -243,7 +243,6 @@ def probes_router(engine: Engine, keys: Keys) -> APIRouter:
     router = APIRouter(tags=["operations"])
 
     @router.get("/healthz")
-    @router.head("/healthz", include_in_schema=False)
     async def healthz() -> dict[str, str]:
         """Whether the process is alive."""
         return {"status": "alive"}
@@ -251,7 +250,6 @@ def probes_router(engine: Engine, keys: Keys) -> APIRouter:
     @router.get(
         "/readyz", responses={503: {"model": Status, "description": "Something is not served."}}
     )
-    @router.head("/readyz", include_in_schema=False)
     async def readyz(request: Request, response: Response) -> Status:
         """Whether every model is served, and why not, for callers with a key if there are any."""
         status = engine.status
@@ -262,7 +260,6 @@ def probes_router(engine: Engine, keys: Keys) -> APIRouter:
         return status
 
     @router.get("/metrics", response_class=Response)
-    @router.head("/metrics", include_in_schema=False)
     async def prometheus() -> Response:
         """Metrics in Prometheus' text format."""
         return Response(

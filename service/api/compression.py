@@ -81,7 +81,9 @@ class Decoder:
     """
 
     def __init__(self, encoding: str) -> None:
+        # RFC 9110, 8.4.1.3: x-gzip is another name of gzip.
         name = encoding.strip().lower()
+        name = "gzip" if name == "x-gzip" else name
         if name not in ("identity", *_OPEN):
             raise UnsupportedMediaError(
                 f"expected one of {', '.join(NAMES)}, got {encoding[:60]!r}",

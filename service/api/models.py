@@ -35,7 +35,6 @@ def models_router(engine: Engine, settings: Settings) -> APIRouter:
     router = APIRouter(tags=["models"])
 
     @router.get("/models")
-    @router.head("/models", include_in_schema=False)
     async def models() -> list[ModelCard]:
         """Every served model: what a client needs to build a request."""
         directory = engine.directory

@@ -84,7 +84,7 @@ def document_router(app: FastAPI, *, keys: bool) -> APIRouter:
     router = APIRouter()
     lock = asyncio.Lock()
 
-    @router.api_route("/openapi.json", methods=["GET", "HEAD"], include_in_schema=False)
+    @router.get("/openapi.json", include_in_schema=False)
     async def openapi() -> Response:
         """The document; the first time it takes a good part of a second."""
         async with lock:

@@ -155,7 +155,6 @@ def page_router(pages: Pages, root_path: str) -> APIRouter:
         response_class=Response,
         responses={200: {"content": {"application/json": {"example": found}, "text/html": {}}}},
     )
-    @router.head("/", include_in_schema=False)
     async def index(request: Request) -> Response:
         """Where to go from here; browsers get a page to try models with."""
         if "text/html" in request.headers.get("accept", ""):
@@ -166,6 +165,6 @@ def page_router(pages: Pages, root_path: str) -> APIRouter:
         return await pages.answer(request)
 
     for path in ("/docs", "/page/{path:path}"):
-        router.add_api_route(path, file, methods=["GET", "HEAD"], include_in_schema=False)
+        router.add_api_route(path, file, include_in_schema=False)
 
     return router

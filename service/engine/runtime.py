@@ -45,7 +45,6 @@ class Runtime:
         check_distributions()
         self.opening = threading.Lock()
         self._onnxruntime: Any = import_module("onnxruntime")
-        self._onnxruntime.disable_telemetry_events()
         # Which library of CUDA is missing, it only logs.
         self._onnxruntime.set_default_logger_severity(_ERRORS)
         has_cuda = CUDA in self._onnxruntime.get_available_providers()

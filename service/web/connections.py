@@ -1,13 +1,11 @@
 """Connections that nobody can hold for ever: bounded in number, and in how slow they may be.
 
-All that is taken of uvicorn's protocol, and changed, is here. It was written for the version that
-`tests/service/web/test_connections.py` names.
+All that is taken of uvicorn's protocol, and changed, is here.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,10 +22,8 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from foretell.service.errors import error_body, error_fields
+from foretell.service.errors import StartError, error_body, error_fields
 from foretell.service.metrics import Metrics
-
-_logger = logging.getLogger(__name__)
 
 
 class Parser(httptools.HttpRequestParser):
@@ -433,35 +429,26 @@ class Connection(HttpToolsProtocol):
         self._writing.close()
 
 
-# What `Connection` counts on, or defines anew.
-_OF_PROTOCOL = {
-    *("connections", "cycle", "flow", "headers", "loop", "parser", "scope", "server"),
-    *("connection_lost", "connection_made", "data_received", "send_400_response", "shutdown"),
-    *("on_body", "on_headers_complete", "on_message_complete", "on_url", "transport"),
-    *("timeout_keep_alive", "timeout_keep_alive_handler", "timeout_keep_alive_task"),
-    "_unset_keepalive_if_required",
-}
-_OF_CYCLE = {"body", "keep_alive", "response_complete", "response_started", "scope", "transport"}
+# What `Connection` and `Parser` change is no public interface of theirs.
+_WRITTEN_FOR = {"uvicorn": "0.54", "httptools": "0.9"}
 
 
-def protocol(limits: Limits, metrics: Metrics) -> Callable[..., asyncio.Protocol]:
+def protocol(limits: Limits, metrics: Metrics) -> Callable[..., Connection]:
     """What speaks HTTP on the server's connections.
-
-    Where uvicorn has not what `Connection` changes, it is uvicorn's own: it serves, and keeps
-    nobody to limits.
 
     Args:
         limits: As for `Connection`.
         metrics: Likewise.
+
+    Raises:
+        StartError: a library has another version than the one that this was written for. It might
+            keep connections to no limits, or lose requests.
     """
-    own = {*dir(HttpToolsProtocol), *HttpToolsProtocol.__init__.__code__.co_names}
-    missing = _OF_PROTOCOL - own
-    missing |= _OF_CYCLE - {*RequestResponseCycle.__init__.__code__.co_names}
-    if not missing:
-        return partial(Connection, limits, metrics)
-    _logger.warning(
-        "connections are kept to no limits: uvicorn %s has no %s, which that takes",
-        metadata.version("uvicorn"),
-        ", ".join(sorted(missing)),
-    )
-    return HttpToolsProtocol
+    for library, version in _WRITTEN_FOR.items():
+        installed = metadata.version(library)
+        if installed.rpartition(".")[0] != version:
+            raise StartError(
+                f"{library} {installed} is installed, and this server is written for {version}: "
+                f"pip install '{library}=={version}.*'"
+            )
+    return partial(Connection, limits, metrics)

@@ -96,17 +96,20 @@ class Keys:
         """Whether there is a key to control the repository with."""
         return bool(self.admin)
 
-    def require(self, headers: Mapping[str, str]) -> None:
+    def require(self, headers: Mapping[str, str]) -> str | None:
         """Let only those pass who have a key, if keys are required.
 
         Args:
             headers: The request's: `Authorization: Bearer <key>` or `X-API-Key: <key>`.
 
+        Returns:
+            The first eight digits of the key's SHA-256, to tell callers apart in logs; None if no
+            key is required.
+
         Raises:
             UnauthorizedError: there is no key, or not a right one.
         """
-        if self.api:
-            _check(headers, self.api + self.admin)
+        return _check(headers, self.api + self.admin).hex()[:8] if self.api else None
 
     def knows(self, headers: Mapping[str, str]) -> bool:
         """Whether a caller may read what errors say of the server: anyone, if it has no keys."""

@@ -63,6 +63,7 @@ class Exchange:
         headers: The request's, by their names in lower case; of several of a name, the first.
         trace_id: Of its trace, or else of the caller's `traceparent`, if it sent one.
         trace: Its trace, if requests are traced.
+        key: Tells the caller's key from others, if keys are required and it has one.
         model: The model that answers, once known; a bounded set of names, for metrics.
         version: The model's version, likewise.
         windows: Histories that are forecast, once known.
@@ -74,6 +75,7 @@ class Exchange:
     headers: dict[str, str]
     trace_id: str | None = None
     trace: Trace | None = None
+    key: str | None = None
     model: str = ""
     version: str = ""
     windows: int = 0
@@ -143,6 +145,7 @@ class Observed:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        method, scope = scope["method"], _for_routes(scope)
         exchange = self._exchange(scope)
         scope.setdefault("state", {})["exchange"] = exchange
         logs.request_id.set(exchange.request_id)
@@ -180,7 +183,7 @@ class Observed:
                 answer = JSONResponse(error_body(scope["path"], failed), 500)
                 await answer(scope, receive, send_identified)
         finally:
-            self._record(scope, exchange, status, time.perf_counter() - started)
+            self._record(scope, method, exchange, status, time.perf_counter() - started)
 
     def _refusal(self, scope: Scope, error: ServiceError) -> Response:
         """The answer to an error of the service."""
@@ -209,16 +212,22 @@ class Observed:
             exchange.trace_id = found[1]
         return exchange
 
-    def _record(self, scope: Scope, exchange: Exchange, status: int, seconds: float) -> None:
+    def _record(
+        self, scope: Scope, method: str, exchange: Exchange, status: int, seconds: float
+    ) -> None:
         route = getattr(scope.get("route"), "path", "unmatched")
         model = (exchange.model, exchange.version) if exchange.model else None
         self._metrics.answered(route, status, seconds, model, exchange.stages)
         if exchange.trace is not None:
-            exchange.trace.end(scope["method"], route, status, exchange.attributes)
+            exchange.trace.end(method, route, status, exchange.attributes)
         level = logging.DEBUG if route in _QUIET else logging.INFO
         if _logger.isEnabledFor(level):
+            client = scope.get("client") or ("",)
             fields = {
-                "method": scope["method"],
+                # As IPv4 has it, of callers that reach a socket of both protocols by it.
+                "client": client[0].removeprefix("::ffff:"),
+                "key": exchange.key,
+                "method": method,
                 "path": scope["path"][:200],
                 "status": status,
                 "milliseconds": round(seconds * 1000, 3),
@@ -230,6 +239,11 @@ class Observed:
             # Where it was logged is known; finding it out takes longer than all the rest.
             line = _logger.makeRecord(_logger.name, level, "", 0, "request", (), None, extra=extra)
             _logger.handle(line)
+
+
+def _for_routes(scope: Scope) -> Scope:
+    """The scope of a request, with HEAD as GET: the server leaves the body of the answer out."""
+    return {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
 
 
 # Probes, and what says no more than the manual.
@@ -253,7 +267,7 @@ class Guarded:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request."""
         if scope["type"] == "http" and scope["path"] not in self._open:
-            self._keys.require(Headers(scope=scope))
+            exchange_of(scope).key = self._keys.require(Headers(scope=scope))
         await self._app(scope, receive, send)
 
 

@@ -74,7 +74,7 @@ def test_what_is_published_is_what_the_service_listens_on(name: str) -> None:
     own = SERVICES[name]["environment"]
     published = [int(port.rpartition(":")[2]) for port in SERVICES[name]["ports"]]
     assert published == [own["FORETELL_PORT"], own["FORETELL_OPERATIONS_PORT"]]
-    assert own["FORETELL_HOST"] == "0.0.0.0"
+    assert own["FORETELL_HOST"] == "::"
     assert own["FORETELL_MODELS"] in [volume["target"] for volume in SERVICES[name]["volumes"]]
 
 

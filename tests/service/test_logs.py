@@ -340,3 +340,37 @@ def test_configure_sends_everything_to_stderr(capfd: pytest.CaptureFixture[str])
     captured = capfd.readouterr()
     assert captured.out == ""
     assert json.loads(captured.err)["message"] == "this"
+
+
+_LINES = 60
+_BYTES = 3000
+
+
+_WRITER = f"""
+import logging, sys
+from foretell.service import logs
+handler = logs.BackgroundHandler(1)
+handler.setFormatter(logs.JsonFormatter())
+logger = logging.Logger("test")
+logger.addHandler(handler)
+for number in range({_LINES}):
+    logger.info("%d %s", number, sys.argv[1] * {_BYTES})
+logs._LAST_SECONDS = 60
+handler.close()
+"""
+
+
+def test_processes_write_whole_lines_into_one_pipe() -> None:
+    reader, writer = os.pipe()
+    processes = [
+        subprocess.Popen([sys.executable, "-c", _WRITER, name], stdout=writer) for name in "ab"
+    ]
+    os.close(writer)
+    # Small pieces keep the pipe full, so that both wait for room.
+    with os.fdopen(reader, "rb", buffering=0) as file:
+        found = b"".join(iter(lambda: file.read(700), b""))
+    assert [process.wait(60) for process in processes] == [0, 0]
+    messages = [json.loads(line)["message"] for line in found.decode().splitlines()]
+    assert sorted(messages) == sorted(
+        f"{number} {name * _BYTES}" for number in range(_LINES) for name in "ab"
+    )

@@ -23,7 +23,7 @@ import pytest
 
 from foretell.service.engine.process import Watch
 from foretell.service.errors import StartError
-from foretell.service.server import _allow_files, _Server, run
+from foretell.service.server import _allow_connections, _Server, run
 from foretell.service.settings import Settings
 from tests.service.bundles import Spec, write_bundle
 from tests.service.client import Client
@@ -389,30 +389,35 @@ def test_a_server_that_is_stopping_anyway_does_not_ask_to_be_replaced(slow: Path
 
 
 @pytest.mark.parametrize(
-    ("limits", "raised", "warned"),
+    ("limits", "raised", "allowed"),
     [
-        ((1024, 4096), [(2000, 4096)], False),
-        ((2000, 4096), [], False),
-        ((1024, 2000), [(2000, 2000)], False),
-        ((1024, 1999), [(1999, 1999)], True),
-        ((1024, resource.RLIM_INFINITY), [(2000, resource.RLIM_INFINITY)], False),
-        ((resource.RLIM_INFINITY, resource.RLIM_INFINITY), [], False),
+        ((1024, 9999), [(2266, 9999)], 2000),
+        ((2266, 9999), [], 2000),
+        ((1024, 2266), [(2266, 2266)], 2000),
+        # Fewer other files than usual, and then fewer connections.
+        ((1024, 2042), [(2042, 2042)], 2000),
+        ((1024, 2041), [(2041, 2041)], 1999),
+        ((64, 64), [], 22),
+        ((20, 20), [], 1),
+        ((1024, resource.RLIM_INFINITY), [(2266, resource.RLIM_INFINITY)], 2000),
+        ((resource.RLIM_INFINITY, resource.RLIM_INFINITY), [], 2000),
     ],
 )
 def test_as_many_files_as_connections_need(
     limits: tuple[int, int],
     raised: list[tuple[int, int]],
-    warned: bool,
+    allowed: int,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     set_to: list[tuple[int, int]] = []
+    monkeypatch.setattr(Path, "iterdir", lambda _: iter(range(10)))
     monkeypatch.setattr(resource, "getrlimit", lambda _: limits)
     monkeypatch.setattr(resource, "setrlimit", lambda _, wanted: set_to.append(wanted))
     with caplog.at_level(logging.WARNING):
-        _allow_files(2000)
+        assert _allow_connections(2000) == allowed
     assert set_to == raised
-    assert ("too few for max_connections" in caplog.text) == warned
+    assert (f"serves {allowed} connections at a time, not 2000" in caplog.text) == (allowed < 2000)
 
 
 # Of what takes ten seconds otherwise.

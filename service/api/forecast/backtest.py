@@ -60,6 +60,13 @@ def plan(options: BacktestOptions, inputs: int, model: Model, settings: Settings
         stride = options.stride or stride_of(horizon)
         # So many that one has enough before it whose steps are known there.
         least = LEAST_ORIGINS - (-horizon // stride)
+        if least > _MOST_CORRECTED:
+            shortest = -(-horizon // (_MOST_CORRECTED - LEAST_ORIGINS))
+            raise InvalidInputError(
+                f"expected at least {shortest}, so that one of {_MOST_CORRECTED} origins has "
+                f"{LEAST_ORIGINS} before it whose {horizon} steps are known there, got {stride}",
+                param="options.stride",
+            )
         if options.origins is not None and options.origins < least:
             raise InvalidInputError(
                 f"expected at least {least}, so that one has {LEAST_ORIGINS} to be corrected by, "

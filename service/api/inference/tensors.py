@@ -15,6 +15,7 @@ from foretell.service.validation import shown
 
 Floats = NDArray[np.float32]
 
+_BF16 = "BF16"
 # What `struct` and numpy both call them.
 _CODES = {
     "INT8": "b",
@@ -28,8 +29,10 @@ _CODES = {
     "FP16": "e",
     "FP32": "f",
     "FP64": "d",
+    # The upper half of a float32, which neither `struct` nor numpy has: read as one.
+    _BF16: "f",
 }
-_NAMES = {np.dtype(code): name for name, code in _CODES.items()}
+_NAMES = {np.dtype(code): name for name, code in _CODES.items() if name != _BF16}
 
 
 def check_datatype(datatype: str, place: str) -> None:
@@ -52,7 +55,7 @@ def datatype_of(values: NDArray[Any]) -> str:
 
 def binary_size(datatype: str, shape: tuple[int, ...]) -> int:
     """Bytes of a tensor."""
-    return math.prod(shape) * _dtype(datatype).itemsize
+    return math.prod(shape) * (2 if datatype == _BF16 else _dtype(datatype).itemsize)
 
 
 def from_binary(data: memoryview, datatype: str, shape: tuple[int, ...], place: str) -> Floats:
@@ -67,7 +70,11 @@ def from_binary(data: memoryview, datatype: str, shape: tuple[int, ...], place: 
     Raises:
         InvalidInputError: a value is not finite in float32.
     """
-    return _checked(np.frombuffer(data, _dtype(datatype)).reshape(shape), place)
+    if datatype == _BF16:
+        values = (np.frombuffer(data, "<u2").astype(np.uint32) << 16).view(np.float32)
+    else:
+        values = np.frombuffer(data, _dtype(datatype))
+    return _checked(values.reshape(shape), place)
 
 
 def from_json(data: list[Any], datatype: str, shape: tuple[int, ...], place: str) -> Floats:

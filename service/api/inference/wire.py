@@ -43,7 +43,7 @@ class InputTensor(BaseModel):
 
     name: str
     shape: Annotated[list[Whole], Field(fail_fast=True)]
-    datatype: str = Field(description="INT8 … INT64, UINT8 … UINT64, FP16, FP32 or FP64.")
+    datatype: str = Field(description="INT8 … INT64, UINT8 … UINT64, BF16, FP16, FP32 or FP64.")
     parameters: Annotated[InputParameters, NullIsEmpty] = InputParameters()
     data: Data | None = Field(
         default=None, description="Numbers, row-major in one list, or nested as the shape says."

@@ -126,7 +126,7 @@ def test_ports_are_those_it_listens_on(
     [container] = pod["containers"]
     ports = {one["name"]: one["containerPort"] for one in container["ports"]}
     assert ports == {"http": read.port, "operations": read.operations_port}
-    assert read.host == "0.0.0.0"
+    assert read.host == "::"
     published = {one["name"]: one["targetPort"] for one in only("Service", found)["spec"]["ports"]}
     assert published == {"http": "http", "operations": "operations"}
     assert f"FORETELL_PORT={read.port} " in DOCKERFILE
@@ -136,7 +136,7 @@ def test_kserve_asks_the_port_it_listens_on(monkeypatch: pytest.MonkeyPatch) -> 
     read = as_settings(kserve_variables(), monkeypatch)
     [container] = RUNTIME["containers"]
     assert [one["containerPort"] for one in container["ports"]] == [read.port]
-    assert (read.operations_port, read.host) == (None, "0.0.0.0")
+    assert (read.operations_port, read.host) == (None, "::")
     assert RUNTIME["annotations"]["prometheus.kserve.io/port"] == str(read.port)
 
 

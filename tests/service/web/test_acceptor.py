@@ -6,6 +6,7 @@ from contextlib import ExitStack
 
 import uvloop
 
+from foretell.service.metrics import Metrics
 from foretell.service.web.sockets import Acceptor, listen
 
 CALLERS = 50
@@ -21,9 +22,10 @@ def test_all_who_wait_are_connected_at_once() -> None:
     async def connect() -> int:
         loop = asyncio.get_running_loop()
         with ExitStack() as stack:
-            listener = stack.enter_context(listen("127.0.0.1", 0))
+            [listener] = listen("127.0.0.1", 0)
+            stack.enter_context(listener)
             server = await loop.create_server(Connection, sock=listener)
-            acceptor = Acceptor([listener], Connection)
+            acceptor = Acceptor([listener], Connection, Metrics())
             for _ in range(CALLERS):
                 stack.enter_context(socket.create_connection(listener.getsockname()))
             turns = 0

@@ -3,9 +3,9 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import signal
 import socket
 import time
+import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from functools import partial
@@ -16,8 +16,8 @@ from typing import Any
 import httpx
 import pytest
 from starlette.requests import Request
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from foretell.service.errors import StartError
 from foretell.service.metrics import Metrics
 from foretell.service.web import connections
 from foretell.service.web.connections import WHOLE, Connection, Limits, caller_of
@@ -25,6 +25,7 @@ from tests.service.bundles import Spec, write_bundle
 from tests.service.process import Server
 from tests.service.waiting import until
 from tests.service.web.wire import Wire, exchange, no_content, opened
+from tests.test_architecture import ROOT
 
 REQUEST = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
 
@@ -563,53 +564,25 @@ def test_answers_that_nobody_reads(server: Server) -> None:
         until(lambda: cut_off(server, "slow_reader") == 1)
 
 
-def test_what_is_changed_is_of_the_versions_that_it_was_written_for() -> None:
-    # Who takes another one reads what `Connection` and `Parser` change in it.
-    found = {name: metadata.version(name) for name in ("uvicorn", "httptools")}
-    assert found == {"uvicorn": "0.54.0", "httptools": "0.9.0"}
-
-
-@pytest.mark.parametrize("known", ["_OF_PROTOCOL", "_OF_CYCLE"])
-def test_another_uvicorn_serves_with_its_own_protocol(
-    known: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("library", ["uvicorn", "httptools"])
+def test_another_version_of_a_changed_library_is_refused(
+    library: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limits, metrics = Limits(8, 60), Metrics()
     ours = connections.protocol(limits, metrics)
     assert isinstance(ours, partial)
     assert ours.func is Connection
-    monkeypatch.setattr(connections, known, {"body_of_tomorrow", "scope"})
-    assert connections.protocol(limits, metrics) is HttpToolsProtocol
-    assert "uvicorn 0.54.0 has no body_of_tomorrow, which" in caplog.text
+    version = metadata.version
+    monkeypatch.setattr(
+        metadata, "version", lambda name: "99.1.0" if name == library else version(name)
+    )
+    with pytest.raises(StartError, match=rf"^{library} 99\.1\.0 is installed, .* pip install '"):
+        connections.protocol(limits, metrics)
 
 
-PLAIN = """
-from foretell.service.web import connections
-connections._OF_CYCLE = {"body_of_tomorrow"}
-from foretell.__main__ import main
-main()
-"""
-
-
-def test_forecasts_over_uvicorns_own_protocol(tmp_path: Path) -> None:
-    write_bundle(tmp_path / "models", Spec())
-    with Server(tmp_path / "models", tmp_path / "log", code=PLAIN) as server:
-        assert "has no body_of_tomorrow" in server.log
-        for size in (8, 80_000):
-            body = {"inputs": [{"series": [1.0] * size}]}
-            answer = httpx.post(f"{server.url}/forecast", json=body, timeout=60)
-            assert answer.json()["outputs"][0]["content"][0]["mean_forecast"] == [1.0] * 4
-        # For some ticks, which look at connections, with one that is open.
-        with httpx.Client() as client:
-            client.get(f"{server.url}/healthz")
-            time.sleep(1.2)
-            assert client.get(f"{server.url}/readyz").status_code == 200
-        # One who connects while the server is told to stop.
-        server.process.send_signal(signal.SIGSTOP)
-        url = httpx.URL(server.url)
-        with socket.create_connection((url.host, url.port), timeout=60) as late:
-            late.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-            server.process.send_signal(signal.SIGTERM)
-            server.process.send_signal(signal.SIGCONT)
-            assert late.recv(100).startswith(b"HTTP/1.1 200 ")
-        assert server.wait() == 0
-        assert "Traceback" not in server.log
+def test_the_installation_takes_the_versions_that_the_server_is_written_for() -> None:
+    required = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    serve = required["project"]["optional-dependencies"]["serve"]
+    for library, version in connections._WRITTEN_FOR.items():
+        [line] = [one for one in serve if re.match(rf"{library}\b", one)]
+        assert line.rpartition("==")[2] == f"{version}.*"

@@ -237,6 +237,20 @@ def test_what_it_takes_to_correct_quantiles(
     assert message in found["message"]
 
 
+def test_a_stride_too_short_to_correct_a_long_horizon_is_refused(tmp_path: Path) -> None:
+    write_bundle(tmp_path, Spec(horizon=192, calibrated=1))
+    options = {"quantiles": [0.5], "calibration": "history"}
+    rows = {"series": values(rows=900)[:, 0].tolist()}
+    with Client(tmp_path) as client:
+        for stride in (1, 2):
+            asked = {"inputs": [rows], "options": options | {"stride": stride}}
+            answer = post(client, asked)
+            assert (answer.status_code == 200) == (stride == 2)
+        found = error(client, {"inputs": [rows], "options": options | {"stride": 1}})
+    assert found["param"] == "options.stride"
+    assert found["message"].startswith("expected at least 2, so that one of 192 origins has 3")
+
+
 def test_the_least_it_takes_to_correct_quantiles_is_enough(client: Client) -> None:
     options = {"horizon": 6, "quantiles": [0.5], "calibration": "history", "origins": 5}
     one = {"model": "calibrated", "inputs": [series("calibrated", 26)], "options": options}
