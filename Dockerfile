@@ -44,7 +44,7 @@ EXPOSE 8000
 # Whether the process lives: orchestrators kill what fails this. One process answers once its models
 # are loaded, which may take minutes; the start period ends with the first answer.
 HEALTHCHECK --interval=10s --timeout=3s --start-period=15m --retries=3 \
-    CMD ["python3", "-c", "from os import environ as e; from urllib.request import urlopen; port = e.get('FORETELL_OPERATIONS_PORT') or e['FORETELL_PORT']; urlopen(f'http://127.0.0.1:{port}/healthz', timeout=2)"]
+    CMD ["python3", "-c", "from os import environ as e; from urllib.request import urlopen; port = e.get('FORETELL_OPERATIONS_PORT') or e['FORETELL_PORT']; host = e['FORETELL_HOST'].strip('[]*'); host = '127.0.0.1' if host in ('', '::', '0.0.0.0') else host; host = f'[{host}]' if ':' in host else host; urlopen(f'http://{host}:{port}/healthz', timeout=2)"]
 ENTRYPOINT ["foretell"]
 CMD ["serve"]
 

@@ -209,17 +209,13 @@ def refusals(kind: type[BaseModel], *statuses: int) -> dict[int | str, dict[str,
     return {status: {"model": kind, "description": _REASONS[status]} for status in statuses}
 
 
-def refusal(path: str, status: int) -> Example:
-    """The body of an answer with an error's status.
-
-    Raises:
-        LookupError: no error has this status on this path.
-    """
+def refusal(path: str, status: int) -> Example | None:
+    """The body of an answer with an error's status; None if no error of the path has it."""
     own = _INVALID.get(_last(path))
     for error in (*_REFUSALS, *([own] if own else [])):
         if error.status == status:
             return errors.error_body(path, errors.error_object(error))
-    raise LookupError(f"{path}: {status}")
+    return None
 
 
 def window() -> Example:

@@ -149,7 +149,8 @@ def _name_keys(document: dict[str, Any]) -> None:
 def _add_examples(path: str, operation: dict[str, Any]) -> None:
     """Show a value of each parameter, bodies to send, and an error of each status."""
     for parameter in operation.get("parameters", ()):
-        parameter["example"] = examples.PARAMETERS[parameter["name"]]
+        if parameter["name"] in examples.PARAMETERS:
+            parameter["example"] = examples.PARAMETERS[parameter["name"]]
     if "requestBody" in operation:
         operation["requestBody"]["content"][JSON]["examples"] = {
             name: {"value": body} for name, body in examples.requests(path).items()
@@ -157,7 +158,9 @@ def _add_examples(path: str, operation: dict[str, Any]) -> None:
     for status, answer in operation["responses"].items():
         found = answer.get("content", {}).get(JSON, {})
         if found.get("schema", {}).get("$ref") in _ERRORS:
-            found["example"] = examples.refusal(path, int(status))
+            refused = examples.refusal(path, int(status))
+            if refused is not None:
+                found["example"] = refused
 
 
 def _table_parameters(options: type[TableOptions]) -> list[dict[str, Any]]:

@@ -143,7 +143,7 @@ def test_probes(damaged: bool, statuses: tuple[int, int], tmp_path: Path) -> Non
         done = [
             subprocess.run(
                 [sys.executable, "-c", code[-1].replace("8001", port)],
-                env={"FORETELL_PORT": port},
+                env={"FORETELL_PORT": port, "FORETELL_HOST": "::"},
                 capture_output=True,
                 text=True,
                 check=False,

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
+import threading
 from contextlib import ExitStack
+from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
 from foretell.service.errors import StartError
 from foretell.service.web.sockets import listen, reserve
+from tests.deploy.test_compose import PROBES
 
 _LOOPBACK = {socket.AF_INET: "127.0.0.1", socket.AF_INET6: "::1"}
 
@@ -96,3 +101,32 @@ def test_without_ipv6_every_address_is_of_ipv4(monkeypatch: pytest.MonkeyPatch) 
 def test_an_unknown_name_is_refused() -> None:
     with pytest.raises(StartError, match=r"^cannot listen on nowhere\.invalid:80: "):
         listen("nowhere.invalid", 80)
+
+
+@needs_ipv6
+@pytest.mark.parametrize("host", ["::1", "[::1]", "127.0.0.1", "::", "*", ""])
+def test_the_health_check_of_the_image_asks_the_host_that_is_listened_on(host: str) -> None:
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    [listener] = listen(host, 0)
+    with listener, HTTPServer(("", 0), Handler, bind_and_activate=False) as server:
+        server.socket.close()
+        server.socket = listener
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        subprocess.run(
+            [sys.executable, "-c", PROBES[0][-1]],
+            env={"FORETELL_HOST": host, "FORETELL_PORT": str(listener.getsockname()[1])},
+            check=True,
+        )
+        thread.join()
+    assert asked == ["/healthz"]

@@ -8,6 +8,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
+from foretell.service.api import examples
 from foretell.service.api.forecast.routes import JSON
 from foretell.service.api.forecast.schemas import ForecastRequest
 from foretell.service.web.middleware import OPEN
@@ -113,6 +114,17 @@ def test_every_door_shows_requests_and_errors(document: dict[str, Any]) -> None:
                 case kind:
                     # A server that is not ready answers all the same.
                     assert kind in {"Status", "ServerHealth"}
+
+
+def test_a_parameter_without_an_example_costs_only_the_example(
+    monkeypatch: pytest.MonkeyPatch, models: Path
+) -> None:
+    monkeypatch.delitem(examples.PARAMETERS, "model")
+    monkeypatch.setattr(examples, "refusal", lambda *_: None)
+    with Client(models) as client:
+        answer = client.get("/openapi.json")
+    assert answer.status_code == 200
+    assert "/forecast" in answer.json()["paths"]
 
 
 def test_it_is_written_beside_the_event_loop(
