@@ -54,6 +54,7 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line; the exit code is 2 for bad input."""
+    _open_closed_streams()
     # Read when torch is loaded: threads that wait spinning starve each other on shared cores.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
@@ -67,6 +68,17 @@ def main() -> None:
         place = f"{error.filename}: " if error.filename else ""
         click.echo(f"foretell: {place}{error.strerror or error}", err=True)
         sys.exit(2)
+
+
+def _open_closed_streams() -> None:
+    """Opens `/dev/null` for each standard stream that whoever started this process has closed.
+
+    Otherwise a socket or a file would get its number, and what is printed would go there.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            # The lowest number that is free: that of the stream.
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115, PTH123 - stays open
 
 
 # By module, where it is not one of training's: what brings it.

@@ -120,6 +120,8 @@ def create_app(settings: Settings, engine: Engine, *, tracer: Tracer | None = No
             allow_origins=settings.cors_origins,
             allow_methods=["GET", "HEAD", "POST"],
             allow_headers=_SENT,
+            # A page of the open web asks a server of a private network once more.
+            allow_private_network=True,
             expose_headers=_READ,
         )
     routers = [

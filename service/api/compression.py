@@ -138,7 +138,7 @@ def choose_encoding(accepted: str, offered: Sequence[str]) -> str | None:
         accepted: The request's header Accept-Encoding.
         offered: Some of `NAMES`; of those that are wanted as much, the first is taken.
     """
-    weights = dict(_weights(accepted))
+    weights = accepted_weights(accepted)
     best = max(offered, key=lambda encoding: weights.get(encoding, 0.0))
     return best if weights.get(best, 0.0) > 0 else None
 
@@ -157,12 +157,18 @@ def compress(encoding: str, parts: Iterable[bytes | memoryview]) -> bytes:
     return b"".join([*map(stream.compress, parts), stream.flush()])
 
 
-def _weights(accepted: str) -> Iterator[tuple[str, float]]:
-    """The encodings that a header names, and how much each is wanted."""
-    for entry in accepted.split(","):
-        encoding, _, parameter = entry.partition(";")
-        name, _, weight = parameter.partition("=")
-        yield encoding.strip().lower(), _weight(weight) if name.strip().lower() == "q" else 1.0
+def accepted_weights(header: str) -> dict[str, float]:
+    """The names in a header such as Accept or Accept-Encoding, and how much each is wanted.
+
+    Args:
+        header: `name;q=weight, …` (RFC 9110, 12.4.2); a name without a weight has 1.
+    """
+    weights = {}
+    for entry in header.split(","):
+        name, *parameters = entry.split(";")
+        found = dict(parameter.strip().lower().partition("=")[::2] for parameter in parameters)
+        weights[name.strip().lower()] = _weight(found["q"]) if "q" in found else 1.0
+    return weights
 
 
 def _weight(text: str) -> float:

@@ -14,7 +14,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from foretell.service.api.compression import choose_encoding
+from foretell.service.api.compression import accepted_weights, choose_encoding
 
 FOLDER = Path(__file__).parents[1] / "page"
 
@@ -157,7 +157,8 @@ def page_router(pages: Pages, root_path: str) -> APIRouter:
     )
     async def index(request: Request) -> Response:
         """Where to go from here; browsers get a page to try models with."""
-        if "text/html" in request.headers.get("accept", ""):
+        wanted = accepted_weights(request.headers.get("accept", ""))
+        if wanted.get("text/html", 0.0) > wanted.get("application/json", 0.0):
             return await pages.answer(request)
         return JSONResponse(found, headers={"Vary": "Accept"})
 

@@ -186,3 +186,16 @@ def test_the_page_and_all_it_loads_are_small() -> None:
         len(gzip.compress((FOLDER / name.removeprefix("page/")).read_bytes())) for name in loaded
     ]
     assert sum(sizes) + len((FOLDER / "index.html").read_bytes()) < MOST_BYTES
+
+
+@pytest.mark.parametrize(
+    ("accept", "media"),
+    [
+        ("application/json, text/html;q=0.1", "application/json"),
+        ("text/html;q=0", "application/json"),
+        ("text/html; q=0.9, application/json; q=0.2", "text/html; charset=utf-8"),
+        ("text/html;level=1", "text/html; charset=utf-8"),
+    ],
+)
+def test_the_index_is_of_the_wanted_kind(client: Client, accept: str, media: str) -> None:
+    assert client.request("GET", "/", headers={"Accept": accept}).headers["content-type"] == media

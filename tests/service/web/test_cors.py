@@ -53,6 +53,19 @@ def test_every_header_that_is_read_may_be_sent(guarded: Client) -> None:
     assert preflight(guarded, PAGE, "POST", "x-other").status_code == 400
 
 
+def test_a_page_may_ask_a_server_of_a_private_network(guarded: Client) -> None:
+    headers = {
+        "Origin": PAGE,
+        "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Private-Network": "true",
+    }
+    answer = guarded.request("OPTIONS", "/forecast", headers=headers)
+    assert answer.status_code == 200
+    assert answer.headers["access-control-allow-private-network"] == "true"
+    refused = guarded.request("OPTIONS", "/forecast", headers=headers | {"Origin": OTHER})
+    assert refused.status_code == 400
+
+
 def test_a_request_with_a_key(guarded: Client) -> None:
     answer = guarded.request("POST", "/forecast", json=BODY, headers={"Origin": PAGE, **KEY})
     assert answer.status_code == 200
