@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
@@ -11,6 +12,41 @@ _ALIKE = 0.75
 _LONGEST = 60
 # Of those that a message lists.
 _LISTED = 20
+# Of those that are compared, on either side of a name's place in each order.
+_AROUND = 4
+
+
+class Index:
+    """Names of which the nearest to another one is found without comparing all.
+
+    A name that is misspelt in one place begins or ends as it should, so it sorts next to the right
+    one, by its letters or by its letters backwards.
+
+    Args:
+        names: In any order.
+
+    Attributes:
+        names: In alphabetical order.
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.names = sorted(names)
+        self._forward = {_key(name): name for name in self.names}
+        self._backward = {key[::-1]: name for key, name in self._forward.items()}
+        self._orders = [(known, sorted(known)) for known in (self._forward, self._backward)]
+
+    def nearest(self, name: str, alike: float = _ALIKE) -> str | None:
+        """As `nearest`, in a time that hardly grows with the number of names."""
+        key, around = _key(name), []
+        for given, (known, order) in zip((key, key[::-1]), self._orders, strict=True):
+            place = bisect_left(order, given)
+            around += [known[each] for each in order[max(0, place - _AROUND) : place + _AROUND]]
+        return nearest(name, dict.fromkeys(around), alike)
+
+
+def _key(name: str) -> str:
+    # As `plain` in what names are likely to differ in, and quicker.
+    return name[:_LONGEST].lower().replace("_", "").replace("-", "").replace(".", "")
 
 
 def nearest(name: str, known: Iterable[str], alike: float = _ALIKE) -> str | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
-from foretell.bundle.nearness import listed, nearest
+from foretell.bundle.nearness import Index, listed
 
 _INFERENCE = "/v2"
 _NIXTLA = "/nixtla"
@@ -120,7 +120,7 @@ class UnknownModelError(ServiceError):
     status = 404
 
     @classmethod
-    def among(cls, name: str, known: Iterable[str], where: str) -> Self:
+    def among(cls, name: str, known: Index, where: str) -> Self:
         """The error of a name that is none of those that are known.
 
         Args:
@@ -128,9 +128,8 @@ class UnknownModelError(ServiceError):
             known: The names of models.
             where: They are.
         """
-        names = sorted(known)
-        some = listed(names) or "none"
-        meant = nearest(name, names, _ALIKE)
+        some = listed(known.names) or "none"
+        meant = known.nearest(name, _ALIKE)
         hint = f"; did you mean {meant!r}?" if meant else ""
         return cls(f"no model {name[:_SHOWN]!r}; {where}: {some}{hint}", param="model")
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from foretell.bundle import layout
 from foretell.bundle.errors import BundleError
+from foretell.bundle.nearness import Index, listed
 from foretell.service.errors import UnknownModelError, UnknownVersionError
 from foretell.service.settings import VersionChoice
 
@@ -98,11 +99,10 @@ class Catalogue:
         present = self.versions()
         versions = [own for known, own in present if known == name]
         if not versions:
-            raise UnknownModelError.among(name, dict(present), "in the repository")
+            raise UnknownModelError.among(name, Index(dict(present)), "in the repository")
         if version is not None and version not in versions:
             raise UnknownVersionError(
-                f"the repository has no version {version[:32]!r} of {name}, but "
-                f"{', '.join(versions)}",
+                f"the repository has no version {version[:32]!r} of {name}, but {listed(versions)}",
                 param="model",
             )
         return versions

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import cached_property
 from typing import Any, Protocol
 
 from foretell.bundle.example import Example
 from foretell.bundle.manifest import Manifest
+from foretell.bundle.nearness import Index, listed
 from foretell.service.arrays import Arrays
 from foretell.service.engine.intervals import Intervals
 from foretell.service.engine.queues import Usage
@@ -234,10 +236,24 @@ class Directory:
         """Every loaded version of every model."""
         return [slot.model for _, _, slot in self if slot.model is not None]
 
-    @property
-    def defaults(self) -> list[Model]:
+    @cached_property
+    def names(self) -> Index:
+        """The names that answer."""
+        return Index(self.means)
+
+    @cached_property
+    def defaults(self) -> Sequence[Model]:
         """The model that each name means, by name."""
         return [self._of(name, self.means[name]) for name in sorted(self.means)]
+
+    @cached_property
+    def univariate(self) -> Mapping[str, Sequence[Model]]:
+        """Those of them that have one channel, by their frequency."""
+        found: dict[str, list[Model]] = {}
+        for model in self.defaults:
+            if len(model.manifest.channels) == 1:
+                found.setdefault(model.manifest.frequency, []).append(model)
+        return found
 
     def versions(self, name: str) -> list[str]:
         """Loaded versions of a model, oldest first."""
@@ -266,11 +282,11 @@ class Directory:
         if slot is not None and slot.model is not None:
             return slot.model
         if name not in self.slots:
-            raise UnknownModelError.among(name, self.means, "served (GET /models)")
+            raise UnknownModelError.among(name, self.names, "served (GET /models)")
         if at and version not in self.slots[name]:
-            versions = ", ".join(self.versions(name))
             raise UnknownVersionError(
-                f"{name} has no version {version[:32]!r}; served: {versions}", param="model"
+                f"{name} has no version {version[:32]!r}; served: {listed(self.versions(name))}",
+                param="model",
             )
         raise NotReadyError(f"{reference} is not loaded; /readyz says why", param="model")
 
@@ -314,15 +330,15 @@ class Directory:
         return bool(self.means) and missed <= self.means.keys() and not failed
 
     def _only(self) -> Model:
-        models = self.defaults
-        if len(models) > 1:
-            names = ", ".join(model.name for model in models)
+        if len(self.means) > 1:
             raise InvalidInputError(
-                f"required when several models are served: {names}", param="model"
+                f"required when several models are served: {listed(self.names.names)}",
+                param="model",
             )
-        if not models:
+        if not self.means:
             raise NotReadyError("no model is loaded; /readyz says why", param="model")
-        return models[0]
+        ((name, version),) = self.means.items()
+        return self._of(name, version)
 
     def _of(self, name: str, version: str) -> Model:
         model = self.slots[name][version].model

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from foretell.bundle.errors import BundleError
+from foretell.bundle.nearness import Index
 from foretell.service.engine.batcher import Batcher
 from foretell.service.engine.catalogue import Catalogue, Fingerprints, Policy, without_folder
 from foretell.service.engine.directory import Directory, Entry, Loaded, Slot, State, unready
@@ -239,7 +240,7 @@ class Repository:
         index = self.index()
         known = [entry.version for entry in index if entry.name == name]
         if not known:
-            names = {entry.name for entry in index}
+            names = Index({entry.name for entry in index})
             raise UnknownModelError.among(name, names, "in the repository")
         if version is not None and version not in known:
             raise UnknownVersionError(f"{name} has no version {version[:32]!r}", param="model")

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from foretell.bundle.nearness import Index
 from foretell.service import errors
 from foretell.service.errors import error_body, error_object
 
@@ -46,7 +47,7 @@ def test_headers(error: errors.ServiceError, headers: dict[str, str]) -> None:
 
 def test_of_many_models_some_are_listed() -> None:
     known = {f"model-{number:02}" for number in range(30)}
-    message = errors.UnknownModelError.among("x" * 1000, known, "somewhere").message
+    message = errors.UnknownModelError.among("x" * 1000, Index(known), "somewhere").message
     listed = ", ".join(f"model-{number:02}" for number in range(20))
     assert message == (f"no model '{'x' * 64}'; somewhere: {listed} and 10 more")
 
@@ -56,7 +57,7 @@ def test_of_many_models_some_are_listed() -> None:
     [("see", "sea"), ("Sea", "sea"), ("SEA", "sea"), ("WIND", "wind"), ("moon", None)],
 )
 def test_the_nearest_model_is_named(name: str, near: str | None) -> None:
-    message = errors.UnknownModelError.among(name, ["sea", "wind"], "served").message
+    message = errors.UnknownModelError.among(name, Index(["sea", "wind"]), "served").message
     meant = f"; did you mean {near!r}?" if near else ""
     assert message == f"no model {name!r}; served: sea, wind{meant}"
 

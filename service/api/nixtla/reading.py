@@ -10,7 +10,6 @@ from typing import Any, NoReturn
 
 from foretell.bundle.errors import FrequencyError
 from foretell.bundle.frequency import Frequency
-from foretell.bundle.manifest import Manifest
 from foretell.bundle.nearness import listed
 from foretell.service.api.forecast.backtest import BACKTESTING
 from foretell.service.api.forecast.job import Job, decode
@@ -78,24 +77,24 @@ def find(directory: Directory, name: str, frequency: Frequency) -> Model:
     """
     if name.partition("@")[0] in directory.slots or not name.startswith(_ANY):
         return directory.find(name)
-    models = directory.defaults
-    fitting = [model for model in models if _fits(model.manifest, frequency)]
+    fitting = [
+        model
+        for step, models in directory.univariate.items()
+        if frequency.agrees_with(Frequency.parse(step))
+        for model in models
+    ]
     if len(fitting) == 1:
         return fitting[0]
-    if directory.gone or len(models) < 2:
+    if directory.gone or len(directory.means) < 2:
         return directory.find(None)
     if not fitting:
-        names = listed([model.name for model in models])
         raise InvalidInputError(
-            f"nothing that is served here forecasts one value every {frequency}: {names}",
+            f"nothing that is served here forecasts one value every {frequency}: "
+            f"{listed(directory.names.names)}",
             param="freq",
         )
-    names = listed([model.name for model in fitting])
+    names = listed(sorted(model.name for model in fitting))
     raise InvalidInputError(f"{name!r} may mean any of {names}; pass model=…", param="model")
-
-
-def _fits(manifest: Manifest, frequency: Frequency) -> bool:
-    return len(manifest.channels) == 1 and frequency.agrees_with(manifest.step)
 
 
 def check_model(model: Model, frequency: Frequency) -> None:
