@@ -259,6 +259,7 @@ class Metrics:
         in_flight: Requests that this process is answering.
         served: Requests for models that this process has answered.
         elsewhere: Those of others, by door, as they last said.
+        changes: Differs once a model has failed or works again.
         last_run: When a batch of a version ran last, in seconds since 1970, by name and version.
     """
 
@@ -270,6 +271,7 @@ class Metrics:
         self.in_flight = 0
         self.served = 0
         self.elsewhere: dict[object, int] = {}
+        self.changes = 0
         self.last_run: dict[tuple[str, str], float] = {}
         # Rates are of counters that were 0 once. What Starlette refuses has a status for one.
         for error in ServiceError.__subclasses__():
@@ -397,6 +399,10 @@ class QueueMetrics:
     def dropped(self, reason: Literal["expired", "cancelled"]) -> None:
         """See `Observer.dropped`."""
         self._counts.add(DROPPED, reason, *self._key)
+
+    def changed(self) -> None:
+        """See `Observer.changed`."""
+        self._metrics.changes += 1
 
 
 class _Collected(Collector):

@@ -346,7 +346,24 @@ class Directory:
         return model
 
 
-def unready(report: dict[str, str], reason: str) -> dict[str, str]:
+@dataclass(frozen=True, eq=False)
+class Standing:
+    """How a repository stands; another one takes its place with every change.
+
+    Attributes:
+        directory: What is served.
+        ready: Whether the server can answer.
+        report: State of every version, as `Directory.report`.
+        because: What it follows from, besides the directory.
+    """
+
+    directory: Directory
+    ready: bool
+    report: Mapping[str, str]
+    because: tuple[object, ...]
+
+
+def unready(report: Mapping[str, str], reason: str) -> dict[str, str]:
     """A `Directory.report` of a server that answers nothing, and why it does not."""
     return {key: reason if said == "ready" else said for key, said in report.items()}
 

@@ -118,7 +118,11 @@ def pack_document(document: object, arrays: Arrays) -> list[bytes | memoryview]:
     """What JSON can say, and arrays, as pieces of a body."""
     # Not by orjson, which refuses integers of more than 64 bits, as a manifest may have, and what
     # file systems name that is no UTF-8.
-    text = json.dumps(document).encode()
+    return pack_text(json.dumps(document).encode(), arrays)
+
+
+def pack_text(text: bytes, arrays: Arrays) -> list[bytes | memoryview]:
+    """A document that is written already, and arrays, as pieces of a body."""
     padding = _PADDING[-len(text) % _ALIGNMENT]
     return [len(text).to_bytes(_ALIGNMENT, "little"), text, padding, *pack(arrays)]
 

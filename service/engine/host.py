@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import logging
 import socket
 import sys
 from collections import deque
-from collections.abc import Callable, Coroutine
-from dataclasses import astuple
+from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, overload
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
 
 from foretell.service.arrays import Arrays
-from foretell.service.engine.directory import Directory, Model, Pending
+from foretell.service.engine.directory import Model, Pending, Standing
 from foretell.service.engine.frames import (
     Frame,
     Kind,
@@ -25,6 +25,7 @@ from foretell.service.engine.frames import (
     frame,
     pack,
     pack_document,
+    pack_text,
     unpack,
     unpack_document,
     unpack_names,
@@ -55,7 +56,9 @@ class Host:
         self._engine = engine
         self._doors: set[_Door] = set()
         self._number = 0
-        self._told: object = None
+        self._told: Standing | None = None
+        self._head = b""
+        self._abouts: WeakKeyDictionary[Model, bytes] = WeakKeyDictionary()
         self._numbers = itertools.count(1)
         self._handles: WeakKeyDictionary[Model, int] = WeakKeyDictionary()
         self._models: WeakValueDictionary[int, Model] = WeakValueDictionary()
@@ -92,10 +95,10 @@ class Host:
 
     def come(self, door: _Door) -> None:
         """A door has connected."""
+        self._tell()
         self._doors.add(door)
         # It knows nothing yet, whatever the others do.
-        self._told = None
-        self._tell()
+        self._send([door])
 
     def go(self, door: _Door) -> None:
         """A door is gone, and with it what waits for its clients."""
@@ -176,7 +179,10 @@ class Host:
             arrays: Arrays = {}
             match method:
                 case "index":
-                    answer = [astuple(entry) for entry in await engine.index()]
+                    answer = [
+                        (entry.name, entry.version, entry.state, entry.reason)
+                        for entry in await engine.index()
+                    ]
                 case "load":
                     await engine.load(*given)
                     await self._all_know()
@@ -216,23 +222,18 @@ class Host:
 
     def _tell(self) -> None:
         """Tell the doors what is served, if that is not what they know."""
-        repository, directory = self._engine.repository, self._engine.directory
-        status = (repository.ready, repository.report())
-        failures = {model: model.failure for model in directory.models if model.failure}
-        told = (directory, status, failures)
-        if told == self._told:
+        standing = self._engine.repository.standing
+        if standing is self._told:
             return
-        self._told = told
-        try:
-            self._send(directory, status)
-        except Exception:
-            # Until something changes; the doors go on with what they know.
-            _logger.exception("the doors could not be told what is served")
-
-    def _send(self, directory: Directory, status: tuple[bool, dict[str, str]]) -> None:
+        self._told, self._head = standing, self._written(standing)
         self._number += 1
-        document: dict[str, Any] = {
-            "status": status,
+        self._send(self._doors)
+
+    def _written(self, standing: Standing) -> bytes:
+        """What all doors are told of what is served, but the models that are new to one."""
+        directory = standing.directory
+        document = {
+            "status": (standing.ready, dict(standing.report)),
             "means": dict(directory.means),
             "pins": dict(directory.pins),
             "slots": [
@@ -240,15 +241,37 @@ class Host:
                 for name, version, slot in directory
             ],
         }
-        for door in self._doors:
-            new = [model for model in directory.models if self._handles[model] not in door.known]
-            about = {str(self._handles[model]): _about(model) for model in new}
-            arrays: Arrays = {}
-            for model in new:
-                arrays |= _calibration(self._handles[model], model)
-            pieces = pack_document({**document, "new": about}, arrays)
-            door.send(frame(Kind.DIRECTORY, self._number, *pieces))
-            door.known |= {self._handles[model] for model in new}
+        return json.dumps(document).encode()
+
+    def _send(self, doors: Iterable[_Door]) -> None:
+        """Tell doors what is served."""
+        assert self._told is not None  # noqa: S101 - `_tell` was called before
+        models = {self._handle(model): model for model in self._told.directory.models}
+        try:
+            for door in doors:
+                new = models.keys() - door.known
+                about = b", ".join(b'"%d": %b' % (each, self._about(models[each])) for each in new)
+                arrays: Arrays = {}
+                for handle in new:
+                    arrays |= _calibration(handle, models[handle])
+                told = pack_text(b'%b, "new": {%b}}' % (self._head[:-1], about), arrays)
+                door.send(frame(Kind.DIRECTORY, self._number, *told))
+                door.known |= new
+        except Exception:
+            # Until something changes; the doors go on with what they know.
+            _logger.exception("the doors could not be told what is served")
+
+    def _about(self, model: Model) -> bytes:
+        """What a door needs of a model, written once for all doors."""
+        if model not in self._abouts:
+            self._abouts[model] = json.dumps(_about(model)).encode()
+        return self._abouts[model]
+
+    @overload
+    def _handle(self, model: None) -> None: ...
+
+    @overload
+    def _handle(self, model: Model) -> int: ...
 
     def _handle(self, model: Model | None) -> int | None:
         if model is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Protocol, Self
 
@@ -47,10 +47,10 @@ class Status(BaseModel):
     models: dict[str, str]
 
     @classmethod
-    def of(cls, metrics: Metrics, models: dict[str, str], *, ready: bool) -> Self:
+    def of(cls, metrics: Metrics, models: Mapping[str, str], *, ready: bool) -> Self:
         """The status of a server with these processes."""
         workers = Workers(wanted=metrics.processes.wanted, running=metrics.processes.running)
-        return cls(ready=ready, workers=workers, models=models)
+        return cls(ready=ready, workers=workers, models=dict(models))
 
 
 class Engine(Protocol):
@@ -128,7 +128,8 @@ class LocalEngine:
     def status(self) -> Status:
         """See `Engine.status`."""
         repository = self.repository
-        return Status.of(self.metrics, repository.report(), ready=repository.ready)
+        standing = repository.standing
+        return Status.of(self.metrics, standing.report, ready=standing.ready)
 
     @property
     def changing(self) -> bool:

@@ -180,7 +180,9 @@ class Model(Bundled):
                 runtime.library,
             )
         self._health = Health(
-            f"{self.name}@{self.version}", partial(self._on_workers, self._replay)
+            f"{self.name}@{self.version}",
+            partial(self._on_workers, self._replay),
+            observer.changed,
         )
         explained = max(1, _ATTENTION_VALUES // attention_values(self.manifest))
         graphs = {layout.EXPLAIN_GRAPH: explained}

@@ -195,6 +195,9 @@ class Observer(Protocol):
     def dropped(self, reason: Literal["expired", "cancelled"]) -> None:
         """Work was given up that waited, or part of it: its deadline passed, or its client left."""
 
+    def changed(self) -> None:
+        """The model has failed, or works again."""
+
 
 def tell(callback: Callable[..., object], *values: object) -> None:
     """Call what others wrote, without the lock; if it fails, that costs a line in the log."""

@@ -15,7 +15,15 @@ from foretell.bundle.errors import BundleError
 from foretell.bundle.nearness import Index
 from foretell.service.engine.batcher import Batcher
 from foretell.service.engine.catalogue import Catalogue, Fingerprints, Policy, without_folder
-from foretell.service.engine.directory import Directory, Entry, Loaded, Slot, State, unready
+from foretell.service.engine.directory import (
+    Directory,
+    Entry,
+    Loaded,
+    Slot,
+    Standing,
+    State,
+    unready,
+)
 from foretell.service.engine.residents import Residents
 from foretell.service.engine.resources import Memory, return_free_memory
 from foretell.service.engine.source import fill
@@ -118,6 +126,7 @@ class Repository:
         # Held for moments, for what is loaded and what is told of it.
         self._replacing = threading.Lock()
         self.directory = Directory(pins=self._policy.pins)
+        self._standing: Standing | None = None
         self._opened: dict[tuple[str, str], _Opened] = {}
         self._retired: dict[Loaded, threading.Timer] = {}
         self._stopped = threading.Event()
@@ -150,9 +159,27 @@ class Repository:
             return [opened.model for opened in self._opened.values()]
 
     @property
+    def standing(self) -> Standing:
+        """How it stands: the same object until something changes, however much is served."""
+        known, directory = self._standing, self.directory
+        lost = dict(self.lost)
+        because = (self._metrics.changes, self.draining, lost)
+        if known is None or known.directory is not directory or known.because != because:
+            report = directory.report()
+            if reason := "; ".join(lost.values()) or ("draining" if self.draining else ""):
+                report = unready(report, reason)
+            ready = not self.draining and not lost and directory.ready
+            known = self._standing = Standing(directory, ready, report, because)
+        return known
+
+    @property
     def ready(self) -> bool:
         """Whether every name answers, nothing has failed, and the server is not stopping."""
-        return not self.draining and not self.lost and self.directory.ready
+        return self.standing.ready
+
+    def report(self) -> Mapping[str, str]:
+        """State of every version, by `name@version`: `ready`, `draining`, or why it is not."""
+        return self.standing.report
 
     @property
     def read_at(self) -> float | None:
@@ -160,13 +187,6 @@ class Repository:
         if self._source is None or self._watch_seconds is None:
             return None
         return self._source.read_at
-
-    def report(self) -> dict[str, str]:
-        """State of every version, by `name@version`: `ready`, `draining`, or why it is not."""
-        report = self.directory.report()
-        if reason := "; ".join(self.lost.values()) or ("draining" if self.draining else ""):
-            return unready(report, reason)
-        return report
 
     def index(self) -> list[Entry]:
         """Every version that is loaded, was refused, or is on disk; by name, oldest first."""

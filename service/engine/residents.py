@@ -359,6 +359,7 @@ class Residents:
             self._wanted.pop(berth, None)
             self._began = 0.0
             waiting = berth.leave_all()
+        self._metrics.changes += 1
         now = time.monotonic()
         for run in waiting:
             self._metrics.waited("refused", now - run.asked)
@@ -401,6 +402,7 @@ class Residents:
             self._present.discard(berth)
         if model is None:
             return
+        self._metrics.changes += 1
         model.close(self._drain_seconds)
         # What is left of it are cycles, which nothing else would collect for hours.
         del model

@@ -199,6 +199,7 @@ class Health:
     Args:
         name: The model's, for the log.
         test: The self-test; it raises if the model does not work.
+        changed: Called once it has failed, or works again.
         first_seconds: From the first test that failed to the second.
 
     Attributes:
@@ -207,10 +208,16 @@ class Health:
     """
 
     def __init__(
-        self, name: str, test: Callable[[], None], *, first_seconds: float = _FIRST_SECONDS
+        self,
+        name: str,
+        test: Callable[[], None],
+        changed: Callable[[], None],
+        *,
+        first_seconds: float = _FIRST_SECONDS,
     ) -> None:
         self._name = name
         self._test = test
+        self._changed = changed
         self._first_seconds = first_seconds
         self._changing = threading.Lock()
         self._closed = threading.Event()
@@ -238,6 +245,7 @@ class Health:
             with self._changing:
                 # What nobody tests must not stay down: the next run that fails begins anew.
                 self._testing, self.failure = False, None
+            self._changed()
 
     def close(self) -> None:
         """Test no more."""
@@ -269,9 +277,11 @@ class Health:
             self.failure = None
             self.failures = 0
             self._testing = False
+        self._changed()
 
     def _set_failure(self, error: Exception) -> None:
         said = f"{error}: {error.__cause__}" if error.__cause__ else str(error)
         if self.failure is None:
             _logger.error("%s has failed: %s", self._name, said)
         self.failure = said
+        self._changed()

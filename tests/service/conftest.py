@@ -42,6 +42,9 @@ class Quiet:
     def dropped(self, reason: str) -> None:
         pass
 
+    def changed(self) -> None:
+        pass
+
 
 @pytest.fixture(scope="session")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -83,6 +83,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self.events: list[str] = []
+        self.changes = 0
 
     def loaded(self, name: str, version: str, seconds: float) -> None:
         assert seconds >= 0

@@ -47,7 +47,7 @@ def made() -> Iterator[list[Health]]:
 
 def test_histories_that_fail_do_not_take_a_model_down(made: list[Health]) -> None:
     test = SelfTest(None)
-    health = Health("one@1", test, first_seconds=0)
+    health = Health("one@1", test, lambda: None, first_seconds=0)
     for _ in range(3):
         health.failed()
     test.finished()
@@ -56,7 +56,7 @@ def test_histories_that_fail_do_not_take_a_model_down(made: list[Health]) -> Non
 
 def test_failures_between_successes_are_no_suspicion() -> None:
     test = SelfTest("never asked")
-    health = Health("one@1", test)
+    health = Health("one@1", test, lambda: None)
     for _ in range(10):
         health.failed()
         health.failed()
@@ -68,7 +68,7 @@ def test_a_model_that_fails_its_test_is_down_until_it_passes(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     test = SelfTest("wrong forecasts", "still wrong", None)
-    health = Health("one@1", test, first_seconds=0)
+    health = Health("one@1", test, lambda: None, first_seconds=0)
     for _ in range(5):
         health.failed()
     test.finished()
@@ -79,7 +79,7 @@ def test_a_model_that_fails_its_test_is_down_until_it_passes(
 
 def test_the_reason_is_told_while_it_is_down(made: list[Health]) -> None:
     test = SelfTest("wrong forecasts")
-    health = Health("one@1", test, first_seconds=3600)
+    health = Health("one@1", test, lambda: None, first_seconds=3600)
     made.append(health)
     for _ in range(3):
         health.failed()
@@ -92,7 +92,7 @@ def test_the_reason_is_told_while_it_is_down(made: list[Health]) -> None:
 
 def test_it_is_not_tested_for_ever(caplog: pytest.LogCaptureFixture) -> None:
     test = SelfTest("broken")
-    health = Health("one@1", test, first_seconds=0)
+    health = Health("one@1", test, lambda: None, first_seconds=0)
     for _ in range(3):
         health.failed()
     test.finished()
@@ -109,7 +109,7 @@ def test_without_a_thread_the_next_failure_tries_again(
         raise RuntimeError("can't start new thread")
 
     test = SelfTest("broken", None)
-    health = Health("one@1", test, first_seconds=0)
+    health = Health("one@1", test, lambda: None, first_seconds=0)
     with monkeypatch.context() as full:
         full.setattr(threading.Thread, "start", refuse)
         for _ in range(3):

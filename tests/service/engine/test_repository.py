@@ -766,6 +766,7 @@ def test_nothing_is_loaded_before_it_is_asked_for(lazy: Scene) -> None:
 def test_a_server_is_ready_without_what_comes_on_demand(lazy: Scene) -> None:
     model = lazy.find("one@2")
     model.failure = "weights differ"
+    lazy.told.changes += 1
     assert lazy.repository.ready
     assert lazy.states["one@2"] == State.UNAVAILABLE
     assert lazy.repository.report()["one@2"] == "weights differ"
