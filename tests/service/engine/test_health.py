@@ -68,13 +68,15 @@ def test_a_model_that_fails_its_test_is_down_until_it_passes(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     test = SelfTest("wrong forecasts", "still wrong", None)
-    health = Health("one@1", test, lambda: None, first_seconds=0)
+    told: list[str | None] = []
+    health = Health("one@1", test, lambda: told.append(health.failure), first_seconds=0)
     for _ in range(5):
         health.failed()
     test.finished()
     assert health.failure is None
     said = [record.getMessage() for record in caplog.records]
     assert said == ["one@1 has failed: wrong forecasts", "one@1 works again"]
+    assert told == ["wrong forecasts", "still wrong", None]
 
 
 def test_the_reason_is_told_while_it_is_down(made: list[Health]) -> None:

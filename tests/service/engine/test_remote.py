@@ -180,6 +180,20 @@ def test_whatever_a_manifest_holds_is_told_once(
     assert sorted(told) == ["large", "repeat"]
 
 
+def test_a_new_worker_is_told_alone(halves: Halves) -> None:
+    async def run() -> None:
+        async with halves.engine(), halves.door() as first:
+            (served,) = first.directory.models
+            directory = first.directory
+            async with halves.door() as later:
+                assert later.directory.versions(served.name) == ["1"]
+                # Many looks at what has changed.
+                await asyncio.sleep(0.5)
+            assert first.directory is directory
+
+    uvloop.run(run())
+
+
 def test_what_cannot_be_told_costs_no_door(
     models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

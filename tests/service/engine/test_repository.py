@@ -431,6 +431,30 @@ def test_draining_is_not_ready_and_still_answers(scene: Scene) -> None:
     assert scene.find("one").version == "2"
 
 
+def test_a_standing_is_the_same_until_something_changes(tmp_path: Path) -> None:
+    scene = Scene.started(tmp_path, "one@1", "two@1")
+    repository, seen = scene.repository, [scene.repository.standing]
+
+    def changed() -> bool:
+        seen.append(repository.standing)
+        assert repository.standing is seen[-1]
+        return seen[-1] is not seen[-2]
+
+    assert not changed()
+    scene.place("one@2")
+    repository.load("one", "2")
+    assert changed()
+    assert seen[-1].report["one@2"] == "ready"
+    scene.find("one@2").failure = "probes differ"
+    scene.told.changes += 1
+    assert changed()
+    assert (seen[-1].ready, seen[-1].report["one@2"]) == (False, "probes differ")
+    assert not changed()
+    repository.drain()
+    assert changed()
+    assert set(seen[-1].report.values()) == {"draining", "probes differ"}
+
+
 def test_a_lost_gpu_makes_it_unready_at_once(tmp_path: Path) -> None:
     place(tmp_path, "one", "1")
     place(tmp_path, "two", "1", "bad weights")
