@@ -59,10 +59,10 @@ def test_a_page_may_ask_a_server_of_a_private_network(guarded: Client) -> None:
         "Access-Control-Request-Method": "POST",
         "Access-Control-Request-Private-Network": "true",
     }
-    answer = guarded.request("OPTIONS", "/forecast", headers=headers)
+    answer = guarded.request("OPTIONS", "/models", headers=headers)
     assert answer.status_code == 200
     assert answer.headers["access-control-allow-private-network"] == "true"
-    refused = guarded.request("OPTIONS", "/forecast", headers=headers | {"Origin": OTHER})
+    refused = guarded.request("OPTIONS", "/models", headers=headers | {"Origin": OTHER})
     assert refused.status_code == 400
 
 
