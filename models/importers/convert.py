@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -25,10 +25,13 @@ from foretell.models.importers.data import arrange, needs_target, read_panel, sp
 from foretell.models.importers.errors import ImporterError
 from foretell.models.importers.given import read_arguments, read_setting
 from foretell.models.importers.infer import infer, recognise
+from foretell.models.importers.layouts import Layout
 from foretell.models.importers.reading import read_state
+from foretell.models.importers.registry import CODE_BASES
 from foretell.models.importers.resolve import Resolved, require, resolve
 from foretell.models.importers.script import Run, read_script
-from foretell.models.importers.weights import load_weights
+from foretell.models.importers.weights import check_floats, load_weights
+from foretell.models.importers.wrapping import unwrap
 
 
 @dataclass(frozen=True)
@@ -90,7 +93,7 @@ def import_checkpoint(request: Request) -> Imported:
         ImporterError: the file cannot be adopted; the message says why, or asks for what is
             missing.
     """
-    state = read_state(request.file)
+    state = unwrap(read_state(request.file), _layouts(request.source))
     setting = _setting(request)
     script = read_script(request.script) if request.script else []
     recognised = recognise(
@@ -110,6 +113,7 @@ def import_checkpoint(request: Request) -> Imported:
         defaults=request.defaults,
     )
     arguments = resolved.arguments
+    check_floats(layout, state)
     needed = [*required(architecture, layout, arguments), *({"features"} & resolved.unread.keys())]
     panel = _read_data(request, code, needed, resolved)
     model = configure(architecture, arguments).build()
@@ -117,6 +121,14 @@ def import_checkpoint(request: Request) -> Imported:
     model.eval()
     info = describe(request, model, panel, arguments)
     return Imported(info, model, relevant(architecture, arguments))
+
+
+def _layouts(source: str | None) -> Iterator[Layout]:
+    """The forms that keys may have."""
+    for code in CODE_BASES.values():
+        if source in (None, code.name):
+            for architecture in code.architectures:
+                yield from architecture.layouts
 
 
 def _setting(request: Request) -> Arguments:

@@ -1,8 +1,9 @@
-"""Folders of Hugging Face's transformers: `config.json`, and `model.safetensors` or a `.bin`."""
+"""Folders of Hugging Face's transformers: `config.json`, and weights, in one file or in shards."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,18 @@ from foretell.models.importers.huggingface_autoformer import Autoformer
 from foretell.models.importers.huggingface_config import SavedConfig, State
 from foretell.models.importers.huggingface_patchtst import PatchTST
 from foretell.models.importers.huggingface_time_series_transformer import TimeSeriesTransformer
+from foretell.models.importers.layouts import Layout
 from foretell.models.importers.reading import read_safetensors, read_state
 from foretell.models.importers.saved import Saved
-from foretell.models.importers.weights import load_weights
+from foretell.models.importers.weights import check_floats, load_weights
+from foretell.models.importers.wrapping import unwrap
 
 CONFIG = "config.json"
+# Preferred in this order.
+_WEIGHTS: Mapping[str, Callable[[Path], State]] = {
+    "model.safetensors": read_safetensors,
+    "pytorch_model.bin": read_state,
+}
 _READ: tuple[type[SavedConfig], ...] = (PatchTST, TimeSeriesTransformer, Autoformer)
 
 
@@ -54,7 +62,8 @@ def read(folder: Path, member: str | None, given: Arguments) -> Saved:
         raise ImporterError(f"{path}: {refusal(error)}") from None
     except ValueError as error:
         raise ImporterError(f"{path}: {error}") from None
-    load_weights(model, config.layout(), config.prepare(_read_weights(folder), given))
+    state = _read_weights(folder, config.layout())
+    load_weights(model, config.layout(), config.prepare(state, given))
     return Saved(model.eval(), _arguments(config, found) | given)
 
 
@@ -90,12 +99,40 @@ def _arguments(config: SavedConfig, found: dict[str, Any]) -> Arguments:
     }
 
 
-def _read_weights(folder: Path) -> State:
-    for name, reader in (
-        ("model.safetensors", read_safetensors),
-        ("pytorch_model.bin", read_state),
-    ):
+def _read_weights(folder: Path, layout: Layout) -> State:
+    for name, reader in _WEIGHTS.items():
+        index = folder / f"{name}.index.json"
         if (folder / name).exists():
             found = reader(folder / name)
-            return {key: tensor.float() for key, tensor in found.items()}
-    raise ImporterError(f"{folder}: neither model.safetensors nor pytorch_model.bin is there")
+        elif index.exists():
+            found = _read_shards(index, reader)
+        else:
+            continue
+        found = unwrap(found, [layout])
+        check_floats(layout, found)
+        return {
+            key: tensor.float() if tensor.is_floating_point() else tensor
+            for key, tensor in found.items()
+        }
+    names = " nor ".join(_WEIGHTS)
+    raise ImporterError(f"{folder}: neither {names} is there, nor an index of shards of one")
+
+
+def _read_shards(index: Path, reader: Callable[[Path], State]) -> State:
+    """The tensors of all files that an index names."""
+    places = _read_json(index).get("weight_map")
+    if not isinstance(places, dict) or not all(
+        isinstance(name, str) and Path(name).name == name for name in places.values()
+    ):
+        raise ImporterError(f"{index}: expected a weight_map from keys to files of this folder")
+    found: State = {}
+    for name in dict.fromkeys(places.values()):
+        shard = index.parent / name
+        if not shard.is_file():
+            raise ImporterError(f"{shard}: missing, and {index.name} names it")
+        for key, tensor in reader(shard).items():
+            if places.get(key, name) == name:
+                found[key] = tensor
+    if missing := [key for key in places if key not in found]:
+        raise ImporterError(f"{index.parent / places[missing[0]]}: has no {missing[0]}")
+    return found

@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from foretell.models.importers.errors import ImporterError
-from foretell.models.importers.reading import check_finite
+from foretell.models.importers.reading import plain
 
 CONFIGURATION = "configuration.json"
 _FORMAT = "2"
@@ -69,7 +69,7 @@ def read_folder(folder: Path, member: str | None) -> Member:
             f"{file}: its header has no class and arguments of a NeuralForecast model"
         ) from None
     weights = {key: each for key, each in state.items() if not key.startswith(_ARGUMENTS)}
-    return Member(file, kind, arguments, check_finite(file, weights), settings)
+    return Member(file, kind, arguments, plain(file, weights), settings)
 
 
 def _read_settings(folder: Path) -> Mapping[str, Any]:

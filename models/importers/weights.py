@@ -28,6 +28,7 @@ def load_weights(model: Forecaster, layout: Layout, state: Mapping[str, Tensor])
         ImporterError: lists missing, unexpected and mis-shaped keys, each under its published
             name, with what may have happened to it; nothing is loaded.
     """
+    check_floats(layout, state)
     names: dict[str, str] = {}
     shapes: dict[str, list[int]] = {}
     ours = model.state_dict()
@@ -40,6 +41,26 @@ def load_weights(model: Forecaster, layout: Layout, state: Mapping[str, Tensor])
         name: state[key].reshape(ours[name].shape) for key, name in names.items() if key in state
     }
     model.load_state_dict(found, strict=False)
+
+
+def check_floats(layout: Layout, state: Mapping[str, Tensor]) -> None:
+    """Refuse whole numbers and flags where weights are floats: what they stand for is not told.
+
+    Args:
+        layout: The form of the keys; what it ignores may be of any type.
+        state: The state_dict under its published keys.
+
+    Raises:
+        ImporterError: names the first of them.
+    """
+    for key, tensor in state.items():
+        is_counter = key.endswith(_COUNTER) or layout.ignores(key)
+        if not tensor.is_floating_point() and not is_counter:
+            kind = str(tensor.dtype).removeprefix("torch.")
+            raise ImporterError(
+                f"{key} is of type {kind}, and weights are floats; save the model as it was before "
+                "it was quantised"
+            )
 
 
 def _check_keys(

@@ -32,21 +32,25 @@ def test_format_before_torch_1_6(tmp_path: Path) -> None:
     assert_is_state(tmp_path / "a.pth")
 
 
-@pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "module._orig_mod."])
-def test_prefixes_are_stripped(tmp_path: Path, prefix: str) -> None:
-    prefixed = {prefix + key: tensor for key, tensor in STATE.items()}
-    assert_is_state(save(tmp_path / "a.pth", prefixed))
-
-
-def test_a_prefix_of_some_keys_stays(tmp_path: Path) -> None:
-    mixed = {"module.a": torch.ones(1), "b": torch.ones(1)}
-    assert list(read_state(save(tmp_path / "a.pth", mixed))) == list(mixed)
-
-
 @pytest.mark.parametrize("holder", ["state_dict", "model_state_dict", "model"])
 def test_state_dict_next_to_an_optimizers(tmp_path: Path, holder: str) -> None:
     path = save(tmp_path / "a.pth", {"epoch": 3, holder: STATE, "optimizer": {"lr": 0.1}})
     assert_is_state(path)
+
+
+@pytest.mark.parametrize("name", ["net", "ema_model", "params"])
+def test_state_dict_under_any_name(tmp_path: Path, name: str) -> None:
+    moments = {"exp_avg": torch.ones(1)}
+    content = {"epoch": 3, name: STATE, "optimizer": moments, "lr_schedulers": {"a": torch.ones(1)}}
+    assert_is_state(save(tmp_path / "a.pth", content))
+    nested = {"checkpoint": {"model": {"state_dict": STATE}, "optim": moments}}
+    assert_is_state(save(tmp_path / "a.pth", nested))
+
+
+def test_several_state_dicts_are_refused(tmp_path: Path) -> None:
+    path = save(tmp_path / "a.pth", {"generator": STATE, "critic": STATE})
+    with pytest.raises(ImporterError, match="holds several models, 'generator', 'critic'; save"):
+        read_state(path)
 
 
 def test_missing_file(tmp_path: Path) -> None:
@@ -66,7 +70,8 @@ def test_folder(tmp_path: Path) -> None:
         (b"epoch,loss\n1,0.5\n", "not a PyTorch file"),
         (b"cos\nsystem\n(S'true'\ntR.", "not a PyTorch file"),
         (b"PK\x03\x04 and no more", "damaged or cut off"),
-        (b"\x80\x02 and no more", "damaged or cut off|refused"),
+        (b"\x80\x02 and no more", "refused: a pickle may run code"),
+        (pickle.dumps({"a": 1}), "refused: a pickle may run code"),
     ],
 )
 def test_no_checkpoint(tmp_path: Path, content: bytes, message: str) -> None:
@@ -132,4 +137,12 @@ def test_zip_of_something_else(tmp_path: Path) -> None:
     with zipfile.ZipFile(path, "w") as file:
         file.writestr("readme.txt", "no tensors")
     with pytest.raises(ImporterError, match="damaged or cut off"):
+        read_state(path)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*")
+def test_torchscript_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.pth"
+    torch.jit.script(torch.nn.Linear(2, 2)).save(path)
+    with pytest.raises(ImporterError, match=r"refused: a TorchScript archive holds code.*save it"):
         read_state(path)
