@@ -117,14 +117,29 @@ def order_statistics(errors: Floats, levels: Iterable[float]) -> NDArray[np.floa
     """Offsets from errors.
 
     Args:
-        errors: `[windows, steps, channels]`, actual less forecast, in units of the scale.
+        errors: `[windows, steps, channels]`, actual less forecast, in units of the scale; NaN where
+            what came is not known, of each step and channel at least one is.
         levels: Of the quantiles.
 
     Returns:
         `[levels, steps, channels]`.
     """
-    places = [rank(level, len(errors)) - 1 for level in levels]
-    return np.sort(errors, axis=0)[places].astype(np.float32)
+    # What is not known comes last.
+    ordered, levels = np.sort(errors, axis=0), [*levels]
+    counts = known_errors(errors)
+    offsets = np.empty((len(levels), *counts.shape), np.float32)
+    for count in np.unique(counts):
+        places = [rank(level, int(count)) - 1 for level in levels]
+        if (counts == count).all():
+            return ordered[places].astype(np.float32)
+        offsets[:, counts == count] = ordered[places][:, counts == count]
+    return offsets
+
+
+def known_errors(errors: Floats) -> NDArray[np.int64]:
+    """How many of `[windows, steps, channels]` are known of each step and channel."""
+    counts: NDArray[np.int64] = (~np.isnan(errors)).sum(axis=0)
+    return counts
 
 
 def write(folder: Path, calibration: Calibration) -> None:

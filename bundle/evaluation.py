@@ -28,6 +28,8 @@ class Evaluation:
         below: `[levels, targets]`, the share of what came that was below each, over all steps of
             the horizon.
         up_to: Likewise, at or below it: more where many values are equal, such as zeros at night.
+        counts: `[horizon, targets]`, how many values the means of errors are of, those that were
+            missing left out; not written.
     """
 
     forecasters: tuple[str, ...]
@@ -36,6 +38,12 @@ class Evaluation:
     levels: Floats
     below: Floats
     up_to: Floats
+    counts: NDArray[np.integer] | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every mean is of some value."""
+        return all(np.isfinite(part).all() for part in (self.mse, self.mae, self.below, self.up_to))
 
     @property
     def reached(self) -> Floats:

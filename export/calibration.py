@@ -23,6 +23,7 @@ from foretell.bundle.calibration import (
     LEAST_WINDOWS,
     Calibration,
     bounds,
+    known_errors,
     order_statistics,
     scale,
     stored_levels,
@@ -36,6 +37,7 @@ from foretell.models.data.panel import Panel
 from foretell.models.data.scaler import typical_share
 from foretell.models.data.splits import Spans, Split, count_windows
 from foretell.models.data.windows import Batch, Windows
+from foretell.models.evaluation import known_targets
 
 ROLL = 4
 WINDOWS = 1024
@@ -50,22 +52,21 @@ class Errors:
 
     Attributes:
         first_step: Its first step ahead, from 0.
-        scaled: `[windows, horizon, targets]` float32, actual less forecast, in units of `scale`.
+        scaled: `[windows, horizon, targets]` float32, actual less forecast, in units of `scale`;
+            NaN where what came is not known, or was filled in.
         scale: `[windows, 1, targets]`, that of each window's history, in the user's units.
+        is_finite: Whether every forecast is.
         forecast: `[windows, horizon, targets]`, in the user's units; None without bounds.
     """
 
     first_step: int
     scaled: NDArray[np.float32]
     scale: NDArray[np.float64]
+    is_finite: bool
     forecast: NDArray[np.float32] | None = None
 
     def __len__(self) -> int:
         return len(self.scaled)
-
-    def finite(self) -> bool:
-        """Whether every error is."""
-        return bool(np.isfinite(self.scaled).all())
 
 
 def calibrate(
@@ -102,22 +103,26 @@ def calibrate(
     context, horizon = info.config.context, info.config.horizon
     targets = [max(0, span.end - span.start - context) for span in split.validation]
     method: CalibrationMethod = "scaled_split_conformal"
+    found: list[NDArray[np.float32]] = []
     if passes:
         # A model may carry itself off when it goes on from its own forecasts.
-        made = errors(graph, info, panel, split.validation, passes, floor, batch)
-        found = [part.scaled for part in takewhile(Errors.finite, made)]
-        if not found:
-            raise UncalibratedError("its forecasts of the validation split are not finite")
-    elif refits is not None and len(refits) >= LEAST_WINDOWS:
+        for part in errors(graph, info, panel, split.validation, passes, floor, batch):
+            if not part.is_finite and not found:
+                raise UncalibratedError("its forecasts of the validation split are not finite")
+            if not part.is_finite or _fewest(part.scaled) < LEAST_WINDOWS:
+                break
+            found.append(part.scaled)
+    if not found and refits is not None and _fewest(refits) >= LEAST_WINDOWS:
         found, targets = [refits], [len(refits) + horizon - 1]
         method = "scaled_rolling_refits"
-    else:
+    if not found:
         windows = count_windows(split.validation, context, horizon)
+        filled = f", but fewer than {LEAST_WINDOWS} known values of a step" if passes else ""
         raise UncalibratedError(
-            f"its validation split holds {windows} windows, a calibration needs at least "
+            f"its validation split holds {windows} windows{filled}, a calibration needs at least "
             f"{LEAST_WINDOWS}"
         )
-    counts = tuple(map(len, found))
+    counts = tuple(map(_fewest, found))
     levels = stored_levels(counts)
     offsets = [order_statistics(part, levels) for part in found]
     # With many channels the errors of both splits together would take gigabytes.
@@ -164,6 +169,7 @@ def _errors(
     scaled = np.empty((len(chosen), windows.horizon, len(info.targets)), np.float32)
     scales = np.empty((len(chosen), 1, len(info.targets)))
     forecasts = np.empty_like(scaled) if info.bounds else None
+    is_finite = np.ones(windows.horizon, np.bool_)
     for start in range(0, len(chosen), size):
         rows = slice(start, start + size)
         batch = windows.batch(torch.from_numpy(chosen[rows]))
@@ -174,10 +180,18 @@ def _errors(
         scales[rows] = scale(batch.history[..., windows.targets].numpy(), least)
         with np.errstate(over="ignore"):
             scaled[rows] = error / scales[rows]
+        is_finite &= np.isfinite(scaled[rows]).all(axis=(0, 2))
+        scaled[rows][~known_targets(batch)] = np.nan
     for first_step in range(0, windows.horizon, horizon):
         steps = slice(first_step, first_step + horizon)
         within = None if forecasts is None else forecasts[:, steps]
-        yield Errors(first_step, scaled[:, steps], scales, within)
+        is_sound = bool(is_finite[steps].all())
+        yield Errors(first_step, scaled[:, steps], scales, is_sound, within)
+
+
+def _fewest(errors: NDArray[np.float32]) -> int:
+    """How many errors are known of the step and channel of which the fewest are."""
+    return int(known_errors(errors).min())
 
 
 def roll_forward(graph: Graph, batch: Batch, horizon: int) -> NDArray[np.float32]:
@@ -250,12 +264,15 @@ def _measure(
                     for end in (low, high)
                 )
                 low, high = low.astype(np.float32), high.astype(np.float32)
+            known = ~np.isnan(part.scaled)
+            if not known.any():
+                continue
             inside = (part.scaled >= low) & (part.scaled <= high)
             yield Coverage(
                 level=level,
                 first_step=steps.start + 1,
                 last_step=steps.stop,
                 windows=len(part),
-                coverage=float(inside.mean()),
+                coverage=float(inside[known].mean()),
                 width=float(((high - low) * part.scale / std).mean()),
             )

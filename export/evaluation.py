@@ -14,7 +14,7 @@ from foretell.export.windows import windows_of
 from foretell.models.checkpoint import CheckpointInfo
 from foretell.models.data.panel import Panel
 from foretell.models.data.windows import Batch
-from foretell.models.evaluation import baselines, score
+from foretell.models.evaluation import baselines, known_targets, score
 
 _LEVELS = np.array([0.025, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.975])
 # Whose quantiles are looked at, evenly spaced.
@@ -45,12 +45,15 @@ def evaluate_graph(
         np.array(info.target_scaler.std),
         shares.look,
     )
+    below, up_to = shares.found()
     return Evaluation(
         tuple(found),
         np.stack([one.mse for one in found.values()]),
         np.stack([one.mae for one in found.values()]),
         shares.levels,
-        *shares.found(),
+        below,
+        up_to,
+        found["onnx"].counts,
     )
 
 
@@ -76,13 +79,14 @@ class _Shares:
             self._offsets = offsets.at(self.levels, info.config.horizon)
             self._floor = report.floor * np.array(info.target_scaler.std)
         self._sums = np.zeros((2, len(self.levels), len(info.targets)))
-        self._seen = self._counted = 0
+        self._seen, self._counted = 0, np.zeros(len(info.targets))
 
     def look(self, batch: Batch, forecast: NDArray[np.float64]) -> None:
         """Count those of a batch."""
         rows = slice(-self._seen % self._stride, None, self._stride)
         self._seen += len(forecast)
         ahead, target = forecast[rows], batch.target.numpy()[rows]
+        known = known_targets(batch)[rows]
         spread = scale(batch.history[..., self._targets].numpy()[rows], self._floor)
         for place, offset in enumerate(self._offsets):
             edge = ahead + spread * offset
@@ -90,9 +94,12 @@ class _Shares:
                 edge = self._within.apply(edge)
             # Rounded like what came: much of it may lie on a bound.
             edge = edge.astype(np.float32)
-            self._sums[:, place] += (target < edge).sum((0, 1)), (target <= edge).sum((0, 1))
-        self._counted += ahead.shape[0] * ahead.shape[1]
+            for sums, held in zip(self._sums, (target < edge, target <= edge), strict=True):
+                sums[place] += (held & known).sum((0, 1))
+        self._counted += known.sum((0, 1))
 
     def found(self) -> NDArray[np.float64]:
         """The shares `[2, levels, targets]`, below and at or below."""
-        return self._sums / self._counted
+        with np.errstate(invalid="ignore"):
+            shares: NDArray[np.float64] = self._sums / self._counted
+        return shares

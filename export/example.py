@@ -14,6 +14,7 @@ from foretell.export.windows import windows_of
 from foretell.models.checkpoint import CheckpointInfo
 from foretell.models.data.panel import Panel
 from foretell.models.data.windows import Windows
+from foretell.models.evaluation import known_targets
 
 # Looked at, evenly spaced.
 _WINDOWS = 128
@@ -44,7 +45,7 @@ def example_of(graph: Graph, info: CheckpointInfo, panel: Panel, batch: int) -> 
     history = slice(max(0, begin - kept), begin)
     offset = rows.utc_offset
     return Example(
-        rows.values[history],
+        rows.history(history.start, begin),
         # An offset that is always the same says nothing: models read the wall clock.
         np.array(
             render(
@@ -52,7 +53,7 @@ def example_of(graph: Graph, info: CheckpointInfo, panel: Panel, batch: int) -> 
                 None if offset is None or isinstance(offset, timedelta) else offset[history],
             )
         ),
-        rows.values[begin:end, windows.targets],
+        rows.known(begin, end)[:, windows.targets],
         rows.series,
     )
 
@@ -67,5 +68,10 @@ def _median(graph: Graph, info: CheckpointInfo, windows: Windows, batch: int) ->
         given = windows.batch(torch.from_numpy(chosen[part]))
         forecast = graph.predict(given.history, given.history_calendar, given.future_calendar)
         scaled = (forecast.astype(np.float64) - given.target.numpy()) / std
-        errors[part] = np.square(scaled).mean(axis=(1, 2))
-    return int(chosen[np.argsort(errors, kind="stable")[count // 2]])
+        known = known_targets(given)
+        # One that nothing is known of comes last.
+        sums = np.square(scaled).sum(axis=(1, 2), where=known)
+        with np.errstate(invalid="ignore"):
+            errors[part] = sums / known.sum(axis=(1, 2))
+    middle = np.count_nonzero(~np.isnan(errors)) // 2
+    return int(chosen[np.argsort(errors, kind="stable")[middle]])

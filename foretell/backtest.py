@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +17,14 @@ from foretell.bundle.manifest import Scaler
 from foretell.bundle.verdict import baseline_names, compare
 from foretell.models.data.panel import Panel
 from foretell.models.data.windows import Batch, Windows
-from foretell.models.evaluation import Predictor, Scores, baselines, score
+from foretell.models.evaluation import (
+    Predictor,
+    Scores,
+    baselines,
+    known_targets,
+    mean_of_known,
+    score,
+)
 from foretell.models.training.config import TrainingConfig
 from foretell.models.training.preparation import Prepared, prepare
 from foretell.models.training.progress import Progress
@@ -35,10 +42,18 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Held:
-    """What intervals held, and their mean width, `[horizon, targets]`; the width as errors are."""
+    """What intervals held, and their mean width, `[horizon, targets]`; the width as errors are.
+
+    The share is NaN where `counts`, how many targets are known, is 0.
+    """
 
     share: Floats
     width: Floats
+    counts: NDArray[np.int64]
+
+    def overall(self, places: Sequence[int]) -> float:
+        """The share of all steps of some targets."""
+        return mean_of_known(self.share[:, places], self.counts[:, places])
 
 
 @dataclass(frozen=True)
@@ -122,7 +137,9 @@ def saw(subject: Subject, panel: Panel, share: float) -> bool:
         return False
     own = data.splits.cut(panel, subject.context, subject.horizon)
     here = settings_for(subject, share).cuts.cut(panel, subject.context, subject.horizon)
-    learnt = {span.table: span.end for span in own.validation}
+    learnt: dict[int, int] = {}
+    for span in (*own.train, *own.validation):
+        learnt[span.table] = max(learnt.get(span.table, 0), span.end)
     return any(span.start + subject.context < learnt.get(span.table, 0) for span in here.test)
 
 
@@ -190,22 +207,25 @@ def _run(
     subject: Subject, windows: Windows, chosen: Tensor, forecasters: Mapping[str, Predictor]
 ) -> tuple[dict[str, Scores], dict[float, Held]]:
     """Errors of all forecasters at some windows, and what the model's intervals held."""
-    unit = np.array(subject.scaler.std)
-    inside = {
-        level: np.zeros((2, subject.horizon, len(subject.targets))) for level in subject.levels()
-    }
+    unit, shape = np.array(subject.scaler.std), (subject.horizon, len(subject.targets))
+    inside = {level: np.zeros((2, *shape)) for level in subject.levels()}
 
     def look(batch: Batch, forecast: Floats) -> None:
         target = batch.target.numpy().astype(np.float64)
-        known = batch.history[..., windows.targets].numpy()
+        history, known = batch.history[..., windows.targets].numpy(), known_targets(batch)
         for level, found in inside.items():
-            low, high = _interval(subject, known, forecast, level)
+            low, high = _interval(subject, history, forecast, level)
             within = (low <= target) & (target <= high)
-            found += within.sum(axis=0), ((high - low) / unit).sum(axis=0)
+            found += (within & known).sum(axis=0), ((high - low) / unit).sum(axis=0)
 
     batches = map(windows.batch, torch.split(chosen, subject.batch))
     scores = score(forecasters, batches, unit, look)
-    return scores, {level: Held(*(each / len(chosen))) for level, each in inside.items()}
+    counts = scores[MODEL].counts
+    with np.errstate(invalid="ignore"):
+        return scores, {
+            level: Held(share / counts, width / len(chosen), counts)
+            for level, (share, width) in inside.items()
+        }
 
 
 def _interval(

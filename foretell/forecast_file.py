@@ -64,7 +64,8 @@ class History:
     Attributes:
         name: Of the series; empty where the file has one without a name.
         table: The rows that are sent.
-        actual: `[steps, channels]`, the rows after them, which were held back.
+        actual: `[steps, channels]`, the rows after them, which were held back; NaN where a value
+            is missing.
     """
 
     name: str
@@ -187,10 +188,12 @@ def _history(table: Table, name: str, context: int, hold_back: int) -> History:
     sent = replace(
         table,
         timestamps=table.timestamps[rows],
-        values=table.values[rows],
+        # Sent filled, from what is known before the rows that are held back.
+        values=table.history(rows.start, end),
+        filled=None,
         utc_offset=offset[rows] if isinstance(offset, np.ndarray) else offset,
     )
-    return History(name, sent, table.values[end:])
+    return History(name, sent, table.known(end))
 
 
 def request_forecasts(

@@ -64,7 +64,8 @@ def numbers(values: Floats, least: int = 4) -> list[str]:
     size = math.floor(math.log10(largest)) if largest else 0
     if not -5 <= size <= 12:
         return [f"{value:.{least}g}" for value in values]
-    differ = np.flatnonzero(np.diff(values))
+    # What is not known differs from nothing.
+    differ = np.flatnonzero(np.nan_to_num(np.diff(values)))
     for digits in range(least, _MOST_DIGITS + 1):
         decimals = max(digits - 1 - size, 0)
         texts = [f"{value:.{decimals}f}" for value in values]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -15,6 +16,7 @@ from foretell.bundle.frequency import Frequency
 from foretell.bundle.manifest import Accuracy, TestResult
 from foretell.bundle.season import season_of
 from foretell.models.baselines import last_value, seasonal_naive
+from foretell.models.data.errors import DataError
 from foretell.models.data.windows import Batch, Windows
 
 
@@ -29,7 +31,7 @@ class Predictor(Protocol):
 
 
 def evaluate(predict: Predictor, windows: Windows, batch_size: int) -> Accuracy:
-    """Mean errors over all windows.
+    """Mean errors over all windows, but for targets that were filled in.
 
     Args:
         predict: What to measure.
@@ -44,6 +46,8 @@ def evaluate(predict: Predictor, windows: Windows, batch_size: int) -> Accuracy:
         for batch in windows.batches(batch_size):
             forecast = predict(batch.history, batch.history_calendar, batch.future_calendar)
             error = torch.as_tensor(forecast, device=device).double() - batch.target.double()
+            if batch.known is not None:
+                error = error[batch.known]
             squared += error.square().sum()
             absolute += error.abs().sum()
             count += error.numel()
@@ -52,14 +56,25 @@ def evaluate(predict: Predictor, windows: Windows, batch_size: int) -> Accuracy:
 
 @dataclass(frozen=True)
 class Scores:
-    """Mean errors `[horizon, targets]`."""
+    """Mean errors `[horizon, targets]`.
+
+    Attributes:
+        mse: NaN where no target is known.
+        mae: Likewise.
+        counts: How many targets are known.
+    """
 
     mse: NDArray[np.float64]
     mae: NDArray[np.float64]
+    counts: NDArray[np.int64]
 
-    def overall(self) -> Accuracy:
-        """Over all steps and channels."""
-        return Accuracy(mse=float(self.mse.mean()), mae=float(self.mae.mean()))
+    def overall(self, places: Sequence[int] | slice = slice(None)) -> Accuracy:
+        """Over all steps, and the targets at some places; every known value counts the same."""
+        mse, mae = (
+            mean_of_known(error[:, places], self.counts[:, places])
+            for error in (self.mse, self.mae)
+        )
+        return Accuracy(mse=mse, mae=mae)
 
 
 def score(
@@ -75,22 +90,46 @@ def score(
         batches: The windows.
         unit: `[targets]`, what an error of 1 is.
         look: Is shown every batch, and what the first of them forecasts of it.
+
+    Raises:
+        DataError: no target is known.
     """
     sums: dict[str, NDArray[np.float64]] = {}
-    first, count = next(iter(forecasters)), 0
+    first, count = next(iter(forecasters)), np.zeros((), np.int64)
     with torch.inference_mode():
         for batch in batches:
             target = batch.target.numpy().astype(np.float64)
-            count += len(target)
+            known = known_targets(batch)
+            count = count + known.sum(axis=0)
             for name, predict in forecasters.items():
                 found = predict(batch.history, batch.history_calendar, batch.future_calendar)
                 forecast = np.asarray(found, np.float64)
-                error = (forecast - target) / unit
+                error = np.where(known, (forecast - target) / unit, 0)
                 both = np.stack([np.square(error).sum(axis=0), np.abs(error).sum(axis=0)])
                 sums[name] = sums.get(name, 0) + both
                 if name == first:
                     look(batch, forecast)
-    return {name: Scores(*(both / count)) for name, both in sums.items()}
+    if not count.any():
+        raise DataError("all values that are to be forecast are missing and were filled in")
+    with np.errstate(invalid="ignore"):
+        return {
+            name: Scores(squared / count, absolute / count, count)
+            for name, (squared, absolute) in sums.items()
+        }
+
+
+def mean_of_known(means: NDArray[np.floating], counts: NDArray[np.integer]) -> float:
+    """The mean of all values of which there are `means` of so many each; NaN where none is."""
+    if not counts.any():
+        return math.nan
+    return float(np.average(means[counts > 0], weights=counts[counts > 0]))
+
+
+def known_targets(batch: Batch) -> NDArray[np.bool_]:
+    """Which targets `[batch, horizon, targets]` of a batch are no filled values."""
+    if batch.known is None:
+        return np.ones(batch.target.shape, np.bool_)
+    return batch.known.cpu().numpy()
 
 
 def baselines(windows: Windows, frequency: Frequency) -> dict[str, Predictor]:

@@ -107,7 +107,6 @@ def _print(found: Backtest) -> None:
     """One table: a row a channel, errors of all forecasters and what the intervals held."""
     from rich.table import Table
 
-    from foretell.bundle.manifest import Accuracy
     from foretell.terminal import errors, show
 
     first, last = (time.astype("M8[s]") for time in (found.first, found.last))
@@ -125,12 +124,9 @@ def _print(found: Backtest) -> None:
     for channel, places in [*rows, ("all", [*range(len(found.channels))])]:
         table.add_row(
             channel,
+            *(errors(scores.overall(places)) for scores in found.scores.values()),
             *(
-                errors(Accuracy(mse=scores.mse[:, places].mean(), mae=scores.mae[:, places].mean()))
-                for scores in found.scores.values()
-            ),
-            *(
-                f"{held.share[:, places].mean():.1%} / {held.width[:, places].mean():.3f}"
+                f"{held.overall(places):.1%} / {held.width[:, places].mean():.3f}"
                 for held in found.held.values()
             ),
         )

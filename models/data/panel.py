@@ -90,16 +90,23 @@ class Panel:
         """Some of the channels, in this order."""
         columns = [self.channels.index(name) for name in channels]
         tables = (
-            replace(table, channels=tuple(channels), values=table.values[:, columns])
+            replace(
+                table,
+                channels=tuple(channels),
+                values=table.values[:, columns],
+                filled=None if table.filled is None else table.filled[:, columns],
+            )
             for table in self.tables
         )
         return Panel(tuple(tables), self.source, self.notes)
 
     def fingerprint(self) -> str:
-        """sha256 over timestamps, values, channels, frequency and what belongs to which series."""
+        """sha256 over all that a model learns of: rows, names, frequency, what was filled."""
         digest = hashlib.sha256(repr((self.channels, str(self.frequency))).encode())
         for table in self.tables:
             digest.update(repr((table.series, len(table))).encode())
             digest.update(table.timestamps.astype("M8[us]").tobytes())
             digest.update(np.ascontiguousarray(table.values).tobytes())
+            if table.filled is not None:
+                digest.update(table.filled.tobytes())
         return digest.hexdigest()

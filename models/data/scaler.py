@@ -23,7 +23,7 @@ def fit(panel: Panel, train: Iterable[Span]) -> Scaler:
         train: Its training rows, all of which count the same.
     """
     values = np.concatenate(
-        [panel.tables[span.table].values[span.start : span.end] for span in train]
+        [panel.tables[table].history(start, end) for table, start, end in train]
     )
     # Not `std == 0`: rounding gives a constant such as 0.1 a tiny deviation.
     constant = values.min(axis=0) == values.max(axis=0)
@@ -50,7 +50,7 @@ def typical_share(
     rows: dict[str, list[NDArray[np.float64]]] = {}
     for table, start, end in train:
         rows.setdefault(panel.tables[table].series, []).append(
-            panel.tables[table].values[start:end, at]
+            panel.tables[table].history(start, end)[:, at]
         )
     std = np.array(scaler.std)[at]
     own = [np.concatenate(parts).std(axis=0) / std for parts in rows.values()]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from foretell.bundle.errors import FrequencyError, RowError, TimestampError
 from foretell.bundle.frequency import Frequency
-from foretell.bundle.gaps import Filling, fill
+from foretell.bundle.gaps import Filling, filled
 from foretell.bundle.regularity import infer, origin
 from foretell.bundle.timestamps import Offsets, Timestamps, shown
 from foretell.bundle.zones import moments_of, offsets_at
@@ -31,6 +31,8 @@ _NOT_THAT_CLOCK = "; correct it, or leave --time-zone out where the clock never 
 # Of a channel's values; more that are missing are worth a note.
 _MANY = 0.2
 _HOUR = np.timedelta64(1, "h")
+# Steps of a stretch without holes, its values, and where those were missing, if any were.
+_Piece = tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.bool_] | None]
 
 
 class Rows(NamedTuple):
@@ -205,11 +207,12 @@ class Assembly:
             return
         if self.missing == "error":
             self._refuse_gaps(rows, part, steps, places, clock)
-            pieces = [(places, rows.values[part])]
+            pieces: list[_Piece] = [(places, rows.values[part], None)]
         else:
             pieces = list(self._pieces(places, rows.values[part]))
-        for own, values in pieces:
-            yield self._table(own, values, start, name, rows, clock, part, places)
+        for own, values, empty in pieces:
+            self._done["values"] += values.size
+            yield self._table(own, values, empty, start, name, rows, clock, part, places)
 
     def _without_repeats(
         self, rows: Rows, part: NDArray[np.intp], steps: Timestamps, *, sub_daily: bool
@@ -269,10 +272,8 @@ class Assembly:
             rows.time_column,
         )
 
-    def _pieces(
-        self, places: NDArray[np.int64], values: NDArray[np.float64]
-    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
-        """Stretches without holes, their gaps filled; the steps and values of each."""
+    def _pieces(self, places: NDArray[np.int64], values: NDArray[np.float64]) -> Iterator[_Piece]:
+        """Stretches without holes: steps, values with their gaps filled, and where those were."""
         far = np.flatnonzero(np.diff(places) > self.longest_gap + 1) + 1
         pieces = 0
         for own, rows in zip(np.split(places, far), np.split(values, far), strict=True):
@@ -283,7 +284,11 @@ class Assembly:
             for start, first, end in self._stretches(np.isnan(full)):
                 pieces += 1
                 self._done["lost"] -= int(np.isin(own, steps[first:end]).sum())
-                yield steps[first:end], self._filled(full[start:end], first - start)
+                empty = np.isnan(full[first:end])
+                self._done["filled"] += int(empty.sum())
+                # Rows before the first one have values to carry on.
+                whole = filled(full[start:end], self.missing)[first - start :]
+                yield steps[first:end], whole, empty if empty.any() else None
         self._done["split"] += max(pieces - 1, 0)
 
     def _stretches(self, empty: NDArray[np.bool_]) -> Iterator[tuple[int, int, int]]:
@@ -302,18 +307,11 @@ class Assembly:
             if known.any(axis=0).all() and first < end:
                 yield start, first, end
 
-    def _filled(self, values: NDArray[np.float64], first: int) -> NDArray[np.float64]:
-        """Rows from the first on; those before it have values to carry on."""
-        empty = np.isnan(values[first:])
-        self._done["filled"] += int(empty.sum())
-        for column in np.flatnonzero(empty.any(axis=0)):
-            fill(values[:, column], np.flatnonzero(empty[:, column]) + first, self.missing)
-        return values[first:]
-
     def _table(
         self,
         own: NDArray[np.int64],
         values: NDArray[np.float64],
+        empty: NDArray[np.bool_] | None,
         start: np.datetime64,
         name: str,
         rows: Rows,
@@ -334,7 +332,7 @@ class Assembly:
             walls = steps + offsets if clock.in_utc else steps
         if isinstance(offsets, np.ndarray) and (offsets == offsets[0]).all():
             offsets = offsets[0].astype("m8[us]").item()
-        return Table(walls, values, rows.channels, clock.frequency, offsets, name)
+        return Table(walls, values, rows.channels, clock.frequency, offsets, name, empty)
 
     def _tell_missing(self, rows: Rows) -> None:
         """Name the values that are missing: as problems, or the channels that miss many."""
@@ -356,6 +354,12 @@ class Assembly:
 
     def _tell(self) -> None:
         gaps = f"longer than {self.longest_gap} steps (--longest-gap)"
+        if count := self._done["filled"]:
+            total = self._done["values"]
+            self.notes.append(
+                f"filled in: {count:,} of {total:,} values ({count / total:.1%}), which histories "
+                "read and errors leave out"
+            )
         for key, one, several in (
             ("turned", "a series came newest first and was turned round", "{} series came newest "
              "first and were turned round"),
@@ -365,7 +369,6 @@ class Assembly:
              "left out"),
             ("empty", "a row between two steps has no value and is left out", "{} rows between two "
              "steps have no value and are left out"),
-            ("filled", "a value was filled in", "{} values were filled in"),
             ("split", f"a hole {gaps} splits a series", f"{{}} holes {gaps} split series"),
             ("lost", "a row in such a hole, or before the first value, is left out", "{} rows in "
              "such holes, or before the first value, are left out"),

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretell.bundle.frequency import Frequency
+from foretell.bundle.gaps import latest, rows_before
 from foretell.bundle.timestamps import Offsets, Timestamps
 
 
@@ -23,6 +24,8 @@ class Table:
         frequency: Spacing of the timestamps.
         utc_offset: Offset the timestamps were written with, if any; `[time]` where it changes.
         series: Which series of its panel it is of; empty where a file has one without a name.
+        filled: `[time, channels]`, where a value was missing and was filled in, from the rows
+            around it; None where none was.
     """
 
     timestamps: Timestamps
@@ -31,6 +34,23 @@ class Table:
     frequency: Frequency
     utc_offset: timedelta | Offsets | None = None
     series: str = ""
+    filled: NDArray[np.bool_] | None = None
 
     def __len__(self) -> int:
         return len(self.timestamps)
+
+    def known(self, start: int = 0, end: int | None = None) -> NDArray[np.float64]:
+        """Rows with NaN where a value was filled in."""
+        values = self.values[start:end]
+        if self.filled is None:
+            return values
+        return np.where(self.filled[start:end], np.nan, values)
+
+    def history(self, start: int, end: int) -> NDArray[np.float64]:
+        """Rows before an origin, filled from what is known before it alone."""
+        if self.filled is None or start >= end:
+            return self.values[start:end]
+        last = latest(~self.filled[:end])[-1]
+        read = rows_before(np.arange(start, end), last)
+        found: NDArray[np.float64] = self.values[read, np.arange(self.values.shape[1])]
+        return found

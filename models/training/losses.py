@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from foretell.models.data.windows import Batch
+
 LossName = Literal["mse", "mae", "huber", "quantile"]
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -27,6 +29,22 @@ def pinball(forecast: Tensor, target: Tensor, *, quantile: float) -> Tensor:
     """
     error = target - forecast
     return torch.maximum(quantile * error, (quantile - 1) * error).mean()
+
+
+def over_known(loss: Loss, said: Tensor, batch: Batch) -> Tensor:
+    """The mean loss of the targets that are no filled values; 0 where there is none.
+
+    Args:
+        loss: Of what is said and what came, a mean.
+        said: `[batch, horizon, targets]`, or with a head parameters behind these axes.
+        batch: What was forecast.
+    """
+    target = batch.target.to(said.dtype)
+    if batch.known is None:
+        return loss(said, target)
+    if not batch.known.any():
+        return 0 * said.sum()
+    return loss(said[batch.known], target[batch.known])
 
 
 def loss_of(name: LossName, *, huber_delta: float, quantile: float) -> Loss:

@@ -21,6 +21,7 @@ from foretell.models.data.panel import Panel
 from foretell.models.data.scaler import fit, typical_share
 from foretell.models.data.splits import Span, count_windows, spans_of
 from foretell.models.data.windows import Windows
+from foretell.models.evaluation import known_targets
 from foretell.models.training.config import TrainingConfig
 from foretell.models.training.preparation import Prepared
 from foretell.models.training.progress import Progress
@@ -50,7 +51,7 @@ def refit_errors(
         device: Where to train.
 
     Returns:
-        `[windows, horizon, targets]`, actual less forecast.
+        `[windows, horizon, targets]`, actual less forecast; NaN where what came is not known.
 
     Raises:
         DataError: no refit has rows to learn from and others to forecast.
@@ -89,6 +90,7 @@ def refit_errors(
                 error = (batch.target - forecast).cpu().numpy().astype(np.float64) * std
                 history = batch.history[..., test.targets].cpu().numpy().astype(np.float64)
                 history = history * std + mean
+                error[~known_targets(batch)] = np.nan
                 found.append((error / scale(history, floor)).astype(np.float32))
     if not found:
         raise DataError("no refit has rows to learn from and others to forecast")

@@ -174,12 +174,14 @@ def _refit_errors(
 
     None, too, where the rows do not even suffice for these.
     """
-    windows = len(prepared.validation)
+    windows = prepared.validation.known(LEAST_WINDOWS)
     if windows >= LEAST_WINDOWS:
         return None
+    filled = windows < len(prepared.validation)
     progress.warned(
-        f"the validation split holds {windows} windows, too few for prediction intervals: they are "
-        f"made of the errors of {REFITS} refits on earlier rows instead"
+        f"the validation split holds {windows} windows{' of known values' if filled else ''}, too "
+        f"few for prediction intervals: they are made of the errors of {REFITS} refits on earlier "
+        "rows instead"
     )
     try:
         return refit_errors(settings, panel, prepared, trainer.best.epoch, trainer.device)

@@ -22,7 +22,7 @@ from foretell.models.forecaster import Forecaster, ForecasterConfig, Inputs
 from foretell.models.layers.encoder import Encoder
 from foretell.models.training.config import Precision, TrainingConfig
 from foretell.models.training.errors import TrainingError
-from foretell.models.training.losses import judge_of, loss_of
+from foretell.models.training.losses import judge_of, loss_of, over_known
 from foretell.models.training.progress import EpochReport, Progress
 from foretell.models.training.schedules import schedule_of
 
@@ -157,17 +157,18 @@ class Trainer:
         self.epoch += 1
         seed_everything(self.settings.seed, self.epoch)
         order = torch.randperm(len(self.train)).to(self.device)
-        total = torch.zeros((), device=self.device)
+        total, seen = torch.zeros((), device=self.device), 0.0
         self.model.train()
         for step, indices in enumerate(torch.split(order, self.settings.batch_size)):
-            total += self._step(step, self.train.batch(indices)) * len(indices)
-            if step % _REPORT_EVERY == 0 or step + 1 == self.steps_per_epoch:
-                seen = step * self.settings.batch_size + len(indices)
+            batch = self.train.batch(indices)
+            total += self._step(step, batch) * batch.weight
+            seen += batch.weight
+            if seen and (step % _REPORT_EVERY == 0 or step + 1 == self.steps_per_epoch):
                 progress.stepped(step + 1, total.item() / seen)
         judged = self.judged
         judged.eval()
         validation_loss, validation = self._validate(judged)
-        loss = total.item() / len(order)
+        loss = total.item() / seen
         if not math.isfinite(loss + validation_loss):
             raise TrainingError(
                 f"the loss is not finite after epoch {self.epoch}; try a lower learning rate"
@@ -194,17 +195,19 @@ class Trainer:
 
     def _validate(self, model: Forecaster) -> tuple[float, Accuracy]:
         """The mean of what an epoch is judged by and the errors, over all validation windows."""
-        total = torch.zeros(3, dtype=torch.float64, device=self.device)
+        total, seen = torch.zeros(3, dtype=torch.float64, device=self.device), 0.0
         with torch.inference_mode():
             for batch in self.validation.batches(windows_that_fit(model)):
-                predicted, target = model.predict(Inputs(*batch[:3])), batch.target.double()
+                predicted = model.predict(Inputs(*batch[:3]))
                 forecast = predicted.forecast.double()
-                found = [self.judge(predicted.said.double(), target)]
+                found = [over_known(self.judge, predicted.said.double(), batch)]
                 found += [
-                    one(forecast, target) for one in (functional.mse_loss, functional.l1_loss)
+                    over_known(one, forecast, batch)
+                    for one in (functional.mse_loss, functional.l1_loss)
                 ]
-                total += torch.stack(found) * len(forecast)
-        loss, mse, mae = (total / len(self.validation)).tolist()
+                total += torch.stack(found) * batch.weight
+                seen += batch.weight
+        loss, mse, mae = (total / seen).tolist()
         return loss, Accuracy(mse=mse, mae=mae)
 
     def _step(self, step: int, batch: Batch) -> Tensor:
@@ -216,7 +219,7 @@ class Trainer:
             forecast, penalty = self.model.forecast_to_learn(
                 Inputs(*batch[:3]), batch.future, done / self.steps
             )
-        loss = self.loss(forecast.float(), batch.target)
+        loss = over_known(self.loss, forecast.float(), batch)
         self.optimizer.zero_grad()
         torch.autograd.backward(self.grad_scaler.scale(loss + penalty.float()))
         if self.settings.clip is not None:
@@ -231,7 +234,7 @@ class Trainer:
             for mean, constant in self._constants:
                 mean.copy_(constant)
         with torch.no_grad():
-            return self.judge(forecast.float(), batch.target)
+            return over_known(self.judge, forecast.float(), batch)
 
     def restore_best(self) -> None:
         """Give the model its best weights, in eval mode."""

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretell.bundle.errors import TimestampError
-from foretell.bundle.gaps import Missing, fill
+from foretell.bundle.gaps import Missing, filled, latest, rows_before
 from foretell.bundle.manifest import Manifest
 from foretell.bundle.timestamps import check_years
 from foretell.service.api.forecast.timeline import Timeline
@@ -136,9 +136,9 @@ class Origins:
         rolling, context = self._rolling, self._context
         last = len(values) - self._horizon
         origins = np.arange(last, context - 1, -rolling.stride)[::-1]
-        filled = _Filled(values, self._missing, context, self._needed)
+        known = _Known(values, self._missing, context, self._needed)
         hollow = len(origins)
-        origins = filled.known(origins)
+        origins = known.sound(origins)
         hollow -= len(origins)
         if len(origins) < rolling.least:
             least = f"{context} to read and {self._horizon} that follow"
@@ -163,7 +163,7 @@ class Origins:
             self._calendars.append(features)
         self._left_out += left_out
         self._filled += int(np.isnan(values[origins[0] - context : origins[-1]]).sum())
-        self._histories.append(filled.windows(origins))
+        self._histories.append(known.windows(origins))
         self._futures.append(_cut(values, origins, self._horizon))
         self._origins.append(origins)
 
@@ -182,7 +182,7 @@ class Origins:
         )
 
 
-class _Filled:
+class _Known:
     """A history whose gaps are filled, for each origin from what came before it alone, or left.
 
     Args:
@@ -198,25 +198,16 @@ class _Filled:
         self._context = context
         self._needed = needed
         self._keeps_gaps = method == "mask"
-        # What is drawn between known values, and the latest known one, of every row.
-        self._drawn = self._carried = values
+        self._values = values
         self._latest: NDArray[np.int64] | None = None
         is_known = ~np.isnan(values)
         if is_known.all():
             return
-        rows = np.arange(len(values))
-        self._latest = np.maximum.accumulate(np.where(is_known, rows[:, None], -1), axis=0)
-        if self._keeps_gaps:
-            return
-        self._carried = values.copy()
-        self._drawn = values.copy() if method == "interpolate" else self._carried
-        for column in np.flatnonzero(is_known.any(axis=0)).tolist():
-            gaps = np.flatnonzero(~is_known[:, column])
-            fill(self._carried[:, column], gaps[self._latest[gaps, column] >= 0], "ffill")
-            if method == "interpolate":
-                fill(self._drawn[:, column], gaps, method)
+        self._latest = latest(is_known)
+        if method != "mask":
+            self._values = filled(values, method)
 
-    def known(self, origins: NDArray[np.int64]) -> NDArray[np.int64]:
+    def sound(self, origins: NDArray[np.int64]) -> NDArray[np.int64]:
         """Those of origins whose windows can be read: every channel has a value where it needs one,
         and with `ffill` one before each gap.
         """
@@ -224,19 +215,19 @@ class _Filled:
             return origins
         sound = (self._latest[origins - 1] >= (origins - self._needed)[:, None]).all(axis=1)
         if not self._keeps_gaps:
-            # What is carried or drawn has no gap after the first value it has.
-            sound &= ~np.isnan(self._drawn[origins - self._context]).any(axis=1)
+            # What is filled has no gap after the first value it has.
+            sound &= ~np.isnan(self._values[origins - self._context]).any(axis=1)
         return origins[sound]
 
     def windows(self, origins: NDArray[np.int64]) -> Floats:
         """The rows before origins `[origins, context, channels]`."""
         starts = origins - self._context
-        drawn = _cut(self._drawn, starts, self._context)
-        if self._latest is None:
-            return drawn
-        rows = (starts[:, None] + np.arange(self._context))[:, :, None]
-        is_past = rows <= self._latest[origins - 1][:, None]
-        return np.where(is_past, drawn, _cut(self._carried, starts, self._context))
+        if self._latest is None or self._keeps_gaps:
+            return _cut(self._values, starts, self._context)
+        read = rows_before(starts[:, None] + np.arange(self._context), self._latest[origins - 1])
+        columns = np.arange(self._values.shape[1])
+        windows: Floats = self._values.astype(np.float32)[read, columns]
+        return windows
 
 
 def _cut(rows: NDArray[np.floating], starts: NDArray[np.int64], size: int) -> Floats:

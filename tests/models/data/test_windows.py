@@ -40,7 +40,7 @@ def test_a_batch_stacks_windows(panel: Panel) -> None:
     windows = Windows(panel, span(0, 40), 6, 3, SCALER, CALENDAR)
     batch = windows.batch(torch.tensor([7, 0, 31]))
     for row, index in enumerate((7, 0, 31)):
-        for part, single in zip(batch, windows[index], strict=True):
+        for part, single in zip(batch[:5], windows[index][:5], strict=True):
             torch.testing.assert_close(part[row], single, rtol=0, atol=0)
 
 
