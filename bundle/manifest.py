@@ -69,6 +69,7 @@ class TestResult(Part):
         last_value: Repeating the last value of the history.
         seasonal_naive: Repeating the last season of the history.
         season: Steps in that season.
+        overlaps: Whether training rows of one series lie after test rows of another.
     """
 
     __test__ = False
@@ -79,6 +80,7 @@ class TestResult(Part):
     last_value: Accuracy
     seasonal_naive: Accuracy | None = None
     season: Positive | None = None
+    overlaps: bool = False
 
 
 class Check(Part):

@@ -265,6 +265,7 @@ def _with_bounds(checkpoint: Checkpoint, bounds: Bounds, panel: Panel | None) ->
         split = info.data.splits.cut(panel, info.config.context, info.config.horizon)
         windows = Windows.of(info.config, panel, split.test, info.scaler)
         test = measure_within(model, bounds, info.targets, info.scaler, windows, panel.frequency)
+        test = test.model_copy(update={"overlaps": info.test.overlaps})
         info = info.model_copy(update={"test": test})
     return Checkpoint(info, model)
 

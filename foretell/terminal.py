@@ -99,6 +99,11 @@ def print_test(results: Mapping[str, TestResult | None], frequency: str) -> None
     show(table)
     for name, result in known.items():
         click.echo(f"{name}: {verdict(result, Frequency.parse(frequency))}")
+        if result.overlaps:
+            click.echo(
+                f"{name}: training rows of one series lie after test rows of another, so that its "
+                "errors may be too small; train --cut-at DATE cuts all series at one date"
+            )
 
 
 def print_calibration(manifest: Manifest) -> None:

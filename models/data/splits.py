@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from datetime import datetime
 from typing import NamedTuple, Self
 
+import numpy as np
 from pydantic import model_validator
 
 from foretell.bundle.part import Part
+from foretell.bundle.timestamps import shown
 from foretell.models.data.errors import DataError
 from foretell.models.data.panel import Panel
 
@@ -39,8 +42,9 @@ class Split(NamedTuple):
         train: To learn from.
         validation: To be stopped and calibrated by.
         test: To be measured on.
-        trained_on_only: Series too short for a window in each part: all their rows are in `train`.
-        left_out: Series too short for any window.
+        trained_on_only: Series without a window to be tested on. Where each is cut by its own rows,
+            all of them are in `train`.
+        left_out: Series without any window.
     """
 
     train: Spans
@@ -51,16 +55,19 @@ class Split(NamedTuple):
 
 
 class Splits(Part):
-    """Where every series of a panel is cut: by shares of its rows, or at rows of it.
+    """Where every series of a panel is cut: by shares of its rows, at rows of it, or at a date.
 
     Attributes:
         fractions: Of a series' rows, for train, validation and test; the last two are at least one
             horizon.
         ends: The row after the last of each part.
+        cut_at: When the test rows of all series begin, by the clock of the data. The rows before it
+            are cut at one date as well, by the first two of the fractions.
     """
 
     fractions: tuple[float, float, float] | None = None
     ends: tuple[int, int, int] | None = None
+    cut_at: datetime | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -76,6 +83,8 @@ class Splits(Part):
     def _one_of_them(self) -> Self:
         if (self.fractions is None) == (self.ends is None):
             raise ValueError("expected either fractions or ends")
+        if self.cut_at is not None and self.fractions is None:
+            raise ValueError("a date needs fractions for the rows before it")
         return self
 
     @classmethod
@@ -118,6 +127,28 @@ class Splits(Part):
             raise DataError(f"test split: it ends at row {self.ends[2]}, the data has {rows} rows")
         return self.ends
 
+    def _dates(self, panel: Panel, horizon: int) -> tuple[np.datetime64, np.datetime64] | None:
+        """When validation and test rows begin, where those of all series do at once.
+
+        Raises:
+            DataError: no row lies before the date, or none from it on.
+        """
+        if self.cut_at is None or self.fractions is None:
+            return None
+        test = np.datetime64(self.cut_at, "us")
+        times = np.sort(np.concatenate([table.timestamps for table in panel.tables]))
+        before = times[times < test]
+        if not 0 < len(before) < len(times):
+            raise DataError(
+                f"cut_at: {shown(test)} does not lie within the data, which are from "
+                f"{shown(times[0])} to {shown(times[-1])}"
+            )
+        train, validation, _ = self.fractions
+        # Validation gets at least one horizon.
+        latest = np.unique(before)[-horizon:][0]
+        place = int(len(before) * train / (train + validation))
+        return min(before[place], latest), test
+
     def cut(self, panel: Panel, context: int, horizon: int) -> Split:
         """Split every series of a panel.
 
@@ -131,13 +162,20 @@ class Splits(Part):
         """
         parts: tuple[list[Span], list[Span], list[Span]] = ([], [], [])
         short: dict[bool, list[str]] = {True: [], False: []}
+        dates = self._dates(panel, horizon)
         for name, tables in panel.series.items():
             rows = panel.rows[name]
-            first, second, third = self.ends_of(rows, horizon)
+            if dates is None:
+                first, second, third = self.ends_of(rows, horizon)
+            else:
+                first, second = (_rows_before(panel, tables, date) for date in dates)
+                third = rows
             ranges = ((0, first), (first - context, second), (second - context, third))
             cuts = [list(spans_of(panel, tables, *part)) for part in ranges]
             held = [count_windows(cut, context, horizon) for cut in cuts]
-            if len(panel.series) > 1 and not all(held):
+            if dates is not None and not held[2]:
+                short[any(held)].append(name)
+            elif dates is None and len(panel.series) > 1 and not all(held):
                 whole = list(spans_of(panel, tables, 0, rows))
                 trained_on = count_windows(whole, context, horizon) > 0
                 short[trained_on].append(name)
@@ -151,8 +189,13 @@ class Splits(Part):
                 raise DataError(
                     f"{name} split: {_described(panel, spans)} no window of context {context} and "
                     f"horizon {horizon}; take more data or a shorter window"
+                    + ("" if dates is None else f", or cut at another date than {shown(dates[1])}")
                 )
         return split
+
+
+def _rows_before(panel: Panel, tables: Iterable[int], date: np.datetime64) -> int:
+    return sum(int((panel.tables[table].timestamps < date).sum()) for table in tables)
 
 
 def spans_of(panel: Panel, tables: Iterable[int], first: int, last: int) -> Iterator[Span]:
@@ -176,6 +219,30 @@ def spans_of(panel: Panel, tables: Iterable[int], first: int, last: int) -> Iter
 def count_windows(spans: Iterable[Span], context: int, horizon: int) -> int:
     """How many windows some rows hold."""
     return sum(span.windows(context, horizon) for span in spans)
+
+
+def overlap(panel: Panel, split: Split, context: int) -> np.datetime64 | None:
+    """A date at which test rows of one series begin before training rows of another end.
+
+    Args:
+        panel: The data.
+        split: What its rows are for.
+        context: Steps of history, which test rows begin with.
+
+    Returns:
+        The date before which most rows lie that are trained on or validated by; None where no
+        training row lies after a test row.
+    """
+
+    def times(spans: Spans, first: int) -> list[tuple[np.datetime64, np.datetime64]]:
+        cut = [panel.tables[span.table].timestamps[span.start + first : span.end] for span in spans]
+        return [(part[0], part[-1]) for part in cut if len(part)]
+
+    learnt, tested = times(split.train, 0), times(split.test, context)
+    if max(last for _, last in learnt) < min(first for first, _ in tested):
+        return None
+    middle: np.datetime64 = np.sort([first for first, _ in tested])[len(tested) // 2]
+    return middle
 
 
 def _described(panel: Panel, spans: Spans) -> str:

@@ -16,6 +16,7 @@ from foretell.models.checkpoint import CheckpointInfo
 from foretell.models.data.panel import Panel
 from foretell.models.data.scaler import fit
 from foretell.models.data.source import DataSource
+from foretell.models.data.splits import overlap
 from foretell.models.data.windows import Windows
 from foretell.models.forecaster import Forecaster
 from foretell.models.importers.arguments import Argument, Arguments
@@ -251,6 +252,8 @@ def describe(
         scaler = scaler or fit(panel, split.train)
         windows = Windows.of(config, panel, split.test, scaler)
         test = measure_within(model, request.bounds, targets, scaler, windows, panel.frequency)
+        overlaps = overlap(panel, split, config.context) is not None
+        test = test.model_copy(update={"overlaps": overlaps})
     return CheckpointInfo.model_validate(
         {
             "config": config,

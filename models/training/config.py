@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date, datetime, time
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
@@ -57,6 +58,12 @@ class TrainingConfig(BaseModel):
     splits: NamedSplit | Fractions = Field(
         default=(0.7, 0.1, 0.2),
         description="Train, validation and test: three fractions, or a published split.",
+    )
+    cut_at: datetime | None = Field(
+        default=None,
+        description="Date from which on all series are tested, such as 2024-03-01: for series of "
+        "different periods, of which each is cut by its own rows otherwise. The rows before it are "
+        "divided at a date, too, by the first two of --splits.",
     )
     bounds: Bounds = Field(
         default={},
@@ -171,6 +178,27 @@ class TrainingConfig(BaseModel):
                 "expected ett-hourly, ett-minute or three fractions such as 0.7,0.1,0.2"
             ) from None
 
+    @field_validator("cut_at", mode="before")
+    @classmethod
+    def _read_date(cls, given: object, info: ValidationInfo) -> object:
+        if given is None:
+            return None
+        if isinstance(info.data.get("splits"), str):
+            raise ValueError("--splits is a published split; it has to be three fractions")
+        if isinstance(given, str):
+            try:
+                given = datetime.fromisoformat(given)
+            except ValueError:
+                raise ValueError(
+                    f"expected a date such as 2024-03-01 or 2024-03-01T12:00, got {given[:60]!r}"
+                ) from None
+        if isinstance(given, date) and not isinstance(given, datetime):
+            # As YAML reads one.
+            given = datetime.combine(given, time())
+        if not isinstance(given, datetime) or given.tzinfo is not None:
+            raise ValueError("expected a date by the clock of the data, without an offset")
+        return given
+
     @property
     def cuts(self) -> Splits:
         """Where series are cut into train, validation and test.
@@ -184,4 +212,5 @@ class TrainingConfig(BaseModel):
             case "ett-minute":
                 return Splits.ett_minute()
             case fractions:
-                return Splits.by_fraction(*fractions)
+                found = Splits.by_fraction(*fractions)
+                return found.model_copy(update={"cut_at": self.cut_at})

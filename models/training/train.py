@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from foretell.bundle.calibration import LEAST_WINDOWS
 from foretell.bundle.manifest import TestResult
 from foretell.bundle.nearness import listed
+from foretell.bundle.timestamps import shown
 from foretell.bundle.verdict import baseline_names
 from foretell.models.batches import windows_that_fit
 from foretell.models.bounds import check_bounds, measure_within
@@ -25,7 +26,7 @@ from foretell.models.data.errors import DataError
 from foretell.models.data.panel import Panel
 from foretell.models.data.scaler import offset_warning
 from foretell.models.data.source import DataSource
-from foretell.models.data.splits import Split
+from foretell.models.data.splits import Split, overlap
 from foretell.models.evaluation import baselines, evaluate
 from foretell.models.training.config import TrainingConfig
 from foretell.models.training.errors import TrainingError
@@ -80,6 +81,12 @@ def train(
     _tell_of_short(prepared.split, progress)
     if said := offset_warning(prepared.scaler, panel.channels):
         progress.warned(said)
+    date = overlap(panel, prepared.split, settings.context)
+    if date is not None:
+        progress.warned(
+            "training rows of one series lie after test rows of another, which may make test "
+            f"errors too small; --cut-at {shown(date)} cuts all series at one date"
+        )
     source = DataSource.of(panel, prepared.splits)
     trainer = Trainer(prepared.config, prepared.train, prepared.validation, settings, device)
     model = trainer.model
@@ -120,6 +127,7 @@ def train(
         test = measure_within(
             model, settings.bounds, targets, prepared.scaler, windows, panel.frequency
         )
+    test = test.model_copy(update={"overlaps": date is not None})
     refits = _refit_errors(settings, panel, prepared, trainer, progress)
     info = _info(settings, panel, source, prepared, trainer, test)
     save(out, model.to("cpu"), info, log=partial.log, refits=refits, overwrite=overwrite)
@@ -192,7 +200,7 @@ def _refit_errors(
 
 def _tell_of_short(split: Split, progress: Progress) -> None:
     for names, fate in (
-        (split.trained_on_only, "too short to be tested on, all their rows are trained on"),
+        (split.trained_on_only, "too short to be tested on, trained on alone"),
         (split.left_out, "too short for a window, left out"),
     ):
         if names:
