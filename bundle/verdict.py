@@ -8,6 +8,9 @@ from foretell.bundle.frequency import Frequency
 from foretell.bundle.manifest import Accuracy, TestResult
 from foretell.bundle.season import season_name
 
+# Standard deviations: as little as that is no error, whatever is less, as of a constant series.
+_NO_ERROR = 1e-3
+
 
 def baseline_names(frequency: Frequency) -> dict[str, str]:
     """What each baseline repeats, such as `the last day`, by its field of a `TestResult`."""
@@ -18,7 +21,9 @@ def baseline_names(frequency: Frequency) -> dict[str, str]:
 
 
 def is_worth_nothing(result: TestResult) -> bool:
-    """Whether a model is no better than any baseline in either error."""
+    """Whether a model is no better than any baseline in either error, and has errors at all."""
+    if _served(result).mae < _NO_ERROR:
+        return False
     against = filter(None, [result.last_value, result.seasonal_naive])
     return not any(any(_better(_served(result), one)) for one in against)
 

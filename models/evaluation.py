@@ -163,8 +163,8 @@ def against_baselines(
         batch_size: Windows a call (`foretell.models.batches`).
     """
     every = {"model": predict, **baselines(windows, frequency)}
-    return TestResult(
-        windows=len(windows),
-        season=season_of(frequency, windows.context),
-        **{name: evaluate(each, windows, batch_size) for name, each in every.items()},
-    )
+    found: dict[str, Any] = {
+        name: evaluate(each, windows, batch_size) for name, each in every.items()
+    }
+    season = season_of(frequency, windows.context)
+    return TestResult(windows=len(windows), season=season, **found)

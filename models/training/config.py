@@ -186,11 +186,12 @@ class TrainingConfig(BaseModel):
         if isinstance(info.data.get("splits"), str):
             raise ValueError("--splits is a published split; it has to be three fractions")
         if isinstance(given, str):
+            shown = given[:60]
             try:
                 given = datetime.fromisoformat(given)
             except ValueError:
                 raise ValueError(
-                    f"expected a date such as 2024-03-01 or 2024-03-01T12:00, got {given[:60]!r}"
+                    f"expected a date such as 2024-03-01 or 2024-03-01T12:00, got {shown!r}"
                 ) from None
         if isinstance(given, date) and not isinstance(given, datetime):
             # As YAML reads one.
