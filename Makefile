@@ -25,7 +25,7 @@ PUBLISHED := aft-pytorch linear-attention-transformer linformer local-attention 
 
 .PHONY: serve test lint types audit demo help bench bench-accuracy bench-adopted bench-attention bench-batch bench-bulk \
 	bench-dashboard bench-demo bench-door bench-fleet bench-page bench-precision bench-server \
-	bench-endurance bench-many bench-wide gpu-check gpu-doors gpu-graphs gpu-overhead gpu-subjects mutants notebook \
+	bench-stall bench-endurance bench-many bench-wide gpu-check gpu-doors gpu-graphs gpu-overhead gpu-subjects mutants notebook \
 	page-assets page-pictures clean
 .DELETE_ON_ERROR:
 
@@ -162,6 +162,10 @@ bench-attention: $(TEST)
 ## measure the server next to others, which it installs in .bench/; needs wrk; BEFORE=COMMIT too
 bench-server: $(TEST)
 	$(BIN)/python -m bench.server $(if $(BEFORE),--before $(BEFORE))
+
+## measure how long GET /healthz waits while hostile and large requests come in
+bench-stall: $(TEST)
+	$(BIN)/python -m bench.stall
 
 $(VENV)/.venv:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "foretell needs Python 3.11 or newer: make PYTHON=python3.12")'

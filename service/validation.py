@@ -7,8 +7,8 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
+from pydantic import BaseModel, BeforeValidator, ValidationError
+from pydantic_core import ErrorDetails, PydanticKnownError
 
 from foretell.bundle.nearness import nearest, plain
 from foretell.service.errors import InvalidInputError
@@ -59,6 +59,40 @@ def validate(kind: type[_Model], value: object, place: str = "") -> _Model:
         raise InvalidInputError(_message(first), param=where or None) from None
 
 
+def at_most(count: int) -> BeforeValidator:
+    """Refuses a longer list before its items are looked at, as `max_length` does after that."""
+
+    def check(value: object) -> object:
+        if isinstance(value, list) and len(value) > count:
+            context = {"field_type": "List", "max_length": count, "actual_length": len(value)}
+            raise PydanticKnownError("too_long", context)
+        return value
+
+    return BeforeValidator(check)
+
+
+_PIECE = 64 * 1024
+
+
+def check_texts(values: list[Any], place: str) -> None:
+    """Make sure that a long list holds strings.
+
+    Args:
+        values: The list.
+        place: Where it stands in the request.
+
+    Raises:
+        InvalidInputError: an item is something else.
+    """
+    for start in range(0, len(values), _PIECE):
+        piece = values[start : start + _PIECE]
+        if set(map(type, piece)) != {str}:
+            index = next(index for index, value in enumerate(piece) if type(value) is not str)
+            raise InvalidInputError(
+                f"expected a string, got {shown(piece[index])}", param=f"{place}[{start + index}]"
+            )
+
+
 def _message(error: ErrorDetails) -> str:
     if error["type"] == "missing":
         return "required, but missing"
@@ -69,7 +103,7 @@ def _message(error: ErrorDetails) -> str:
 
 
 # Of different names that are not known, in one request: each is compared with those that are.
-_MOST_IGNORED = 64
+MOST_IGNORED = 64
 # Names that nobody reads, by level and name: where each came first.
 Ignored = dict[tuple[str, str], str]
 
@@ -107,9 +141,9 @@ class Names:
             if name in self.levels[level] or (level, name) in ignored:
                 continue
             where = ".".join(filter(None, (place, name[:_LONGEST])))
-            if len(ignored) >= _MOST_IGNORED:
+            if len(ignored) >= MOST_IGNORED:
                 raise InvalidInputError(
-                    f"unknown, as are {_MOST_IGNORED} names before it", param=where
+                    f"unknown, as are {MOST_IGNORED} names before it", param=where
                 )
             if hint := self._hint(level, name):
                 raise InvalidInputError(f"unknown; {hint}", param=where)

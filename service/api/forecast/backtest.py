@@ -29,6 +29,7 @@ from foretell.service.api.forecast.task import (
     Task,
     check_corrected,
     check_options,
+    form_of,
 )
 from foretell.service.api.notices import Notice, notice, outside
 from foretell.service.arrays import DISTRIBUTION, FORECAST, Arrays
@@ -330,6 +331,7 @@ BACKTESTING = Task(
     "origins, in its units, next to repeating the last value and the last season.",
     BacktestEnvelope,
     BACKTEST_NAMES,
+    form_of(BACKTEST_NAMES),
     TableBacktestOptions,
     BacktestOptions,
     plan,

@@ -50,10 +50,14 @@ def encoding_work(job: Job, outputs: Arrays) -> int:
         # A whole map is made of a few lags or keys.
         channels = len(job.model.manifest.channels)
         size += 4 * len(job.entries) * job.plan.attention.values(channels)
+    if job.metadata is not None:
+        size += len(job.metadata)
     for entry in job.entries:
         size += _ENTRY
-        if isinstance(entry, Series) and entry.timeline and entry.timeline.varies:
-            size += _LABEL * job.plan.horizon
+        if isinstance(entry, Series):
+            size += len(entry.name)
+            if entry.timeline and entry.timeline.varies:
+                size += _LABEL * job.plan.horizon
     return size
 
 

@@ -23,7 +23,7 @@ from foretell.service.api.forecast.task import Plan
 from foretell.service.api.forecast.timeline import Timeline, check_frequency, read_timeline
 from foretell.service.errors import InvalidInputError, ServiceError
 from foretell.service.gil import assign
-from foretell.service.validation import Ignored, Names, shown, validate
+from foretell.service.validation import Ignored, Names, check_texts, shown, validate
 
 Filled = dict[str, int]
 
@@ -166,6 +166,7 @@ class Inputs:
         if isinstance(raw, dict) and not raw.keys() <= self._known.levels["inputs[]"].keys():
             self._known.sift("inputs[]", raw, place, self._ignored)
         entry = validate(SeriesInput, raw, place)
+        check_texts(entry.timestamps or [], f"{place}.timestamps")
         name = self._claim_name(entry.name, index)
         if entry.frequency is not None:
             check_frequency(entry.frequency, self._frequency, f"{place}.frequency")

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from foretell.service.api.forecast.inputs import Inputs, Series
 from foretell.service.api.forecast.origins import Past
+from foretell.service.api.forecast.pieces import echoed
 from foretell.service.api.forecast.schemas import BacktestEnvelope, Envelope
 from foretell.service.api.forecast.task import FORECASTING, Plan, Task
 from foretell.service.api.notices import Notice, ignored_fields, notice
@@ -91,7 +90,7 @@ def decode(
             f"expected at most {settings.max_inputs} inputs, got {count}", param="inputs"
         )
     wanted = task.plan(envelope.options, count, model, settings)
-    metadata = None if envelope.metadata is None else _encode_metadata(envelope.metadata)
+    metadata = None if envelope.metadata is None else echoed(envelope.metadata)
     inputs = Inputs(model.manifest, wanted, count, ignored, task.names)
     entries, history, calendar = inputs.read(envelope.inputs)
     if not len(history):
@@ -99,15 +98,6 @@ def decode(
     notices = ignored_fields(ignored) if ignored else []
     past = None if wanted.rolling is None else inputs.past()
     return Job(model, wanted, entries, history, calendar, metadata, notices, past)
-
-
-def _encode_metadata(metadata: dict[str, Any]) -> bytes:
-    try:
-        return json.dumps(metadata, allow_nan=False).encode()
-    except ValueError:
-        raise InvalidInputError(
-            "expected JSON values; NaN and Infinity are none", param="metadata"
-        ) from None
 
 
 def warn(job: Job, far: list[Notice] | None) -> list[Notice]:

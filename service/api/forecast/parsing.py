@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 import orjson
-from pydantic_core import from_json
 
 from foretell.service.api.compression import unreadable
+from foretell.service.api.forecast.pieces import Form, echo, read_leniently, read_pieces
 from foretell.service.api.forecast.task import FORECASTING, Task
 from foretell.service.validation import Ignored, validate
 
 # It has no wheels for the latest Python.
 _simd = import_module("foretell.service.api.forecast.simd") if find_spec("simdjson") else None
 
-# What smaller bodies take is no more than they may be many.
-_COUNTED = 256 * 1024
+# What smaller bodies take is no more than they may be many, and in time no more than 10 ms.
+_COUNTED = _WHOLE = 256 * 1024
 # Bytes, each measured where there is nothing else: values, lists and objects, keys and texts as
 # Python has them, with the parser's own and an array of the numbers.
 _COSTS = {ord(","): 64, ord("["): 64, ord("{"): 64, ord(":"): 104, ord('"'): 24}
@@ -48,12 +49,13 @@ def parsing_bytes(body: bytes | memoryview) -> int:
 _LEVELS = (("", "options"), ("options", "attention"), ("options.attention", ""))
 
 
-def parse(body: bytes, task: Task = FORECASTING) -> tuple[Any, Ignored]:
+def parse(body: bytes, task: Task = FORECASTING, most: int = sys.maxsize) -> tuple[Any, Ignored]:
     """Read a request as far as it can be read without knowing its model.
 
     Args:
         body: JSON.
         task: What it asks for.
+        most: Most inputs; of more, only their number is read.
 
     Returns:
         The request, an envelope of the task, whose inputs are not read yet, and names in it that
@@ -64,7 +66,7 @@ def parse(body: bytes, task: Task = FORECASTING) -> tuple[Any, Ignored]:
         InvalidInputError: the request does not fit the interface.
     """
     _check_beginning(body)
-    found = request = _read(body)
+    found = request = _read(body, task, most)
     names, ignored = task.names, Ignored()
     for level, inner in _LEVELS:
         if not isinstance(found, dict) or level not in names.levels:
@@ -75,17 +77,28 @@ def parse(body: bytes, task: Task = FORECASTING) -> tuple[Any, Ignored]:
     return validate(task.envelope, request), ignored
 
 
-def read_json(body: bytes | memoryview) -> Any:  # noqa: ANN401 - any JSON
+def read_json(body: bytes | memoryview, form: Form | None = None, most: int = sys.maxsize) -> Any:  # noqa: ANN401 - any JSON
     """Read JSON, and numbers that it has not, such as NaN: they are refused with their place.
 
+    Args:
+        body: The JSON.
+        form: What is read of large JSON; all if not given.
+        most: Most objects in a list of them.
+
     Raises:
-        UnreadableError: the body is none, or begins with more than 64 KiB of blanks.
+        UnreadableError: the body is no JSON, or begins with more than 64 KiB of blanks.
+        InvalidInputError: the metadata have a number that JSON has not.
     """
     _check_beginning(body)
     try:
-        return orjson.loads(body)
-    except orjson.JSONDecodeError:
-        return _read_leniently(body)
+        if form is not None and len(body) >= _WHOLE:
+            return read_pieces(memoryview(body), form, most)
+        try:
+            return orjson.loads(body)
+        except orjson.JSONDecodeError:
+            return read_leniently(bytes(body))
+    except ValueError as error:
+        raise unreadable(f"the body is not JSON: {error}", body) from None
 
 
 def _check_beginning(body: bytes | memoryview) -> None:
@@ -96,25 +109,18 @@ def _check_beginning(body: bytes | memoryview) -> None:
             raise unreadable(f"the body is not JSON: it begins with {bytes(body[:20])!r}", body)
 
 
-def _read(body: bytes) -> Any:  # noqa: ANN401 - any JSON
+def _read(body: bytes, task: Task, most: int) -> Any:  # noqa: ANN401 - any JSON
     if _simd is not None and (request := _simd.read(body)) is not None:
         return request
+    if len(body) >= _WHOLE:
+        return read_json(body, task.form, most)
     try:
-        value = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        return _read_leniently(body)
-    if isinstance(value, dict) and value.get("metadata"):
-        # It is echoed digit by digit, and orjson makes floats of integers beyond 64 bits.
-        return _read_leniently(body)
-    return value
-
-
-def _read_leniently(body: bytes | memoryview) -> Any:  # noqa: ANN401 - any JSON
-    """Read JSON at half the speed, with integers of any size, and NaN and Infinity as numbers.
-
-    `read_values` knows what to make of them, or refuses them with their place.
-    """
-    try:
-        return from_json(bytes(body), allow_inf_nan=True, cache_strings="keys")
+        try:
+            value = orjson.loads(body)
+        except orjson.JSONDecodeError:
+            return read_leniently(body)
+        if isinstance(value, dict):
+            echo(value, body)
+        return value
     except ValueError as error:
         raise unreadable(f"the body is not JSON: {error}", body) from None

@@ -206,7 +206,7 @@ def read(
         InvalidInputError: the request does not fit the interface.
     """
     if media_type == JSON:
-        envelope, ignored = parse(body, task)
+        envelope, ignored = parse(body, task, settings.max_inputs)
         if query:
             task.names.sift(QUERY, query, QUERY, ignored)
         return _JsonRequest(envelope, ignored, len(body), task)
@@ -236,14 +236,15 @@ class _JsonRequest:
     @property
     def work(self) -> int:
         inputs, options = self._envelope.inputs, self._envelope.options
+        work = self._size + _INPUT * len(inputs)
         # Windows are cut out of all rows.
-        if type(options) is BacktestOptions or options.calibration == "history":
+        if work >= LARGE or type(options) is BacktestOptions or options.calibration == "history":
             return ALWAYS
         for entry in inputs:
             # The first to name a zone waits until its clock is known.
             if isinstance(entry, dict) and "time_zone" in entry:
                 return ALWAYS
-        return self._size + _INPUT * len(inputs)
+        return work
 
     def decode(self, model: Model, settings: Settings) -> Answering:
         self.job = decode(self._envelope, self._ignored, model, settings, self._task)

@@ -20,7 +20,7 @@ from pydantic_core import PydanticKnownError
 from foretell.bundle.bounds import Bounds
 from foretell.bundle.gaps import Missing
 from foretell.bundle.manifest import CalibrationReport, TestResult, Verification
-from foretell.service.validation import QUERY, Names
+from foretell.service.validation import QUERY, Names, at_most
 
 SeriesType = Literal["univariate_time_series", "multivariate_time_series"]
 Calibrated = Literal["stored", "history"]
@@ -29,6 +29,12 @@ Calibrated = Literal["stored", "history"]
 MOST_INTEGER = 2**53
 
 _Number = {"type": ["number", "null"]}
+
+
+def _check_list(value: object) -> object:
+    if not isinstance(value, list):
+        raise PydanticKnownError("list_type")
+    return value
 
 
 def _check_rows(value: object) -> object:
@@ -50,13 +56,35 @@ Rows = Annotated[
         }
     ),
 ]
+# As many as there are rows: checked in bulk by `check_texts`.
+Texts = Annotated[
+    list[str],
+    PlainValidator(_check_list),
+    WithJsonSchema({"type": "array", "items": {"type": "string"}}),
+]
+
+
+def _check_metadata(value: object) -> object:
+    if not isinstance(value, dict | bytes | None):
+        raise PydanticKnownError("dict_type")
+    return value
+
+
+# As it came where that is known (see `foretell.service.api.forecast.pieces.echo`).
+Metadata = Annotated[
+    dict[str, Any] | bytes | None,
+    PlainValidator(_check_metadata),
+    WithJsonSchema({"anyOf": [{"type": "object", "additionalProperties": True}, {"type": "null"}]}),
+]
 Reference = Annotated[
     str | None,
     Field(description="`name` or `name@version`; may be absent when one model is served."),
 ]
-Strings = Annotated[list[str], Field(fail_fast=True)]
+# No model has as many channels, stages or layers.
+_MOST = 16 * 1024
+Strings = Annotated[list[str], Field(fail_fast=True, max_length=_MOST), at_most(_MOST)]
 Level = Annotated[float, Field(strict=True, gt=0, lt=1)]
-Levels = Annotated[list[Level], Field(fail_fast=True, max_length=99)]
+Levels = Annotated[list[Level], Field(fail_fast=True, max_length=99), at_most(99)]
 # Checked by `foretell.service.api.forecast.attention`: pydantic would name each branch in
 # the place.
 Heads = Annotated[
@@ -100,7 +128,7 @@ class SeriesInput(BaseModel):
         default=None,
         description="ISO 8601 time of the first row; models with calendar features need it.",
     )
-    timestamps: Strings | None = Field(
+    timestamps: Texts | None = Field(
         default=None, description="ISO 8601 time of every row, instead of `start_timestamp`."
     )
     time_zone: str | None = Field(
@@ -113,9 +141,9 @@ class SeriesInput(BaseModel):
 class AttentionOptions(BaseModel):
     """Which attention to return."""
 
-    layers: Annotated[list[StrictInt], Field(fail_fast=True)] | None = Field(
-        default=None, description="Layer numbers, from 0; all if absent."
-    )
+    layers: (
+        Annotated[list[StrictInt], Field(fail_fast=True, max_length=_MOST), at_most(_MOST)] | None
+    ) = Field(default=None, description="Layer numbers, from 0; all if absent.")
     heads: Heads = Field(
         default="all", description="Every head's weights, their mean, or some heads by number."
     )
@@ -226,7 +254,7 @@ class _Request(BaseModel):
 
     model: Reference = None
     inputs: Annotated[list[Any], Field(min_length=1)]
-    metadata: dict[str, Any] | None = Field(default=None, description="Echoed in the answer.")
+    metadata: Metadata = Field(default=None, description="Echoed in the answer.")
 
     @field_validator("options", mode="before", check_fields=False)
     @classmethod

@@ -20,7 +20,8 @@ _LARGEST = float(np.finfo(np.float32).max)
 _NUMBERS = {float, int}
 # `struct` takes the values as arguments, which are one more list of them.
 _PIECE = 64 * 1024
-
+# What a missing value is in arrays, so that a refusal can tell it from NaN.
+NULL = -math.nan
 
 Rows = list[Any] | NDArray[np.float64]
 
@@ -31,7 +32,7 @@ def read_values(
     """Turn parsed JSON into an array.
 
     Args:
-        rows: `[time]` or `[time][channel]`, oldest first; numbers alone may be an array.
+        rows: `[time]` or `[time][channel]`, oldest first; numbers and `NULL` may be an array.
         channels: Names of the columns.
         place: Where the rows stand in the request, for errors.
         gaps: Whether values may be missing: null or NaN.
@@ -42,14 +43,28 @@ def read_values(
     Raises:
         InvalidInputError: a row or value is not what it should be; `param` is its place.
     """
-    width = len(channels)
-    if isinstance(rows, np.ndarray):
-        numbers = rows.reshape(len(rows), -1)
-        if numbers.shape[1] == width and _in_range(numbers, gaps=False):
-            return numbers
-    # What is wrong with an array is found as of any other list; whole numbers are told as floats.
-    plain: list[Any] = rows.tolist() if isinstance(rows, np.ndarray) else rows
-    return _read_list(plain, channels, place, gaps=gaps)
+    if not isinstance(rows, np.ndarray):
+        return _read_list(rows, channels, place, gaps=gaps)
+    numbers = rows.reshape(len(rows), -1)
+    if numbers.shape[1] != len(channels) or not len(rows):
+        # The first row tells; of none, nothing is wrong.
+        return _read_list(_plain(rows[:1]), channels, place, gaps=gaps)
+    if not _in_range(numbers, gaps=gaps):
+        is_wrong = ~(np.abs(numbers) <= _LARGEST)
+        if gaps:
+            is_wrong &= ~np.isnan(numbers)
+        row, column = divmod(int(is_wrong.argmax()), len(channels))
+        where = f"{place}[{row}]" + (f"[{column}]" if rows.ndim > 1 else "")
+        _check_value(_plain(numbers[row, column : column + 1])[0], where, gaps=gaps)
+    return numbers
+
+
+def _plain(values: NDArray[np.float64]) -> list[Any]:
+    """An array as parsed JSON; whole numbers are floats."""
+    found = values.astype(object)
+    found[np.isnan(values) & np.signbit(values)] = None
+    plain: list[Any] = found.tolist()
+    return plain
 
 
 def _read_list(
@@ -111,23 +126,31 @@ def _flatten(rows: list[Any], channels: Sequence[str], place: str) -> list[Any]:
 
     Of a row that is no list but has that length, a text or an object, these are texts, no numbers.
     """
-    try:
-        fits = set(map(len, rows)) == {len(channels)}
-    except TypeError:
-        fits = False
-    if not fits:
-        _check_rows(rows, channels, place)
-    return list(chain.from_iterable(rows))
+    flat: list[Any] = []
+    for start in range(0, len(rows), _PIECE):
+        part = rows[start : start + _PIECE]
+        try:
+            fits = set(map(len, part)) == {len(channels)}
+        except TypeError:
+            fits = False
+        if not fits:
+            _check_rows(rows, channels, place)
+        flat.extend(chain.from_iterable(part))
+    return flat
 
 
 def _numbers_and_gaps(flat: list[Any]) -> NDArray[np.float64] | None:
     """The values, NaN for null, if each is a number or null."""
-    if not {*_NUMBERS, type(None)}.issuperset(map(type, flat)):
-        return None
-    try:
-        return np.array(flat, np.float64)
-    except OverflowError:
-        return None
+    values = np.empty(len(flat))
+    for start in range(0, len(flat), _PIECE):
+        part = flat[start : start + _PIECE]
+        if not {*_NUMBERS, type(None)}.issuperset(map(type, part)):
+            return None
+        try:
+            values[start : start + _PIECE] = part
+        except OverflowError:
+            return None
+    return values
 
 
 def _in_range(values: NDArray[np.float64], *, gaps: bool) -> bool:

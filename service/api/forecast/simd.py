@@ -12,13 +12,12 @@ from typing import Any
 import numpy as np
 import simdjson
 
-# simdjson holds several times the size of a document. And it counts the elements of an array up to
-# 16,777,215, which pysimdjson does not know: of more it would write beyond the end of a list.
-_MOST_BYTES = 16 * 1024 * 1024
+# It holds the interpreter's lock while it parses, for 5 ms a MB. And it counts the elements of an
+# array up to 16,777,215: of more, pysimdjson would write beyond the end of a list.
+_MOST_BYTES = 2 * 1024 * 1024
 # A parser keeps the memory that its largest document took, several times its size: each thread has
-# one for small documents, all of them one for larger ones, and what the largest take is given back.
+# one for small documents, all of them one for larger ones.
 _SMALL = 1024 * 1024
-_MIDDLE = 8 * 1024 * 1024
 # Looking up a key of an object compares all those before it.
 _MOST_KEYS = 32
 # Objects with next to nothing in them take longer than as Python's own.
@@ -52,14 +51,12 @@ def read(body: bytes) -> dict[str, Any] | None:
     except (RuntimeError, TypeError, ValueError):
         return None
     finally:
-        if _SMALL < len(body) <= _MIDDLE:
+        if len(body) > _SMALL:
             _large.append(parser)
     return request if lists.describe(body) else None
 
 
 def _parser(size: int) -> simdjson.Parser:
-    if size > _MIDDLE:
-        return simdjson.Parser()
     if size > _SMALL:
         try:
             return _large.pop()

@@ -13,6 +13,7 @@ from foretell.bundle.manifest import Manifest
 from foretell.bundle.recalibration import LEAST_ORIGINS, MOST_ORIGINS, stride_of
 from foretell.service.api.forecast.attention import Selection, select
 from foretell.service.api.forecast.origins import LIMITS, Rolling, room
+from foretell.service.api.forecast.pieces import Form
 from foretell.service.api.forecast.schemas import (
     NAMES,
     AttentionOptions,
@@ -208,6 +209,7 @@ class Task:
         description: For the OpenAPI document.
         envelope: A request in JSON.
         names: Those it may have.
+        form: What of it is read.
         query: What the URL says to a table.
         options: The same as in JSON.
         plan: Reads the options.
@@ -217,9 +219,15 @@ class Task:
     description: str
     envelope: type[Any]
     names: Names
+    form: Form
     query: type[TableOptions]
     options: type[BaseModel]
     plan: Planner
+
+
+def form_of(names: Names) -> Form:
+    """What is read of a request that may have these names."""
+    return Form(names.levels, data={"inputs[].timestamps"}, numbers={"inputs[].series"})
 
 
 FORECASTING = Task(
@@ -227,6 +235,7 @@ FORECASTING = Task(
     "Forecast every series of the request.",
     Envelope,
     NAMES,
+    form_of(NAMES),
     TableOptions,
     ForecastOptions,
     plan,

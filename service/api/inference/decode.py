@@ -11,6 +11,8 @@ from foretell.service.api.compression import unreadable
 from foretell.service.api.forecast.parsing import read_json
 from foretell.service.api.inference import tensors
 from foretell.service.api.inference.wire import (
+    FORM,
+    MOST_OUTPUTS,
     NAMES,
     InferRequest,
     InputTensor,
@@ -234,7 +236,7 @@ def decode(body: bytes, length: str | None, model: Model, settings: Settings) ->
     if end == 0 and length is not None:
         job = Job(model, None, inputs.read_raw(), _defaults(model.manifest, binary=True), None)
     else:
-        parsed = read_json(view[:end])
+        parsed = read_json(view[:end], FORM, MOST_OUTPUTS)
         notices = ignored_fields(_unread(parsed))
         request = validate(InferRequest, parsed)
         outputs = _requested(request, model.manifest)
@@ -289,7 +291,7 @@ def _objects(request: object) -> Iterator[tuple[str, object, str]]:
     for name in ("inputs", "outputs"):
         listed = request.get(name)
         # Longer lists are refused.
-        for index, tensor in enumerate(listed[:1024] if isinstance(listed, list) else ()):
+        for index, tensor in enumerate(listed[:MOST_OUTPUTS] if isinstance(listed, list) else ()):
             place = f"{name}[{index}]"
             yield f"{name}[]", tensor, place
             if isinstance(tensor, dict):

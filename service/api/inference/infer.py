@@ -93,7 +93,7 @@ _TENSOR_BYTES = 16
 
 def encoding_work(job: Job, outputs: Arrays, accepted: str) -> int:
     """How much there is to do to write the answer, as `Offload` has it; see `encode`."""
-    work = 0
+    work = len(job.id or "")
     for output in job.outputs:
         size = outputs[output.name].nbytes
         work += size // _TENSOR_BYTES if output.binary and not accepted else size

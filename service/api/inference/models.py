@@ -128,7 +128,7 @@ _NAMES: dict[type[BaseModel], Names] = {
 # As the protocol has it, of files that are to be taken instead of those in the repository.
 _FILE = "file:"
 # A name and a few parameters.
-_MOST_BYTES = 1024 * 1024
+_MOST_BYTES = 256 * 1024
 
 
 def control_router(shared: Shared, keys: Keys) -> APIRouter:

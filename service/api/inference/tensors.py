@@ -32,6 +32,8 @@ _CODES = {
     # The upper half of a float32, which neither `struct` nor numpy has: read as one.
     _BF16: "f",
 }
+# Items of a list that are looked at by one call.
+_PIECE = 64 * 1024
 _NAMES = {np.dtype(code): name for name, code in _CODES.items() if name != _BF16}
 
 
@@ -115,9 +117,13 @@ def _flattened(data: list[Any], shape: tuple[int, ...]) -> list[Any] | None:
         if len(data) != shape[0]:
             return None
         for size in shape[1:]:
-            if set(map(type, flat)) != {list} or set(map(len, flat)) != {size}:
-                return None
-            flat = list(chain.from_iterable(flat))
+            inner: list[Any] = []
+            for start in range(0, len(flat), _PIECE):
+                part = flat[start : start + _PIECE]
+                if set(map(type, part)) != {list} or set(map(len, part)) != {size}:
+                    return None
+                inner.extend(chain.from_iterable(part))
+            flat = inner
     return flat if len(flat) == math.prod(shape) else None
 
 

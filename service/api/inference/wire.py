@@ -15,11 +15,14 @@ from pydantic import (
 )
 
 from foretell.bundle.attention import ElementType
+from foretell.service.api.forecast.pieces import Form
 from foretell.service.arrays import input_shapes, output_shapes
 from foretell.service.engine.directory import Model
 from foretell.service.settings import Settings
-from foretell.service.validation import QUERY, Names
+from foretell.service.validation import QUERY, Names, at_most
 
+# Of a request.
+MOST_OUTPUTS = 1024
 Whole = Annotated[StrictInt, Field(ge=0, le=2**53)]
 NullIsEmpty = BeforeValidator(lambda value: {} if value is None else value)
 NullIsNone = BeforeValidator(lambda value: [] if value is None else value)
@@ -42,7 +45,7 @@ class InputTensor(BaseModel):
     """One input."""
 
     name: str
-    shape: Annotated[list[Whole], Field(fail_fast=True)]
+    shape: Annotated[list[Whole], Field(fail_fast=True, max_length=1024), at_most(1024)]
     datatype: str = Field(description="INT8 … INT64, UINT8 … UINT64, BF16, FP16, FP32 or FP64.")
     parameters: Annotated[InputParameters, NullIsEmpty] = InputParameters()
     data: Data | None = Field(
@@ -95,9 +98,12 @@ class InferRequest(BaseModel):
         default=None, description="Taken, and not read: the URL names the model."
     )
     parameters: Annotated[RequestParameters, NullIsEmpty] = RequestParameters()
-    inputs: Annotated[list[InputTensor], Field(fail_fast=True, max_length=64)]
+    inputs: Annotated[list[InputTensor], Field(fail_fast=True, max_length=64), at_most(64)]
     outputs: Annotated[
-        list[RequestedOutput], Field(fail_fast=True, max_length=1024), NullIsNone
+        list[RequestedOutput],
+        Field(fail_fast=True, max_length=MOST_OUTPUTS),
+        at_most(MOST_OUTPUTS),
+        NullIsNone,
     ] = Field(
         default=[], description="Names from the model's metadata; what it forecasts if absent."
     )
@@ -114,6 +120,9 @@ NAMES = Names(
         QUERY: {},
     }
 )
+
+
+FORM = Form(NAMES.levels, data={"inputs[].data"})
 
 
 class OutputTensor(BaseModel):

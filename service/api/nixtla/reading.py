@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import Any, NoReturn
 
 from foretell.bundle.errors import FrequencyError
@@ -20,11 +20,11 @@ from foretell.service.api.forecast.schemas import (
     ForecastOptions,
 )
 from foretell.service.api.forecast.task import Plan
-from foretell.service.api.nixtla.wire import ForecastRequest, Request
+from foretell.service.api.nixtla.wire import ForecastRequest, Parameters, Request
 from foretell.service.engine.directory import Directory, Model
 from foretell.service.errors import InvalidInputError, NotSupportedError, ServiceError
 from foretell.service.settings import Settings
-from foretell.service.validation import shown
+from foretell.service.validation import MOST_IGNORED, check_texts, shown
 
 # Names of models that the client sends on its own, or that its examples do.
 _ANY = ("timegpt", "azureai")
@@ -118,13 +118,56 @@ def check_model(model: Model, frequency: Frequency) -> None:
         )
 
 
+def check_counts(request: dict[str, Any], most: int) -> None:
+    """Refuse what is too long or has too many names, before all of it is looked at.
+
+    Args:
+        request: Parsed JSON.
+        most: Most series.
+
+    Raises:
+        InvalidInputError: it is.
+    """
+    series, parameters = request.get("series"), request.get("model_parameters")
+    sizes = series.get("sizes") if isinstance(series, dict) else None
+    if isinstance(sizes, list) and len(sizes) > most:
+        raise InvalidInputError(
+            f"expected at most {most} series in a request (max_inputs), got {len(sizes)}; pass "
+            "num_partitions",
+            param="series.sizes",
+        )
+    if isinstance(parameters, dict):
+        check_names(parameters, Parameters.model_fields, "model_parameters.")
+
+
+def check_names(given: Iterable[str], known: Container[str], place: str = "") -> None:
+    """Refuse more names that are not known than an answer warns of.
+
+    Args:
+        given: The names of an object.
+        known: Those that it may have.
+        place: What is before them in the request.
+
+    Raises:
+        InvalidInputError: there are more.
+    """
+    unknown = islice((name for name in given if name not in known), MOST_IGNORED, None)
+    if (name := next(unknown, None)) is not None:
+        raise InvalidInputError(
+            f"unknown, as are {MOST_IGNORED} names before it", param=f"{place}{name[:60]}"
+        )
+
+
 def check_request(request: Request) -> None:
     """Refuse what no model here does.
 
     Raises:
+        InvalidInputError: too many names are not known, or a time is no text.
         NotSupportedError: the request asks for it.
     """
     series = request.series
+    check_names(request.model_extra or (), ())
+    check_texts(series.start_datetime or [], "series.start_datetime")
     exogenous = [series.X, series.X_future, series.categorical_exog]
     for asked, place, said in (
         (

@@ -13,6 +13,7 @@ from foretell.service.api.body import ALWAYS, Shared
 from foretell.service.api.forecast.parsing import read_json
 from foretell.service.api.forecast.routes import JSON, Answering, endpoint
 from foretell.service.api.nixtla.reading import (
+    check_counts,
     check_model,
     check_request,
     find,
@@ -23,10 +24,15 @@ from foretell.service.api.nixtla.reading import (
     read_forecast,
     read_history,
 )
-from foretell.service.api.nixtla.wire import CrossValidationRequest, ForecastRequest, Request
+from foretell.service.api.nixtla.wire import (
+    CrossValidationRequest,
+    ForecastRequest,
+    Request,
+    form_of,
+)
 from foretell.service.api.nixtla.writing import Backtesting, Forecasting
 from foretell.service.engine.directory import Directory, Model
-from foretell.service.errors import InvalidInputError, ServiceError
+from foretell.service.errors import ServiceError
 from foretell.service.settings import Settings
 from foretell.service.validation import validate
 
@@ -101,13 +107,10 @@ class _Read:
         settings: Settings,
     ) -> None:
         self._decoder = decoder
-        self._request = request = validate(kind, read_json(body))
-        if len(request.series.sizes) > settings.max_inputs:
-            raise InvalidInputError(
-                f"expected at most {settings.max_inputs} series in a request (max_inputs), got "
-                f"{len(request.series.sizes)}; pass num_partitions",
-                param="series.sizes",
-            )
+        found = read_json(body, form_of(kind))
+        if isinstance(found, dict):
+            check_counts(found, settings.max_inputs)
+        self._request = request = validate(kind, found)
         check_request(request)
         self._frequency = frequency_of(request.freq)
 

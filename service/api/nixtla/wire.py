@@ -10,7 +10,9 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, StrictInt
 
 from foretell.bundle.gaps import Missing
-from foretell.service.api.forecast.schemas import MOST_INTEGER, Calibrated
+from foretell.service.api.forecast.pieces import Form
+from foretell.service.api.forecast.schemas import MOST_INTEGER, Calibrated, Rows, Texts
+from foretell.service.validation import at_most
 
 Positive = Annotated[StrictInt, Field(ge=1, le=MOST_INTEGER)]
 # Percent of what follows that an interval is to hold: nearer to 100 its bounds would be none.
@@ -23,10 +25,9 @@ class Series(BaseModel):
     What a model here does not read may be anything: it is refused as a whole.
     """
 
-    # Numbers are checked in bulk by `foretell.service.api.forecast.series`.
-    y: list[Any]
+    y: Rows
     sizes: Annotated[list[Positive], Field(min_length=1, fail_fast=True)]
-    start_datetime: Annotated[list[str], Field(fail_fast=True)] | None = None
+    start_datetime: Texts | None = None
     X: Any = None
     X_future: Any = None
     categorical_exog: Any = None
@@ -67,7 +68,7 @@ class ForecastRequest(Request):
     """What `v2/forecast` is sent."""
 
     h: Positive
-    level: Annotated[list[Level], Field(fail_fast=True, max_length=49)] | None = None
+    level: Annotated[list[Level], Field(fail_fast=True, max_length=49), at_most(49)] | None = None
 
 
 class CrossValidationRequest(ForecastRequest):
@@ -79,3 +80,16 @@ class CrossValidationRequest(ForecastRequest):
     n_windows: Positive = 1
     step_size: Positive | None = None
     full_history: bool = False
+
+
+def form_of(kind: type[Request]) -> Form:
+    """What is read of a request of this kind."""
+    return Form(
+        {
+            "": kind.model_fields,
+            "series": Series.model_fields,
+            "model_parameters": Parameters.model_fields,
+        },
+        data={"series.sizes", "series.start_datetime"},
+        numbers={"series.y"},
+    )

@@ -73,7 +73,7 @@ def test_a_forecast_that_is_not_finite_is_an_error_of_its_series(client: Client)
 def test_the_work_of_an_answer(client: Client) -> None:
     inputs = [{"series": PAIRS}] * 2
     values = outputs([1, 2, 3, 4], [1, 2, 3, 4])
-    least = 32 + 2 * 4096
+    least = 32 + 2 * (4096 + len("series-0"))
     assert encoding_work(job(client, *inputs, model="multi"), values) == least
     explained = job(client, *inputs, model="multi", options={"attention": True})
     assert encoding_work(explained, values) == least + 4 * 2 * (18 + 64 + 36)

@@ -39,7 +39,7 @@ def _readers(request: pytest.FixtureRequest) -> Iterator[None]:
 
 def slowly(body: bytes) -> tuple[Envelope, Ignored]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parsing, "_read", lambda body: from_json(body, allow_inf_nan=True))
+        patch.setattr(parsing, "_read", lambda body, *_: from_json(body, allow_inf_nan=True))
         return parse(body)
 
 
@@ -56,7 +56,8 @@ def outcome(client: Client, body: bytes, read: Any) -> Any:
         for entry in job.entries
     ]
     calendar = None if job.calendar is None else job.calendar.tobytes()
-    return job.plan, entries, job.history.tobytes(), calendar, job.metadata, job.notices
+    metadata = None if job.metadata is None else json.loads(job.metadata)
+    return job.plan, entries, job.history.tobytes(), calendar, metadata, job.notices
 
 
 @settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.too_slow])
@@ -146,7 +147,7 @@ def test_what_is_no_object_is_told_so_however_long(value: str) -> None:
 def test_of_a_key_that_comes_twice_the_last_counts() -> None:
     body = b'{"model":"a","inputs":[1],"model":"b","metadata":{"k":1,"k":2}}'
     envelope, _ = parse(body)
-    assert (envelope.model, envelope.metadata) == ("b", {"k": 2})
+    assert (envelope.model, envelope.metadata) == ("b", b'{"k":1,"k":2}')
     assert parse(body[: body.index(b',"metadata"')] + b"}")[0].model == "b"
 
 
@@ -154,8 +155,7 @@ def test_of_a_key_that_comes_twice_the_last_counts() -> None:
 def test_metadata_is_read_digit_by_digit(number: float) -> None:
     body = json.dumps({"inputs": [1], "metadata": {"nested": [number]}}).encode()
     metadata = parse(body)[0].metadata
-    assert metadata is not None
-    assert json.dumps(metadata) == json.dumps({"nested": [number]})
+    assert metadata == json.dumps({"nested": [number]}).encode()
 
 
 @pytest.mark.parametrize("literal", ["NaN", "Infinity", "-Infinity", "1e999"])
@@ -179,6 +179,6 @@ def nested(depth: int) -> bytes:
 def test_depth_costs_an_error_at_most() -> None:
     assert parse(nested(900) % b"ignored")[0].inputs == [1]
     assert parse(nested(100) % b"metadata")[0].metadata is not None
-    for body in (nested(900) % b"metadata", nested(2000) % b"ignored"):
+    for body in (nested(2000) % b"metadata", nested(2000) % b"ignored"):
         with pytest.raises(UnreadableError):
             parse(body)
