@@ -44,9 +44,12 @@ def read_clock(cells: pd.Series) -> Spans | None:
     Returns:
         `[rows]` timedelta64[us]; None if no cell is one.
     """
+    if pd.api.types.is_bool_dtype(cells) or pd.api.types.is_datetime64_any_dtype(cells):
+        return None
     codes, distinct = pd.factorize(cells)
     known = pd.Series(distinct, dtype=cells.dtype if cells.dtype.kind in "iuf" else object)
-    texts = known.map(str).str.strip().str.removeprefix("0 days ").str.replace(ZONE, "", regex=True)
+    texts = known.map(str).astype("str").str.strip()
+    texts = texts.str.removeprefix("0 days ").str.replace(ZONE, "", regex=True)
     there = ~texts.isin(MISSING).to_numpy()
     spans = np.full(len(known) + 1, "NaT", "m8[us]")
     if not is_text(cells) or texts[there].str.fullmatch(r"\d+").all():
@@ -61,7 +64,7 @@ def read_clock(cells: pd.Series) -> Spans | None:
 
 
 def _of_numbers(values: NDArray[np.float64]) -> Spans | None:
-    if not len(values) or values.min() < 0:
+    if not len(values) or values.min() < 0 or values.max() > 240_000:
         return None
     if (values != np.floor(values)).any():
         return _of_fractions(values)
@@ -127,7 +130,9 @@ def is_called_so(name: str) -> bool:
 
 def is_written_so(cells: pd.Series) -> bool:
     """Whether times of the day are written in a form that numbers do not have."""
-    return is_text(cells) and not cells.dropna().map(str).str.strip().str.fullmatch(r"\d+").all()
+    if not is_text(cells) or pd.api.types.is_datetime64_any_dtype(cells):
+        return False
+    return not cells.dropna().map(str).astype("str").str.strip().str.fullmatch(r"\d+").all()
 
 
 def counts_a_day(cells: pd.Series) -> bool:

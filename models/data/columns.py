@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -92,16 +93,20 @@ def read_ids(cells: Cells, ids: tuple[str, ...]) -> tuple[NDArray[np.int64], lis
     """Which series each row is of, and the names of the series in order of appearance."""
     if not ids:
         return np.zeros(len(cells.frame), np.int64), [""]
-    columns = [cells.frame[name].map(str, na_action="ignore") for name in ids]
+    columns = [cells.frame[name].map(str, na_action="ignore").astype(object) for name in ids]
     missing = np.any([names.isna() | names.isin(NAMELESS) for names in columns], axis=0)
     if missing.any():
         rows = cells.frame.index[missing].to_numpy()
         cells.problems.add("no name of a series; write one, or take the row out", rows, ids[0])
     if len(columns) > 1:
         # So that a name with the mark in it and two names are not the same.
-        columns = [names.str.replace(r"([\\/])", r"\\\1", regex=True) for names in columns]
-    names = columns[0].astype(object)
+        columns = [names.map(_escaped, na_action="ignore").astype(object) for names in columns]
+    names = columns[0]
     for more in columns[1:]:
         names = names + "/" + more
     codes, found = pd.factorize(names)
     return codes.astype(np.int64), [str(name) for name in found]
+
+
+def _escaped(name: str) -> str:
+    return re.sub(r"([\\/])", r"\\\1", name)

@@ -72,9 +72,9 @@ def read_numbers(cells: pd.Series, decimal: Mark) -> Numbers:
         values = cells.to_numpy(np.float64, na_value=np.nan)
     else:
         there = cells[~missing]
-        texts = there.map(str).str.strip()
+        texts = there.map(str).astype("str").str.strip()
         values = np.full(len(cells), np.nan)
-        values[~missing] = _read_texts(texts.astype("str"), decimal)
+        values[~missing] = _read_texts(texts, decimal)
         if decimal == "," and cells.dtype == object:
             # Numbers among texts have no mark.
             typed = there.map(lambda cell: isinstance(cell, Real | Decimal)).to_numpy(bool)

@@ -54,9 +54,11 @@ def made_regular(
         zone: Whose clock they are about, if it is known.
     """
     there = ~np.isnat(moments.walls)
-    if moments.offsets is None and zone is not None and there.any():
+    if not there.any():
+        return moments
+    if moments.offsets is None and zone is not None:
         walls = moments.walls[there]
-        if _are_dates(walls + offsets_at(walls, zone)) and not _are_dates(walls):
+        if not _are_dates(walls) and _are_midnights(walls, zone):
             offsets = np.zeros(len(there), "m8[us]")
             note = f"times are read as UTC, in which they are midnights of {zone.key}"
             return Moments(moments.walls, offsets, None, moments.wrong, [note])
@@ -103,7 +105,7 @@ def _step(
         return None
     middle = np.median(found)
     usual = int(_USUAL[np.abs(_USUAL / middle - 1).argmin()])
-    is_on = (found % usual == 0).mean() > 1 / 2
+    is_on = bool((found % usual == 0).all())
     return None if is_on or abs(usual / middle - 1) > _TOLERANCE else usual
 
 
@@ -124,7 +126,7 @@ def _nearest(times: NDArray[np.int64], step: int) -> NDArray[np.int64] | None:
         (
             round(middle / unit) * unit
             for unit in (step, 60 * _SECOND, _SECOND)
-            if abs(middle - round(middle / unit) * unit) <= _TOLERANCE * step
+            if abs(middle - round(middle / unit) * unit) <= min(_TOLERANCE * step, 60 * _SECOND)
         ),
         0,
     )
@@ -188,8 +190,15 @@ def _zones(utc: Timestamps) -> Iterator[str]:
             zone = find_zone(name)
         except TimestampError:
             continue
-        if _are_dates(some + offsets_at(some, zone)) and _are_dates(utc + offsets_at(utc, zone)):
+        if _are_midnights(some, zone) and _are_midnights(utc, zone):
             yield name
+
+
+def _are_midnights(utc: Timestamps, zone: ZoneInfo) -> bool:
+    try:
+        return _are_dates(utc + offsets_at(utc, zone))
+    except TimestampError:  # beyond the years that a zone knows
+        return False
 
 
 def _are_dates(walls: Timestamps) -> bool:

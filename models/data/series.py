@@ -109,7 +109,7 @@ class Assembly:
         order = np.argsort(rows.series, kind="stable")
         starts = np.searchsorted(rows.series[order], np.arange(len(rows.names)))
         there = ~np.isnat(rows.moments.walls)
-        if not there.any():
+        if not there.any() or not rows.names:
             return []
         # What comes first is of no series.
         parts = [part[there[part]] for part in np.split(order, starts)[1:]]

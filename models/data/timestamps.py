@@ -57,6 +57,8 @@ _DIGITS = (
     *((1000, 3000, "%Y"), (1e5, 3e5, "%Y%m"), (1e7, 3e7, "%Y%m%d"), (1.8e9, 2.2e9, "%Y%m%d%H")),
     *((1.8e11, 2.2e11, "%Y%m%d%H%M"), (1.8e13, 2.2e13, "%Y%m%d%H%M%S")),
 )
+# Numbers that integers hold.
+_LARGEST = 9e18
 _PLAIN_YEARS = (1700, 2200)
 # Columns that together are one time, by their names in lower case.
 PARTS = ("year", "quarter", "month", "day", "hour", "minute", "second")
@@ -188,7 +190,7 @@ def _whole(cells: pd.Series, texts: pd.Series) -> pd.Series:
 
 def _read_numeric(values: NDArray[np.float64], date_format: str | None, name: str) -> Moments:
     whole = bool((values == np.floor(values)).all())
-    if date_format is None and whole:
+    if date_format is None and whole and np.abs(values).max() < _LARGEST:
         texts = pd.Series(values.astype(np.int64).astype(str))
         for low, high, form in _DIGITS:
             if form == "%Y" and "year" not in name.lower():
@@ -220,9 +222,10 @@ def _read_epochs(values: NDArray[np.float64], date_format: str | None) -> Moment
             moments.wrong.append((text, np.flatnonzero(fits)))
     if moments.wrong:
         return moments
-    if np.isnan(scales).any():
+    is_none = np.isnan(scales) | (np.abs(values * scales) > _LARGEST)
+    if is_none.any():
         text = (
-            f"numbers such as {values[np.isnan(scales)][0]:g} are no timestamps; --date-format "
+            f"numbers such as {values[is_none][0]:g} are no timestamps; --date-format "
             "says what they are (%Y, s, ms, us, ns), --timestamp-column where the timestamps are"
         )
         return _checked(moments, text)
@@ -391,5 +394,7 @@ def _assemble_parts(columns: pd.DataFrame) -> Moments:
     table = pd.DataFrame({"year": parts["year"], "month": month, "day": parts["day"]})
     for name in PARTS[4:]:
         table[name] = numbers.get(name, np.zeros(len(columns)))
-    walls = pd.to_datetime(table, errors="coerce").to_numpy("M8[us]")
+    walls = _none(len(table))
+    known = table["year"].between(1, 9999).to_numpy()
+    walls[known] = pd.to_datetime(table[known], errors="coerce").to_numpy("M8[us]")
     return _checked(Moments(walls), f"no time of {', '.join(numbers)}")
