@@ -8,7 +8,7 @@ errors that the model made in the validation split, in the same units.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -152,12 +152,15 @@ def write(folder: Path, calibration: Calibration) -> None:
     )
 
 
-def read(folder: Path, manifest: Manifest) -> Calibration | None:
+def read(
+    folder: Path, manifest: Manifest, content: Callable[[str], bytes] | None = None
+) -> Calibration | None:
     """Read a bundle's calibration.
 
     Args:
         folder: The bundle.
         manifest: Its manifest, which says what the file must hold.
+        content: Reads a file of the bundle by its name; from the folder by default.
 
     Returns:
         None if the manifest says that there is none.
@@ -169,7 +172,8 @@ def read(folder: Path, manifest: Manifest) -> Calibration | None:
     if report is None:
         return None
     path = folder / CALIBRATION
-    arrays = archives.read(path, "levels", "offsets")
+    found = None if content is None else content(CALIBRATION)
+    arrays = archives.read(path, "levels", "offsets", content=found)
     levels, offsets = arrays["levels"], arrays["offsets"]
     if levels.dtype != np.float64 or levels.ndim != 1 or len(levels) < 2:
         raise BundleError(f"{path}: levels: expected at least 2 in float64")

@@ -51,7 +51,39 @@ def check_file(path: Path, expected: str) -> None:
     Raises:
         BundleError: it is missing or differs.
     """
+    size(path)
+    compare(path, sha256(path), expected)
+
+
+def size(path: Path) -> int:
+    """Bytes of a file.
+
+    Raises:
+        BundleError: it is missing.
+    """
     if not path.is_file():
         raise BundleError(f"{path}: missing")
-    if sha256(path) != expected:
+    return path.stat().st_size
+
+
+def compare(path: Path, found: str, expected: str) -> None:
+    """Compare the sum of what was read of a file with the one that it should have.
+
+    Raises:
+        BundleError: they differ.
+    """
+    if found != expected:
         raise BundleError(f"{path}: sha256 differs from the manifest; the file was changed")
+
+
+def read(path: Path, expected: str) -> bytes:
+    """The content of a file with that sum.
+
+    Raises:
+        BundleError: it is missing or differs.
+        OSError: it cannot be read.
+    """
+    size(path)
+    content = path.read_bytes()
+    compare(path, hashlib.sha256(content).hexdigest(), expected)
+    return content

@@ -5,6 +5,10 @@ class BundleError(ValueError):
     """A bundle, or a name that should lead to one, does not keep the contract."""
 
 
+class NoRoomError(BundleError):
+    """There is no room for a copy of a bundle; later there may be."""
+
+
 class TimestampError(ValueError):
     """A timestamp that is not ISO 8601 or lies outside the years 1 to 9999."""
 

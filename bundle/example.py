@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,12 +44,15 @@ def write(folder: Path, example: Example) -> None:
     )
 
 
-def read(folder: Path, manifest: Manifest) -> Example | None:
+def read(
+    folder: Path, manifest: Manifest, content: Callable[[str], bytes] | None = None
+) -> Example | None:
     """Read a bundle's example.
 
     Args:
         folder: The bundle.
         manifest: Its manifest, which says what the file must hold.
+        content: Reads a file of the bundle by its name; from the folder by default.
 
     Returns:
         None if the manifest lists no such file.
@@ -59,7 +63,8 @@ def read(folder: Path, manifest: Manifest) -> Example | None:
     if EXAMPLE not in manifest.files:
         return None
     path = folder / EXAMPLE
-    arrays = archives.read(path, "history", "timestamps", "actual", "series")
+    found = None if content is None else content(EXAMPLE)
+    arrays = archives.read(path, "history", "timestamps", "actual", "series", content=found)
     # As rows, whatever wrote them: JSON is written of nothing else.
     history, actual = (np.ascontiguousarray(arrays[name]) for name in ("history", "actual"))
     timestamps = arrays["timestamps"]

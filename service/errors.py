@@ -199,6 +199,10 @@ class LoadFailedError(ServiceError):
     status = 409
 
 
+class ShortageError(LoadFailedError):
+    """A version was not loaded for want of memory or disk, or as a file could not be read."""
+
+
 class ModelFailedError(ServiceError):
     """The model did not run."""
 

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from foretell.bundle import layout
 from foretell.bundle.errors import BundleError
+from foretell.bundle.private_copy import PrivateCopy
 from foretell.service.arrays import Arrays
 from foretell.service.errors import ModelFailedError
 
@@ -134,17 +136,34 @@ def open_session(
     graph: Path,
     options: Any,  # noqa: ANN401
     *,
+    copy: PrivateCopy | None,
     providers: Sequence[str | tuple[str, dict[str, str]]],
     disabled_optimizers: Sequence[str],
 ) -> Any:  # noqa: ANN401
-    """An `InferenceSession`.
+    """An `InferenceSession`, which holds all that it was opened with.
+
+    Args:
+        onnxruntime: The module.
+        graph: The graph.
+        options: Of the session.
+        copy: Of its bundle, which is read in place of the folder.
+        providers: As onnxruntime takes them.
+        disabled_optimizers: Likewise.
 
     Raises:
         BundleError: onnxruntime refuses the graph.
     """
+    source: Path | bytes = graph
+    views: list[memoryview] = []
+    if copy is not None:
+        source = copy.read(graph.name)
+        # onnxruntime copies what it needs of them until the session is open.
+        views = [copy.view(layout.WEIGHTS)]
+        sizes = [view.nbytes for view in views]
+        options.add_external_initializers_from_files_in_memory([layout.WEIGHTS], views, sizes)
     try:
         return onnxruntime.InferenceSession(
-            graph,
+            source,
             options,
             providers=providers,
             disabled_optimizers=disabled_optimizers,
@@ -153,6 +172,11 @@ def open_session(
     except Exception as error:
         refusal = BundleError(f"{graph}: onnxruntime refuses it: {error}")
         raise refusal from error.with_traceback(None)
+    finally:
+        for view in views:
+            view.release()
+        if copy is not None:
+            copy.rest()
 
 
 def input_shapes(session: Any) -> dict[str, Shape]:  # noqa: ANN401 - onnxruntime is untyped

@@ -153,7 +153,8 @@ def _replay_tolerance(subject: Subject) -> float:
 
 
 def _replay_probes(subject: Subject, sessions: _Sessions, worker: int) -> None:
-    test = SelfTest(subject.folder, subject.manifest, LARGEST)
+    probes = (subject.folder / layout.PROBES).read_bytes()
+    test = SelfTest(subject.folder, subject.manifest, probes, LARGEST)
     files = (layout.FORECAST_GRAPH, layout.FORECAST_GRAPH, layout.EXPLAIN_GRAPH)
     for session, file in zip(sessions, files, strict=True):
         test.check_interface(session, file)

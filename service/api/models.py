@@ -16,7 +16,7 @@ from foretell.service.api.forecast.answers import ErrorResponse, ModelExample
 from foretell.service.api.forecast.routes import JSON
 from foretell.service.api.forecast.schemas import ModelCard, ModelReport
 from foretell.service.api.forecast.task import most_steps
-from foretell.service.engine.directory import Model
+from foretell.service.engine.directory import Directory, Model
 from foretell.service.engine.local import Engine
 from foretell.service.errors import NoExampleError
 from foretell.service.settings import Settings
@@ -38,9 +38,7 @@ def models_router(engine: Engine, settings: Settings) -> APIRouter:
     async def models() -> list[ModelCard]:
         """Every served model: what a client needs to build a request."""
         directory = engine.directory
-        return [
-            _card(model, directory.versions(model.name), settings) for model in directory.defaults
-        ]
+        return [_card(model, directory, settings) for model in directory.defaults]
 
     @router.get(
         "/models/{model}",
@@ -51,7 +49,7 @@ def models_router(engine: Engine, settings: Settings) -> APIRouter:
         """A model, with what was measured of it in the test split and when it was verified."""
         directory = engine.directory
         model = directory.find(request.path_params["model"])
-        return _card(model, directory.versions(model.name), settings)
+        return _card(model, directory, settings)
 
     @router.get(
         "/models/{model}/example",
@@ -81,12 +79,13 @@ def models_router(engine: Engine, settings: Settings) -> APIRouter:
     return router
 
 
-def _card(model: Model, versions: list[str], settings: Settings) -> ModelReport:
+def _card(model: Model, directory: Directory, settings: Settings) -> ModelReport:
     manifest = model.manifest
     return ModelReport(
         name=model.name,
         version=model.version,
-        versions=versions,
+        versions=directory.versions(model.name),
+        refused=directory.get(model.name, model.version).refused or None,
         architecture=manifest.architecture,
         channels=manifest.channels,
         targets=manifest.targets,

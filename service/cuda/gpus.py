@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from foretell.bundle.errors import BundleError
+from foretell.bundle.private_copy import PrivateCopy
 from foretell.service.cuda.device import CudaError, Device, Exclusion, Library, gpu_count, preload
 from foretell.service.cuda.gpu import CudaSession, Gpu
 from foretell.service.errors import DeviceLostError, StartError
@@ -59,12 +60,14 @@ class Gpus:
         """Why a GPU works no more, by its worker."""
         return {worker: device.lost for worker, device in enumerate(self.devices) if device.lost}
 
-    def open(self, graph: Path, max_batch: int | None) -> CudaSession:
+    def open(
+        self, graph: Path, max_batch: int | None, copy: PrivateCopy | None = None
+    ) -> CudaSession:
         """Open a graph on every GPU; see `Runtime.open`."""
         gpus: list[Gpu] = []
         try:
             for device in self.devices:
-                open_session = partial(self._open_on, graph)
+                open_session = partial(self._open_on, graph, copy)
                 gpus.append(Gpu(self._onnxruntime, device, open_session, max_batch=max_batch))
         except Exception as error:
             for gpu in gpus:
@@ -108,7 +111,9 @@ class Gpus:
         # Without a driver onnxruntime falls back to the CPU.
         return bool(session.get_providers()[0] == CUDA)
 
-    def _open_on(self, graph: Path, device: int, stream: int, *, captures: bool) -> Any:  # noqa: ANN401 - untyped
+    def _open_on(
+        self, graph: Path, copy: PrivateCopy | None, device: int, stream: int, *, captures: bool
+    ) -> Any:  # noqa: ANN401 - untyped
         options = session_options(self._onnxruntime)
         options.add_session_config_entry(*RECORD)
         own = {
@@ -120,6 +125,7 @@ class Gpus:
             self._onnxruntime,
             graph,
             options,
+            copy=copy,
             # The CPU is there for arithmetic on shapes.
             providers=[(CUDA, _OPTIONS | own), CPU],
             disabled_optimizers=_DISABLED_OPTIMIZERS,

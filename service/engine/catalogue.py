@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from hashlib import sha256
+from os import stat_result
 from pathlib import Path
 
 from foretell.bundle import layout
@@ -108,14 +109,21 @@ class Catalogue:
         return versions
 
     def fingerprint(self, name: str, version: str) -> str:
-        """What differs when a bundle was changed: its manifest's sum, and how much was copied.
+        """What differs when a file of a bundle was written, replaced, added or removed.
+
+        It differs, too, where a file was only touched.
 
         Raises:
             OSError: there is no such bundle.
         """
         folder = self.bundle(name, version)
-        size = sum(file.stat().st_size for file in folder.iterdir())
-        return f"{sha256((folder / layout.MANIFEST).read_bytes()).hexdigest()}-{size}"
+        found = [_stamp(layout.MANIFEST, (folder / layout.MANIFEST).stat())]
+        for file in sorted(folder.iterdir()):
+            # Programs that copy write to hidden files first, which may be gone by now.
+            if file.name != layout.MANIFEST and not file.name.startswith("."):
+                with suppress(FileNotFoundError):
+                    found.append(_stamp(file.name, file.stat()))
+        return sha256("".join(found).encode()).hexdigest()
 
     def fingerprints(self) -> Fingerprints:
         """Fingerprints of all bundles, by name and version.
@@ -137,6 +145,11 @@ class Catalogue:
                     fingerprint = str(error)
                 found.setdefault(name, {})[version] = fingerprint
         return found
+
+
+def _stamp(name: str, found: stat_result) -> str:
+    times = f"{found.st_mtime_ns} {found.st_ctime_ns}"
+    return f"{name} {found.st_dev} {found.st_ino} {found.st_size} {times}\n"
 
 
 def without_folder(text: str, folder: Path) -> str:

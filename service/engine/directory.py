@@ -138,11 +138,18 @@ class Loaded(Model, Protocol):
     def resident(self) -> bool:
         """Whether it is in memory."""
 
+    def is_of_folder(self) -> bool:
+        """Whether the bundle in its folder has the content that it was opened with.
+
+        Raises:
+            OSError: that cannot be read.
+        """
+
     def load(self) -> None:
         """Have it in memory when this returns.
 
         Raises:
-            LoadFailedError: it was refused.
+            LoadFailedError: it was refused; `ShortageError` likewise.
             NotReadyError: the server is stopping.
         """
 

@@ -237,7 +237,13 @@ class Host:
             "means": dict(directory.means),
             "pins": dict(directory.pins),
             "slots": [
-                (name, version, self._handle(slot.model), slot.model and slot.model.failure)
+                (
+                    name,
+                    version,
+                    self._handle(slot.model),
+                    slot.model and slot.model.failure,
+                    slot.refused,
+                )
                 for name, version, slot in directory
             ],
         }

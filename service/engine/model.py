@@ -21,12 +21,14 @@ from foretell.bundle.errors import BundleError
 from foretell.bundle.example import Example
 from foretell.bundle.manifest import Manifest
 from foretell.bundle.placement import misplacement
+from foretell.bundle.private_copy import PrivateCopy
 from foretell.service.arrays import HISTORY, Arrays
 from foretell.service.engine.batcher import Batcher, Limits
 from foretell.service.engine.catalogue import without_folder
 from foretell.service.engine.directory import Named
 from foretell.service.engine.intervals import Intervals
 from foretell.service.engine.queues import Observer, Usage, Work, check_rows, own_error
+from foretell.service.engine.resources import return_free_memory
 from foretell.service.engine.runtime import Runtime
 from foretell.service.engine.selftest import Health, Seconds, SelfTest, fastest_batch
 from foretell.service.errors import ModelFailedError, NotReadyError
@@ -59,14 +61,14 @@ class Capacity:
 
 
 class Proof(NamedTuple):
-    """What the load of a bundle has shown, which is so while its files are the same.
+    """What the load of a bundle has shown, which is so while its manifest, with all sums, is equal.
 
     Attributes:
-        stamp: Of each file its inode, size and time of change.
+        manifest: Of the bundle.
         max_batch: Most windows run together.
     """
 
-    stamp: tuple[tuple[int, int, int], ...]
+    manifest: Manifest
     max_batch: int
 
 
@@ -76,6 +78,7 @@ class Bundled(Named):
     Args:
         folder: The bundle.
         about: Its manifest.
+        read: Reads a file of the bundle, of which the sum was compared, by its name.
         anywhere: Whether the folder need not be `<name>/<version>`.
 
     Attributes:
@@ -86,22 +89,42 @@ class Bundled(Named):
         BundleError: it does not lie where its manifest says, or its calibration is damaged.
     """
 
-    def __init__(self, folder: Path, about: Manifest, *, anywhere: bool = False) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        about: Manifest,
+        read: Callable[[str], bytes],
+        *,
+        anywhere: bool = False,
+    ) -> None:
         if not anywhere and (reason := misplacement(folder, about)):
             raise BundleError(reason)
         self._folder = folder
+        self._read = read
         self.manifest = about
-        self.intervals = Intervals(about, calibration.read(folder, about))
+        self.intervals = Intervals(about, calibration.read(folder, about, read))
+
+    def is_of_folder(self) -> bool:
+        """See `directory.Loaded.is_of_folder`."""
+        try:
+            if manifest.read(self._folder) != self.manifest:
+                return False
+            checksums.check(self._folder, self.manifest.files)
+        except BundleError:
+            return False
+        return True
 
     async def example(self) -> Example | None:
         """See `directory.Model.example`.
 
         Raises:
-            NotReadyError: the bundle is another one by now.
+            NotReadyError: the model is closed, or is not in memory and its bundle is another one by
+                now.
         """
         try:
-            return await asyncio.to_thread(example.read, self._folder, self.manifest)
-        except BundleError as error:
+            return await asyncio.to_thread(example.read, self._folder, self.manifest, self._read)
+        # Of a closed copy `ValueError`, which `BundleError` is, too.
+        except (ValueError, OSError) as error:
             raise NotReadyError("the model's bundle was changed since it was loaded") from error
 
 
@@ -116,8 +139,7 @@ class Model(Bundled):
         observer: Told of waits and batches.
         anywhere: Whether the folder need not be `<name>/<version>`.
         proofs: What earlier loads in this process have shown, by folder; takes that of this one.
-            What was shown is not tried again: sums, the graph with attention, the best batch. Then
-            the manifest must be the same, too.
+            What was shown is not tried again: the graph with attention, the best batch.
 
     Attributes:
         max_batch: Most windows run together.
@@ -125,7 +147,7 @@ class Model(Bundled):
 
     Raises:
         BundleError: the bundle is damaged, does not keep the contract, or its probes come out
-            different on this device; the message says which.
+            different on this device; the message says which. `NoRoomError` likewise.
         StartError: the device does not work.
     """
 
@@ -144,21 +166,38 @@ class Model(Bundled):
         proofs: dict[Path, Proof] | None = None,
     ) -> None:
         about = read_manifest(folder, runtime)
-        stamp = _stamp(folder, about) if proofs is not None else ()
         proof = proofs.get(folder) if proofs else None
-        if proof is not None and proof.stamp != stamp:
+        if proof is not None and proof.manifest != about:
             proof = None
-        if proof is None:
-            checksums.check(folder, about.files)
-        # What is damaged is told before what lies at the wrong place.
-        super().__init__(folder, about, anywhere=anywhere)
+        # All that is tested and served is read from it, whatever becomes of the folder.
+        self._copy = PrivateCopy(folder, about.files)
+        try:
+            # What is damaged is told before what lies at the wrong place.
+            super().__init__(folder, about, self._copy.read, anywhere=anywhere)
+            self._load(runtime, batcher, capacity, observer, proof)
+        except BaseException:
+            self._copy.close()
+            raise
+        if proofs is not None:
+            proofs[folder] = Proof(about, self.max_batch)
+
+    def _load(
+        self,
+        runtime: Runtime,
+        batcher: Batcher,
+        capacity: Capacity,
+        observer: Observer,
+        proof: Proof | None,
+    ) -> None:
+        folder = self._folder
         self._runtime = runtime
         self._batcher = batcher
         if proof is None:
             # Few ask for it: it is read again when somebody does.
-            example.read(folder, self.manifest)
+            example.read(folder, self.manifest, self._read)
         self.max_batch = capacity.max_batch or runtime.largest_batch
-        self._test = SelfTest(folder, self.manifest, self.max_batch)
+        probes = self._copy.read(layout.PROBES)
+        self._test = SelfTest(folder, self.manifest, probes, self.max_batch)
         self._changing = threading.Lock()
         self._closed = False
         self._explain_failure = ""
@@ -188,8 +227,6 @@ class Model(Bundled):
         graphs = {layout.EXPLAIN_GRAPH: explained}
         limits = Limits(self.max_batch, capacity.max_windows, capacity.max_bytes, graphs)
         self._queue = batcher.add(self._run, limits, observer)
-        if proofs is not None:
-            proofs[folder] = Proof(stamp, self.max_batch)
 
     @property
     def usage(self) -> Usage:
@@ -278,6 +315,7 @@ class Model(Bundled):
             self._opener.join(max(_STOP_SECONDS, end - time.monotonic()))
         for session in sessions:
             session.close()
+        self._copy.close()
 
     def _run(self, worker: int, graph: str, feeds: Arrays) -> Arrays:
         session = self._sessions.get(graph)
@@ -342,7 +380,9 @@ class Model(Bundled):
         self._queue.resume(layout.EXPLAIN_GRAPH)
 
     def _open(self, graph: str, max_batch: int | None = None) -> Session:
-        session = self._runtime.open(self._folder / graph, max_batch=max_batch)
+        session = self._runtime.open(self._folder / graph, copy=self._copy, max_batch=max_batch)
+        # onnxruntime held the weights once more while it prepared them.
+        return_free_memory()
         try:
             self._test.check_interface(session, graph)
         except BaseException:
@@ -406,19 +446,6 @@ def read_manifest(folder: Path, runtime: Runtime) -> Manifest:
             f"without a kernel on {here}"
         )
     return found
-
-
-def _stamp(folder: Path, manifest: Manifest) -> tuple[tuple[int, int, int], ...]:
-    """See `Proof`.
-
-    Raises:
-        BundleError: a file is missing.
-    """
-    try:
-        found = [(folder / name).stat() for name in (layout.MANIFEST, *manifest.files)]
-    except OSError as error:
-        raise BundleError(f"{error.filename}: {error.strerror}") from error
-    return tuple((one.st_ino, one.st_size, one.st_ctime_ns) for one in found)
 
 
 def attention_values(manifest: Manifest) -> int:

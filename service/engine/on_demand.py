@@ -6,6 +6,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from foretell.bundle import checksums
+from foretell.bundle.example import Example
 from foretell.service.arrays import Arrays
 from foretell.service.engine.directory import Pending
 from foretell.service.engine.model import Bundled, Capacity, read_manifest
@@ -39,7 +41,10 @@ class OnDemand(Bundled):
     def __init__(
         self, folder: Path, runtime: Runtime, capacity: Capacity, residents: Residents
     ) -> None:
-        super().__init__(folder, read_manifest(folder, runtime))
+        about = read_manifest(folder, runtime)
+        super().__init__(
+            folder, about, lambda name: checksums.read(folder / name, about.files[name])
+        )
         self.provider = runtime.provider
         self._max_batch = capacity.max_batch or runtime.largest_batch
         self._residents = residents
@@ -96,6 +101,12 @@ class OnDemand(Bundled):
         run = Waiting(feeds, attention, deadline)
         self._residents.wait(berth, run, admitted=admitted)
         return run
+
+    async def example(self) -> Example | None:
+        """See `directory.Model.example`."""
+        if (model := self._berth.model) is not None:
+            return await model.example()
+        return await super().example()
 
     def load(self) -> None:
         """See `directory.Loaded.load`."""

@@ -348,14 +348,14 @@ class RemoteEngine:
     def _replace(self, link: _Link, document: dict[str, Any], arrays: Arrays) -> None:
         models: dict[int, RemoteModel] = {}
         slots: dict[str, dict[str, Slot]] = {}
-        for name, version, handle, failure in document["slots"]:
+        for name, version, handle, failure, refused in document["slots"]:
             model = None
             if handle is not None:
                 told = document["new"].get(str(handle))
                 model = self._models.get(handle) or self._model(link, handle, told, arrays)
                 model.failure = failure
                 models[handle] = model
-            slots.setdefault(name, {})[version] = Slot(model)
+            slots.setdefault(name, {})[version] = Slot(model, refused)
         self._models = models
         self.directory = Directory(slots, document["means"], document["pins"])
         ready, report = document["status"]

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from foretell.bundle.errors import BundleError
+from foretell.bundle.errors import BundleError, NoRoomError
 from foretell.bundle.nearness import Index
 from foretell.service.engine.batcher import Batcher
 from foretell.service.engine.catalogue import Catalogue, Fingerprints, Policy, without_folder
@@ -31,6 +31,7 @@ from foretell.service.errors import (
     LoadFailedError,
     NotReadyError,
     ServiceError,
+    ShortageError,
     StartError,
     UnknownModelError,
     UnknownVersionError,
@@ -57,7 +58,7 @@ class _Opened(NamedTuple):
     def is_as_good_as(self, fingerprint: str) -> bool:
         """Whether opening the bundle again would make nothing better."""
         works = self.model.on_demand or not self.model.failure
-        return works and self.fingerprint == fingerprint
+        return works and (self.fingerprint == fingerprint or self.model.is_of_folder())
 
 
 class Repository:
@@ -123,6 +124,8 @@ class Repository:
         self._changing = threading.Lock()
         self._seen: Fingerprints = {}
         self._behind: set[str] = set()
+        # Versions that were refused for a shortage that may pass.
+        self._short: set[tuple[str, str]] = set()
         # Held for moments, for what is loaded and what is told of it.
         self._replacing = threading.Lock()
         self.directory = Directory(pins=self._policy.pins)
@@ -273,7 +276,8 @@ class Repository:
 
         Bundles that came or were changed are loaded, those that went are unloaded. So one that was
         refused is not tried again until it changes, and one that was unloaded on request stays so.
-        Only what a file system would not do is tried again the next time.
+        Only what a file system would not do, or was refused for a shortage that may pass, is tried
+        again the next time.
 
         Raises:
             BundleError: the folder is not there, or is empty all of a sudden.
@@ -292,7 +296,7 @@ class Repository:
                     return
                 seen, present = self._seen.get(name, {}), found.get(name, {})
                 try:
-                    if seen != present:
+                    if seen != present or any(key[0] == name for key in self._short):
                         self._catch_up(name, seen, present)
                 except OSError as error:
                     # The others' news would be lost with it.
@@ -445,7 +449,9 @@ class Repository:
         """Act on what is new of a model: fingerprints by version, as they were and are."""
         gone = [version for version in seen if version not in present]
         chosen = self._policy.choose(name, present)
-        news = [version for version in chosen if present[version] != seen.get(version)]
+        changed = [version for version in chosen if present[version] != seen.get(version)]
+        short = [version for version in chosen if (name, version) in self._short]
+        news = [version for version in chosen if version in changed or version in short]
         if self._policy.only_latest and set(gone) & set(self.directory.versions(name)):
             news = chosen
         try:
@@ -454,7 +460,8 @@ class Repository:
                 now = bool(self.directory.versions(name))
                 self._load(name, news, alone=self._policy.only_latest, now=now)
         except ServiceError as error:
-            _logger.warning("not all that is new of %s was loaded: %s", name, error)
+            if changed:
+                _logger.warning("not all that is new of %s was loaded: %s", name, error)
         for version in gone:
             self._drop(name, version)
 
@@ -492,6 +499,8 @@ class Repository:
         """
         slot = self.directory.get(name, version)
         slot = replace(slot, wanted=slot.wanted or chosen)
+        is_retry = (name, version) in self._short
+        self._short.discard((name, version))
         old = self._opened.get((name, version))
         opened: Loaded | None = None
         try:
@@ -507,10 +516,7 @@ class Repository:
                     model.load()
         # Whatever is wrong with one bundle, the others are served.
         except Exception as error:
-            said = str(error) or type(error).__name__
-            _logger.error("refused %s@%s: %s", name, version, said)
-            said = without_folder(said, self._catalogue.folder)
-            self._put(name, version, replace(slot, busy=None, refused=said))
+            said = self._refuse(name, version, slot, error, is_retry=is_retry)
             if opened is None:
                 self._metrics.refused(name, version)
             else:
@@ -518,6 +524,8 @@ class Repository:
                 opened.close(0.0)
             raise LoadFailedError(f"{name}@{version} was refused: {said}") from error
         if same is not None:
+            with self._replacing:
+                self._opened[name, version] = same._replace(fingerprint=fingerprint)
             self._put(name, version, replace(slot, refused=""))
             if now:
                 same.model.load()
@@ -533,6 +541,20 @@ class Repository:
         done = "read" if model.on_demand else "loaded"
         _logger.info("%s %s@%s in %.2f s", done, name, version, seconds)
 
+    def _refuse(
+        self, name: str, version: str, slot: Slot, error: Exception, *, is_retry: bool
+    ) -> str:
+        """Note why a version was refused, and whether it is to be tried again; returns why."""
+        full = str(error) or type(error).__name__
+        said = without_folder(full, self._catalogue.folder)
+        if isinstance(error, (OSError, NoRoomError, ShortageError)):
+            self._short.add((name, version))
+        # A shortage may last for days.
+        if not is_retry or said != slot.refused:
+            _logger.error("refused %s@%s: %s", name, version, full)
+        self._put(name, version, replace(slot, busy=None, refused=said))
+        return said
+
     def _open(self, name: str, version: str) -> Loaded:
         folder = self._catalogue.bundle(name, version)
         self._memory.check(folder)
@@ -540,6 +562,7 @@ class Repository:
 
     def _drop(self, name: str, version: str) -> None:
         """Take a version out of service; it finishes what it has begun."""
+        self._short.discard((name, version))
         slot = self.directory.get(name, version)
         if slot.model is None:
             # One that is unloading goes once it is closed; what was never tried is no part of it.

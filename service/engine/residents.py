@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import cast
 from weakref import ref
 
-from foretell.bundle.errors import BundleError
+from foretell.bundle.errors import BundleError, NoRoomError
 from foretell.bundle.manifest import Manifest
 from foretell.service.arrays import Arrays
 from foretell.service.engine.catalogue import without_folder
@@ -27,6 +27,7 @@ from foretell.service.errors import (
     ModelLoadingError,
     NotReadyError,
     QueueFullError,
+    ShortageError,
     TooLargeError,
 )
 from foretell.service.metrics import Metrics
@@ -56,6 +57,8 @@ class Berth:
         bytes: What they hold.
         load: Is done once the load is over that is waited for or going on; says what is wrong.
         refused: Why the last load failed, or empty.
+        may_pass: Whether it may go well later, though nothing of the bundle has changed and without
+            other models having to go for it.
         closed: Whether it is never loaded again.
     """
 
@@ -72,6 +75,7 @@ class Berth:
         self._waiting: dict[Waiting, None] = {}
         self.load: Future[str] | None = None
         self.refused = ""
+        self.may_pass = False
         self.closed = False
         # How long the last load took, and when and after how long a pause another one may begin.
         self.seconds: float | None = None
@@ -203,7 +207,7 @@ class Residents:
         """Wait until a model is in memory; one that does not work is loaded again.
 
         Raises:
-            LoadFailedError: it was refused.
+            LoadFailedError: it was refused; `ShortageError` likewise.
             NotReadyError: the server is stopping.
         """
         if (model := berth.model) is not None and model.failure:
@@ -217,7 +221,7 @@ class Residents:
             load = self._want(berth)
             self._changed.notify_all()
         if said := load.result():
-            raise LoadFailedError(said)
+            raise ShortageError(said) if berth.may_pass else LoadFailedError(said)
         with self._changed:
             self._check_open(berth)
 
@@ -304,6 +308,7 @@ class Residents:
                 said = str(error) or type(error).__name__
                 _logger.error("could not load %s: %s", berth, said)
                 self._metrics.refused(berth.name, berth.version)
+                berth.may_pass = isinstance(error, (OSError, NoRoomError))
                 self._refuse(berth, without_folder(said, berth.folder.parent.parent))
 
     def _bring(self, berth: Berth) -> None:

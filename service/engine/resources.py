@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 
 from foretell.bundle import layout
-from foretell.service.errors import LoadFailedError
+from foretell.service.errors import LoadFailedError, ShortageError
 
 _CGROUPS = Path("/sys/fs/cgroup")
 
@@ -62,12 +62,13 @@ class Memory:
         """Make sure that a bundle fits.
 
         Raises:
-            LoadFailedError: it does not.
+            ShortageError: it does not.
         """
         if self._excess(folder, resident_bytes()):
             # Some of it may be kept for requests alone.
             return_free_memory()
-        self._check(folder, resident_bytes())
+        if excess := self._excess(folder, resident_bytes()):
+            raise ShortageError(f"{folder}: {excess}")
 
     def check_alone(self, folder: Path) -> None:
         """Make sure that a bundle fits beside what the process held when this was made.
@@ -75,10 +76,7 @@ class Memory:
         Raises:
             LoadFailedError: it does not, whatever else is closed.
         """
-        self._check(folder, self._first)
-
-    def _check(self, folder: Path, held: int) -> None:
-        if excess := self._excess(folder, held):
+        if excess := self._excess(folder, self._first):
             raise LoadFailedError(f"{folder}: {excess}")
 
     def _excess(self, folder: Path, held: int) -> str:
@@ -95,10 +93,14 @@ class Memory:
 
 
 def bundle_bytes(folder: Path) -> int:
-    """About what a bundle takes in memory while it is tested: the weights once for each graph."""
+    """About what a bundle takes in memory while it is tested.
+
+    Both graphs hold the weights; while the second one is opened, so does the copy that it is opened
+    from, and onnxruntime once more.
+    """
     graphs = (folder / layout.FORECAST_GRAPH, folder / layout.EXPLAIN_GRAPH)
     weights = (folder / layout.WEIGHTS).stat().st_size
-    return sum(graph.stat().st_size + weights for graph in graphs)
+    return sum(graph.stat().st_size for graph in graphs) + 4 * weights
 
 
 def resident_bytes() -> int:

@@ -9,6 +9,7 @@ from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
 
+from foretell.bundle.private_copy import PrivateCopy
 from foretell.service.cuda.gpus import Gpus
 from foretell.service.errors import StartError
 from foretell.service.session import CPU, CUDA, CpuSession, Session, open_session, session_options
@@ -94,11 +95,14 @@ class Runtime:
         """Most windows that gain from being run together on this device."""
         return GPU_BATCH if self.on_gpu else CPU_BATCH
 
-    def open(self, graph: Path, *, max_batch: int | None = None) -> Session:
+    def open(
+        self, graph: Path, *, copy: PrivateCopy | None = None, max_batch: int | None = None
+    ) -> Session:
         """Open a session.
 
         Args:
             graph: The graph.
+            copy: Of its bundle, which is read in place of the folder.
             max_batch: Most windows of a run; prepares a GPU for batches up to it, which replay CUDA
                 graphs where these can be captured. Without it runs may have any size, and take
                 longer there.
@@ -109,13 +113,14 @@ class Runtime:
                 CUDA was asked for.
         """
         if self._gpus is not None:
-            return self._gpus.open(graph, max_batch)
+            return self._gpus.open(graph, max_batch, copy)
         options = session_options(self._onnxruntime)
         options.add_session_config_entry("session.use_env_allocators", "1")
         session = open_session(
             self._onnxruntime,
             graph,
             options,
+            copy=copy,
             providers=[CPU],
             disabled_optimizers=_DISABLED_OPTIMIZERS,
         )

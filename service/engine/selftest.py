@@ -53,18 +53,19 @@ class SelfTest:
     Args:
         folder: The bundle.
         manifest: Its manifest.
+        probes: The content of its probes' file.
         max_batch: Most windows of a run.
 
     Raises:
         BundleError: its probes cannot be read, or forecast something else.
     """
 
-    def __init__(self, folder: Path, manifest: Manifest, max_batch: int) -> None:
+    def __init__(self, folder: Path, manifest: Manifest, probes: bytes, max_batch: int) -> None:
         self._manifest = manifest
         self._max_batch = max_batch
         self._outputs = output_shapes(manifest)
         path = folder / layout.PROBES
-        self._probes = archives.read(path, FORECAST)
+        self._probes = archives.read(path, FORECAST, content=probes)
         if not self._probes[FORECAST].size:
             raise BundleError(f"{path}: has no expected forecast")
         found, wanted = self._probes[FORECAST].shape[1:], self._outputs[FORECAST]
@@ -186,15 +187,14 @@ _logger = logging.getLogger(__name__)
 _FAILURES = 3
 _FIRST_SECONDS = 1.0
 _LONGEST_SECONDS = 60.0
-_TESTS = 12
 
 
 class Health:
     """Watches the runs of a model; threads may share it.
 
     Some histories may make a healthy model fail. So failed runs, several in a row, are only a
-    suspicion, and the self-test decides. What has failed is tested again, at growing intervals, for
-    some minutes.
+    suspicion, and the self-test decides. What has failed is tested again until it works, at
+    intervals that grow to a minute.
 
     Args:
         name: The model's, for the log.
@@ -252,11 +252,9 @@ class Health:
         self._closed.set()
 
     def _examine(self) -> None:
-        """Test until the model works, or enough was tried."""
+        """Test until the model works, however long what it lacks is away."""
         wait = 0.0
-        for _ in range(_TESTS):
-            if self._closed.wait(wait):
-                return
+        while not self._closed.wait(wait):
             try:
                 self._test()
             except Exception as error:
@@ -268,7 +266,6 @@ class Health:
             else:
                 self._recover()
                 return
-        _logger.error("%s has failed and is tested no more", self._name)
 
     def _recover(self) -> None:
         with self._changing:

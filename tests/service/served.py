@@ -31,6 +31,9 @@ def remove(repository: Path, name: str, version: str) -> None:
 class Served:
     """A model that only knows what it was opened from.
 
+    Args:
+        folder: Of the bundle.
+
     Attributes:
         content: Of the bundle.
         on_demand: Whether it says that it comes on demand.
@@ -40,13 +43,16 @@ class Served:
 
     resident = True
 
-    def __init__(self, name: str, version: str, content: str = "good") -> None:
+    def __init__(self, folder: Path, content: str = "good") -> None:
         self.on_demand = False
-        self.name = name
-        self.version = version
+        self.name, self.version = folder.parent.name, folder.name
+        self._folder = folder
         self.content = content
         self.failure: str | None = None
         self.closed = threading.Event()
+
+    def is_of_folder(self) -> bool:
+        return (self._folder / layout.MANIFEST).read_text() == self.content
 
     def load(self) -> None:
         pass
@@ -75,7 +81,7 @@ class Opener:
         assert self.gate.wait(30)
         if content.startswith("bad"):
             raise BundleError(content)
-        return Served(name, version, content)
+        return Served(folder, content)
 
 
 class Recorder:

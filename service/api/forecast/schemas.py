@@ -311,6 +311,10 @@ class ModelCard(BaseModel):
     name: str
     version: str
     versions: list[str]
+    refused: str | None = Field(
+        description="Why the bundle was refused that the repository holds of this version by now; "
+        "the one that was tested answers. Null where there is no other."
+    )
     architecture: str
     channels: tuple[str, ...]
     targets: tuple[str, ...] = Field(description="The channels it forecasts, of those it reads.")

@@ -41,7 +41,8 @@ def refuse(event, arguments):
         path = arguments[0]
     else:
         return
-    if isinstance(path, str) and not os.path.abspath(path).startswith(allowed):
+    # Files without a name are opened by the folder's.
+    if isinstance(path, str) and not f"{os.path.abspath(path)}/".startswith(allowed):
         os.write(2, f"wrote {path}\\n".encode())
         raise OSError(errno.EROFS, "read-only", path)
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from foretell.service.engine.directory import (
@@ -29,7 +31,7 @@ def directory(pins: dict[str, str] | None = None, **slots: Slot) -> Directory:
 
 
 def loaded(name: str = "one", version: str = "1", failure: str | None = None) -> Slot:
-    model = Served(name, version)
+    model = Served(Path(name, version))
     model.failure = failure
     return Slot(model, wanted=True)
 
@@ -57,7 +59,7 @@ def test_a_model_that_recovers_meanwhile_has_failed_for_a_reason_or_not_at_all()
         def failure(self, _: str | None) -> None:
             """As it is made."""
 
-    found = directory(one_1=Slot(Recovering("one", "1"), wanted=True))
+    found = directory(one_1=Slot(Recovering(Path("one/1")), wanted=True))
     assert found.report() == {"one@1": "probes differ"}
     assert found.report() == {"one@1": "ready"}
 
@@ -137,7 +139,7 @@ def test_nothing_at_all() -> None:
     [
         (loaded(), State.READY, ""),
         (loaded(failure="CUDA failure 700"), State.UNAVAILABLE, "CUDA failure 700"),
-        (Slot(Served("one", "1"), refused="bad"), State.READY, "bad"),
+        (Slot(Served(Path("one/1")), refused="bad"), State.READY, "bad"),
         (REFUSED, State.UNAVAILABLE, "sha256 differs"),
         (Slot(), State.UNAVAILABLE, "not loaded"),
         (Slot(busy=State.LOADING), State.LOADING, ""),

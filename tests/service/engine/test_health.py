@@ -92,16 +92,31 @@ def test_the_reason_is_told_while_it_is_down(made: list[Health]) -> None:
     assert health.failure == "wrong forecasts"
 
 
-def test_it_is_not_tested_for_ever(caplog: pytest.LogCaptureFixture) -> None:
-    test = SelfTest("broken")
+def test_it_is_tested_until_a_shortage_is_over() -> None:
+    test = SelfTest(*100 * ["out of memory"], None)
     health = Health("one@1", test, lambda: None, first_seconds=0)
     for _ in range(3):
         health.failed()
     test.finished()
-    assert health.failure == "broken"
-    assert "tested no more" in caplog.text
-    health.failed()
-    assert not any(thread.name == "test-one@1" for thread in threading.enumerate())
+    assert health.failure is None
+
+
+def test_tests_are_a_minute_apart_at_most() -> None:
+    waits: list[float] = []
+
+    class Closed(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            assert timeout is not None
+            waits.append(timeout)
+            return len(waits) > 12
+
+    test = SelfTest("out of memory")
+    health = Health("one@1", test, lambda: None)
+    health._closed = Closed()
+    for _ in range(3):
+        health.failed()
+    test.finished()
+    assert waits == [0, 1, 2, 4, 8, 16, 32, 60, 60, 60, 60, 60, 60]
 
 
 def test_without_a_thread_the_next_failure_tries_again(

@@ -287,7 +287,9 @@ def test_a_bundle_that_goes_before_it_is_opened(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scene.repository._catalogue, "find", lambda *_: ["3"])
-    with pytest.raises(LoadFailedError, match=r"refused: .*No such file or directory: 'one/3'$"):
+    with pytest.raises(
+        LoadFailedError, match=r"refused: .*No such file or directory: 'one/3/manifest.json'$"
+    ):
         scene.repository.load("one", "3")
     assert scene.states["one@3"] == State.UNAVAILABLE
 
@@ -750,8 +752,8 @@ def test_looks_again_and_says_once_what_is_wrong(
 class OnDemand(Served):
     """A model that is loaded when it is asked for; one whose content is `late …` is refused."""
 
-    def __init__(self, name: str, version: str, content: str = "good") -> None:
-        super().__init__(name, version, content)
+    def __init__(self, folder: Path, content: str = "good") -> None:
+        super().__init__(folder, content)
         self.on_demand = True
         self.loads = 0
 
@@ -768,8 +770,7 @@ def lazy(tmp_path: Path) -> Scene:
     was = scene.repository._open_model
 
     def open_one(folder: Path) -> OnDemand:
-        found = was(folder)
-        return OnDemand(found.name, found.version, found.content)
+        return OnDemand(folder, was(folder).content)
 
     scene.repository._open_model = open_one
     for reference in ("one@1", "one@2"):

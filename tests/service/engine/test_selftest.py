@@ -48,7 +48,8 @@ class Repeats:
 
 def self_test(folder: Path, max_batch: int = 8, spec: Spec = SPEC) -> SelfTest:
     bundle = write_bundle(folder, spec)
-    return SelfTest(bundle, manifest.read(bundle), max_batch)
+    probes = (bundle / layout.PROBES).read_bytes()
+    return SelfTest(bundle, manifest.read(bundle), probes, max_batch)
 
 
 class Draws(Repeats):
@@ -158,9 +159,8 @@ def test_a_session_that_fails_is_refused_with_its_words(
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut short", b"[1, 2]"])
 def test_probes_that_cannot_be_read(tmp_path: Path, content: bytes) -> None:
     bundle = write_bundle(tmp_path, SPEC)
-    (bundle / layout.PROBES).write_bytes(content)
     with pytest.raises(BundleError, match=r"probes\.npz"):
-        SelfTest(bundle, manifest.read(bundle), 8)
+        SelfTest(bundle, manifest.read(bundle), content, 8)
 
 
 def test_runs_of_several_sizes_are_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,127 @@
+"""A bundle's files as they were when their sums were compared, whatever becomes of the folder."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from contextlib import closing, suppress
+from hashlib import sha256
+from io import FileIO
+from mmap import ACCESS_READ, MADV_DONTNEED, mmap
+from pathlib import Path
+
+from foretell.bundle import checksums
+from foretell.bundle.errors import NoRoomError
+
+_CHUNK = 1024 * 1024
+_MOUNTS = Path("/proc/self/mountinfo")
+
+
+class PrivateCopy:
+    """The files of a bundle, copied once and compared with their sums while they are copied.
+
+    A file that changes meanwhile is refused, and one that changes later is of no consequence. The
+    copy is a file without a name in the folder for temporary files (`TMPDIR`): nothing is left of
+    it once the process has ended, however that ends. Where that folder cannot be written, or is in
+    memory itself, the copy is memory of this process.
+
+    Args:
+        folder: The bundle.
+        sums: sha256 by file name.
+
+    Raises:
+        BundleError: a file is missing or differs, or has no sum; the message names it.
+        NoRoomError: the folder for temporary files is full.
+        OSError: a file cannot be read.
+    """
+
+    def __init__(self, folder: Path, sums: dict[str, str]) -> None:
+        checksums.check_names(folder, sums)
+        sizes = {name: checksums.size(folder / name) for name in sums}
+        self._places: dict[str, slice] = {}
+        start = 0
+        for name, size in sizes.items():
+            self._places[name] = slice(start, start + size)
+            start += size
+        self._on_disk = False
+        target = _target(start)
+        if isinstance(target, mmap):
+            self._map = target
+            self._fill(folder, sums, target)
+            return
+        with closing(target):
+            self._fill(folder, sums, target)
+            self._map = mmap(target.fileno(), 0, access=ACCESS_READ)
+        self._on_disk = True
+
+    def read(self, name: str) -> bytes:
+        """The content of a file.
+
+        Raises:
+            ValueError: the copy is closed.
+        """
+        return self._map[self._places[name]]
+
+    def view(self, name: str) -> memoryview:
+        """The content of a file, where it lies.
+
+        Raises:
+            ValueError: the copy is closed.
+        """
+        return memoryview(self._map)[self._places[name]]
+
+    def rest(self) -> None:
+        """Have what was read of a copy on disk no longer count as memory of this process."""
+        if self._on_disk:
+            self._map.madvise(MADV_DONTNEED)
+
+    def close(self) -> None:
+        """Give back what it holds, at the latest when the last view of it is gone."""
+        with suppress(BufferError):
+            self._map.close()
+
+    def _fill(self, folder: Path, sums: dict[str, str], target: FileIO | mmap) -> None:
+        chunk = memoryview(bytearray(_CHUNK))
+        for name, expected in sums.items():
+            place, digest = self._places[name], sha256()
+            left = place.stop - place.start
+            with (folder / name).open("rb", buffering=0) as source:
+                # What was added to the file since its size was read has no place.
+                while count := source.readinto(chunk[: min(left, _CHUNK)]):
+                    digest.update(chunk[:count])
+                    _write(target, chunk[:count], folder)
+                    left -= count
+            checksums.compare(folder / name, digest.hexdigest(), expected)
+
+
+def _target(size: int) -> FileIO | mmap:
+    try:
+        file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - whoever fills it closes it
+    except OSError:
+        return mmap(-1, size)
+    if _is_in_memory(file):
+        file.close()
+        return mmap(-1, size)
+    return file
+
+
+def _is_in_memory(file: FileIO) -> bool:
+    """Whether a file lies in a file system that is memory."""
+    device = os.fstat(file.fileno()).st_dev
+    number = f"{os.major(device)}:{os.minor(device)}"
+    try:
+        mounts = _MOUNTS.read_text(errors="replace").splitlines()
+    except OSError:
+        return False
+    return any(mount.split()[2] == number and " - tmpfs " in mount for mount in mounts)
+
+
+def _write(target: FileIO | mmap, content: memoryview, folder: Path) -> None:
+    while content:
+        try:
+            content = content[target.write(content) :]
+        except OSError as error:
+            raise NoRoomError(
+                f"{folder}: cannot be copied to {tempfile.gettempdir()}: {error.strerror}; free "
+                "some room there, or name another folder by TMPDIR"
+            ) from error
