@@ -39,8 +39,8 @@ FOREIGN: dict[str, set[str]] = {
 LIBRARIES: dict[str, set[str]] = {
     "bundle": {"numpy", "pydantic"},
     "service": {
-        *("backports", "fastapi", "httptools", "numpy", "onnxruntime", "opentelemetry", "orjson"),
-        *("prometheus_client", "pydantic", "pydantic_core", "pydantic_settings"),
+        *("backports", "fastapi", "httptools", "msgspec", "numpy", "onnxruntime", "opentelemetry"),
+        *("orjson", "prometheus_client", "pydantic", "pydantic_core", "pydantic_settings"),
         *("simdjson", "starlette", "uvicorn", "uvloop"),
     },
     "storage": {"obstore"},
