@@ -21,8 +21,8 @@ from starlette.middleware.gzip import GZipMiddleware, IdentityResponder
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from foretell.service.api.body import BodyBudget, Offload, Shared
-from foretell.service.api.compression import choose_encoding
-from foretell.service.api.forecast.routes import timeseries_router
+from foretell.service.api.compression import choose_encoding, respond
+from foretell.service.api.forecast.routes import JSON, timeseries_router
 from foretell.service.api.inference.infer import infer_router
 from foretell.service.api.inference.models import control_router, server_router
 from foretell.service.api.inference.models import models_router as inference_models_router
@@ -58,6 +58,7 @@ _USUAL = {
     *("invocations", "generate"),
 }
 _PATH_LENGTH = 100
+_METRICS = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def create_app(settings: Settings, engine: Engine, *, tracer: Tracer | None = None) -> FastAPI:
@@ -250,22 +251,21 @@ def probes_router(engine: Engine, keys: Keys) -> APIRouter:
         return {"status": "alive"}
 
     @router.get(
-        "/readyz", responses={503: {"model": Status, "description": "Something is not served."}}
+        "/readyz",
+        response_model=Status,
+        responses={503: {"model": Status, "description": "Something is not served."}},
     )
-    async def readyz(request: Request, response: Response) -> Status:
+    async def readyz(request: Request) -> Response:
         """Whether every model is served, and why not, for callers with a key if there are any."""
         status = engine.status
         if not keys.knows(request.headers):
             status.models = {key: brief(said) for key, said in status.models.items()}
-        if not status.ready:
-            response.status_code = 503
-        return status
+        return Response(status.model_dump_json(), 200 if status.ready else 503, media_type=JSON)
 
     @router.get("/metrics", response_class=Response)
-    async def prometheus() -> Response:
+    async def prometheus(request: Request) -> Response:
         """Metrics in Prometheus' text format."""
-        return Response(
-            await engine.render(), media_type="text/plain; version=0.0.4; charset=utf-8"
-        )
+        text, accepted = await engine.render(), request.headers.get("accept-encoding", "")
+        return await asyncio.to_thread(respond, text, accepted, _METRICS)
 
     return router

@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from backports import zstd
+from fastapi import Response
 
 from foretell.service.errors import UnreadableError, UnsupportedMediaError
 
@@ -155,6 +156,15 @@ def compress(encoding: str, parts: Iterable[bytes | memoryview]) -> bytes:
         return b"".join([*map(folding.compress, parts), folding.flush()])
     stream = zlib.compressobj(_LEVEL, wbits=_GZIP if encoding == "gzip" else _ZLIB)
     return b"".join([*map(stream.compress, parts), stream.flush()])
+
+
+def respond(body: bytes, accepted: str, media_type: str) -> Response:
+    """An answer that may be large, compressed as the caller accepts it; not for the event loop."""
+    headers = {"Vary": "Accept-Encoding"}
+    if encoding := choose_encoding(accepted, ("zstd", "gzip")):
+        body = compress(encoding, [body])
+        headers["Content-Encoding"] = encoding
+    return Response(body, headers=headers, media_type=media_type)
 
 
 def accepted_weights(header: str) -> dict[str, float]:

@@ -6,12 +6,13 @@ import asyncio
 
 import orjson
 from fastapi import APIRouter, Request, Response
+from pydantic import TypeAdapter
 
 from foretell.bundle.example import Example
 from foretell.bundle.layout import EXAMPLE, NAME, VERSION
 from foretell.bundle.verdict import verdict
 from foretell.service.api import examples
-from foretell.service.api.compression import choose_encoding, compress
+from foretell.service.api.compression import respond
 from foretell.service.api.forecast.answers import ErrorResponse, ModelExample
 from foretell.service.api.forecast.routes import JSON
 from foretell.service.api.forecast.schemas import ModelCard, ModelReport
@@ -21,6 +22,7 @@ from foretell.service.engine.local import Engine
 from foretell.service.errors import NoExampleError
 from foretell.service.settings import Settings
 
+_CARDS = TypeAdapter(list[ModelCard])
 _REFERENCE = {
     "name": "model",
     "in": "path",
@@ -33,12 +35,18 @@ _REFERENCE = {
 def models_router(engine: Engine, settings: Settings) -> APIRouter:
     """The routes for clients that ask what there is."""
     router = APIRouter(tags=["models"])
+    # Of thousands it takes a while, and it is the same until the directory is another one.
+    written: tuple[Directory | None, bytes] = None, b""
 
-    @router.get("/models")
-    async def models() -> list[ModelCard]:
+    @router.get("/models", response_model=list[ModelCard])
+    async def models(request: Request) -> Response:
         """Every served model: what a client needs to build a request."""
+        nonlocal written
         directory = engine.directory
-        return [_card(model, directory, settings) for model in directory.defaults]
+        if written[0] is not directory:
+            written = directory, await asyncio.to_thread(_cards, directory, settings)
+        accepted = request.headers.get("accept-encoding", "")
+        return await asyncio.to_thread(respond, written[1], accepted, JSON)
 
     @router.get(
         "/models/{model}",
@@ -110,13 +118,14 @@ def _card(model: Model, directory: Directory, settings: Settings) -> ModelReport
     )
 
 
+def _cards(directory: Directory, settings: Settings) -> bytes:
+    cards: list[ModelCard] = [_card(model, directory, settings) for model in directory.defaults]
+    return _CARDS.dump_json(cards)
+
+
 def _written(document: dict[str, object], accepted: str) -> Response:
     """An answer in JSON, compressed as the caller accepts it."""
-    answer, headers = orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY), dict[str, str]()
-    if encoding := choose_encoding(accepted, ("zstd", "gzip")):
-        answer = compress(encoding, [answer])
-        headers = {"Content-Encoding": encoding, "Vary": "Accept-Encoding"}
-    return Response(answer, headers=headers, media_type=JSON)
+    return respond(orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY), accepted, JSON)
 
 
 def _example(model: Model, example: Example) -> dict[str, object]:

@@ -11,7 +11,7 @@ import pytest
 from foretell.bundle import layout
 from foretell.bundle.distribution import Distribution
 from foretell.bundle.manifest import CalibrationReport, Manifest, Scaler
-from foretell.service.api import models
+from foretell.service.api import compression
 from foretell.service.api.compression import compress
 from foretell.service.api.forecast.answers import ModelExample
 from foretell.service.engine.intervals import Intervals
@@ -108,13 +108,15 @@ def test_it_is_written_and_compressed_off_the_loop(
             asyncio.get_running_loop()
         return compress(encoding, parts)
 
-    monkeypatch.setattr(models, "compress", note)
-    answer = served.request("GET", "/models/one/example", headers={"Accept-Encoding": "gzip"})
-    assert answer.headers["content-encoding"] == "gzip"
-    assert "Accept-Encoding" in answer.headers["vary"]
-    plain = served.request("GET", "/models/one/example", headers={"Accept-Encoding": "identity"})
-    assert "content-encoding" not in plain.headers
-    assert plain.json() == answer.json()
+    monkeypatch.setattr(compression, "compress", note)
+    for path in ("/models/one/example", "/models", "/metrics"):
+        answer = served.request("GET", path, headers={"Accept-Encoding": "gzip"})
+        assert answer.headers["content-encoding"] == "gzip"
+        assert "Accept-Encoding" in answer.headers["vary"]
+        plain = served.request("GET", path, headers={"Accept-Encoding": "identity"})
+        assert "content-encoding" not in plain.headers
+        if path != "/metrics":
+            assert plain.json() == answer.json()
 
 
 def test_cards_say_who_has_one(served: Client) -> None:
