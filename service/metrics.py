@@ -107,6 +107,20 @@ class Counts:
             histograms, self._histograms = self._histograms, {}
         return [*counts.items()], [*histograms.items()]
 
+    def forget(self, **labels: str) -> None:
+        """Forget all that has these labels."""
+        with self._lock:
+            known = [*self._counts, *self._histograms]
+        gone = [
+            (name, *values)
+            for name, *values in known
+            if labels.items() <= dict(zip(self._families[name].labels, values, strict=True)).items()
+        ]
+        with self._lock:
+            for key in gone:
+                self._counts.pop(key, None)
+                self._histograms.pop(key, None)
+
     def merge(self, taken: Taken) -> None:
         """Add what others have counted."""
         counts, histograms = taken
@@ -340,6 +354,11 @@ class Metrics:
     def refused(self, name: str, version: str) -> None:
         """A version was not loaded."""
         self.counts.add(LOADS, name, version, "refused")
+
+    def unloaded(self, name: str, version: str) -> None:
+        """A version is gone, and with it what was counted of it."""
+        self.counts.forget(model=name, version=version)
+        self.last_run.pop((name, version), None)
 
     def evicted(self, name: str, version: str) -> None:
         """A version left memory to make room."""

@@ -49,6 +49,7 @@ _BATCHER_SECONDS = 0.5
 # A load that is going on fails as soon as it needs a worker, or ends soon after.
 _WATCH_SECONDS = 4.0
 _FORGET_SECONDS = 1.0
+_COUNTED_SECONDS = 3.0
 
 
 class _Opened(NamedTuple):
@@ -598,6 +599,15 @@ class Repository:
             if self.directory.get(name, version) is leaving:
                 self.directory = self.directory.having(name, version, left)
         _logger.info("closed a model of %s@%s", name, version)
+        # HTTP workers tell what they have counted once a second.
+        timer = threading.Timer(_COUNTED_SECONDS, self._uncount, (name, version))
+        timer.daemon = True
+        timer.start()
+
+    def _uncount(self, name: str, version: str) -> None:
+        with self._replacing:
+            if (name, version) not in self._opened:
+                self._metrics.unloaded(name, version)
 
     def _left(self, name: str, version: str) -> Slot | None:
         """What stays of a version that is out of service: the index lists what is on disk."""

@@ -98,6 +98,9 @@ class Recorder:
     def refused(self, name: str, version: str) -> None:
         self.events.append(f"refused {name}@{version}")
 
+    def unloaded(self, name: str, version: str) -> None:
+        """Later than all else."""
+
 
 class Scene:
     """A repository of such bundles, and what it does.
