@@ -24,7 +24,7 @@ PUBLISHED := aft-pytorch linear-attention-transformer linformer local-attention 
 	mixture-of-experts product_key_memory
 
 .PHONY: serve test lint types audit demo help bench bench-accuracy bench-adopted bench-attention bench-batch bench-bulk \
-	bench-dashboard bench-demo bench-door bench-fleet bench-page bench-precision bench-server \
+	bench-dashboard bench-demo bench-door bench-exports bench-fleet bench-page bench-precision bench-server \
 	bench-stall bench-endurance bench-many bench-wide gpu-check gpu-doors gpu-graphs gpu-overhead gpu-subjects mutants notebook \
 	page-assets page-pictures clean
 .DELETE_ON_ERROR:
@@ -158,6 +158,10 @@ bench-demo: $(TEST) demo
 ## compare the mechanisms of attention on DATA; hours, goes on where it was interrupted
 bench-attention: $(TEST)
 	$(BIN)/python -m bench.attention --data $(DATA)
+
+## export a Transformer with each mechanism on four seeds; writes its part of docs/mechanisms.md; an hour
+bench-exports: $(TEST)
+	$(BIN)/python -m bench.mechanism_exports
 
 ## measure the server next to others, which it installs in .bench/; needs wrk; BEFORE=COMMIT too
 bench-server: $(TEST)

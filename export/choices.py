@@ -16,13 +16,20 @@ Errors = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 
-def headroom(stages: Sequence[AttentionStage], found: Outputs, expected: Outputs) -> Errors:
+def headroom(
+    stages: Sequence[AttentionStage],
+    found: Outputs,
+    expected: Outputs,
+    allowed: Sequence[Errors] | None = None,
+) -> Errors:
     """How many times the margin of the last that was chosen exceeds what rounding could bridge.
 
     Args:
         stages: Of the model; those without choices do not count.
         found: Outputs of the graph.
         expected: Of torch in float64.
+        allowed: Of each choice the largest error `[batch]` that is taken for rounding, where that
+            is more than `ROUNDING` of the largest score.
 
     Returns:
         `[batch]`, the smallest of all choices; infinite where there is none.
@@ -31,21 +38,35 @@ def headroom(stages: Sequence[AttentionStage], found: Outputs, expected: Outputs
         ExportError: an output is missing, or has another shape.
     """
     smallest = np.full(len(expected["forecast"]), np.inf)
-    for exact, error, ends in _choices(stages, found, expected):
-        # What all candidates share changes neither their order nor their weights.
-        own = error - error.mean(axis=-1, keepdims=True)
+    for place, (exact, error, ends) in enumerate(_choices(stages, found, expected)):
+        most = ROUNDING * np.abs(exact).max(axis=-1)
+        if allowed is not None:
+            most = np.maximum(most, allowed[place][:, None])
         # What is not a number is as little rounding as what is too large.
-        rounding = np.fmin(np.abs(own).max(axis=-1), ROUNDING * np.abs(exact).max(axis=-1))
+        rounding = np.fmin(_largest(error), most)
         with np.errstate(divide="ignore", invalid="ignore"):
             times = _margin(exact, ends) / (2 * rounding)
         smallest = np.minimum(smallest, np.nan_to_num(times, posinf=np.inf).min(axis=1))
     return smallest
 
 
+def score_errors(
+    stages: Sequence[AttentionStage], found: Outputs, expected: Outputs
+) -> list[Errors]:
+    """Of each choice that leaves out a candidate, the largest error of a score, `[batch]`.
+
+    Raises:
+        ExportError: as `headroom`.
+    """
+    choices = _choices(stages, found, expected)
+    return [_largest(error).max(axis=-1) for _, error, _ in choices]
+
+
 def margin_error(stages: Sequence[AttentionStage], found: Outputs, expected: Outputs) -> Errors:
     """Error of the difference between the last candidate that is chosen and the next.
 
-    Relative to the range of the scores, as the graphs' `margin` is.
+    Relative to the range of the scores, as the graphs' `margin` is: that of lags, to all of which
+    the same may be added, or that of other scores and zero.
 
     Args:
         stages: As in `headroom`, like the two after it.
@@ -59,9 +80,12 @@ def margin_error(stages: Sequence[AttentionStage], found: Outputs, expected: Out
         ExportError: as `headroom`.
     """
     most = np.zeros(len(expected["forecast"]))
-    for exact, error, ends in _choices(stages, found, expected):
-        relative = np.abs(_margin(error, ends)) / np.ptp(exact, axis=-1).clip(min=TINY)
-        most = np.maximum(most, relative.max(axis=1))
+    for stage in stages:
+        zero = np.inf if stage.form == "circulant" else 0
+        for exact, error, ends in _choices([stage], found, expected):
+            reach = exact.max(axis=-1).clip(min=-zero) - exact.min(axis=-1).clip(max=zero)
+            relative = np.abs(_margin(error, ends)) / reach.clip(min=TINY)
+            most = np.maximum(most, relative.max(axis=1))
     return most
 
 
@@ -119,6 +143,13 @@ def _choices(
         if kept < exact.shape[-1]:
             order = np.argsort(-exact, axis=-1, kind="stable")
             yield exact, ours - exact, order[..., kept - 1 : kept + 1]
+
+
+def _largest(error: Errors) -> Errors:
+    """Of the errors `[batch, places, candidates]` the largest in a place, `[batch, places]`."""
+    # What all candidates share changes neither their order nor their weights.
+    own: Errors = np.abs(error - error.mean(axis=-1, keepdims=True)).max(axis=-1)
+    return own
 
 
 def _margin(values: Errors, ends: NDArray[np.int64]) -> Errors:

@@ -25,6 +25,7 @@ from foretell.export.choices import (
     choices_differ,
     headroom,
     margin_error,
+    score_errors,
 )
 from foretell.export.errors import ExportError
 from foretell.export.rules import LEAST_COMPARED, LEAST_KINDS, RULES
@@ -285,7 +286,9 @@ class Comparison:
         differ = choices_differ(self._stages, found, exact)
         # Where torch chooses otherwise itself, its error says nothing of rounding.
         steady = ~choices_differ(self._stages, rounded.outputs, exact)
-        compared = self._compared(headroom(self._stages, found, exact), differ)
+        of_torch = score_errors(self._stages, rounded.outputs, exact)
+        allowed = [self.rules.slack * error for error in of_torch]
+        compared = self._compared(headroom(self._stages, found, exact, allowed), differ)
         if self.rules.other_choices is None:
             compared &= steady
         own = self._error(rounded.outputs, case.exact)

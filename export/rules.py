@@ -18,8 +18,8 @@ In float32
   than `ROUNDING` of the largest score is no rounding: a graph leaves out no window by being wrong.
   At most half of the windows may be left out;
 - so is an adversarial window, unless torch's own float32 chooses otherwise. A model may amplify
-  rounding there without bound: a graph may be `slack` times as wrong as torch's own float32, if
-  that is more than the tolerance.
+  rounding there without bound: a graph may be `slack` times as wrong as torch's own float32, in its
+  forecast if that is more than the tolerance, and in a score if that is more than `ROUNDING`.
 
 In half precision
 

@@ -138,6 +138,9 @@ def _margin(
             kept = _part(stage, attention, choice.chosen).shape[-1]
             if kept < scores.shape[-1]:
                 known: Tensor | None = getattr(attention[stage.name], "extremes", None)
-                found.append(extremes(scores, kept) if known is None else known)
+                shifted = stage.form == "circulant"
+                found.append(
+                    extremes(scores, kept, to_zero=not shifted) if known is None else known
+                )
     # As many as there are windows, without the arithmetic of shapes that ones take.
     return smallest_margin(found) if found else 1 + 0 * forecast[:, 0, 0]

@@ -39,7 +39,7 @@ def _same_choices(_: Sequence[object], found: Outputs, __: Outputs) -> NDArray[n
     return np.zeros(len(found["forecast"]), np.bool_)
 
 
-def _clear(_: Sequence[object], found: Outputs, __: Outputs) -> NDArray[np.float64]:
+def _clear(_: Sequence[object], found: Outputs, *__: object) -> NDArray[np.float64]:
     return np.full(len(found["forecast"]), np.inf)
 
 

@@ -54,6 +54,9 @@ class ServedAutoCorrelation(nn.Module):
         centre: Whether to take out the mean. A seasonal part hardly has one.
         constant: Whether the output has its part that is constant over time. A seasonal part has no
             use for it.
+        biased: Whether that has the bias.
+        level_free: Whether tokens that are constant over time are zero as they come, or never are
+            constant, as where they know their position.
 
     Attributes:
         bias: `[d_model]`, the constant part, but for what the mean adds to it.
@@ -70,6 +73,8 @@ class ServedAutoCorrelation(nn.Module):
         *,
         centre: bool = True,
         constant: bool = True,
+        biased: bool = True,
+        level_free: bool = True,
     ) -> None:
         super().__init__()
         length, features = correlator.length, plain.query.in_features
@@ -79,6 +84,8 @@ class ServedAutoCorrelation(nn.Module):
         self.correlator = correlator
         self.itself = source_length is None
         self.constant = constant
+        self.biased = biased
+        self.level_free = level_free
         self.keep = plain.config.kept(length)
         self.known = min(source_length or length, length)
         self.padded = self.known < length
@@ -118,9 +125,17 @@ class ServedAutoCorrelation(nn.Module):
     def forward(self, tokens: Tensor, source: Tensor, **_: object) -> Attended:
         """Let `tokens` `[batch, query, d_model]` read `source`, which may be the tokens."""
         represent = self.correlator.represent
-        mean = mean_over_time(tokens)
-        if self.centre:
-            tokens = tokens - mean
+        if self.centre and not self.level_free:
+            # The mean of a constant is rounded, and what rounding leaves of the tokens would choose
+            # lags; less one of them they are exactly zero.
+            first = tokens[:, :1]
+            tokens = tokens - first
+            rest = mean_over_time(tokens)
+            mean, tokens = first + rest, tokens - rest
+        else:
+            mean = mean_over_time(tokens)
+            if self.centre:
+                tokens = tokens - mean
         read = tokens if self.itself else source
         query = represent(
             tokens if self.met is None else fit_length(tokens[:, : self.compared], tokens.shape[1])
@@ -146,13 +161,21 @@ class ServedAutoCorrelation(nn.Module):
         lags, weights, extremes = choose_lags(correlation, self.keep)
         output = self.correlator.mix(unweighted.scatter(1, lags, weights), value)
         if self.constant:
-            output = output + (
-                self.bias if self.of_mean is None else mean @ self.of_mean + self.bias
-            )
+            output = output + self._constant(mean)
         if self.met is None:
             correlation = correlation + self._shift(mean, source)
         kept = lags[:, : self.keep], weights[:, : self.keep]
         return Attended(output, Circulant(*kept, correlation, extremes))
+
+    def shift_by(self, tokens: Tensor, level: Tensor) -> Tensor:
+        """What a level `[batch, 1, d_model]` of tokens that read themselves adds to every lag."""
+        mean = mean_over_time(tokens)
+        return self._shift(mean + level, tokens) - self._shift(mean, tokens)
+
+    def _constant(self, mean: Tensor) -> Tensor:
+        if self.of_mean is None:
+            return self.bias
+        return mean @ self.of_mean + self.bias if self.biased else mean @ self.of_mean
 
     def _shift(self, mean: Tensor, source: Tensor) -> Tensor:
         """What mean and biases add to every lag of the correlation, `[batch, 1]`."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import cast
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from foretell.export.rewrites.auto_correlation import ServedAutoCorrelation, correlator_for
 from foretell.export.rewrites.decomposition import ServedDecomposition, average_matrix
@@ -16,8 +17,12 @@ from foretell.export.rewrites.reductions import mean_over_time
 from foretell.export.rewrites.registry import Call, all_of, replace, rewrites
 from foretell.models.architectures.autoformer import Autoformer, AutoformerConfig
 from foretell.models.attention.auto_correlation import AutoCorrelation
-from foretell.models.layers.autoformer import AutoformerDecoderLayer
-from foretell.models.layers.embedding import TokenEmbedding
+from foretell.models.attention.evidence import Circulant
+from foretell.models.attention.mechanism import Attended
+from foretell.models.layers.autoformer import AutoformerDecoderLayer, AutoformerEncoderLayer
+from foretell.models.layers.decomposition import SeriesDecomposition
+from foretell.models.layers.embedding import SeriesEmbedding, TokenEmbedding
+from foretell.models.layers.encoder import Encoder
 
 
 @rewrites(Autoformer)
@@ -25,10 +30,15 @@ def rewrite_autoformer(model: Autoformer, _: Call) -> nn.Module | None:
     """Put faster parts in the place of equal ones.
 
     The decoder does for the label's steps only what the horizon needs: no trend, and no projection.
+
+    No level of the history and no bias goes through a layer: each is taken out before it is added.
+    Rounding a level would leave noise on a series that has none, and a correlation of noise chooses
+    lags. So a constant history stays exactly zero, and its lags tie.
     """
     if not all_of(model.encoder_layers, "attention", AutoCorrelation) or not all_of(
         model.decoder_layers, "self_attention cross_attention", AutoCorrelation
     ):
+        _keep_constants_exact(model)
         return None
     config, dtype = model.config, model.projection.weight.dtype
     context, length = config.context, config.decoder_length
@@ -55,6 +65,7 @@ def rewrite_autoformer(model: Autoformer, _: Call) -> nn.Module | None:
             correlators[length],
             centre=i == 0,
             constant=i == 0,
+            biased=False,
         )
         cross = ServedAutoCorrelation(
             cast("AutoCorrelation", layer.cross_attention),
@@ -63,7 +74,6 @@ def rewrite_autoformer(model: Autoformer, _: Call) -> nn.Module | None:
             centre=False,
             constant=False,
         )
-        left_out = cross.bias if own.constant else own.bias + cross.bias
         replace(
             layer,
             self_attention=own,
@@ -71,11 +81,12 @@ def rewrite_autoformer(model: Autoformer, _: Call) -> nn.Module | None:
             cross_attention=cross,
             cross_decomposition=seasonal[length],
             feed_forward_decomposition=seasonal[length],
-            trend_projection=TrendProjection(layer.trend_projection, config, left_out),
+            trend_projection=TrendProjection(layer.trend_projection, config, own.bias + cross.bias),
         )
     replace(
         model,
-        encoder_embedding=ServedEmbedding(model.encoder_embedding, context),
+        encoder_embedding=LevelFreeEmbedding(model.encoder_embedding, context),
+        encoder_layers=LevelFreeEncoder(model.encoder_layers),
         encoder_norm=SeasonalNorm(model.encoder_norm),
         decoder_start=JoinedDecoderStart(config, dtype),
         decoder_embedding=NeighbourEmbedding(model.decoder_embedding),
@@ -86,11 +97,83 @@ def rewrite_autoformer(model: Autoformer, _: Call) -> nn.Module | None:
     return model
 
 
+def _keep_constants_exact(model: Autoformer) -> None:
+    """Take levels out exactly in an Autoformer some of whose attention needs them."""
+    config, dtype = model.config, model.projection.weight.dtype
+    context, length = config.context, config.decoder_length
+    for steps, layers in ((context, model.encoder_layers), (length, model.decoder_layers)):
+        exact = ServedDecomposition(config.moving_average, steps, dtype, level_free=False)
+        for layer in layers:
+            for name, part in list(layer.named_children()):
+                if type(part) is SeriesDecomposition:
+                    replace(layer, **{name: exact})
+                elif type(part) is AutoCorrelation:
+                    known = context if name == "cross_attention" else None
+                    correlator = correlator_for(steps, dtype)
+                    replace(
+                        layer,
+                        **{name: ServedAutoCorrelation(part, correlator, known, level_free=False)},
+                    )
+    start = ServedDecomposition(config.moving_average, context, dtype, level_free=False)
+    replace(model.decoder_start, decomposition=start)
+
+
+class LevelFreeTokens(NamedTuple):
+    """Tokens less what the last value of each channel gives all of them.
+
+    Attributes:
+        tokens: `[batch, time, d_model]`.
+        level: `[batch, 1, d_model]`, what they lack.
+    """
+
+    tokens: Tensor
+    level: Tensor
+
+
+class LevelFreeEmbedding(nn.Module):
+    """Embeds the history less its last value.
+
+    Args:
+        plain: The trained embedding.
+        context: Steps of the history.
+    """
+
+    def __init__(self, plain: SeriesEmbedding, context: int) -> None:
+        super().__init__()
+        self.embedding = ServedEmbedding(plain, context)
+        self.of_level = nn.Buffer(plain.value.convolution.weight.detach().sum(dim=2).T.contiguous())
+
+    def forward(self, history: Tensor, calendar: Tensor | None) -> LevelFreeTokens:
+        """Embed `[batch, context, channels]` and `[batch, context, features]`."""
+        last = history[:, -1:]
+        return LevelFreeTokens(self.embedding(history - last, calendar), last @ self.of_level)
+
+
+class LevelFreeEncoder(Encoder):
+    """Layers that read tokens without their level.
+
+    Equal because the first decomposition takes out any level. To all lags of the first correlation
+    it adds the same, which is added to what is reported.
+    """
+
+    @override
+    def forward(  # type: ignore[override]
+        self, tokens: LevelFreeTokens, *, explain: bool = False
+    ) -> list[Attended]:
+        first, *others = super().forward(tokens.tokens, explain=explain)
+        layer = cast("AutoformerEncoderLayer", self[0])
+        attention = cast("ServedAutoCorrelation", layer.attention)
+        evidence = cast("Circulant", first.evidence)
+        raised = evidence.correlation + attention.shift_by(*tokens)
+        return [first._replace(evidence=evidence._replace(correlation=raised)), *others]
+
+
 class JoinedDecoderStart(nn.Module):
     """The decoder's input, each step joined with its neighbours, and the trend of the horizon.
 
     Equal because both the seasonal part and what continues it are linear in the history, so that
-    one matrix makes the input. Over the horizon the trend starts as the mean of the history.
+    one matrix makes the input; a level has no seasonal part. Over the horizon the trend starts as
+    the mean of the history.
 
     Args:
         config: Of the model.
@@ -113,7 +196,8 @@ class JoinedDecoderStart(nn.Module):
 
     def forward(self, history: Tensor) -> tuple[Tensor, Tensor]:
         """`[batch, context, channels]` to `[batch, length, 3 * channels]` and `[batch, 1, …]`."""
-        joined = history[:, self.first :].transpose(1, 2) @ self.start
+        level_free = history[:, self.first :] - history[:, -1:]
+        joined = level_free.transpose(1, 2) @ self.start
         shape = (-1, self.length, 3 * history.shape[2])
         return joined.transpose(1, 2).reshape(shape), mean_over_time(history)
 

@@ -38,23 +38,32 @@ def choose_lags(correlation: Tensor, keep: int) -> LagChoice:
     return LagChoice(lags, weights, torch.cat([largest, smallest(correlation)], dim=1))
 
 
-def extremes(scores: Tensor, kept: int) -> Tensor:
+def extremes(scores: Tensor, kept: int, *, to_zero: bool = False) -> Tensor:
     """The scores `[…, candidates]` that tell how clear a choice is.
 
+    Args:
+        scores: Of all candidates.
+        kept: How many were chosen.
+        to_zero: Whether their range is that of all scores and zero. Of scores that are all but
+            alike the range is rounding, unless the same may be added to all of them.
+
     Returns:
-        `[…, kept + 2]`: those that were kept, in descending order, the first that was not, and the
-        smallest.
+        `[…, kept + 2]`: those that were kept, in descending order, the first that was not, and what
+        is less than the largest by the range: the smallest, mostly.
     """
     largest = scores.topk(kept + 1, dim=-1).values
-    return torch.cat([largest, smallest(scores)], dim=-1)
+    last = smallest(scores)
+    if to_zero:
+        last = -((-largest[..., :1]).relu() + (-last).relu())
+    return torch.cat([largest, last], dim=-1)
 
 
 def smallest_margin(choices: Sequence[Tensor]) -> Tensor:
     """How clear the least clear of several choices is.
 
     The difference between the last score that was kept and the first that was not, relative to the
-    difference between the largest and the smallest of all. What is added to all of them, such as an
-    offset of the data, has no influence.
+    difference between the first and the last of the extremes. What is added to all lags, such as
+    an offset of the data, has no influence.
 
     Args:
         choices: The `extremes` of each, `[batch, …, k + 2]`.

@@ -33,13 +33,21 @@ class ServedDecomposition(nn.Module):
         dtype: Of the matrix.
         averaged: Whether the second result is the moving average. Else it is the series itself, of
             which a linear map may make both at once.
+        level_free: Whether a constant series is zero as it comes, or never comes.
     """
 
     def __init__(
-        self, kernel: int, length: int, dtype: torch.dtype, *, averaged: bool = True
+        self,
+        kernel: int,
+        length: int,
+        dtype: torch.dtype,
+        *,
+        averaged: bool = True,
+        level_free: bool = True,
     ) -> None:
         super().__init__()
         self.averaged = averaged
+        self.level_free = level_free
         half = kernel // 2
         block = _block(length, max(_SMALLEST_BLOCK, 2 * half))
         width = block + 2 * half
@@ -65,6 +73,9 @@ class ServedDecomposition(nn.Module):
         return seasonal, series - seasonal if self.averaged else series
 
     def _seasonal(self, series: Tensor) -> Tensor:
+        if not self.level_free:
+            # Of a constant exactly nothing is seasonal; its average is rounded.
+            series = series - series[:, :1]
         if self.windows is None:
             return self.matrix @ series
         features = series.shape[2]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from typing_extensions import override
 
 from foretell.export.rewrites.reductions import mean_over_time
@@ -20,17 +21,20 @@ from foretell.models.layers.normalization import (
 class SeasonalNorm(nn.Module):
     """Takes the mean over time out by a sum.
 
+    That takes out the bias, which therefore is not added: rounded, it would leave noise.
+
     Args:
         plain: The trained norm.
     """
 
     def __init__(self, plain: SeasonalLayerNorm) -> None:
         super().__init__()
-        self.norm = plain.norm
+        self.shape, self.epsilon = plain.norm.normalized_shape, plain.norm.eps
+        self.weight = plain.norm.weight
 
     def forward(self, tokens: Tensor) -> Tensor:
         """`[batch, time, d_model]`, the shape stays."""
-        normed: Tensor = self.norm(tokens)
+        normed = functional.layer_norm(tokens, self.shape, self.weight, eps=self.epsilon)
         return normed - mean_over_time(normed)
 
 

@@ -78,6 +78,9 @@ class ProbSparseAttention(HeadedAttention):
     ) -> Attended:
         count, features = key.shape[2:]
         turned = key.transpose(-1, -2) * features**-0.5
+        # What all keys share changes no weight. Less the first, the scores of equal keys are
+        # exactly 0, and their peaks are no rounding.
+        turned = turned - turned[..., :1]
         scores = query @ turned
         # What is chosen has no gradient.
         peaks = (maximum(scores) - query @ turned.mean(dim=-1, keepdim=True))[..., 0].detach()

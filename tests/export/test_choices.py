@@ -2,7 +2,13 @@ import numpy as np
 import pytest
 
 from foretell.bundle.attention import Axis, Choice, Output, stage
-from foretell.export.choices import attention_error, choices_differ, headroom, margin_error
+from foretell.export.choices import (
+    attention_error,
+    choices_differ,
+    headroom,
+    margin_error,
+    score_errors,
+)
 from foretell.export.errors import ExportError
 
 LAGS = 6
@@ -57,6 +63,16 @@ def test_headroom_takes_no_large_error_for_rounding(wrong):
     assert headroom([STAGE], found, outputs(EXACT)) == pytest.approx(1 / (2 * 9e-4))
 
 
+def test_headroom_takes_for_rounding_what_torch_rounds_as_much():
+    error = np.array([0.04, 0, 0, -0.02, 0, -0.02])
+    found, rounded = outputs(EXACT + error), outputs(EXACT - error / 10)
+    assert headroom([STAGE], found, outputs(EXACT)) == pytest.approx(1 / (2 * 9e-4))
+    (own,) = score_errors([STAGE], rounded, outputs(EXACT))
+    assert own == pytest.approx(0.004)
+    assert headroom([STAGE], found, outputs(EXACT), [10 * own]) == pytest.approx(1 / 0.08)
+    assert headroom([STAGE], found, outputs(EXACT), [2 * own]) == pytest.approx(1 / 0.016)
+
+
 def test_an_error_that_all_lags_share_is_none():
     found = outputs(EXACT + 1)
     assert headroom([STAGE], found, outputs(EXACT)) == np.inf
@@ -85,6 +101,17 @@ def test_margin_error_is_that_of_the_margin_relative_to_the_range():
     # The margin is that between lags 2 and 3, however wrong the others are.
     found = outputs(EXACT + np.array([-1, 0.5, 0.1, -0.1, 0.5, 0]))
     assert margin_error([STAGE], found, outputs(EXACT)) == pytest.approx(0.02)
+
+
+def test_scores_but_lags_have_a_range_that_reaches_to_zero():
+    scores = np.full((1, 2, LAGS, 4), 5.0) + np.arange(4) * 1e-6
+    error = np.zeros_like(scores)
+    error[0, 0, 0, 3] = 1e-6
+    found, exact = bucketed(scores + error), bucketed(scores)
+    assert margin_error([BUCKETS], found, exact) == pytest.approx(2e-7)
+    moved = outputs(EXACT + 100)
+    found = outputs(EXACT + 100 + np.array([0, 0, 0.1, -0.1, 0, 0]))
+    assert margin_error([STAGE], found, moved) == pytest.approx(0.02)
 
 
 def test_margin_errors_are_of_a_window_each():

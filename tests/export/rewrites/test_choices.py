@@ -62,3 +62,13 @@ def test_the_margin_of_a_choice_in_many_places_is_the_smallest():
     found = smallest_margin([extremes(scores, 2)])
     rows = [extremes(row, 2) for row in scores.flatten(1, 2).unbind(1)]
     torch.testing.assert_close(found, smallest_margin(rows))
+
+
+def test_a_range_that_reaches_to_zero():
+    scores = torch.tensor([[5.0, 3.0, 4.0], [-5.0, -3.0, -4.0], [5.0, -3.0, 4.0]])
+    found = smallest_margin([extremes(scores, 1, to_zero=True)])
+    torch.testing.assert_close(found, torch.tensor([1 / 5, 1 / 5, 1 / 8]))
+    # Nothing but rounding tells these apart.
+    alike = 5 + torch.tensor([[0, 1e-6, 2e-6, 0]])
+    assert smallest_margin([extremes(alike, 1, to_zero=True)]) < 1e-6
+    assert smallest_margin([extremes(alike, 1)]) > 0.1
