@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 from foretell.bundle.nearness import Index, listed
 
@@ -222,6 +223,37 @@ class EngineLostError(ServiceError):
 
     type = "engine_lost"
     status = 503
+
+
+_Kept = TypeVar("_Kept", bound=BaseException)
+
+
+def kept(error: _Kept) -> _Kept:
+    """Make an error one that may be kept: without its traceback and its context.
+
+    The frames of a traceback hold what they worked on. If one of them holds the error as well, all
+    of it stays in memory until garbage is collected.
+
+    Returns:
+        The same error.
+    """
+    error.__context__ = None
+    return error.with_traceback(None)
+
+
+def let_go(error: BaseException) -> None:
+    """Drop what the frames hold that an error, and those that led to it, came through.
+
+    Call it when the error has left them: frames that still run are left alone. Tracebacks can be
+    printed afterwards, too.
+    """
+    led: BaseException | None = error
+    while led is not None:
+        traceback.clear_frames(led.__traceback__)
+        if led.__suppress_context__:
+            # Nobody prints it. An error of pydantic holds what was validated.
+            led.__context__ = None
+        led = led.__cause__ or led.__context__
 
 
 def to_wire(error: ServiceError) -> dict[str, Any]:

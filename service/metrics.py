@@ -271,7 +271,6 @@ class Metrics:
         processes: Of the server.
         build: What the server is made of, by label.
         in_flight: Requests that this process is answering.
-        served: Requests for models that this process has answered.
         elsewhere: Those of others, by door, as they last said.
         changes: Differs once a model has failed or works again.
         last_run: When a batch of a version ran last, in seconds since 1970, by name and version.
@@ -283,7 +282,6 @@ class Metrics:
         self.processes = processes or Processes(("server",), 1, alone)
         self.build: dict[str, str] = {}
         self.in_flight = 0
-        self.served = 0
         self.elsewhere: dict[object, int] = {}
         self.changes = 0
         self.last_run: dict[tuple[str, str], float] = {}
@@ -316,8 +314,6 @@ class Metrics:
         name, version = model or ("", "")
         request: dict[Key, float] = {(REQUESTS, route, name, version, str(status)): 1.0}
         values: list[tuple[Key, float]] = [((REQUEST_SECONDS, route), seconds)]
-        if model is not None:
-            self.served += 1
         # Runs are counted by batches, which may be of several requests.
         values += [
             ((STAGE_SECONDS, stage, name, version), took)

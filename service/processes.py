@@ -23,6 +23,7 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 from foretell.service import logs
+from foretell.service.engine.resources import use_one_heap
 from foretell.service.errors import StartError
 from foretell.service.metrics import Processes
 from foretell.service.settings import Settings
@@ -299,6 +300,7 @@ def _enter(target: Target, reports: Connection, stop_seconds: float) -> None:
     """The beginning of a process."""
     # What a terminal, or `timeout`, tells all processes of a server is for the one that watches.
     os.setpgid(0, 0)
+    use_one_heap()
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, args=(stop_seconds,), daemon=True).start()
@@ -346,6 +348,7 @@ def serve(settings: Settings) -> None:
     Raises:
         StartError: the settings, the device, the repository or an address does not allow it.
     """
+    use_one_heap()
     logs.configure(settings.log_level, settings.log_format)
     for name in Settings.unknown():
         _logger.warning("no setting is called %s: it is ignored", name)

@@ -20,6 +20,7 @@ from typing import Any, cast
 import uvicorn
 
 from foretell.service.api.app import ByPort, create_app, create_operations_app
+from foretell.service.api.body import give_back
 from foretell.service.engine.local import Engine, LocalEngine
 from foretell.service.engine.process import REPLACE_ME, Watch, end, load
 from foretell.service.engine.remote import RemoteEngine
@@ -189,7 +190,7 @@ class _Server(uvicorn.Server):
         self._engine = engine
         self._watch = watch
         self._pulse = pulse
-        self._spare = Spare()
+        self._spare = Spare(give_back)
         self._unready_seconds = settings.unready_seconds
         self._stops_at = math.inf
         self._echoes = Echoes()
@@ -219,6 +220,7 @@ class _Server(uvicorn.Server):
         now = asyncio.get_running_loop().time()
         if now >= self._stops_at:
             self.should_exit = True
+        self._spare.look(now, busy=self._engine.metrics.in_flight > 0)
         if counter % _TICKS_A_SECOND == 0:
             for connection in cast("set[Connection]", set(self.server_state.connections)):
                 connection.check(now)
@@ -228,8 +230,6 @@ class _Server(uvicorn.Server):
                 self.should_exit = True
             if self._pulse is not None:
                 self._pulse()
-            # Not all requests: there are probes every few seconds.
-            self._spare.look(self._engine.metrics.served, now)
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

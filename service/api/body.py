@@ -17,9 +17,11 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from foretell.service.api.compression import Decoder
+from foretell.service.api.forecast.parsing import forget_parsers
 from foretell.service.arrays import Arrays
 from foretell.service.engine.directory import Pending
 from foretell.service.engine.local import Engine
+from foretell.service.engine.resources import return_free_memory
 from foretell.service.errors import (
     BuffersFullError,
     CallerGoneError,
@@ -28,9 +30,11 @@ from foretell.service.errors import (
     SlowBodyError,
     TooLargeError,
     UnsupportedMediaError,
+    let_go,
 )
 from foretell.service.settings import Settings
 from foretell.service.web.connections import WHOLE, Caller
+from foretell.service.web.middleware import exchange_of
 
 
 class BodyBudget:
@@ -121,6 +125,12 @@ class _LargeAnswer(Response):
                 await send({"type": "http.response.body", **piece})
 
 
+def give_back() -> None:
+    """Free what is kept of requests for the next ones, and return free memory to the system."""
+    forget_parsers()
+    return_free_memory()
+
+
 _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")
 
@@ -168,9 +178,9 @@ class Offload:
         if work < LARGE:
             return function(*arguments, **options)
         # The pool keeps what was cancelled until a thread gets to it, but no more its arguments.
-        calls = [partial(function, *arguments, **options)]
+        calls: list[Callable[[], _Result]] = [partial(function, *arguments, **options)]
         del arguments, options
-        pending = self._pool.submit(lambda: calls.pop()())
+        pending = self._pool.submit(_call, calls)
         done = asyncio.wrap_future(pending)
         try:
             await asyncio.wait([done], timeout=max(0.0, deadline - time.monotonic()))
@@ -182,11 +192,22 @@ class Offload:
             done.cancel()
             if pending.cancel():
                 calls.clear()
+            # Both hold the error, if there is one, whose traceback holds this frame.
+            del pending, done
         raise DeadlineExceededError("the deadline passed before the request was read or answered")
 
     def close(self) -> None:
         """Take no more work and drop what has not begun."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _call(calls: list[Callable[[], _Result]]) -> _Result:
+    """Call the function there is; what it worked on is gone when its error reaches the caller."""
+    try:
+        return calls.pop()()
+    except BaseException as error:
+        let_go(error)
+        raise
 
 
 @dataclass(frozen=True)
@@ -308,6 +329,8 @@ async def read_body(
                         await asyncio.sleep(0)
     except TimeoutError:
         raise SlowBodyError("the deadline passed before the whole body was here") from None
+    finally:
+        exchange_of(request.scope).is_large = size >= _LARGE_BODY
     if decoder is not None:
         decoder.finish()
     if size < _LARGE_BODY:

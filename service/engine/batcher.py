@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
@@ -39,6 +40,7 @@ from foretell.service.errors import (
     QueueFullError,
     ServiceError,
     TooLargeError,
+    kept,
 )
 
 Run = Callable[[int, str, Arrays], Arrays]
@@ -395,7 +397,10 @@ class Queue(Share[GraphQueue]):
                 self._deliver(batch, outputs)
                 times = (assembled - batch.taken, ran - assembled)
         except BaseException as error:
-            self._finish(batch, error)
+            if not isinstance(error, ServiceError):
+                error.add_note("".join(traceback.format_tb(error.__traceback__)))
+            # Frames of its traceback hold the batch, whose work holds the error.
+            self._finish(batch, kept(error))
             lost = error if isinstance(error, DeviceLostError) else None
         else:
             self._finish(batch, None)

@@ -32,7 +32,7 @@ from foretell.service.engine.frames import (
 )
 from foretell.service.engine.local import LocalEngine
 from foretell.service.engine.remote import RAN, RUN, TEXT
-from foretell.service.errors import ModelFailedError, NotReadyError, ServiceError, to_wire
+from foretell.service.errors import ModelFailedError, NotReadyError, ServiceError, let_go, to_wire
 
 _logger = logging.getLogger(__name__)
 
@@ -137,6 +137,7 @@ class Host:
             feeds = unpack(come.body, arrays)
             run = model.submit(feeds, attention=attention, deadline=deadline, admitted=admitted)
         except ServiceError as error:
+            let_go(error)
             door.send(_error(come.number, error))
             return
         door.runs[come.number] = run
@@ -161,6 +162,7 @@ class Host:
                 ran = RAN.pack(run.submitted, run.began, run.ended, run.loading, run.batch)
                 told = frame(Kind.OUTPUTS, number, ran, *pack(run.result()))
             except ServiceError as error:
+                let_go(error)
                 if isinstance(error, ModelFailedError) and error.__cause__ is not None:
                     _logger.error("model failed", exc_info=error)
                 door.send(_error(number, error))
@@ -196,6 +198,7 @@ class Host:
                 case "example":
                     answer, arrays = await self._example(given[0])
         except ServiceError as error:
+            let_go(error)
             door.send(_error(number, error))
         except Exception:
             _logger.exception("a call of a door failed for a reason nobody foresaw")

@@ -171,8 +171,7 @@ async def _serve(
         if now - pulsed >= _PULSE_SECONDS and not watch.stuck:
             pulsed = now
             pulse()
-            # Workers add to it meanwhile.
-            spare.look(max([*engine.metrics.last_run.values()], default=0.0), now)
+            spare.look(now, busy=False)
         if watch.is_over(now):
             return False
         # Doors are told to stop as well, and answer what they have accepted.

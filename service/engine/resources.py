@@ -6,6 +6,7 @@ import ctypes
 import gc
 import math
 import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from foretell.bundle import layout
@@ -133,38 +134,66 @@ def return_free_memory() -> None:
 # Of the GNU C library: what it keeps at the end of its heap, and from which size on what is asked
 # for is no part of that; with the numbers of mallopt's parameters.
 _KEPT = {"trim_threshold": (-1, 64 * _MIB), "mmap_threshold": (-3, 16 * _MIB)}
-_IDLE_SECONDS = 10.0
+# How many heaps there are: of others than the first, what is free at the end is never given back.
+_HEAPS = {"arena_max": (-8, 1)}
+# How far resident memory has to move for free memory to be given back.
+_MOVED = 8 * _MIB
+# Between two times: while nothing is being answered, and while something is.
+_IDLE_SECONDS, _BUSY_SECONDS = 0.5, 10.0
 
 
 class Spare:
-    """Memory that was freed, and is kept for the next requests until none come for a while.
+    """Memory that was freed and is kept for a while, for the next requests.
 
-    Bodies and arrays of a few hundred kilobytes come and go. What the C library gives back in
-    between the system has to fill with zeros, page by page, which takes longer than all that is
-    done to them. What the environment says of it (`MALLOC_TRIM_THRESHOLD_`, `GLIBC_TUNABLES`, …)
-    comes first.
+    Bodies and arrays of a few hundred kilobytes come and go. The C library could give each back to
+    the system, which would have to fill the pages of the next one with zeros: that takes longer
+    than all that is done to them. What the environment says of it (`MALLOC_TRIM_THRESHOLD_`,
+    `GLIBC_TUNABLES`, …) comes first.
+
+    Args:
+        give_back: Returns free memory to the system.
     """
 
-    def __init__(self) -> None:
-        tunables = os.environ.get("GLIBC_TUNABLES", "")
-        for name, (parameter, size) in _KEPT.items():
-            if f"MALLOC_{name.upper()}_" not in os.environ and f"malloc.{name}=" not in tunables:
-                _call("mallopt", parameter, size)
-        self._seen = 0.0
-        self._at: float | None = None
+    def __init__(self, give_back: Callable[[], object] = return_free_memory) -> None:
+        _set(_KEPT)
+        self._give_back = give_back
+        self._resident = resident_bytes()
+        self._at = -math.inf
 
-    def look(self, seen: float, now: float) -> None:
-        """Give it back once nothing has come for a while; to be called about once a second.
+    def look(self, now: float, *, busy: bool) -> None:
+        """Give free memory back if resident memory has moved since that was last done.
+
+        It does not matter what moved it: requests that were answered, refused or cut off, or
+        models. To be called a few times a second. Giving back takes a few milliseconds.
 
         Args:
-            seen: What has come so far: any number that is another one when more has.
             now: On the clock of `time.monotonic`.
+            busy: Whether requests are being answered, which hold memory.
         """
-        if seen != self._seen:
-            self._seen, self._at = seen, now
-        elif self._at is not None and now - self._at >= _IDLE_SECONDS:
-            self._at = None
-            return_free_memory()
+        if now - self._at < (_BUSY_SECONDS if busy else _IDLE_SECONDS):
+            return
+        if abs(resident_bytes() - self._resident) >= _MOVED:
+            self._give_back()
+            self._at = now
+            if not busy:
+                self._resident = resident_bytes()
+
+
+def use_one_heap() -> None:
+    """Have all threads share a heap, so that all that is free can be given back.
+
+    To be called before there are other threads.
+    """
+    _set(_HEAPS)
+
+
+def _set(options: Mapping[str, tuple[int, int]]) -> None:
+    """Set options of the C library's malloc that the environment does not set."""
+    tunables = os.environ.get("GLIBC_TUNABLES", "")
+    for name, (parameter, value) in options.items():
+        given = {f"MALLOC_{name.upper()}", f"MALLOC_{name.upper()}_"}
+        if not given & os.environ.keys() and f"malloc.{name}=" not in tunables:
+            _call("mallopt", parameter, value)
 
 
 def _call(name: str, *arguments: int) -> None:

@@ -10,7 +10,7 @@ import logging
 import random
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from fastapi.routing import APIRoute
@@ -22,6 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from foretell.service import logs
 from foretell.service.engine.directory import Pending
+from foretell.service.engine.resources import return_free_memory
 from foretell.service.errors import (
     ModelFailedError,
     NotReadyError,
@@ -29,6 +30,7 @@ from foretell.service.errors import (
     error_body,
     error_fields,
     error_object,
+    let_go,
 )
 from foretell.service.metrics import Metrics, Stage
 from foretell.service.tracing import Trace, Tracer
@@ -61,6 +63,7 @@ class Exchange:
     Attributes:
         request_id: The caller's, if it is printable ASCII of at most 128 characters, or a new one.
         headers: The request's, by their names in lower case; of several of a name, the first.
+        is_large: Whether its body takes so much memory that it is given back at once.
         trace_id: Of its trace, or else of the caller's `traceparent`, if it sent one.
         trace: Its trace, if requests are traced.
         key: Tells the caller's key from others, if keys are required and it has one.
@@ -73,6 +76,7 @@ class Exchange:
 
     request_id: str
     headers: dict[str, str]
+    is_large: bool = False
     trace_id: str | None = None
     trace: Trace | None = None
     key: str | None = None
@@ -133,12 +137,20 @@ class Observed:
         app: Answers them.
         metrics: Where they are counted.
         tracer: Begins their traces, if requests are traced.
+        give_back: Returns free memory to the system.
     """
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, tracer: Tracer | None = None) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        metrics: Metrics,
+        tracer: Tracer | None = None,
+        give_back: Callable[[], object] = return_free_memory,
+    ) -> None:
         self._app = app
         self._metrics = metrics
         self._tracer = tracer
+        self._give_back = give_back
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request."""
@@ -171,12 +183,10 @@ class Observed:
                 # A request that was answered in part can only be cut off.
                 if status:
                     raise
-                if isinstance(error, asyncio.CancelledError):
-                    # The grace period is over.
-                    error = NotReadyError("the server stopped before the answer was ready")
                 await self._refusal(scope, error)(scope, receive, send_identified)
-        except Exception:
+        except Exception as error:
             _logger.exception("a request failed for a reason nobody foresaw")
+            let_go(error)
             self._metrics.rejected(_BUG)
             if not status:
                 failed = error_fields(500, _BUG, "the server failed; its log says why")
@@ -185,8 +195,14 @@ class Observed:
         finally:
             self._record(scope, method, exchange, status, time.perf_counter() - started)
 
-    def _refusal(self, scope: Scope, error: ServiceError) -> Response:
-        """The answer to an error of the service."""
+    def _refusal(self, scope: Scope, error: ServiceError | asyncio.CancelledError) -> Response:
+        """The answer to an error; nothing of the request is held from then on."""
+        let_go(error)
+        if exchange_of(scope).is_large:
+            self._give_back()
+        if isinstance(error, asyncio.CancelledError):
+            # The grace period is over.
+            error = NotReadyError("the server stopped before the answer was ready")
         self._metrics.rejected(error.type)
         # Without a cause it says what was logged before.
         if isinstance(error, ModelFailedError) and error.__cause__ is not None:

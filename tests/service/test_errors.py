@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import traceback
+import weakref
 from http import HTTPStatus
 from itertools import chain
 from typing import Any
@@ -8,7 +10,7 @@ import pytest
 
 from foretell.bundle.nearness import Index
 from foretell.service import errors
-from foretell.service.errors import error_body, error_object
+from foretell.service.errors import ServiceError, error_body, error_object, kept, let_go
 
 
 def all_errors(kind: type[errors.ServiceError] = errors.ServiceError) -> list[Any]:
@@ -89,3 +91,60 @@ def test_the_inference_protocol_has_one_text(path: str) -> None:
 def test_other_doors_have_the_object(path: str) -> None:
     error = error_object(errors.NotReadyError("soon"))
     assert error_body(path, error) == {"error": error}
+
+
+class Body:
+    """What a request holds."""
+
+
+def raised() -> tuple[ServiceError, list[weakref.ref[Body]]]:
+    """An error that led to another one, and what their frames work on."""
+    held: list[weakref.ref[Body]] = []
+
+    def fail(body: Body) -> None:
+        held.append(weakref.ref(body))
+        raise ValueError("wrong")
+
+    def read() -> None:
+        own = Body()
+        held.append(weakref.ref(own))
+        try:
+            fail(Body())
+        except ValueError as error:
+            raise errors.ModelFailedError("failed") from error
+
+    try:
+        read()
+    except ServiceError as error:
+        return error, held
+    raise AssertionError
+
+
+def test_an_error_lets_go_of_what_its_frames_hold_and_can_be_printed_still() -> None:
+    error, held = raised()
+    assert all(each() is not None for each in held)
+    let_go(error)
+    assert [each() for each in held] == [None, None]
+    printed = "".join(traceback.format_exception(error))
+    assert "in fail" in printed
+    assert "in read" in printed
+
+
+def test_an_error_lets_go_of_a_context_that_nobody_prints() -> None:
+    try:
+        try:
+            raise ValueError(Body())
+        except ValueError:
+            raise errors.InvalidInputError("wrong") from None
+    except ServiceError as found:
+        error = found
+    let_go(error)
+    assert error.__context__ is None
+
+
+def test_an_error_that_is_kept_has_no_frames() -> None:
+    error, held = raised()
+    assert kept(error) is error
+    assert (error.__traceback__, error.__context__) == (None, None)
+    assert isinstance(error.__cause__, ValueError)
+    assert len(held) == 2

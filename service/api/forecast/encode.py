@@ -20,7 +20,7 @@ from foretell.service.api.forecast.job import PAST, Job, warn
 from foretell.service.api.forecast.timeline import write_labels
 from foretell.service.api.notices import Notice, outside
 from foretell.service.arrays import DISTRIBUTION, FORECAST, MARGIN, Arrays
-from foretell.service.errors import InvalidInputError, ServiceError, error_object
+from foretell.service.errors import InvalidInputError, ServiceError, error_object, kept
 from foretell.service.web.middleware import new_identifier
 
 Floats = NDArray[np.float32]
@@ -113,7 +113,7 @@ def respond(
                 raise entry
             answer["content"] = [content(index, entry)]
         except ServiceError as error:
-            failures.append(error)
+            failures.append(kept(error))
             answer |= {"status": "error", "error": error_object(error)}
     if len(failures) == len(answers):
         raise failures[0]

@@ -21,7 +21,7 @@ from foretell.service.api.forecast.schemas import SeriesInput
 from foretell.service.api.forecast.series import is_multivariate, read_values
 from foretell.service.api.forecast.task import Plan
 from foretell.service.api.forecast.timeline import Timeline, check_frequency, read_timeline
-from foretell.service.errors import InvalidInputError, ServiceError
+from foretell.service.errors import InvalidInputError, ServiceError, kept
 from foretell.service.gil import assign
 from foretell.service.validation import Ignored, Names, check_texts, shown, validate
 
@@ -152,7 +152,7 @@ class Inputs:
                 entries.append(self._read(raw, index, windows))
                 windows += 1
             except ServiceError as error:
-                entries.append(error)
+                entries.append(kept(error))
         calendar = None if self._calendar is None else self._calendar[:windows]
         return entries, self._history[:windows], calendar
 

@@ -28,6 +28,12 @@ _PIECE = 1024 * 1024
 _BEGINNING = 64 * 1024
 
 
+def forget_parsers() -> None:
+    """Free the memory that parsers keep for the next requests."""
+    if _simd is not None:
+        _simd.forget()
+
+
 def parsing_bytes(body: bytes | memoryview) -> int:
     """About how many bytes of memory it takes to parse JSON, and to make arrays of its numbers.
 

@@ -31,7 +31,7 @@ from foretell.service.api.forecast.task import Plan, Task
 from foretell.service.api.forecast.timeline import Timeline, timeline_of
 from foretell.service.api.notices import Notice, notice
 from foretell.service.engine.directory import Model
-from foretell.service.errors import InvalidInputError, ServiceError
+from foretell.service.errors import InvalidInputError, ServiceError, kept
 from foretell.service.settings import Settings
 from foretell.service.validation import Names
 
@@ -170,7 +170,7 @@ class _Reader:
                 self.origins.add(values, timeline, f"unique_id[{rows[0]}]")
         except ServiceError as error:
             self._filled.pop(len(self._windows), None)
-            return error
+            return kept(error)
         name = str(self._groups.ids[index].as_py())
         self._windows.append(rows[-context:])
         if calendar is not None:

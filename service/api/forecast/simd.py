@@ -5,7 +5,6 @@ What it is not sure to read as `foretell.service.api.forecast.parsing` would, it
 
 from __future__ import annotations
 
-import threading
 from collections import defaultdict, deque
 from typing import Any
 
@@ -15,8 +14,8 @@ import simdjson
 # It holds the interpreter's lock while it parses, for 5 ms a MB. And it counts the elements of an
 # array up to 16,777,215: of more, pysimdjson would write beyond the end of a list.
 _MOST_BYTES = 2 * 1024 * 1024
-# A parser keeps the memory that its largest document took, several times its size: each thread has
-# one for small documents, all of them one for larger ones.
+# A parser keeps the memory that its largest document took, several times its size: a few are kept
+# for small documents, and one for larger ones.
 _SMALL = 1024 * 1024
 # Looking up a key of an object compares all those before it.
 _MOST_KEYS = 32
@@ -29,8 +28,9 @@ _SERIES = "series"
 # What numbers are made of, and what may stand between them.
 _NUMBERS = b"0123456789+-.eE \t\n\r"
 
-_local = threading.local()
-# To ask the system for memory anew takes nearly as long as to parse what goes into it.
+# To ask the system for memory anew takes nearly as long as to parse what goes into it. As many as
+# there are threads that parse.
+_small: deque[simdjson.Parser] = deque(maxlen=3)
 _large: deque[simdjson.Parser] = deque(maxlen=1)
 
 
@@ -45,27 +45,24 @@ def read(body: bytes) -> dict[str, Any] | None:
     """
     if len(body) > _MOST_BYTES or body.startswith(_MARK):
         return None
-    parser = _parser(len(body))
+    kept = _small if len(body) <= _SMALL else _large
+    try:
+        parser = kept.pop()
+    except IndexError:
+        parser = simdjson.Parser()
     try:
         request, lists = _read(parser, body)
     except (RuntimeError, TypeError, ValueError):
         return None
     finally:
-        if len(body) > _SMALL:
-            _large.append(parser)
+        kept.append(parser)
     return request if lists.describe(body) else None
 
 
-def _parser(size: int) -> simdjson.Parser:
-    if size > _SMALL:
-        try:
-            return _large.pop()
-        except IndexError:
-            return simdjson.Parser()
-    if not hasattr(_local, "parser"):
-        _local.parser = simdjson.Parser()
-    parser: simdjson.Parser = _local.parser
-    return parser
+def forget() -> None:
+    """Keep no parser for the next requests."""
+    _small.clear()
+    _large.clear()
 
 
 def _read(parser: simdjson.Parser, body: bytes) -> tuple[dict[str, Any], _Lists]:

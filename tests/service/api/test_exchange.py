@@ -24,6 +24,7 @@ from foretell.service.errors import (
     UnsupportedMediaError,
 )
 from foretell.service.web.connections import WHOLE, Caller
+from foretell.service.web.middleware import Exchange
 
 LIMIT = 10
 
@@ -51,7 +52,8 @@ def request(*messages: dict[str, Any], **headers: str) -> Request:
         raise AssertionError("nothing more comes")
 
     named = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
-    return Request({"type": "http", "method": "POST", "path": "/", "headers": named}, receive)
+    scope = {"type": "http", "method": "POST", "path": "/", "headers": named}
+    return Request(scope | {"state": {"exchange": Exchange("", {})}}, receive)
 
 
 def part(body: bytes, *, more: bool = False) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 import time
 import weakref
@@ -122,3 +123,23 @@ def test_a_request_that_is_cut_off_is_not_read(offload: Offload) -> None:
 
     asyncio.run(scene())
     assert read == [2]
+
+
+def test_an_error_holds_nothing_of_what_was_worked_on(offload: Offload) -> None:
+    made: list[weakref.ref[Body]] = []
+
+    def fail(body: Body) -> None:
+        own = Body()
+        made[:] = [weakref.ref(body), weakref.ref(own)]
+        raise ValueError("wrong")
+
+    async def scene() -> None:
+        with pytest.raises(ValueError, match="wrong"):
+            await offload.run(LARGE, later(), fail, Body())
+
+    gc.disable()
+    try:
+        asyncio.run(scene())
+        assert [each() for each in made] == [None, None]
+    finally:
+        gc.enable()

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import gc
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 from types import SimpleNamespace
@@ -632,6 +634,23 @@ def test_a_failure_reaches_every_waiter_of_the_batch_and_no_other(queue: Queue, 
     assert result(submit(queue, 7)) == [70]
     # The failed part of the split work was enough: its rest was dropped.
     assert [values for _, values in gate.batches] == [[0], [1, 2, 3, 4], [7]]
+
+
+def test_a_failure_holds_nothing_of_its_batch(queue: Queue, gate: Gate) -> None:
+    gate.error = ValueError("broken")
+    gate.open.set()
+    feeds = {"x": np.array([1])}
+    held = weakref.ref(feeds["x"])
+    gc.disable()
+    try:
+        work = queue.submit("g", feeds, deadline=LATER)
+        until(work.done)
+        assert isinstance(work.error, ModelFailedError)
+        assert work.error.__cause__ is gate.error
+        del work, feeds
+        until(lambda: held() is None)
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize(

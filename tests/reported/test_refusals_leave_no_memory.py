@@ -1,0 +1,189 @@
+"""Refused requests stayed in memory until the server was killed: BerriAI/litellm#13911.
+
+An error holds the frames that it came through, and these hold the request. Where one of them, or
+what it refers to, holds the error, all of it waits for a garbage collection, which is rare.
+"""
+
+from __future__ import annotations
+
+import gc
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType, TracebackType
+
+import psutil
+import pytest
+from fastapi.routing import APIRoute, APIRouter
+
+from foretell.service.server import _Server
+from foretell.service.web.sockets import listen
+from tests.reported.refusals import (
+    ADMIN_KEY,
+    LARGE,
+    MOST_BYTES,
+    ROUTES,
+    SMALL,
+    Refusal,
+    bomb,
+    exchange,
+    refusals,
+    refusals_of,
+    write_models,
+)
+from tests.service.client import Client
+from tests.service.process import Server
+
+_MIB = 1024 * 1024
+_PATIENCE = 30.0
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_models(tmp_path_factory.mktemp("models"))
+
+
+class InThread(_Server):
+    """Signals are for the main thread."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class Here:
+    """A server in this process, with all that is between its sockets and its models."""
+
+    def __init__(self, models: Path) -> None:
+        self.client = Client(models, admin_keys=ADMIN_KEY, max_body_bytes=MOST_BYTES)
+        (self._socket,) = listen("127.0.0.1", 0)
+        sockets = [self._socket]
+        self._server = InThread(self.client.settings, self.client.engine, sockets, pulse=int)
+        self._thread = threading.Thread(target=self._server.run, args=(sockets,), daemon=True)
+        self._thread.start()
+        wait_for(lambda: self._server.started)
+
+    def connect(self) -> socket.socket:
+        address: tuple[str, int] = self._socket.getsockname()
+        return socket.create_connection(address, _PATIENCE)
+
+    def settle(self) -> None:
+        """Wait until all requests have ended, and all connections."""
+        state = self._server.server_state
+        wait_for(lambda: not (state.connections or state.tasks or self.client.metrics.in_flight))
+
+    def close(self) -> None:
+        self._server.should_exit = True
+        self._thread.join(_PATIENCE)
+        self._socket.close()
+
+
+@pytest.fixture(scope="module")
+def here(models: Path) -> Iterator[Here]:
+    here = Here(models)
+    # What is made once, such as modules that are imported.
+    for count in (SMALL, LARGE):
+        for each in refusals(count):
+            send(here, each)
+    yield here
+    here.close()
+
+
+@pytest.fixture
+def uncollected() -> Iterator[None]:
+    """No garbage is collected, and what there is already is not looked at."""
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    yield
+    gc.enable()
+    gc.unfreeze()
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + _PATIENCE
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+
+def send(here: Here, refusal: Refusal) -> None:
+    with here.connect() as client:
+        # Of the routes that change models all large bodies are refused for their size.
+        assert exchange(client, refusal.request) in (refusal.status, 413), refusal[:3]
+    here.settle()
+
+
+def garbage() -> list[str]:
+    """The errors, frames and tracebacks that only a collection would free."""
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    gc.collect()
+    gc.set_debug(0)
+    found = [
+        f"{type(each).__name__}: {each}"[:200]
+        for each in gc.garbage
+        if isinstance(each, (BaseException, FrameType, TracebackType))
+    ]
+    gc.garbage.clear()
+    gc.collect()
+    return found
+
+
+def test_there_is_a_refusal_for_every_route_that_takes_a_body(here: Here) -> None:
+    routers = [getattr(each, "original_router", None) for each in here.client.app.routes]
+    routes = {
+        route.path
+        for router in routers
+        if isinstance(router, APIRouter)
+        for route in router.routes
+        if isinstance(route, APIRoute) and "POST" in route.methods
+    }
+    assert routes == set(ROUTES)
+
+
+@pytest.mark.usefixtures("uncollected")
+@pytest.mark.parametrize("count", [SMALL, LARGE])
+@pytest.mark.parametrize("route", ROUTES)
+def test_a_refusal_leaves_no_garbage(here: Here, route: str, count: int) -> None:
+    left = {}
+    for each in refusals_of(route, count):
+        send(here, each)
+        if found := garbage():
+            left[each.name] = found
+    assert not left
+
+
+def resident(server: Server) -> int:
+    process = psutil.Process(server.process.pid)
+    every = [process, *process.children(recursive=True)]
+    return sum(each.memory_info().rss for each in every)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_resident_memory_stays_as_it_is(models: Path, tmp_path: Path, workers: int) -> None:
+    bombs = [bomb(route) for route in ROUTES if route.endswith("infer")]
+    if workers == 1:
+        large = [*refusals(LARGE)]
+    else:
+        # They run the same code: one kind of each route.
+        large = [next(refusals_of(route, LARGE)) for route in ROUTES]
+    settings = {"admin_keys": ADMIN_KEY, "max_body_bytes": MOST_BYTES, "workers": workers}
+    with Server(models, tmp_path / "log", **settings) as server:
+        port = int(server.url.rpartition(":")[2])
+
+        def repeat(each: Refusal, times: int) -> None:
+            for _ in range(times):
+                with socket.create_connection(("127.0.0.1", port), _PATIENCE) as client:
+                    assert exchange(client, each.request) in (each.status, 413), each[:3]
+
+        for each in [*bombs, *large]:
+            repeat(each, workers)
+        before = resident(server)
+        for each in large:
+            repeat(each, 2)
+        for each in bombs:
+            repeat(each, 10)
+        assert resident(server) - before < 32 * _MIB
