@@ -203,6 +203,8 @@ class LoadFailedError(ServiceError):
 class ShortageError(LoadFailedError):
     """A version was not loaded for want of memory or disk, or as a file could not be read."""
 
+    type = "load_shortage"
+
 
 class ModelFailedError(ServiceError):
     """The model did not run."""
