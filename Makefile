@@ -25,7 +25,7 @@ PUBLISHED := aft-pytorch linear-attention-transformer linformer local-attention 
 
 .PHONY: serve test lint types audit demo help bench bench-accuracy bench-adopted bench-attention bench-batch bench-bulk \
 	bench-dashboard bench-demo bench-door bench-exports bench-fleet bench-page bench-precision bench-server \
-	bench-stall bench-endurance bench-many bench-wide gpu-check gpu-doors gpu-graphs gpu-overhead gpu-subjects mutants notebook \
+	bench-soak bench-stall bench-endurance bench-many bench-wide gpu-check gpu-doors gpu-graphs gpu-overhead gpu-subjects mutants notebook \
 	page-assets page-pictures clean
 .DELETE_ON_ERROR:
 
@@ -82,6 +82,10 @@ bench-many: $(TEST)
 ## measure forecasts of a million series, killed and on Ray, too; writes its part of docs/batch.md
 bench-batch: $(TEST)
 	$(BIN)/python -m bench.batch --data $(DATA)
+
+## send good, refused, cut-off and hostile requests for ten minutes; fails if memory grows
+bench-soak: $(TEST)
+	$(BIN)/python -m bench.soak
 
 ## measure memory and answers under load; about ten minutes
 bench-endurance: $(TEST)
