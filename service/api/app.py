@@ -203,7 +203,11 @@ def _include(app: FastAPI, metrics: Metrics, routers: Iterable[APIRouter]) -> No
         message = f"{error.detail}: {request.method} {path[:200]}"
         if status == HTTPStatus.METHOD_NOT_ALLOWED:
             same = [route.methods or () for route in routes if route.path_regex.match(path)]
-            headers = {"Allow": ", ".join(sorted({*chain.from_iterable(same)}))}
+            allowed = {*chain.from_iterable(same)}
+            if "GET" in allowed:
+                # The middleware has HEAD answered as GET.
+                allowed.add("HEAD")
+            headers = {"Allow": ", ".join(sorted(allowed))}
             message += f"; it takes {headers['Allow']}"
         elif status == HTTPStatus.NOT_FOUND:
             message += f"; {_elsewhere(path, routes)}"

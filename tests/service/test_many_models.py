@@ -141,7 +141,7 @@ def test_by_bytes(many: Path, tmp_path: Path) -> None:
         ready = server.get("/readyz")
         assert ready.status_code == 200
         said = ready.json()["models"]["huge@1"]
-        assert said.startswith("huge/1: needs about 8192 MiB of memory; the process holds")
+        assert said.startswith("huge/1: needs about 16384 MiB of memory; the process holds")
 
 
 def test_a_first_caller_is_told_how_long(server: Client, monkeypatch: pytest.MonkeyPatch) -> None:
