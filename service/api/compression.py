@@ -160,10 +160,11 @@ def compress(encoding: str, parts: Iterable[bytes | memoryview]) -> bytes:
 
 def respond(body: bytes, accepted: str, media_type: str) -> Response:
     """An answer that may be large, compressed as the caller accepts it; not for the event loop."""
-    headers = {"Vary": "Accept-Encoding"}
+    # The middleware names the header of an answer that it gets as it is.
+    headers = {}
     if encoding := choose_encoding(accepted, ("zstd", "gzip")):
         body = compress(encoding, [body])
-        headers["Content-Encoding"] = encoding
+        headers = {"Content-Encoding": encoding, "Vary": "Accept-Encoding"}
     return Response(body, headers=headers, media_type=media_type)
 
 
