@@ -15,6 +15,11 @@ from foretell.bundle.part import Part
 Floats = NDArray[np.floating]
 
 
+def shown(number: float) -> str:
+    """A number with all digits that it has: what is read of it is the same again."""
+    return repr(float(number)).removesuffix(".0")
+
+
 class Bound(Part):
     """What the values of a channel lie between, written `LOW:HIGH`; either may be missing.
 
@@ -43,12 +48,13 @@ class Bound(Part):
         if self.low is None and self.high is None:
             raise ValueError("expected a low or a high bound")
         if self.low is not None and self.high is not None and not self.low < self.high:
-            raise ValueError(f"the low bound {self.low:g} is not below the high one {self.high:g}")
+            low, high = shown(self.low), shown(self.high)
+            raise ValueError(f"the low bound {low} is not below the high one {high}")
         return self
 
     def __str__(self) -> str:
         """As it is written."""
-        return ":".join("" if one is None else f"{one:g}" for one in (self.low, self.high))
+        return ":".join("" if one is None else shown(one) for one in (self.low, self.high))
 
 
 def _of_texts(given: object) -> object:

@@ -2,10 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
+from foretell.bundle.manifest import Precision, Scaler, Verification
+
 Floats = NDArray[np.floating]
+
+# Standard deviations of the training rows, by which forecasts of a graph and its model may differ
+# without a word: a relative error within the tolerance is as much where the level is large.
+LARGEST_DEVIATION = 1e-3
+
+
+def deviations(
+    scaler: Scaler, history: Floats, targets: Sequence[int] | None
+) -> NDArray[np.float64]:
+    """What errors of forecasts count relative to, where these are smaller: `[targets]`.
+
+    The standard deviations of the training rows, or where nothing tells them those of the windows
+    that are compared.
+
+    Args:
+        scaler: Of all channels.
+        history: `[batch, context, channels]`, the windows; NaN where a value is missing.
+        targets: Places of the channels that are forecast; all of them if None.
+    """
+    known = scaler.training
+    if not known.is_identity:
+        return np.array(known.of(targets).std)
+    at = slice(None) if targets is None else [*targets]
+    own: NDArray[np.float64] = np.nanstd(history[..., at].astype(np.float64), axis=(0, 1))
+    return np.where(own > 0, own, 1.0)
 
 
 def relative_error(actual: Floats, expected: Floats, scale: Floats) -> NDArray[np.float64]:
@@ -18,7 +47,7 @@ def relative_error(actual: Floats, expected: Floats, scale: Floats) -> NDArray[n
     Args:
         actual: `[batch, horizon, channels]` in the user's units.
         expected: The same shape.
-        scale: `[channels]`, standard deviation of each channel in training.
+        scale: `[channels]`, their `deviations`.
 
     Returns:
         `[batch]`; infinite where a value is not finite.
@@ -28,3 +57,26 @@ def relative_error(actual: Floats, expected: Floats, scale: Floats) -> NDArray[n
         size = np.maximum(np.abs(expected.astype(np.float64)).max(axis=1), scale)
         error = (difference / size).max(axis=1)
     return np.where(np.isfinite(error), error, np.inf)
+
+
+def deviation_warning(
+    verification: Verification, targets: Sequence[str], precision: Precision
+) -> str | None:
+    """Names the targets of which graph and model differ by much of what they deviate, if any do."""
+    found = [
+        f"{name} by {error:.1g}"
+        for name, error in zip(targets, verification.deviations, strict=False)
+        if error >= LARGEST_DEVIATION
+    ]
+    if not found:
+        return None
+    reason = (
+        "The values are large next to what they deviate, and float32 keeps seven digits: subtract "
+        "a constant from the data, train on the rest and export that"
+    )
+    if precision != "float32":
+        reason = f"Few digits are left in {precision}: export it in float32"
+    return (
+        "forecasts of the graph and of the model differ, in standard deviations of the channel in "
+        f"training: {', '.join(found)}. {reason}"
+    )

@@ -34,26 +34,73 @@ CalibrationMethod = Literal["scaled_split_conformal", "scaled_rolling_refits"]
 
 
 class Scaler(Part):
-    """Per-channel standardisation; the graph applies it, this is for the reader."""
+    """Per-channel standardisation; the graph applies it, this is for the reader.
+
+    Attributes:
+        mean: What is subtracted from each channel.
+        std: What the rest is divided by.
+        level: Mean of each channel in the training rows, where it is known and `mean` is another.
+        deviation: Their standard deviation, likewise.
+    """
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
+    level: tuple[float, ...] | None = None
+    deviation: tuple[float, ...] | None = None
+
+    @model_validator(mode="after")
+    def _sizes(self) -> Self:
+        known = (each for each in (self.level, self.deviation) if each is not None)
+        if any(len(each) != len(self.mean) for each in known):
+            raise ValueError("level and deviation: expected one of each channel")
+        if (self.level is None) != (self.deviation is None):
+            raise ValueError("level and deviation belong together")
+        if min(self.deviation or (1.0,)) <= 0:
+            raise ValueError("deviation: expected positive numbers")
+        return self
 
     @classmethod
     def identity(cls, channels: int) -> Self:
         """That of values which stay as they are."""
         return cls(mean=(0.0,) * channels, std=(1.0,) * channels)
 
+    @property
+    def is_identity(self) -> bool:
+        """Whether values stay as they are."""
+        return not any(self.mean) and set(self.std) == {1.0}
+
+    @property
+    def training(self) -> Self:
+        """Mean and standard deviation of the training rows.
+
+        The identity where a model reads values as they are and nothing tells more of them.
+        """
+        if self.level is None or self.deviation is None:
+            return self
+        return type(self)(mean=self.level, std=self.deviation)
+
+    def beside(self, training: Self) -> Self:
+        """The same, with the mean and the standard deviation of the training rows."""
+        if (training.mean, training.std) == (self.mean, self.std):
+            return self
+        return self.model_copy(update={"level": training.mean, "deviation": training.std})
+
     def of(self, columns: Sequence[int] | None) -> Self:
         """That of some of the channels, by their places; of all if None."""
         if columns is None:
             return self
-        picked = ([values[column] for column in columns] for values in (self.mean, self.std))
-        return type(self)(**dict(zip(("mean", "std"), map(tuple, picked), strict=True)))
+        every = self.model_dump()
+        return self.model_copy(
+            update={
+                name: tuple(values[column] for column in columns)
+                for name, values in every.items()
+                if values is not None
+            }
+        )
 
 
 class Accuracy(Part):
-    """Mean errors over all windows of a split, in standardised units."""
+    """Mean errors over all windows of a split, in standard deviations of the training rows."""
 
     mse: float
     mae: float
@@ -118,12 +165,15 @@ class Verification(Part):
         emulates: The half precision it emulated, in float32 with every result rounded; None where
             it ran the graphs as they are.
         checks: What was compared.
+        deviations: Largest error of the forecasts of each target on natural windows, in its
+            standard deviations in training; empty of bundles that do not tell.
     """
 
     reference: str
     provider: str
     emulates: Precision | None = None
     checks: tuple[Check, ...]
+    deviations: tuple[float, ...] = ()
 
     @property
     def passed(self) -> bool:
@@ -140,7 +190,7 @@ class Coverage(Part):
         last_step: The last one.
         windows: Number of test windows.
         coverage: The share it held, over windows, steps and channels.
-        width: Its mean width, in standardised units.
+        width: Its mean width, in standard deviations of the training rows.
     """
 
     level: Annotated[float, Field(gt=0, lt=1)]

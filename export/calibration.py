@@ -32,7 +32,7 @@ from foretell.bundle.manifest import CalibrationMethod, CalibrationReport, Cover
 from foretell.export.errors import UncalibratedError
 from foretell.export.runtime import Graph
 from foretell.export.windows import windows_in
-from foretell.models.checkpoint import CheckpointInfo
+from foretell.models.checkpoint import CheckpointInfo, Refits
 from foretell.models.data.panel import Panel
 from foretell.models.data.scaler import typical_share
 from foretell.models.data.splits import Spans, Split, count_windows
@@ -76,7 +76,7 @@ def calibrate(
     split: Split | None,
     roll: int,
     batch: int = BATCH,
-    refits: NDArray[np.float32] | None = None,
+    refits: Refits | None = None,
 ) -> tuple[Calibration, CalibrationReport]:
     """Calibrate quantiles on the validation split and measure them on the test split.
 
@@ -88,8 +88,8 @@ def calibrate(
         roll: Most passes over the horizon to calibrate; fewer where the validation split is too
             short for them, and one for a model that does not forecast all that it reads.
         batch: Windows of a run, at most.
-        refits: Errors of refits of the model (`foretell.models.training.refits`), which are taken
-            where the validation split has too few windows.
+        refits: Errors of refits of the model, which are taken where the validation split has too
+            few windows.
 
     Raises:
         UncalibratedError: the split is not known, its validation part has fewer than 20 windows, or
@@ -99,7 +99,7 @@ def calibrate(
         raise UncalibratedError("its checkpoint does not name the data it was trained on")
     roll = roll if info.config.targets is None else 1
     passes = _most_passes(info, split.validation, roll)
-    floor = FLOOR * typical_share(panel, split.train, info.scaler, info.config.targets)
+    floor = FLOOR * typical_share(panel, split.train, info.scaler.training, info.config.targets)
     context, horizon = info.config.context, info.config.horizon
     targets = [max(0, span.end - span.start - context) for span in split.validation]
     method: CalibrationMethod = "scaled_split_conformal"
@@ -112,8 +112,8 @@ def calibrate(
             if not part.is_finite or _fewest(part.scaled) < LEAST_WINDOWS:
                 break
             found.append(part.scaled)
-    if not found and refits is not None and _fewest(refits) >= LEAST_WINDOWS:
-        found, targets = [refits], [len(refits) + horizon - 1]
+    if not found and refits is not None and _fewest(refits.errors) >= LEAST_WINDOWS:
+        found, targets = [refits.errors], [len(refits.errors) + horizon - 1]
         method = "scaled_rolling_refits"
     if not found:
         windows = count_windows(split.validation, context, horizon)
@@ -164,7 +164,7 @@ def _errors(
 ) -> Iterator[Errors]:
     """Errors of evenly spaced windows, pass by pass."""
     horizon = info.config.horizon
-    least = floor * np.array(info.target_scaler.std)
+    least = floor * np.array(info.target_scaler.training.std)
     chosen = np.linspace(0, len(windows) - 1, min(most, len(windows))).round().astype(np.int64)
     scaled = np.empty((len(chosen), windows.horizon, len(info.targets)), np.float32)
     scales = np.empty((len(chosen), 1, len(info.targets)))
@@ -248,7 +248,7 @@ def _measure(
     passes = _most_passes(info, test, len(counts))
     if not passes:
         return
-    std, within = np.array(info.target_scaler.std), limits(info.bounds, info.targets)
+    std, within = np.array(info.target_scaler.training.std), limits(info.bounds, info.targets)
     measured = errors(graph, info, panel, test, passes, floor, batch)
     for part, count in zip(measured, counts, strict=False):
         steps = slice(part.first_step, part.first_step + info.config.horizon)

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from foretell.bundle.attention import AttentionStage
 from foretell.bundle.comparison import relative_error
+from foretell.bundle.distribution import Distribution
 from foretell.bundle.layout import EXPLAIN_GRAPH, FORECAST_GRAPH
-from foretell.bundle.manifest import Check, Precision, Scaler
+from foretell.bundle.manifest import Check, Precision
 from foretell.export.choices import (
     Errors,
     Mask,
@@ -32,6 +33,10 @@ from foretell.export.rules import LEAST_COMPARED, LEAST_KINDS, RULES
 from foretell.export.window_set import Floats, WindowSet
 
 _DISTRIBUTION = "distribution"
+# Of parameters that are no values: an error of a logarithm of odds is one of their ratio.
+_OWN_SIZE = {"df": 1.0, "total_count": 1e-6, "logits": 1.0}
+# Standard deviations of the training rows: a distribution may be narrower than rounding is.
+_LEAST_SCALE = 0.01
 # Windows of a batch; the largest is less where no more fit.
 SMALL = (1, 3)
 LARGEST = 64
@@ -106,6 +111,8 @@ class Natural:
         conditioning: `[batch]`, the headroom of every window; -1 of those that were not compared.
         largest_error: Of the forecasts that were compared.
         margin_error: Largest of the windows that were compared; None without choices.
+        deviations: `[targets]`, the largest error of each forecast that was compared, in units of
+            the comparison's scale.
     """
 
     checks: list[Check]
@@ -113,6 +120,7 @@ class Natural:
     conditioning: Errors
     largest_error: float
     margin_error: float | None
+    deviations: NDArray[np.float64]
 
 
 class Comparison:
@@ -120,7 +128,8 @@ class Comparison:
 
     Args:
         stages: Of the model.
-        scaler: The standardisation of what it forecasts.
+        scale: `[targets]`, `foretell.bundle.comparison.deviations`.
+        distribution: What it forecasts of each step besides the mean, if it does.
         precision: Of the graphs.
         graph: Runs that of the forecast.
         explain_graph: Runs that of the forecast and its attention.
@@ -133,7 +142,8 @@ class Comparison:
     def __init__(
         self,
         stages: Sequence[AttentionStage],
-        scaler: Scaler,
+        scale: Errors,
+        distribution: Distribution | None,
         precision: Precision,
         graph: Runner,
         explain_graph: Runner,
@@ -146,7 +156,8 @@ class Comparison:
         choices = [choice for stage in stages for choice in stage.choices]
         self._chooses = bool(choices)
         self._kept = ("forecast", _DISTRIBUTION, *(choice.chosen for choice in choices))
-        self._scale = np.array(scaler.std)
+        self._scale = scale
+        self._least = [] if distribution is None else _least(distribution, scale)
         self._graph = graph
         self._explain_graph = explain_graph
         self._largest = largest
@@ -165,7 +176,7 @@ class Comparison:
         # `map` lets go of a case before it asks for the next.
         looks = list(map(self._look, cases))
         exact = Reference(_joined([kept for _, kept in looks]))
-        clear, differ, margin, error, *attention = map(
+        clear, differ, margin, error, deviation, *attention = map(
             np.concatenate, zip(*(errors for errors, _ in looks), strict=True)
         )
         name, allowed = f"{windows.name} windows", self.rules.forecast
@@ -194,6 +205,7 @@ class Comparison:
             conditioning=np.where(compared, clear, -1),
             largest_error=max(check.max_error for check in forecasts),
             margin_error=float(margin[compared].max(initial=0)) if self._chooses else None,
+            deviations=deviation[compared].max(axis=0, initial=0),
         )
 
     def adversarial(self, kinds: Iterable[tuple[str, Iterable[Case]]]) -> list[Check]:
@@ -228,7 +240,8 @@ class Comparison:
 
         Returns:
             By window the headroom of its choices, whether they differ, the errors of margin and
-            forecast, and that of each stage that is shown.
+            forecast, that of each target in units of the scale, and that of each stage that is
+            shown.
         """
         found, exact = self._explain(case.windows), case.exact.outputs
         errors = [
@@ -236,6 +249,8 @@ class Comparison:
             choices_differ(self._stages, found, exact),
             margin_error(self._stages, found, exact),
             self._error(found, case.exact),
+            np.abs(found["forecast"].astype(np.float64) - case.exact.forecast).max(axis=1)
+            / self._scale,
             *(attention_error(stage, found, exact) for stage in self._shown),
         ]
         return errors, {name: exact[name] for name in self._kept if name in exact}
@@ -318,13 +333,26 @@ class Comparison:
         """Of the forecast, or of that parameter of its distribution that errs more, `[batch]`."""
         forecast = found["forecast"].astype(np.float64)
         error = relative_error(forecast, exact.forecast, self._scale)
-        for place in range(exact.outputs.get(_DISTRIBUTION, np.empty((1, 0))).shape[-1]):
+        if _DISTRIBUTION not in exact.outputs:
+            return error
+        for place, least in enumerate(self._least):
             own, wanted = (
                 each[_DISTRIBUTION][..., place].astype(np.float64)
                 for each in (found, exact.outputs)
             )
-            error = np.maximum(error, relative_error(own, wanted, self._scale))
+            error = np.maximum(error, relative_error(own, wanted, least))
         return error
+
+
+def _least(distribution: Distribution, scale: Errors) -> list[Errors]:
+    """What errors of each parameter count relative to where it is smaller, each `[targets]`.
+
+    Of a value that is what it is of a forecast. Other parameters have a size of their own, however
+    much the values deviate: degrees of freedom are as wrong for large values as for small ones.
+    """
+    own = {name: np.full_like(scale, least) for name, least in _OWN_SIZE.items()}
+    own["scale"] = _LEAST_SCALE * scale
+    return [own.get(name, scale) for name in distribution.parameters]
 
 
 def _joined(parts: Sequence[Outputs]) -> Outputs:

@@ -42,7 +42,7 @@ def evaluate_graph(
     found = score(
         {"onnx": graph.predict, **baselines(windows, panel.frequency)},
         windows.batches(batch),
-        np.array(info.target_scaler.std),
+        np.array(info.target_scaler.training.std),
         shares.look,
     )
     below, up_to = shares.found()
@@ -77,7 +77,7 @@ class _Shares:
             low, high = bounds(report.windows[0])
             self.levels = _LEVELS[(low <= _LEVELS) & (high >= _LEVELS)]
             self._offsets = offsets.at(self.levels, info.config.horizon)
-            self._floor = report.floor * np.array(info.target_scaler.std)
+            self._floor = report.floor * np.array(info.target_scaler.training.std)
         self._sums = np.zeros((2, len(self.levels), len(info.targets)))
         self._seen, self._counted = 0, np.zeros(len(info.targets))
 

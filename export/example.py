@@ -62,7 +62,7 @@ def _median(graph: Graph, info: CheckpointInfo, windows: Windows, batch: int) ->
     """The window with the median error."""
     count = min(_WINDOWS, len(windows))
     chosen = np.linspace(0, len(windows) - 1, count).round().astype(np.int64)
-    std, errors = np.array(info.target_scaler.std), np.empty(count)
+    std, errors = np.array(info.target_scaler.training.std), np.empty(count)
     for start in range(0, count, batch):
         part = slice(start, start + batch)
         given = windows.batch(torch.from_numpy(chosen[part]))

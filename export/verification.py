@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from foretell.bundle.bounds import Limits
+from foretell.bundle.comparison import deviations
 from foretell.bundle.layout import EXPLAIN_GRAPH, FORECAST_GRAPH
 from foretell.bundle.manifest import Precision, Scaler, Verification
 from foretell.export.bounds import check_limits
@@ -74,8 +75,9 @@ def verify(
     }
     graph, explain_graph = graphs.values()
     size = min(LARGEST, windows_that_fit(model, explained=True))
-    known = scaler.of(model.config.targets)
-    comparison = Comparison(model.stages, known, precision, graph, explain_graph, size)
+    scale = deviations(scaler, windows.history, model.config.targets)
+    drawn = None if model.head is None else model.head.described
+    comparison = Comparison(model.stages, scale, drawn, precision, graph, explain_graph, size)
     exact = PlainModel(model, scaler)
     # No maps are compared of what lies far outside.
     plains = [
@@ -109,7 +111,7 @@ def verify(
                 free,
                 limits,
                 (batch for each in (windows, *kinds) for batch in each.batches(size)),
-                np.array(known.std),
+                scale,
                 comparison.rules.forecast,
             )
             for name, free in graphs.items()
@@ -121,6 +123,7 @@ def verify(
             provider=graph.provider,
             emulates=graph.emulates,
             checks=tuple(checks),
+            deviations=tuple(natural.deviations.tolist()),
         ),
         windows.take(order),
         expected[order],

@@ -32,9 +32,13 @@ def windows_of(info: CheckpointInfo, panel: Panel) -> Windows:
         DataError: the rows hold no window.
     """
     split = split_of(info, panel)
-    whole = (Span(place, 0, len(table)) for place, table in enumerate(panel.tables))
-    spans = tuple(whole) if split is None else split.test
+    spans = whole(panel) if split is None else split.test
     return windows_in(info, panel, spans, info.config.horizon)
+
+
+def whole(panel: Panel) -> Spans:
+    """All rows of a panel."""
+    return tuple(Span(place, 0, len(table)) for place, table in enumerate(panel.tables))
 
 
 def windows_in(info: CheckpointInfo, panel: Panel, spans: Spans, horizon: int) -> Windows:
@@ -70,7 +74,8 @@ def synthetic(info: CheckpointInfo, count: int, seed: int) -> WindowSet:
     period = random.uniform(4, config.context, shape)
     cycle = np.sin(2 * np.pi * (step / period + random.uniform(0, 1, shape)))
     noise = random.normal(0, 0.5, (count, config.context, config.channels))
-    values = (cycle + noise) * np.array(info.scaler.std) + np.array(info.scaler.mean)
+    known = info.scaler.training
+    values = (cycle + noise) * np.array(known.std) + np.array(known.mean)
     past = future = None
     if config.calendar is not None:
         frequency = Frequency.parse(info.frequency)

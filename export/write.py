@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from numpy.typing import NDArray
 
 from foretell.bundle import calibration, evaluation, example, layout
 from foretell.bundle.bounds import Bounds, limits
@@ -20,6 +19,7 @@ from foretell.bundle.manifest import (
     Accuracy,
     Manifest,
     Precision,
+    Scaler,
     TestResult,
     Verification,
     read,
@@ -39,12 +39,13 @@ from foretell.export.rules import RULES, Rules
 from foretell.export.runtime import Graph
 from foretell.export.verification import Verified, verify
 from foretell.export.weights import share_weights
-from foretell.export.windows import natural, split_of, synthetic, windows_of
+from foretell.export.windows import natural, split_of, synthetic, whole, windows_of
 from foretell.models.batches import windows_that_fit
 from foretell.models.bounds import check_bounds, measure_within
-from foretell.models.checkpoint import Checkpoint, CheckpointInfo, load, load_refits
+from foretell.models.checkpoint import Checkpoint, CheckpointInfo, Refits, load, load_refits
 from foretell.models.data import reading
 from foretell.models.data.panel import Panel
+from foretell.models.data.scaler import fit
 from foretell.models.data.windows import Windows
 from foretell.models.evaluation import mean_of_known
 from foretell.models.forecaster import ARCHITECTURES
@@ -107,8 +108,13 @@ def export_checkpoint(
     check_free(target)
     loaded = load(checkpoint)
     panel, refits = _panel(loaded, data), load_refits(checkpoint)
-    if bounds is not None:
-        loaded = _with_bounds(loaded, bounds, panel)
+    if bounds is None:
+        bounds = loaded.info.bounds
+    else:
+        check_bounds(bounds, loaded.info.targets, panel)
+    loaded = _with(loaded, panel, scaler=_scaler(loaded.info, panel), bounds=bounds)
+    if refits is not None:
+        refits = Refits.of(*refits[1:], limits(bounds, loaded.info.targets))
     if not anyway:
         _check_worth(loaded.info)
     with appearing(target) as folder:
@@ -137,8 +143,13 @@ def verify_bundle(bundle: Path, checkpoint: Path, data: Path | None = None) -> V
         raise ExportError(f"{bundle}: its configuration cannot be read: {error}") from None
     if loaded.info.config != config:
         raise ExportError(f"{checkpoint}: its configuration is not that of {bundle}")
-    loaded = loaded._replace(info=loaded.info.model_copy(update={"bounds": manifest.bounds}))
     panel = _panel(loaded, data)
+    scaler = _scaler(loaded.info, panel)
+    if scaler.training.is_identity:
+        # The data were there at export alone.
+        scaler = scaler.beside(manifest.scaler.training)
+    changes = {"bounds": manifest.bounds, "scaler": scaler}
+    loaded = loaded._replace(info=loaded.info.model_copy(update=changes))
     # A graph of an earlier release may read none, although such a model does now.
     observed = manifest.observed_steps
     verified = _verify(loaded, panel, bundle, manifest.precision, seed=0, observed_steps=observed)
@@ -163,7 +174,7 @@ def _verify(
     else:
         windows = natural(windows_of(info, panel), _VERIFIED_WINDOWS, seed)
     few = windows.take(slice(_ADVERSARIAL_WINDOWS))
-    kinds = adversarial(few, info.scaler, seed, observed_steps)
+    kinds = adversarial(few, info.scaler.training, seed, observed_steps)
     within = limits(info.bounds, info.targets)
     return verify(model, info.scaler, folder, windows, kinds, precision, within)
 
@@ -171,7 +182,7 @@ def _verify(
 def _write(
     checkpoint: Checkpoint,
     panel: Panel | None,
-    refits: NDArray[np.float32] | None,
+    refits: Refits | None,
     folder: Path,
     name: str,
     version: str,
@@ -256,18 +267,28 @@ def _write(
     (folder / layout.MANIFEST).write_text(manifest.model_dump_json(indent=2) + "\n")
 
 
-def _with_bounds(checkpoint: Checkpoint, bounds: Bounds, panel: Panel | None) -> Checkpoint:
-    """The checkpoint with other bounds, and the accuracy that it has with them."""
-    info, model = checkpoint
-    check_bounds(bounds, info.targets, panel)
-    info = CheckpointInfo.model_validate(dict(info) | {"bounds": bounds})
-    if panel is not None and info.test is not None and info.data is not None:
-        split = info.data.splits.cut(panel, info.config.context, info.config.horizon)
+def _scaler(info: CheckpointInfo, panel: Panel | None) -> Scaler:
+    """That of a checkpoint, with the deviation of its data where it tells none."""
+    if panel is None or not info.scaler.training.is_identity:
+        return info.scaler
+    split = split_of(info, panel)
+    rows = whole(panel) if split is None else split.train
+    return info.scaler.beside(fit(panel, rows))
+
+
+def _with(checkpoint: Checkpoint, panel: Panel | None, **changes: object) -> Checkpoint:
+    """The checkpoint with other fields, and the accuracy that it has with them."""
+    info = CheckpointInfo.model_validate(dict(checkpoint.info) | changes)
+    if info == checkpoint.info:
+        return checkpoint
+    if panel is not None and info.test is not None and (split := split_of(info, panel)):
         windows = Windows.of(info.config, panel, split.test, info.scaler)
-        test = measure_within(model, bounds, info.targets, info.scaler, windows, panel.frequency)
+        test = measure_within(
+            checkpoint.model, info.bounds, info.targets, info.scaler, windows, panel.frequency
+        )
         test = test.model_copy(update={"overlaps": info.test.overlaps})
         info = info.model_copy(update={"test": test})
-    return Checkpoint(info, model)
+    return Checkpoint(info, checkpoint.model)
 
 
 def _panel(checkpoint: Checkpoint, data: Path | None) -> Panel | None:

@@ -184,7 +184,7 @@ def backtest(subject: Subject, panel: Panel, *, share: float, stride: int) -> Ba
     return Backtest(
         name=subject.name,
         channels=subject.targets,
-        unit=np.array(subject.scaler.std),
+        unit=np.array(subject.training.std),
         origins=len(chosen),
         first=min(pair[0] for pair in times),
         last=max(pair[1] for pair in times),
@@ -207,7 +207,7 @@ def _run(
     subject: Subject, windows: Windows, chosen: Tensor, forecasters: Mapping[str, Predictor]
 ) -> tuple[dict[str, Scores], dict[float, Held]]:
     """Errors of all forecasters at some windows, and what the model's intervals held."""
-    unit, shape = np.array(subject.scaler.std), (subject.horizon, len(subject.targets))
+    unit, shape = np.array(subject.training.std), (subject.horizon, len(subject.targets))
     inside = {level: np.zeros((2, *shape)) for level in subject.levels()}
 
     def look(batch: Batch, forecast: Floats) -> None:
@@ -234,7 +234,7 @@ def _interval(
     assert subject.calibration is not None  # noqa: S101 - it has levels
     offsets, floor = subject.calibration
     tails = np.array([(1 - level) / 2, (1 + level) / 2])
-    spread = scale(history, floor * np.array(subject.scaler.std))
+    spread = scale(history, floor * np.array(subject.training.std))
     edges = forecast + spread * offsets.at(tails, subject.horizon)[:, None]
     low, high = edges if subject.limits is None else subject.limits.apply(edges)
     return low, high

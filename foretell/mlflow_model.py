@@ -135,6 +135,6 @@ def _example(bundle: Path, manifest: Manifest) -> pd.DataFrame:
         frame.insert(0, _TIME, pd.to_datetime(times, format="ISO8601", utc=False))
         return frame
     values = np.zeros((manifest.context, len(manifest.channels)))
-    frame = pd.DataFrame(values + manifest.scaler.mean, columns=list(manifest.channels))
+    frame = pd.DataFrame(values + manifest.scaler.training.mean, columns=list(manifest.channels))
     frame.insert(0, _TIME, manifest.step.steps_from(_START, manifest.context))
     return frame

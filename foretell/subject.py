@@ -40,7 +40,7 @@ class Subject:
         context: Steps it reads.
         horizon: Steps it forecasts.
         calendar: Calendar features it reads, or None.
-        scaler: Of its training rows, for the targets.
+        training: Mean and standard deviation of its training rows, for the targets.
         predict: The model.
         batch: Windows a call, at most.
         calibration: Offsets of its quantiles and the floor of their scale, if it has any.
@@ -56,7 +56,7 @@ class Subject:
     context: int
     horizon: int
     calendar: Calendar | None
-    scaler: Scaler
+    training: Scaler
     predict: Predictor
     batch: int = _BATCH
     calibration: tuple[Calibration, float] | None = None
@@ -107,7 +107,7 @@ def _of_bundle(folder: Path) -> Subject:
         context=said.context,
         horizon=said.horizon,
         calendar=said.calendar,
-        scaler=said.target_scaler,
+        training=said.target_scaler.training,
         predict=graph.predict,
         calibration=(offsets, report.floor) if offsets is not None and report is not None else None,
         limits=limits(said.bounds, said.targets),
@@ -126,7 +126,7 @@ def _of_checkpoint(folder: Path) -> Subject:
         context=info.config.context,
         horizon=info.config.horizon,
         calendar=info.config.calendar,
-        scaler=info.target_scaler,
+        training=info.target_scaler.training,
         predict=predictor(model, info.scaler, within),
         batch=windows_that_fit(model),
         data=info.data,

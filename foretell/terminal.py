@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
 from rich.table import Table
 
+from foretell.bundle.comparison import deviation_warning
 from foretell.bundle.frequency import Frequency
 from foretell.bundle.manifest import (
     Accuracy,
     Manifest,
+    Precision,
     TestResult,
     Verification,
 )
@@ -57,8 +59,16 @@ def print_composition(manifest: Manifest) -> None:
             click.echo(f"{label}: {', '.join(names)}")
 
 
-def print_verification(verification: Verification) -> None:
-    """Print the comparisons of a graph with torch."""
+def print_verification(
+    verification: Verification, targets: Sequence[str], precision: Precision
+) -> None:
+    """Print the comparisons of a graph with torch, and warn of what they do not hold it to.
+
+    Args:
+        verification: Of the graph.
+        targets: What it forecasts.
+        precision: Of the graph.
+    """
     ran = verification.provider
     if verification.emulates is not None:
         ran += f", emulating {verification.emulates},"
@@ -77,6 +87,8 @@ def print_verification(verification: Verification) -> None:
             "ok" if check.passed else "FAILED",
         )
     show(table)
+    if warning := deviation_warning(verification, targets, precision):
+        click.echo(f"warning: {warning}", err=True)
 
 
 def print_test(results: Mapping[str, TestResult | None], frequency: str) -> None:

@@ -8,11 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from foretell.bundle.bounds import Bound, limits
+from foretell.bundle.bounds import Bound, limits, shown
 from foretell.bundle.frequency import Frequency
 from foretell.bundle.manifest import Scaler, TestResult
 from foretell.bundle.nearness import suggestion
-from foretell.bundle.timestamps import shown
 from foretell.models.batches import windows_that_fit
 from foretell.models.data.errors import DataError
 from foretell.models.data.panel import Panel
@@ -51,19 +50,10 @@ def check_bounds(
                 first = int(rows[0])
                 raise DataError(
                     f"{panel.source.path if panel.source else 'the data'}: channel {name!r}: "
-                    f"{len(rows)} of {len(panel)} rows are {side} its bound {limit:g}, the first "
-                    f"at {_time(panel, first)} ({values[first]:g}); correct them or give it a "
+                    f"{len(rows)} of {len(panel)} rows are {side} its bound {shown(limit)}, the first "
+                    f"at {panel.time_of(first)} ({shown(values[first])}); correct them or give it a "
                     f"wider bound than {bound}"
                 )
-
-
-def _time(panel: Panel, row: int) -> str:
-    for table in panel.tables:
-        if row < len(table):
-            of = f" of series {table.series!r}" if table.series else ""
-            return f"{shown(table.timestamps[row])}{of}"
-        row -= len(table)
-    raise IndexError(f"row {row} of {len(panel)}")
 
 
 def bounded(

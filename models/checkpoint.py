@@ -22,7 +22,7 @@ from safetensors.torch import load_file
 from safetensors.torch import save as serialize
 from torch import Tensor
 
-from foretell.bundle.bounds import Bounds
+from foretell.bundle.bounds import Bounds, Floats, Limits
 from foretell.bundle.frequency import FrequencyAlias
 from foretell.bundle.manifest import Scaler, TestResult
 from foretell.bundle.part import Part
@@ -79,7 +79,7 @@ class CheckpointInfo(Part):
         config: The architecture's configuration.
         channels: Names of the channels, in the model's order.
         frequency: Spacing of the steps, a pandas alias.
-        scaler: Standardisation of the training rows.
+        scaler: Its standardisation, with the deviation of the training rows.
         bounds: Limits of channels, by name, that no forecast goes beyond.
         data: What it was trained on, if that is known.
         test: Accuracy on the test split, if it was measured.
@@ -122,6 +122,29 @@ class CheckpointInfo(Part):
         return self.scaler.of(self.config.targets)
 
 
+class Refits(NamedTuple):
+    """Errors of refits of a model (`foretell.models.training.refits`), and what they are made of.
+
+    Attributes:
+        errors: `[windows, horizon, targets]`, actual less forecast, in units of `scales`.
+        actuals: The same shape, what followed, in the user's units.
+        forecasts: What was forecast of it, not moved to any bound.
+        scales: `[windows, 1, targets]`, of each window's history.
+    """
+
+    errors: NDArray[np.float32]
+    actuals: NDArray[np.float32]
+    forecasts: NDArray[np.float32]
+    scales: NDArray[np.float32]
+
+    @classmethod
+    def of(cls, actuals: Floats, forecasts: Floats, scales: Floats, within: Limits | None) -> Self:
+        """Those of forecasts that are served within bounds."""
+        served = forecasts if within is None else within.apply(forecasts)
+        errors = (actuals - served) / scales
+        return cls(*(each.astype(np.float32) for each in (errors, actuals, forecasts, scales)))
+
+
 class Checkpoint(NamedTuple):
     """A model in eval mode, on the CPU, and what is known about it."""
 
@@ -155,7 +178,7 @@ def save(
     info: CheckpointInfo,
     *,
     log: Path | None = None,
-    refits: NDArray[np.float32] | None = None,
+    refits: Refits | None = None,
     overwrite: bool = False,
 ) -> None:
     """Write a checkpoint; the folder appears whole or not at all.
@@ -165,7 +188,7 @@ def save(
         model: Its weights are written.
         info: Everything else.
         log: The log of its training, if there is one: a row an epoch.
-        refits: Errors of refits (`foretell.models.training.refits`), if there are any.
+        refits: Errors of refits, if there are any.
         overwrite: Replace the checkpoint that exists there.
 
     Raises:
@@ -183,7 +206,8 @@ def save(
         if log is not None:
             _write(temporary / LOG, log.read_bytes())
         if refits is not None:
-            _write(temporary / REFITS, serialize({"errors": torch.from_numpy(refits)}))
+            arrays = {name: torch.from_numpy(each) for name, each in refits._asdict().items()}
+            _write(temporary / REFITS, serialize(arrays))
         _sync(temporary)
         _move(temporary, folder)
         _sync(folder.parent)
@@ -239,8 +263,8 @@ def load_info(folder: Path) -> CheckpointInfo:
         raise CheckpointError(f"{path}: {place}: {first['msg']}") from None
 
 
-def load_refits(folder: Path) -> NDArray[np.float32] | None:
-    """Read the errors of refits, `[windows, horizon, channels]`; None if there are none.
+def load_refits(folder: Path) -> Refits | None:
+    """Read the errors of refits; None if there are none.
 
     Raises:
         CheckpointError: the file is damaged.
@@ -249,9 +273,14 @@ def load_refits(folder: Path) -> NDArray[np.float32] | None:
     if not path.exists():
         return None
     try:
-        return load_file(path)["errors"].numpy()
-    except (OSError, SafetensorError, KeyError) as error:
+        arrays = {name: tensor.numpy() for name, tensor in load_file(path).items()}
+        return Refits(**arrays)
+    except (OSError, SafetensorError) as error:
         raise CheckpointError(f"{path}: {error}") from None
+    except TypeError:
+        raise CheckpointError(
+            f"{path}: expected {', '.join(Refits._fields)}; train the model again"
+        ) from None
 
 
 def _check_weights(path: Path, expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> None:

@@ -31,7 +31,9 @@ class Predictor(Protocol):
 
 
 def evaluate(predict: Predictor, windows: Windows, batch_size: int) -> Accuracy:
-    """Mean errors over all windows, but for targets that were filled in.
+    """Mean errors over all windows, in standard deviations of the training rows.
+
+    Targets that were filled in do not count.
 
     Args:
         predict: What to measure.
@@ -46,6 +48,7 @@ def evaluate(predict: Predictor, windows: Windows, batch_size: int) -> Accuracy:
         for batch in windows.batches(batch_size):
             forecast = predict(batch.history, batch.history_calendar, batch.future_calendar)
             error = torch.as_tensor(forecast, device=device).double() - batch.target.double()
+            error = error / windows.unit
             if batch.known is not None:
                 error = error[batch.known]
             squared += error.square().sum()

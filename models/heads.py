@@ -37,6 +37,8 @@ class Head(ABC):
 
     # Whether its parameters are values, of which norms of windows are undone as of any.
     is_of_values: ClassVar[bool] = False
+    # Whether what is subtracted of windows is added again; a head of counts may scale them alone.
+    adds_centre: ClassVar[bool] = True
     # What it learns by.
     loss_name: ClassVar[str] = "likelihood"
 
@@ -168,6 +170,7 @@ class NegativeBinomial(Family):
     """Negative binomials, by `total_count` and the logarithm of the odds of a success."""
 
     family = "negative-binomial"
+    adds_centre = False
 
     @override
     def constrain(self, raw: Tensor) -> Tensor:
@@ -194,6 +197,7 @@ class Poisson(Family):
     """Poisson's distributions, by their rate."""
 
     family = "poisson"
+    adds_centre = False
 
     @override
     def constrain(self, raw: Tensor) -> Tensor:
@@ -238,6 +242,8 @@ class NeuralForecastNegativeBinomial(NegativeBinomial):
     Both follow the window: the mean is shifted too, and larger windows have larger counts.
     """
 
+    adds_centre = True
+
     @override
     def constrain(self, raw: Tensor) -> Tensor:
         return self.anchored(raw, None)
@@ -258,6 +264,8 @@ class NeuralForecastNegativeBinomial(NegativeBinomial):
 
 class NeuralForecastPoisson(Poisson):
     """NeuralForecast's, whose rate is `softplus` of a value in the units of the window."""
+
+    adds_centre = True
 
     @override
     def constrain(self, raw: Tensor) -> Tensor:
@@ -378,7 +386,11 @@ def _softplus(raw: Tensor) -> Tensor:
 
 
 def _squareplus(raw: Tensor) -> Tensor:
-    return (raw + torch.sqrt(raw * raw + 4)) / 2
+    """`(raw + sqrt(raw² + 4)) / 2`, without the difference that leaves no digits far below 0."""
+    above = raw.relu()
+    # The magnitude, of the same slope at 0: `abs` has none.
+    magnitude = 2 * above - raw
+    return above + 2 / (magnitude + torch.sqrt(raw * raw + 4))
 
 
 def _positive(raw: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ import numpy as np
 from bench.gpu.faults import FaultError, noting
 from bench.gpu.subjects import INPUTS, NATURAL, Subject
 from foretell.bundle import layout
-from foretell.bundle.comparison import relative_error
+from foretell.bundle.comparison import deviations, relative_error
 from foretell.bundle.manifest import Check
 from foretell.export.choices import Outputs
 from foretell.export.comparison import LARGEST as LARGEST_COMPARED
@@ -182,7 +182,8 @@ def _by_the_rules(subject: Subject, sessions: _Sessions, worker: int) -> list[Ch
     described = subject.manifest
     comparison = Comparison(
         described.attention,
-        described.target_scaler,
+        _scale(subject),
+        described.distribution,
         described.precision,
         _Runner(sessions.replays, worker),
         _Runner(sessions.explain, worker),
@@ -196,7 +197,13 @@ def _by_the_rules(subject: Subject, sessions: _Sessions, worker: int) -> list[Ch
 
 def _difference(subject: Subject, one: Floats, other: Floats) -> float:
     """The largest, relative."""
-    return float(relative_error(one, other, np.array(subject.manifest.target_scaler.std)).max())
+    return float(relative_error(one, other, _scale(subject)).max())
+
+
+def _scale(subject: Subject) -> Floats:
+    """What errors count relative to, where these are smaller."""
+    manifest, windows = subject.manifest, subject.cases[NATURAL].windows
+    return deviations(manifest.scaler, windows.history, manifest.columns)
 
 
 def windows_for(subject: Subject, count: int) -> WindowSet:

@@ -89,7 +89,7 @@ class ServedDecomposition(nn.Module):
 def rewrite_decomposition(plain: SeriesDecomposition, call: Call) -> nn.Module:
     """Decompose by products."""
     (shape,) = call.shapes
-    return ServedDecomposition(plain.average.kernel, shape[1], torch.get_default_dtype())
+    return ServedDecomposition(plain.average.kernel, shape[1], call.dtype)
 
 
 def _block(length: int, smallest: int) -> int:

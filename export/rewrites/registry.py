@@ -6,7 +6,7 @@ and verified all the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
@@ -25,10 +25,19 @@ class Call(NamedTuple):
     Attributes:
         shapes: Of the tensors among its arguments, batch first.
         itself: Whether the first two are one tensor, as those of self-attention are.
+        dtype: Of the first of them.
     """
 
     shapes: tuple[torch.Size, ...]
     itself: bool
+    dtype: torch.dtype = torch.float32
+
+    @classmethod
+    def of(cls, tensors: Sequence[Tensor]) -> Call:
+        """By the tensors among the arguments, of which there may be none."""
+        itself = len(tensors) > 1 and tensors[0] is tensors[1]
+        shapes = tuple(one.shape for one in tensors)
+        return cls(shapes, itself, tensors[0].dtype) if tensors else cls(shapes, itself)
 
 
 # None where this one has no faster form after all.
@@ -104,12 +113,10 @@ def rewritten(model: Forecaster, inputs: tuple[Tensor, ...]) -> Forecaster:
 def _observe(model: Forecaster, inputs: tuple[Tensor, ...]) -> dict[nn.Module, Call]:
     """How each module is called that is always called so."""
     several: set[nn.Module] = set()
-    calls: dict[nn.Module, Call] = {model: Call(tuple(one.shape for one in inputs), False)}
+    calls: dict[nn.Module, Call] = {model: Call.of(inputs)}
 
     def note(module: nn.Module, given: tuple[object, ...]) -> None:
-        tensors = [one for one in given if isinstance(one, Tensor)]
-        itself = len(tensors) > 1 and tensors[0] is tensors[1]
-        call = Call(tuple(one.shape for one in tensors), itself)
+        call = Call.of([one for one in given if isinstance(one, Tensor)])
         if calls.setdefault(module, call) != call:
             several.add(module)
 

@@ -174,7 +174,7 @@ def _export(
     if "cuda" not in manifest.devices:
         graph = onnx.load(folder / layout.EXPLAIN_GRAPH, load_external_data=False)
         click.echo(f"without a kernel on CUDA: {', '.join(without_kernel(graph))}")
-    print_verification(manifest.verification)
+    print_verification(manifest.verification, manifest.targets, manifest.precision)
     print_test({manifest.name: manifest.test}, manifest.frequency)
     print_calibration(manifest)
     click.echo(f"written to {folder}")

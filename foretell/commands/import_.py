@@ -179,7 +179,7 @@ def _export(checkpoint: Path, repository: Path, name: str, version: str | None) 
 
     bundle = export_checkpoint(checkpoint, repository, name=name, version=version)
     manifest = read(bundle)
-    print_verification(manifest.verification)
+    print_verification(manifest.verification, manifest.targets, manifest.precision)
     print_test({name: manifest.test}, manifest.frequency)
     print_calibration(manifest)
     click.echo(f"bundle written to {bundle}")
@@ -189,6 +189,7 @@ def _print_provenance(imported: Imported, *, scaler: str | None) -> None:
     """What the model is, and how that is known; `scaler` names the options that give it."""
     from rich.table import Table
 
+    from foretell.bundle.bounds import shown
     from foretell.bundle.calendar import Calendar
     from foretell.terminal import show
 
@@ -209,7 +210,7 @@ def _print_provenance(imported: Imported, *, scaler: str | None) -> None:
     for name, (value, provenance) in arguments.items():
         if isinstance(value, Calendar):
             value = ", ".join(value.features)
-        table.add_row(name, f"{value:g}" if isinstance(value, float) else str(value), provenance)
+        table.add_row(name, shown(value) if isinstance(value, float) else str(value), provenance)
     for name, bound in info.bounds.items():
         table.add_row(f"bounds of {name}", str(bound), "--bounds")
     show(table)

@@ -41,7 +41,7 @@ def command(bundle: Path, checkpoint: Path | None, data: Path | None, report: bo
         manifest = read(bundle)
         if report:
             print_composition(manifest)
-            print_verification(manifest.verification)
+            print_verification(manifest.verification, manifest.targets, manifest.precision)
             print_calibration(manifest)
             return
         wrote = ", ".join(f"{name} {version}" for name, version in manifest.libraries.items())
@@ -53,7 +53,7 @@ def command(bundle: Path, checkpoint: Path | None, data: Path | None, report: bo
         click.echo(f"{manifest.precision}, written with {wrote or 'unknown libraries'}\n{opened}")
         if reason := misplacement(bundle.resolve(), manifest):
             click.echo(f"no server takes it from here: {reason}")
-        passed = checkpoint is None or _against_checkpoint(bundle, checkpoint, data)
+        passed = checkpoint is None or _against_checkpoint(bundle, manifest, checkpoint, data)
     except (BundleError, StartError) as error:
         click.echo(f"foretell verify: {error}", err=True)
         raise SystemExit(1 if isinstance(error, BundleError) else 2) from None
@@ -78,7 +78,9 @@ def _open(bundle: Path, manifest: Manifest) -> str:
     return f"onnxruntime {runtime.library}, {model.provider}"
 
 
-def _against_checkpoint(bundle: Path, checkpoint: Path, data: Path | None) -> bool:
+def _against_checkpoint(
+    bundle: Path, manifest: Manifest, checkpoint: Path, data: Path | None
+) -> bool:
     from foretell.export.errors import ExportError
     from foretell.export.write import verify_bundle
     from foretell.models.checkpoint import CheckpointError
@@ -90,5 +92,5 @@ def _against_checkpoint(bundle: Path, checkpoint: Path, data: Path | None) -> bo
     except (CheckpointError, DataError, ExportError) as error:
         click.echo(f"foretell verify: {error}", err=True)
         raise SystemExit(2) from None
-    print_verification(verification)
+    print_verification(verification, manifest.targets, manifest.precision)
     return verification.passed

@@ -124,7 +124,8 @@ def _model(about: Manifest) -> Section:
         ("attention", _stages(about)),
     )
     rows = []
-    means, deviations = numbers(np.array(about.scaler.mean)), numbers(np.array(about.scaler.std))
+    known = about.scaler.training
+    means, deviations = numbers(np.array(known.mean)), numbers(np.array(known.std))
     for name, mean, deviation in zip(about.channels, means, deviations, strict=True):
         bound = about.bounds.get(name)
         forecast = "yes" if name in about.targets else "no"

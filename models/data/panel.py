@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from foretell.bundle.frequency import Frequency
+from foretell.bundle.timestamps import shown
 from foretell.models.data.errors import DataError
 from foretell.models.data.table import Table
 
@@ -85,6 +86,15 @@ class Panel:
     def __len__(self) -> int:
         """Rows of all tables."""
         return sum(map(len, self.tables))
+
+    def time_of(self, row: int) -> str:
+        """The time of one of all rows, and its series, for messages."""
+        for table in self.tables:
+            if row < len(table):
+                of = f" of series {table.series!r}" if table.series else ""
+                return f"{shown(table.timestamps[row])}{of}"
+            row -= len(table)
+        raise IndexError(f"row {row} of {len(self)}")
 
     def select(self, channels: Sequence[str]) -> Panel:
         """Some of the channels, in this order."""

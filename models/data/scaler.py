@@ -60,9 +60,10 @@ def typical_share(
 
 def offset_warning(scaler: Scaler, channels: Sequence[str]) -> str | None:
     """Names the channels whose offset takes too many of the digits that float32 has, if any do."""
+    known = scaler.training
     lossy = [
         name
-        for name, mean, std in zip(channels, scaler.mean, scaler.std, strict=True)
+        for name, mean, std in zip(channels, known.mean, known.std, strict=True)
         if abs(mean) > LARGEST_OFFSET * std
     ]
     if not lossy:

@@ -59,6 +59,9 @@ class Windows(Dataset[Batch]):
 
     The rows are kept once, in float32; windows are cut out of them on access. So memory grows with
     rows, and not with windows. A history is filled from the rows before its origin alone.
+
+    Attributes:
+        unit: `[targets]`, a standard deviation of the training rows as these windows have them.
     """
 
     def __init__(
@@ -99,6 +102,8 @@ class Windows(Dataset[Batch]):
                 panel.tables[table].values[start:end], scaler
             )
         self.values = torch.from_numpy(values)
+        known = scaler.of(targets)
+        self.unit = torch.tensor(known.training.std).double() / torch.tensor(known.std).double()
         self.calendar = None
         if calendar is not None:
             times = [panel.tables[table].timestamps[start:end] for table, start, end in spans]
@@ -130,6 +135,7 @@ class Windows(Dataset[Batch]):
     def to(self, device: torch.device) -> Windows:
         """Move the rows to a device; windows are then cut out there."""
         self.values = self.values.to(device)
+        self.unit = self.unit.to(device)
         self.calendar = None if self.calendar is None else self.calendar.to(device)
         self._latest = None if self._latest is None else self._latest.to(device)
         self._firsts = self._firsts.to(device)

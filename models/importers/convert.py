@@ -249,7 +249,10 @@ def describe(
         splits = split_rows(str(arguments["split"].value))
         split = splits.cut(panel, config.context, config.horizon)
         source = DataSource.of(panel, splits)
-        scaler = scaler or fit(panel, split.train)
+        if scaler is None:
+            scaler = fit(panel, split.train)
+        elif scaler.is_identity:
+            scaler = scaler.beside(fit(panel, split.train))
         windows = Windows.of(config, panel, split.test, scaler)
         test = measure_within(model, request.bounds, targets, scaler, windows, panel.frequency)
         overlaps = overlap(panel, split, config.context) is not None

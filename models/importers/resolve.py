@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from foretell.bundle.bounds import shown
 from foretell.models.importers.arguments import COMMON, SPLITS, Argument, Arguments
 from foretell.models.importers.code_base import CodeBase
 from foretell.models.importers.configure import forecasts_last, values_of
@@ -105,7 +106,7 @@ def require(names: Iterable[str], resolved: Resolved, code: CodeBase) -> None:
 
 
 def _plain(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return shown(value) if isinstance(value, float) else str(value)
 
 
 def _with(values: Mapping[str, object], provenance: str) -> Arguments:

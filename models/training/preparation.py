@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
@@ -15,10 +15,11 @@ from foretell.bundle.nearness import suggestion
 from foretell.models.data.coverage import covered, learnable
 from foretell.models.data.panel import Panel
 from foretell.models.data.scaler import fit
-from foretell.models.data.splits import Split, Splits
+from foretell.models.data.splits import Span, Split, Splits
 from foretell.models.data.windows import Windows
 from foretell.models.forecaster import ARCHITECTURES, ForecasterConfig
 from foretell.models.training.config import TrainingConfig
+from foretell.models.training.counts import check_counts, check_norm, usual_norm
 from foretell.models.training.errors import TrainingError
 
 
@@ -39,7 +40,7 @@ def prepare(settings: TrainingConfig, panel: Panel) -> Prepared:
 
     Raises:
         TrainingError: the architecture cannot be configured so.
-        DataError: a split holds no window.
+        DataError: a split holds no window, or rows are no counts although the head is one of these.
     """
     splits = settings.cuts
     split = splits.cut(panel, settings.context, settings.horizon)
@@ -49,10 +50,22 @@ def prepare(settings: TrainingConfig, panel: Panel) -> Prepared:
     head = config.build_head()
     if head is not None and settings.loss != usual:
         raise TrainingError(f"loss: with a head it is the {head.loss_name} of what is forecast")
-    counts = head is not None and head.is_of_counts
-    scaler = Scaler.identity(len(panel.channels)) if counts else fit(panel, split.train)
+    if head is not None and head.is_of_counts:
+        check_counts(config, panel)
+    scaler = scaler_for(config, panel, split.train)
     train, validation, test = (Windows.of(config, panel, spans, scaler) for spans in split[:3])
     return Prepared(config, splits, split, scaler, train, validation, test)
+
+
+def scaler_for(config: ForecasterConfig, panel: Panel, train: Iterable[Span]) -> Scaler:
+    """What a model of a config that learns from some rows is standardised by.
+
+    Counts stay as they are.
+    """
+    fitted, head = fit(panel, train), config.build_head()
+    if head is None or not head.is_of_counts:
+        return fitted
+    return Scaler.identity(config.channels).beside(fitted)
 
 
 def targets_of(settings: TrainingConfig, channels: Sequence[str]) -> tuple[str, ...]:
@@ -97,15 +110,16 @@ def forecaster_config(
         "horizon": settings.horizon,
         "calendar": _calendar(settings, family.calendar_for(frequency, settings.model), time),
     }
-    # Levels move between training and use; what is imported or known is as it is.
-    usual = {"window_norm": "mean"}
+    usual = {"window_norm": usual_norm(settings.model.get("head"))}
     try:
-        return family.model_validate(usual | settings.model | data)
+        config = family.model_validate(usual | settings.model | data)
     except ValidationError as error:
         first = error.errors()[0]
         names = [part for part in first["loc"] if isinstance(part, str)]
         place = f"{names[-1]}: " if names else ""
         raise TrainingError(f"{place}{first['msg'].removeprefix('Value error, ')}") from None
+    check_norm(config)
+    return config
 
 
 def _calendar(

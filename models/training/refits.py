@@ -14,16 +14,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from foretell.bundle.bounds import limits
 from foretell.bundle.calibration import FLOOR, scale
 from foretell.models.batches import windows_that_fit
+from foretell.models.checkpoint import Refits
 from foretell.models.data.errors import DataError
 from foretell.models.data.panel import Panel
-from foretell.models.data.scaler import fit, typical_share
+from foretell.models.data.scaler import typical_share
 from foretell.models.data.splits import Span, count_windows, spans_of
 from foretell.models.data.windows import Windows
 from foretell.models.evaluation import known_targets
 from foretell.models.training.config import TrainingConfig
-from foretell.models.training.preparation import Prepared
+from foretell.models.training.preparation import Prepared, scaler_for, targets_of
 from foretell.models.training.progress import Progress
 from foretell.models.training.trainer import Trainer
 
@@ -39,8 +41,8 @@ def refit_errors(
     prepared: Prepared,
     epochs: int,
     device: torch.device,
-) -> NDArray[np.float32]:
-    """Errors of refits, in units of the scale of each window's history.
+) -> Refits:
+    """Errors of refits within the bounds of the settings, and what they are made of.
 
     Args:
         settings: Of the model.
@@ -50,9 +52,6 @@ def refit_errors(
             what they forecast.
         device: Where to train.
 
-    Returns:
-        `[windows, horizon, targets]`, actual less forecast; NaN where what came is not known.
-
     Raises:
         DataError: no refit has rows to learn from and others to forecast.
         TrainingError: a refit diverged.
@@ -61,9 +60,10 @@ def refit_errors(
     for span in (*prepared.split.train, *prepared.split.validation):
         ends[span.table] = max(ends.get(span.table, 0), span.end)
     config = prepared.config
-    share = typical_share(panel, prepared.split.train, prepared.scaler, config.targets)
-    floor = FLOOR * share * np.array(prepared.scaler.of(config.targets).std)
-    found = []
+    known_scaler = prepared.scaler.training
+    share = typical_share(panel, prepared.split.train, known_scaler, config.targets)
+    floor = FLOOR * share * np.array(known_scaler.of(config.targets).std)
+    found: list[tuple[NDArray[np.float64], ...]] = []
     for known, following in pairwise(_ENDS):
         learnt: list[Span] = []
         coming: list[Span] = []
@@ -77,7 +77,7 @@ def refit_errors(
         sizes = config.context, config.horizon
         if not all(count_windows(spans, *sizes) for spans in (learnt, coming)):
             continue
-        scaler = fit(panel, learnt)
+        scaler = scaler_for(config, panel, learnt)
         train, test = (Windows.of(config, panel, spans, scaler) for spans in (learnt, coming))
         trainer = Trainer(config, train, test, settings, device)
         for _ in range(epochs):
@@ -87,11 +87,15 @@ def refit_errors(
         with torch.inference_mode():
             for batch in test.batches(windows_that_fit(trainer.judged)):
                 forecast = trainer.judged(*batch[:3])
-                error = (batch.target - forecast).cpu().numpy().astype(np.float64) * std
-                history = batch.history[..., test.targets].cpu().numpy().astype(np.float64)
-                history = history * std + mean
-                error[~known_targets(batch)] = np.nan
-                found.append((error / scale(history, floor)).astype(np.float32))
+                history = batch.history[..., test.targets]
+                ahead, actual, known = (
+                    each.cpu().numpy().astype(np.float64) * std + mean
+                    for each in (forecast, batch.target, history)
+                )
+                actual[~known_targets(batch)] = np.nan
+                found.append((actual, ahead, scale(known, floor)))
     if not found:
         raise DataError("no refit has rows to learn from and others to forecast")
-    return np.concatenate(found)
+    within = limits(settings.bounds, targets_of(settings, panel.channels))
+    actuals, forecasts, scales = map(np.concatenate, zip(*found, strict=True))
+    return Refits.of(actuals, forecasts, scales, within)

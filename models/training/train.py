@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from foretell.bundle.calibration import LEAST_WINDOWS
 from foretell.bundle.manifest import TestResult
@@ -18,6 +16,7 @@ from foretell.models.bounds import check_bounds, measure_within
 from foretell.models.checkpoint import (
     Checkpoint,
     CheckpointInfo,
+    Refits,
     check_free,
     library_versions,
     save,
@@ -177,7 +176,7 @@ def _refit_errors(
     prepared: Prepared,
     trainer: Trainer,
     progress: Progress,
-) -> NDArray[np.float32] | None:
+) -> Refits | None:
     """Errors to calibrate quantiles on, where the validation split has too few; None if it has not.
 
     None, too, where the rows do not even suffice for these.

@@ -6,6 +6,7 @@ import math
 import random
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -73,6 +74,17 @@ def seed_everything(seed: int, epoch: int) -> None:
     torch.manual_seed(derived)
 
 
+def _average(decay: float, means: Any, weights: Any, steps: Any) -> None:
+    """Update a running mean of weights, whose decay rises to what it is to be.
+
+    The first weights, of which the mean starts, would be most of it for about as many steps as it
+    is to span.
+    """
+    seen = int(steps)
+    update = get_ema_multi_avg_fn(min(decay, (1 + seen) / (10 + seen)))  # type: ignore[no-untyped-call]
+    update(means, weights, steps)
+
+
 class Trainer:
     """Descends on a loss, and is stopped early by that of the validation windows.
 
@@ -131,7 +143,7 @@ class Trainer:
         self.average: AveragedModel | None = None
         self._constants: list[tuple[Tensor, Tensor]] = []
         if settings.average is not None:
-            running = get_ema_multi_avg_fn(settings.average)  # type: ignore[no-untyped-call]
+            running = partial(_average, settings.average)
             self.average = AveragedModel(self.model, multi_avg_fn=running, use_buffers=True)
             trained = model.state_dict().keys()
             pairs = zip(self.average.module.named_buffers(), model.buffers(), strict=True)
@@ -196,13 +208,15 @@ class Trainer:
     def _validate(self, model: Forecaster) -> tuple[float, Accuracy]:
         """The mean of what an epoch is judged by and the errors, over all validation windows."""
         total, seen = torch.zeros(3, dtype=torch.float64, device=self.device), 0.0
+        unit = self.validation.unit
         with torch.inference_mode():
             for batch in self.validation.batches(windows_that_fit(model)):
                 predicted = model.predict(Inputs(*batch[:3]))
-                forecast = predicted.forecast.double()
+                forecast = predicted.forecast.double() / unit
+                scaled = batch._replace(target=batch.target.double() / unit)
                 found = [over_known(self.judge, predicted.said.double(), batch)]
                 found += [
-                    over_known(one, forecast, batch)
+                    over_known(one, forecast, scaled)
                     for one in (functional.mse_loss, functional.l1_loss)
                 ]
                 total += torch.stack(found) * batch.weight

@@ -51,8 +51,8 @@ def outside(
     Returns:
         None if nothing is far, and the forecast is finite.
     """
-    scaler, (_, steps, _) = manifest.scaler, forecast.shape
-    before, after, low, high = _known(scaler.mean, scaler.std, history.shape[1], steps)
+    known, (_, steps, _) = manifest.scaler.training, forecast.shape
+    before, after, low, high = _known(known.mean, known.std, history.shape[1], steps)
     means = np.empty((2, *history.shape[::2]), np.float32)
     np.matmul(before, history, out=means[0])
     if (at := manifest.columns) is None:
@@ -76,8 +76,8 @@ def _known(
     """What `outside` compares with.
 
     Args:
-        mean: The scaler's, of each channel.
-        std: The scaler's.
+        mean: Of each channel in training.
+        std: Their standard deviations.
         before: Steps of a history.
         after: Steps of a forecast.
 
@@ -93,7 +93,7 @@ def _known(
 
 
 def _spread(mean: tuple[float, ...], std: tuple[float, ...]) -> NDArray[np.float64]:
-    """The standard deviations of the training; boundless where the scaler tells nothing of it."""
+    """The standard deviations of the training; boundless where the bundle tells nothing of it."""
     values, is_identity = np.array(std), not any(mean) and set(std) == {1.0}
     return np.where((values > 0) & (not is_identity), values, np.inf)
 
@@ -103,13 +103,13 @@ def _describe(
 ) -> Iterator[Notice]:
     if is_forecast:
         kind, what, limit = "forecast_outside_training_range", "its forecast", _FORECAST
-        names, scaler = manifest.targets, manifest.target_scaler
+        names, known = manifest.targets, manifest.target_scaler.training
         rows = np.flatnonzero(np.isfinite(values).all(axis=(1, 2)))
     else:
         kind, what, limit = "outside_training_range", "this history", _HISTORY
-        names, scaler = manifest.channels, manifest.scaler
+        names, known = manifest.channels, manifest.scaler.training
         rows = np.arange(len(values))
-    mean, std = np.array(scaler.mean), _spread(scaler.mean, scaler.std)
+    mean, std = np.array(known.mean), _spread(known.mean, known.std)
     # Sums of float32 are not exact.
     means = np.asarray(np.nanmean(values[rows], axis=1, dtype=np.float64))
     distances = np.abs(means - mean) / std

@@ -43,7 +43,7 @@ class Intervals:
         self.calibration = calibration
         floor = 0.0 if manifest.calibration is None else manifest.calibration.floor
         self._limits = limits(manifest.bounds, manifest.targets)
-        self._floor = np.array(manifest.target_scaler.std) * floor
+        self._floor = np.array(manifest.target_scaler.training.std) * floor
         self._at = slice(None) if manifest.columns is None else manifest.columns
 
     @property

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from foretell.bundle import archives, layout
-from foretell.bundle.comparison import relative_error
+from foretell.bundle.comparison import deviations, relative_error
 from foretell.bundle.errors import BundleError
 from foretell.bundle.manifest import Manifest
-from foretell.service.arrays import FORECAST, Arrays, input_shapes, output_shapes
+from foretell.service.arrays import FORECAST, HISTORY, Arrays, input_shapes, output_shapes
 from foretell.service.errors import ModelFailedError
 from foretell.service.session import Session, Shape
 
@@ -142,6 +142,7 @@ class SelfTest:
 
     def _compare(self, session: Session, worker: int, windows: slice) -> None:
         probes = {name: rows[windows] for name, rows in self._probes.items()}
+        manifest = self._manifest
         expected = probes.pop(FORECAST)
         try:
             outputs = session.run(probes, worker)
@@ -152,13 +153,13 @@ class SelfTest:
             wanted = (len(expected), *shape)
             if (found := outputs[name].shape) != wanted:
                 raise BundleError(f"{session.graph}: {name} of probes is {found}, not {wanted}")
-        scale = np.array(self._manifest.target_scaler.std)
+        scale = deviations(manifest.scaler, self._probes[HISTORY], manifest.columns)
         error_size = relative_error(outputs[FORECAST], expected, scale).max()
-        if not error_size <= self._manifest.probe_tolerance:
+        if not error_size <= manifest.probe_tolerance:
             raise BundleError(
                 f"{session.graph}: the probes' forecasts on {session.provider} differ from the "
                 f"expected ones by {error_size:.2g}, over the tolerance of "
-                f"{self._manifest.probe_tolerance:.2g} (relative)"
+                f"{manifest.probe_tolerance:.2g} (relative)"
             )
 
     def _check_attention(self, session: Session, outputs: Arrays, windows: int) -> None:

@@ -61,3 +61,10 @@ def test_limits_are_in_the_order_of_the_channels() -> None:
     np.testing.assert_array_equal(found.high, [np.inf, np.inf, 1])
     moved = found.apply(np.array([[-5, -5, -5], [5, 5, 5], [np.nan, np.nan, 0.5]]))
     np.testing.assert_array_equal(moved, [[-5, 0, -1], [5, 5, 1], [np.nan, np.nan, 0.5]])
+
+
+@pytest.mark.parametrize(
+    "text", ["1234567:", "-0.1:1e+16", ":123456789.125", "0:0.30000000000000004"]
+)
+def test_a_bound_is_shown_as_it_was_written(text: str) -> None:
+    assert str(Bound.model_validate(text)) == text

@@ -1,3 +1,4 @@
+import importlib
 import logging
 from collections import Counter
 
@@ -5,8 +6,10 @@ import pytest
 import torch
 from onnxscript import ir
 from onnxscript.optimizer import optimize_ir
+from onnxscript.rewriter.rules import common
 from torch import Tensor, nn
 
+from foretell.export import simplification
 from foretell.export.simplification import simplify
 
 
@@ -45,3 +48,14 @@ def test_no_node_is_left_that_onnxscript_spares() -> None:
     found, wanted = (Counter(node.op_type for node in model.graph) for model in (ours, theirs))
     assert found == wanted
     assert (found["Exp"], found["Add"], found["Mul"], found["Reshape"]) == (1, 1, 0, 1)
+
+
+def test_a_rule_that_another_onnxscript_lacks_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(common, "add_0_rule")
+    monkeypatch.delattr(common, "transpose_transpose_rule")
+    try:
+        reloaded = importlib.reload(simplification)
+        assert len(reloaded._RULES) == len(reloaded._NAMES) - 2
+    finally:
+        monkeypatch.undo()
+        importlib.reload(simplification)

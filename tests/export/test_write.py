@@ -205,7 +205,7 @@ def test_a_model_that_loses_to_both_baselines_is_written_only_anyway(
     write.export_checkpoint(tmp_path / "theirs", tmp_path / "repository")
     assert len(written) == 3
     # What is judged is what would be written.
-    monkeypatch.setattr(write, "_with_bounds", lambda *_: load(good))
+    monkeypatch.setattr(write, "_with", lambda *_, **__: load(good))
     write.export_checkpoint(bad, tmp_path / "repository", version="9", bounds={})
     assert len(written) == 4
 

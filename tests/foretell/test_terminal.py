@@ -55,8 +55,13 @@ def test_verification(capsys: pytest.CaptureFixture[str]):
         tolerance=1e-5,
     )
     bad = good.model_copy(update={"name": "graph, a name that is long " * 4, "max_error": 0.5})
-    print_verification(Verification(reference="torch float64", provider="CPU", checks=(good, bad)))
-    text = capsys.readouterr().out
+    found = Verification(
+        reference="torch float64", provider="CPU", checks=(good, bad), deviations=(9e-4, 0.05)
+    )
+    print_verification(found, ("load", "pressure"), "float32")
+    text, warning = capsys.readouterr()
+    assert "training: pressure by 0.05. The values are large" in warning
+    assert "subtract a constant from the data" in warning
     assert "CPU against torch float64" in text
     first, second = rows(text)
     assert first == ["graph, batch 1", "120", "8", "4.0e-07", "3.2e-06", "1e-05", "ok"]

@@ -1,7 +1,9 @@
 import pytest
 import torch
 
+from foretell.export.rewrites import inference_form
 from foretell.export.rewrites.decomposition import ServedDecomposition, average_matrix
+from foretell.models.architectures.dlinear import DLinearConfig
 from foretell.models.layers.decomposition import MovingAverage, SeriesDecomposition
 
 # Short ones as one matrix, long ones in blocks, with and without a rest.
@@ -33,3 +35,12 @@ def test_long_series_are_multiplied_in_blocks():
 def test_average_matrix(kernel, equal):
     series = torch.randn(2, 30, 4, dtype=torch.float64)
     equal(average_matrix(kernel, 30) @ series, MovingAverage(kernel)(series))
+
+
+def test_a_model_of_another_type_than_the_usual_one_has_a_form() -> None:
+    torch.manual_seed(0)
+    model = DLinearConfig(channels=2, context=30, horizon=4, moving_average=7).build().double()
+    form = inference_form(model)
+    history = torch.randn(3, 30, 2, dtype=torch.float64)
+    torch.testing.assert_close(form(history), model(history), rtol=0, atol=1e-12)
+    assert any(isinstance(module, ServedDecomposition) for module in form.modules())

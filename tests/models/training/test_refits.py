@@ -55,19 +55,19 @@ def test_origins_follow_the_rows_that_a_refit_knows(monkeypatch: pytest.MonkeyPa
     panel = months(120)
     prepared = prepare(SETTINGS, panel)
     known: list[int] = []
-    fitted = refits.fit
+    fitted = refits.scaler_for
 
-    def noted(panel: Panel, spans: Any) -> Any:
+    def noted(config: Any, panel: Panel, spans: Any) -> Any:
         (span,) = spans
         known.append(span.end)
-        return fitted(panel, spans)
+        return fitted(config, panel, spans)
 
-    monkeypatch.setattr(refits, "fit", noted)
+    monkeypatch.setattr(refits, "scaler_for", noted)
     # A refit that forecasts nothing but the mean of what it knows.
     monkeypatch.setattr(Trainer, "run_epoch", lambda *_: None)
 
-    def zeros(*_: Any) -> torch.Tensor:
-        return torch.zeros(1, HORIZON, 1)
+    def zeros(_: Any, history: torch.Tensor, *others: Any) -> torch.Tensor:
+        return torch.zeros(len(history), HORIZON, 1)
 
     monkeypatch.setattr(prepared.config.build().__class__, "forward", zeros)
     found = refit_errors(SETTINGS, panel, prepared, 1, torch.device("cpu"))
@@ -81,8 +81,8 @@ def test_origins_follow_the_rows_that_a_refit_knows(monkeypatch: pytest.MonkeyPa
             spread = values[origin - CONTEXT : origin].std()
             spread = max(spread, FLOOR * prepared.scaler.std[0])
             expected.append((values[origin:][:HORIZON] - mean) / spread)
-    assert found.shape == (43, HORIZON, 1)
-    np.testing.assert_allclose(found, np.stack(expected), rtol=1e-3, atol=1e-4)
+    assert found.errors.shape == (43, HORIZON, 1)
+    np.testing.assert_allclose(found.errors, np.stack(expected), rtol=1e-3, atol=1e-4)
 
 
 def test_refits_without_rows_to_learn_from_are_left_out() -> None:
@@ -91,7 +91,7 @@ def test_refits_without_rows_to_learn_from_are_left_out() -> None:
     settings = SETTINGS.model_copy(update={"context": 39, "horizon": 2})
     found = refit_errors(settings, panel, prepare(settings, panel), 1, torch.device("cpu"))
     # 70% and 10% of 100 rows: 80. Origins from row 50 to 78.
-    assert len(found) == 29
+    assert len(found.errors) == 29
 
 
 def test_no_refit_sees_rows_after_those_that_it_forecasts() -> None:
@@ -114,7 +114,7 @@ def test_no_refit_sees_rows_after_those_that_it_forecasts() -> None:
     prepared = prepare(SETTINGS, first)
     one, two = (refit_errors(SETTINGS, each, prepared, 2, device) for each in (first, parts(later)))
     # 107 rows are learnt from or validated on; the first refit knows 53 and forecasts from 53 on.
-    np.testing.assert_array_equal(one[:8], two[:8])
+    np.testing.assert_array_equal(one.errors[:8], two.errors[:8])
 
 
 def test_rows_of_the_test_split_do_not_count() -> None:
@@ -124,7 +124,7 @@ def test_rows_of_the_test_split_do_not_count() -> None:
     one, two = (
         refit_errors(SETTINGS, each, prepare(SETTINGS, each), 2, device) for each in (panel, other)
     )
-    np.testing.assert_array_equal(one, two)
+    np.testing.assert_array_equal(one.errors, two.errors)
 
 
 def test_short_data_end_with_intervals(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_short_data_end_with_intervals(tmp_path: Path) -> None:
     assert "holds 7 windows, too few for prediction intervals" in listener.warnings[0]
     errors = load_refits(out)
     assert errors is not None
-    assert errors.shape == (43, HORIZON, 1)
+    assert errors.errors.shape == (43, HORIZON, 1)
     (out / REFITS).write_bytes(b"x")
     with pytest.raises(CheckpointError, match=r"refits\.safetensors: "):
         load_refits(out)
@@ -149,7 +149,7 @@ def test_intervals_of_short_data_hold_about_what_they_say(tmp_path: Path) -> Non
     trained = train(settings, panel, tmp_path / "sales")
     errors = load_refits(tmp_path / "sales")
     assert errors is not None
-    low, high = order_statistics(errors, [0.1, 0.9])
+    low, high = order_statistics(errors.errors, [0.1, 0.9])
     scaler = trained.info.scaler
     windows = Windows(whole, (Span(0, 240, 2640),), CONTEXT, 12, scaler)
     (batch,) = windows.batches(len(windows))

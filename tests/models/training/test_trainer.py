@@ -125,6 +125,8 @@ def test_counts_are_learned_as_they_are_and_nothing_but_the_likelihood(
     fields = settings.model_dump(exclude={"loss"})
     own = {"patch": 4, "head": "negative-binomial", "window_norm": "magnitude"}
     fields |= {"arch": "huggingface-patchtst", "model": own}
+    (table,) = panel.tables
+    panel = Panel((replace(table, values=table.values.round()),))
     counted = prepare(TrainingConfig.model_validate(fields), panel)
     assert set(counted.scaler.mean) == {0}
     assert set(counted.scaler.std) == {1}
@@ -222,14 +224,26 @@ def test_the_mean_of_the_weights_is_judged_and_kept(settings: TrainingConfig, pa
     trainer.scheduler.step = step  # type: ignore[method-assign]
     report = trainer.run_epoch(Progress())
     mean = steps[0]
-    for weights in steps[1:]:
-        mean = 0.5 * mean + 0.5 * weights
+    for seen, weights in enumerate(steps[1:], 1):
+        decay = min(0.5, (1 + seen) / (10 + seen))
+        mean = decay * mean + (1 - decay) * weights
     trainer.restore_best()
     # But for the number of batches that a norm has seen, which is rounded.
     wrong = (weights_of(trainer) - mean).abs() > 1e-4
     assert int(wrong.sum()) == 1
     judged = evaluate(trainer.model, trainer.validation, 100).mse
     assert report.validation_loss == pytest.approx(judged, rel=1e-5)
+
+
+def test_a_mean_of_few_steps_is_hardly_of_the_first_weights(
+    settings: TrainingConfig, panel: Panel
+) -> None:
+    trainer = trainer_of(settings.model_copy(update={"average": 0.999, "batch_size": 8}), panel)
+    first = torch.nn.utils.parameters_to_vector(trainer.model.parameters()).clone()
+    trainer.run_epoch(Progress())
+    last = torch.nn.utils.parameters_to_vector(trainer.model.parameters())
+    mean = torch.nn.utils.parameters_to_vector(trainer.judged.parameters())
+    assert (mean - last).norm() < (mean - first).norm()
 
 
 def test_a_mean_of_weights_forecasts_the_same_channel(
