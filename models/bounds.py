@@ -50,9 +50,9 @@ def check_bounds(
                 first = int(rows[0])
                 raise DataError(
                     f"{panel.source.path if panel.source else 'the data'}: channel {name!r}: "
-                    f"{len(rows)} of {len(panel)} rows are {side} its bound {shown(limit)}, the first "
-                    f"at {panel.time_of(first)} ({shown(values[first])}); correct them or give it a "
-                    f"wider bound than {bound}"
+                    f"{len(rows)} of {len(panel)} rows are {side} its bound {shown(limit)}, "
+                    f"the first at {panel.time_of(first)} ({shown(values[first])}); correct them "
+                    f"or give it a wider bound than {bound}"
                 )
 
 

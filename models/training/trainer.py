@@ -74,14 +74,16 @@ def seed_everything(seed: int, epoch: int) -> None:
     torch.manual_seed(derived)
 
 
-def _average(decay: float, means: Any, weights: Any, steps: Any) -> None:
+def _average(decay: float, means: list[Tensor], weights: list[Tensor], steps: Tensor) -> None:
     """Update a running mean of weights, whose decay rises to what it is to be.
 
     The first weights, of which the mean starts, would be most of it for about as many steps as it
     is to span.
     """
     seen = int(steps)
-    update = get_ema_multi_avg_fn(min(decay, (1 + seen) / (10 + seen)))  # type: ignore[no-untyped-call]
+    update = get_ema_multi_avg_fn(  # type: ignore[no-untyped-call]
+        min(decay, (1 + seen) / (10 + seen))
+    )
     update(means, weights, steps)
 
 
