@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+from numpy.typing import NDArray
 
 from foretell.bundle import calibration, evaluation, example, layout
 from foretell.bundle.bounds import Bounds, limits
@@ -358,5 +359,5 @@ def _largest(info: CheckpointInfo, panel: Panel) -> NDArray[np.float64]:
     """The largest value `[targets]` of what is forecast, in standard deviations."""
     columns = [panel.channels.index(name) for name in info.targets]
     each = [np.abs(table.values[:, columns]).max(axis=0) for table in panel.tables]
-    found: NDArray[np.float64] = np.max(each, axis=0) / np.array(info.target_scaler.std)
+    found: NDArray[np.float64] = np.max(each, axis=0) / np.array(info.target_scaler.training.std)
     return found
