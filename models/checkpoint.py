@@ -206,7 +206,10 @@ def save(
         if log is not None:
             _write(temporary / LOG, log.read_bytes())
         if refits is not None:
-            arrays = {name: torch.from_numpy(each) for name, each in refits._asdict().items()}
+            arrays = {
+                name: torch.from_numpy(np.ascontiguousarray(each))
+                for name, each in refits._asdict().items()
+            }
             _write(temporary / REFITS, serialize(arrays))
         _sync(temporary)
         _move(temporary, folder)

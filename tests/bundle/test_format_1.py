@@ -78,6 +78,8 @@ def test_every_field_is_read(tmp_path: Path) -> None:
     kept = manifest.model_dump(mode="json")
     assert {name: kept[name] for name in given} == given | {
         "format": 2,
+        "scaler": given["scaler"] | {"level": None, "deviation": None},
+        "verification": given["verification"] | {"deviations": []},
         "attention": kept["attention"],
     }
 

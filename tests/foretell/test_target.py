@@ -107,7 +107,7 @@ def test_the_bundle(made: Path) -> None:
     assert report.coverage
     bundle, checkpoint = (load_subject(made / name) for name in ("repository/model", "model"))
     assert bundle.targets == checkpoint.targets == TARGETS
-    np.testing.assert_allclose(bundle.scaler.std, checkpoint.scaler.std)
+    np.testing.assert_allclose(bundle.training.std, checkpoint.training.std)
 
 
 def test_answers(made: Path) -> None:
