@@ -11,6 +11,8 @@ from foretell.bundle.manifest import Scaler
 from foretell.export.window_set import WindowSet
 
 _DAY = 24
+# Near the end of float32, and with room for a forecast beyond it.
+_LARGEST = 1e38
 
 
 def adversarial(
@@ -52,7 +54,8 @@ def adversarial(
         mixed[..., first :: len(sources)] = source[..., first :: len(sources)]
     kinds["mixed"] = mixed
     for name, standardised in kinds.items():
-        yield replace(windows, name=name, history=(standardised * std + mean).astype(np.float32))
+        history = np.clip(standardised * std + mean, -_LARGEST, _LARGEST)
+        yield replace(windows, name=name, history=history.astype(np.float32))
 
     if observed_steps is not None:
         yield _with_gaps(windows, observed_steps, random)
