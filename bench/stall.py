@@ -275,7 +275,8 @@ def _send(port: int, kind: Kind) -> int:
     body: Any = kind.body
     headers = {"Content-Type": "application/json", **dict(kind.headers)}
     if kind.chunk:
-        body = (body[at : at + kind.chunk] for at in range(0, len(body), kind.chunk))
+        starts = range(0, len(kind.body), kind.chunk)
+        body = (kind.body[at : at + kind.chunk] for at in starts)
     connection.request("POST", kind.path, body, headers, encode_chunked=bool(kind.chunk))
     answer = connection.getresponse()
     answer.read()
