@@ -153,7 +153,8 @@ def _find_clock(frame: pd.DataFrame, dates: str, ids: tuple[str, ...]) -> tuple[
     for name in sorted(found, key=lambda name: names.index(name) < at):
         left = count_repeated(frame, [*ids, dates, name])
         if left < count:
-            minutes = [each for each in names if each.lower() in MINUTES and each != name]
+            others = (each for each in names if each not in (name, dates))
+            minutes = [each for each in others if each.lower() in MINUTES]
             return (name, *minutes[:1]) if left else (name,)
     return ()
 

@@ -62,6 +62,10 @@ _LARGEST = 9e18
 _PLAIN_YEARS = (1700, 2200)
 # Columns that together are one time, by their names in lower case.
 PARTS = ("year", "quarter", "month", "day", "hour", "minute", "second")
+_PART = {"hour": 3_600_000_000, "minute": 60_000_000, "second": 1_000_000}
+# Hours, minutes and seconds may be counted through a year.
+_YEAR = 366 * 24 * _PART["hour"]
+_NO_YEAR = np.datetime64("10000-01-01", "us")
 
 
 @dataclass
@@ -392,9 +396,13 @@ def _assemble_parts(columns: pd.DataFrame) -> Moments:
     parts = {name: pd.Series(numbers.get(name, np.full(len(columns), 1.0))) for name in PARTS[:4]}
     month = parts["month"] if "month" in numbers else parts["quarter"] * 3 - 2
     table = pd.DataFrame({"year": parts["year"], "month": month, "day": parts["day"]})
-    for name in PARTS[4:]:
-        table[name] = numbers.get(name, np.zeros(len(columns)))
+    spans = [np.round(numbers[name] * unit) for name, unit in _PART.items() if name in numbers]
+    known = table["year"].between(1, 9999).to_numpy(copy=True)
+    for span in spans:
+        known &= (span >= 0) & (span <= _YEAR)
     walls = _none(len(table))
-    known = table["year"].between(1, 9999).to_numpy()
     walls[known] = pd.to_datetime(table[known], errors="coerce").to_numpy("M8[us]")
+    for span in spans:
+        walls[known] += span[known].astype("m8[us]")
+    walls[walls >= _NO_YEAR] = "NaT"
     return _checked(Moments(walls), f"no time of {', '.join(numbers)}")

@@ -24,6 +24,10 @@ ODD = [
     "ds,unique_id,y\n2024-01-01,,1\n2024-01-02,,2\n2024-01-03,,3\n",
     "#\n#,#\n#,#,#\n",
     '"ds,y\n2024-01-01,1\n2024-01-02,2\n',
+    # Years of which nanoseconds are out of bounds, and what goes beyond the last.
+    "year,second,y\n" + "".join(f"1000,{i / 2},{i}\n" for i in range(5)),
+    "year,second,y\n2262,0.5,1\n2262,1e9,2\n2262,1e300,3\n",
+    "year,month,day,hour,y\n" + "".join(f"9999,12,31,{i},{i}\n" for i in range(22, 26)),
 ]
 
 
@@ -48,6 +52,35 @@ def test_commas_and_points_beside_words_are_told_by_cell(tmp_path: Path) -> None
     path.write_text(ODD[1])
     with pytest.raises(DataError, match="line 4, column 'b': 'y' is no finite number"):
         read(path)
+
+
+def test_parts_of_a_year_far_from_1970_are_one_time(tmp_path: Path) -> None:
+    path = tmp_path / "data.csv"
+    path.write_text("year,hour,y\n" + "".join(f"1000,{i / 2},{i}\n" for i in range(5)))
+    times = read(path).tables[0].timestamps.astype(str).tolist()
+    assert times[:2] == ["1000-01-01T00:00:00.000000", "1000-01-01T00:30:00.000000"]
+
+
+@pytest.mark.parametrize("unit", ["hour", "minute", "second"])
+def test_a_negative_part_is_no_time(tmp_path: Path, unit: str) -> None:
+    path = tmp_path / "data.csv"
+    path.write_text(f"year,{unit},y\n" + "".join(f"2024,{i},{i}\n" for i in range(-1, 5)))
+    with pytest.raises(DataError, match=f"line 2, column 'year,{unit}': no time of year, {unit}"):
+        read(path)
+
+
+@pytest.mark.parametrize("minute", ["Minute", "min"])
+@pytest.mark.parametrize("form", ["{date},{hour},{i}", "{hour},{date},{i}"])
+def test_dates_in_a_column_of_minutes_are_taken_once(
+    tmp_path: Path, minute: str, form: str
+) -> None:
+    hours = [(f"2024-01-{1 + i // 8:02d}", i % 8, i) for i in range(40)]
+    # The last hour is there twice.
+    rows = [form.format(date=date, hour=hour, i=i) for date, hour, i in [*hours, hours[-1]]]
+    names = form.format(date=minute, hour="hour", i="y")
+    path = tmp_path / "data.csv"
+    path.write_text("\n".join([names, *rows]))
+    read_or_refused(path, Reading())
 
 
 CELLS = (
