@@ -14,7 +14,16 @@ from pyarrow import parquet
 from foretell.batch.errors import BatchError, RowError
 from foretell.batch.places import Place
 from foretell.batch.rows import Rows
-from foretell.batch.texts import Block, converted, kind_of_times, open_text, parsed
+from foretell.batch.texts import (
+    COMMENTS,
+    Block,
+    begins_with_comment,
+    converted,
+    kind_of_times,
+    open_text,
+    parsed,
+    with_remedy,
+)
 from foretell.bundle.nearness import listed
 from foretell.service.api.forecast.table import ID, TARGET, TIME
 from foretell.service.validation import shown
@@ -135,9 +144,10 @@ class Tables:
         fields = []
         for ours, theirs in names.items():
             if found.names.count(theirs) != 1:
+                told = f"; {COMMENTS}" if found.names and found.names[0].startswith("#") else ""
                 raise BatchError(
                     f"{self.place.of(file)}: expected one column {theirs!r}; the table has "
-                    f"{listed(found.names) or 'none'}"
+                    f"{listed(found.names) or 'none'}{told}"
                 )
             kind = found.field(theirs).type
             fields.append((ours, kind.value_type if pa.types.is_dictionary(kind) else kind))
@@ -243,12 +253,17 @@ def read_schema(place: Place, file: str, columns: Columns | None) -> pa.Schema:
     Raises:
         BatchError: it cannot be read, or a column of values has none.
     """
+    is_zipped = _is_zipped(place, file)
+    if _is_text(place, file):
+        with told(place.of(file)), place.open(file) as source:
+            if begins_with_comment(source, is_zipped=is_zipped):
+                raise BatchError(f"{place.of(file)}: line 1 begins with #: {COMMENTS}")
     with told(place.of(file)), place.open(file) as source:
         if not _is_text(place, file):
             return parquet.ParquetFile(source).schema_arrow
         values = () if columns is None else columns.values
         texts = dict.fromkeys(values if columns is None else (columns.id, *values), pa.string())
-        reader = open_text(source, texts, is_zipped=_is_zipped(place, file))
+        reader = open_text(source, texts, is_zipped=is_zipped)
         found = reader.schema
         first = next(iter(reader), None)
         # Of a column that is not there, or twice, `Tables.schema` tells.
@@ -308,7 +323,7 @@ def told(place: str, before: int = 0) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError) as error:
-        said = str(error).splitlines()[0]
+        said = with_remedy(str(error).splitlines()[0])
         if row := _ROW_OF_TEXT.search(said):
             said = said.replace(row[0], "", 1)
             raise RowError(place, before + int(row[1]) - 2, said) from None

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Mapping
+from csv import reader
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +13,12 @@ from numpy.typing import NDArray
 from pyarrow import compute as pc
 from pyarrow import csv
 
+# What to do with comments, which other commands pass over.
+COMMENTS = (
+    "a comment is no row here; take out the lines that begin with # and are no rows, or save the "
+    "table as Parquet"
+)
+_COMMENT_BELOW = re.compile(r"Expected \d+ columns, got \d+: #")
 # The column that tells what of a row is wrong, which has a null in its place; no channel's name.
 WRONG = "\0wrong"
 _WRONG_TYPE = pa.struct([("column", pa.string()), ("text", pa.string())])
@@ -36,7 +44,9 @@ class Block(io.RawIOBase):
     """
 
     def __init__(self, source: pa.NativeFile, number: int, size: int) -> None:
-        named, begin, end = (_line(source, at) for at in (1, number * size, (number + 1) * size))
+        named = _end_of_names(source)
+        begin = max(_line(source, number * size), named if number else 0)
+        end = max(_line(source, (number + 1) * size), named)
         source.seek(0)
         self._names = io.BytesIO(source.read(named) if number else b"")
         source.seek(begin)
@@ -66,6 +76,36 @@ def _line(source: pa.NativeFile, at: int) -> int:
             return int(at + found + 1)
         at += len(piece)
     return at
+
+
+def _end_of_names(source: pa.NativeFile) -> int:
+    """Where the columns' names end, which have several lines where a quoted one has."""
+    source.seek(0)
+    quotes = end = 0
+    for line in source.read(_SEARCHED).splitlines(keepends=True):
+        quotes, end = quotes + line.count(b'"'), end + len(line)
+        if line.strip() and quotes % 2 == 0:
+            return end
+    return _line(source, 1)
+
+
+def begins_with_comment(source: pa.NativeFile, *, is_zipped: bool) -> bool:
+    """Whether a text begins with a line of `#` that has other cells than those below have."""
+    head = pa.input_stream(source, "gzip" if is_zipped else None).read(_SEARCHED)
+    # The last line may be cut off.
+    whole = head[: head.rfind(b"\n")] if len(head) == _SEARCHED else head
+    above = []
+    for line in whole.decode("utf-8-sig", "replace").splitlines():
+        above.append(line)
+        if line and not line.startswith("#"):
+            break
+    widths = [len(cells) for cells in reader(above) if cells]
+    return any(width != widths[0] for width in widths)
+
+
+def with_remedy(said: str) -> str:
+    """Arrow's error, and what to do with a comment among the rows."""
+    return f"{said}: {COMMENTS}" if _COMMENT_BELOW.search(said) else said
 
 
 def open_text(

@@ -218,3 +218,63 @@ def test_a_zipped_text_is_one_part(
     path.write_bytes(gzip.compress(text_of(many(30)).encode()))
     assert run(path, models / "repeat" / "1", tmp_path, part_rows=40).counts == (30, 0)
     assert len(list((tmp_path / "out" / "forecasts").iterdir())) == 1
+
+
+HEAD, BELOW = "unique_id,ds,load\n", text_of(many(6)).split("\n", 1)[1]
+
+
+@pytest.mark.parametrize("block", [20, 10**6])
+@pytest.mark.parametrize("zipped", [False, True])
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("# six series\n" + HEAD + BELOW, "line 1 begins with #"),
+        ("# a\n# b\n\n" + HEAD + BELOW, "line 1 begins with #"),
+        ("\ufeff# six series\n" + HEAD + BELOW, "line 1 begins with #"),
+        ("# of, six, series\n" + HEAD + BELOW, "expected one column 'unique_id'"),
+        (HEAD + "# the first\n" + BELOW, "row 0 .*got 1: # the first"),
+        (HEAD + "# a, b, c, d\n" + BELOW, "row 0 .*got 4: # a, b, c, d"),
+        (HEAD + BELOW + "# the end\n", "row 48 .*got 1: # the end"),
+    ],
+)
+def test_comments_are_refused_with_a_remedy_that_works(
+    models: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    block: int,
+    zipped: bool,
+    content: str,
+    told: str,
+) -> None:
+    monkeypatch.setattr(tables, "_BLOCK", block)
+
+    def forecast(text: str) -> tuple[int, int]:
+        path = tmp_path / ("given.csv.gz" if zipped else "given.csv")
+        path.write_bytes(gzip.compress(text.encode()) if zipped else text.encode())
+        return run(path, models / "repeat" / "1", tmp_path).counts
+
+    with pytest.raises(BatchError, match=rf"{told}.*take out the lines that begin with #"):
+        forecast(content)
+    lines = content.removeprefix("\ufeff").splitlines(keepends=True)
+    assert forecast("".join(line for line in lines if line[0] != "#")) == (6, 0)
+
+
+@pytest.mark.parametrize("searched", range(80, 120, 5))
+def test_names_that_begin_with_a_hash_are_names(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, searched: int
+) -> None:
+    monkeypatch.setattr(texts, "_SEARCHED", searched)
+    text = "#shop" + text_of(many(6)).replace("s000", "#100").removeprefix('"unique_id"')
+    path = written(tmp_path, text)
+    assert run(path, models / "repeat" / "1", tmp_path, id_column="#shop").counts == (6, 0)
+    assert set(forecasts(tmp_path)["#shop"].to_pylist()) == {f"#100{i}" for i in range(6)}
+
+
+@pytest.mark.parametrize("block", [20, 333, 10**6])
+def test_names_of_several_lines_are_those_of_every_block(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int
+) -> None:
+    monkeypatch.setattr(tables, "_BLOCK", block)
+    rows = "".join(f"1,{line}\n" for line in BELOW.splitlines())
+    path = written(tmp_path, '"the\nshop",' + HEAD + rows)
+    assert run(path, models / "repeat" / "1", tmp_path).counts == (6, 0)
