@@ -10,6 +10,7 @@ notice it.
 from __future__ import annotations
 
 import argparse
+import ast
 import json
 import math
 import os
@@ -22,6 +23,7 @@ import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -65,8 +67,17 @@ def draw(root: Path, count: int, seed: int) -> list[Drawn]:
             for path in files[package]
             for mutation in mutations(path.read_bytes())
         ]
-        drawn += rng.sample(all_of, min(share, len(all_of)))
+        rng.shuffle(all_of)
+        drawn += islice((one for one in all_of if _is_python(root, one)), share)
     return drawn
+
+
+def _is_python(root: Path, drawn: Drawn) -> bool:
+    try:
+        ast.parse(drawn.mutation.apply((root / drawn.path).read_bytes()))
+    except SyntaxError:
+        return False
+    return True
 
 
 def _files(root: Path, package: str) -> Iterator[Path]:

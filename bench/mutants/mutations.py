@@ -175,12 +175,7 @@ class _Finder(ast.NodeVisitor):
             self._add(start + found.start(), start + found.end(), rule[1], line, kind)
 
     def _add(self, start: int, end: int, text: str, line: int, kind: str) -> None:
-        mutation = Mutation(start, end, text, line, kind)
-        try:
-            ast.parse(mutation.apply(self._source))
-        except SyntaxError:
-            return
-        self.found.append(mutation)
+        self.found.append(Mutation(start, end, text, line, kind))
 
 
 def _is_number(node: ast.expr) -> bool:

@@ -29,7 +29,13 @@ with warnings.catch_warnings():
 
 from bench.serving.ports import free_port
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.skipif(
+        "RAY_RECIPE" not in os.environ,
+        reason="Ray's proxies give up on a busy machine: RAY_RECIPE=1 has it run by itself",
+    ),
+]
 
 PATIENCE = 120.0
 NAMES = ("one", "two", "three")

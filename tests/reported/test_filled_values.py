@@ -240,7 +240,7 @@ def test_errors_of_refits_know_what_is_missing(tmp_path: Path) -> None:
     (table,) = panel.tables
     assert table.filled is not None
     prepared = prepare(settings(), panel)
-    found = refit_errors(settings(), panel, prepared, 1, torch.device("cpu"))
+    found = refit_errors(settings(), panel, prepared, 1, torch.device("cpu")).errors
     # Refits forecast the rows from half of those of training and validation on.
     rows, first = prepared.split.validation[0].end, prepared.split.validation[0].end // 2
     for step in range(HORIZON):

@@ -237,8 +237,10 @@ def test_one_model_of_several_series_of_different_length(
     listener = Listener()
     info = train(settings, several, out, progress=listener).info
     assert listener.warnings == [
-        "too short to be tested on, all their rows are trained on: 1 series: c",
+        "too short to be tested on, trained on alone: 1 series: c",
         "too short for a window, left out: 1 series: d",
+        "training rows of one series lie after test rows of another, which may make test errors "
+        "too small; --cut-at 2024-01-09T00:00:00 cuts all series at one date",
     ]
     assert info.test is not None
     assert info.test.windows == 2 * 47 + 23
