@@ -65,7 +65,9 @@ def main() -> None:
         click.echo(f"foretell: {error.name} is not installed; {_hint(error.name)}", err=True)
         sys.exit(2)
     except OSError as error:
-        place = f"{error.filename}: " if error.filename else ""
+        # Of two files, the one that is written: a copy fails for want of room there.
+        file = error.filename2 or error.filename
+        place = f"{file}: " if file else ""
         click.echo(f"foretell: {place}{error.strerror or error}", err=True)
         sys.exit(2)
 

@@ -1,3 +1,6 @@
+import errno
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -7,6 +10,7 @@ from click.testing import CliRunner
 
 from foretell import __main__ as entry
 from foretell.__main__ import cli, main
+from tests.service.bundles import Spec, write_bundle
 
 ROOT = Path(entry.__file__).resolve().parent.parent
 COMMANDS = (
@@ -29,6 +33,11 @@ COMMANDS = (
     "report",
     "demo",
 )
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    return write_bundle(tmp_path / "written", Spec())
 
 
 @pytest.mark.parametrize("flag", ["--help", "-h"])
@@ -64,6 +73,25 @@ def test_an_unknown_command():
     result = CliRunner().invoke(cli, ["predict"])
     assert result.exit_code == 2
     assert "No such command 'predict'" in result.stderr
+
+
+def test_a_copy_without_room_names_the_file_that_is_written(
+    bundle: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    def full(source: Path, target: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(source), None, str(target))
+
+    monkeypatch.setattr(shutil, "copyfile", full)
+    monkeypatch.setattr(sys, "argv", ["foretell", "promote", str(bundle), str(tmp_path / "models")])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"foretell: {tmp_path / 'models'}/repeat/")
+    assert said.endswith("No space left on device\n")
 
 
 def test_version():
