@@ -75,15 +75,13 @@ def seed_everything(seed: int, epoch: int) -> None:
 
 
 def _average(decay: float, means: list[Tensor], weights: list[Tensor], steps: Tensor) -> None:
-    """Update a running mean of weights, whose decay rises to what it is to be.
+    """Updates a running mean of weights: the plain mean of the first 1 / (1 - decay) steps.
 
-    The first weights, of which the mean starts, would be most of it for about as many steps as it
-    is to span.
+    With the decay from the start, the weights after the first step would be most of the mean for
+    about as many steps as it spans.
     """
     seen = int(steps)
-    update = get_ema_multi_avg_fn(  # type: ignore[no-untyped-call]
-        min(decay, (1 + seen) / (10 + seen))
-    )
+    update = get_ema_multi_avg_fn(min(decay, seen / (1 + seen)))  # type: ignore[no-untyped-call]
     update(means, weights, steps)
 
 
