@@ -106,14 +106,20 @@ def choices_differ(stages: Sequence[AttentionStage], found: Outputs, expected: O
 def attention_error(stage: AttentionStage, found: Outputs, expected: Outputs) -> Errors:
     """Largest difference of an attention weight, `[batch]`; infinite where the choices differ.
 
+    It is relative to the largest weight that the query has, where that is more than 1: the sum of
+    weights that may be negative is small where some are large.
+
     Raises:
         ExportError: as `headroom`.
     """
     error = np.zeros(len(expected["forecast"]))
     if stage.form == "dense":
-        difference = np.subtract(*_both(stage.part("weights"), found, expected), dtype=np.float64)
+        ours, exact = _both(stage.part("weights"), found, expected)
+        largest = np.maximum(exact.max(axis=-1), -exact.min(axis=-1)).clip(min=1)
+        difference = np.subtract(ours, exact, dtype=np.float64)
         # In place: a map may be larger than all else.
-        error = np.abs(difference, out=difference).reshape(len(error), -1).max(axis=1)
+        rows = np.abs(difference, out=difference).max(axis=-1) / largest
+        error = rows.reshape(len(error), -1).max(axis=1)
     elif stage.form == "circulant":
         error = _sparse_error(stage, "lags", "lag_weights", found, expected)
     elif stage.form == "sparse":

@@ -29,7 +29,7 @@ from foretell.export.choices import (
     score_errors,
 )
 from foretell.export.errors import ExportError
-from foretell.export.rules import LEAST_COMPARED, LEAST_KINDS, RULES
+from foretell.export.rules import LEAST_COMPARED, LEAST_KINDS, ROUNDING, RULES
 from foretell.export.window_set import Floats, WindowSet
 
 _DISTRIBUTION = "distribution"
@@ -79,7 +79,8 @@ class Case:
     Attributes:
         windows: See above.
         exact: What the plain model makes of them in float64.
-        rounded: What it makes of them in torch's float32; None of natural ones.
+        rounded: What it makes of them in torch's float32; None of natural ones, unless a graph errs
+            by more than is allowed without.
     """
 
     windows: WindowSet
@@ -167,7 +168,8 @@ class Comparison:
 
         Args:
             windows: All of them.
-            cases: The same windows in batches, with what they must give.
+            cases: The same windows in batches, with what they must give. A graph may err by more
+                where torch's float32 is among that and errs as well.
 
         Raises:
             ExportError: too few windows are compared, a forecast is not finite, or an output is
@@ -176,10 +178,12 @@ class Comparison:
         # `map` lets go of a case before it asks for the next.
         looks = list(map(self._look, cases))
         exact = Reference(_joined([kept for _, kept in looks]))
-        clear, differ, margin, error, deviation, *attention = map(
+        clear, differ, margin, deviation, error, *others = map(
             np.concatenate, zip(*(errors for errors, _ in looks), strict=True)
         )
-        name, allowed = f"{windows.name} windows", self.rules.forecast
+        count = len(self._shown)
+        attention, (own, *own_attention) = others[:count], others[count:]
+        name = f"{windows.name} windows"
         compared = self._compared(clear, differ)
         if self.rules.other_choices is None and compared.mean() < LEAST_COMPARED:
             raise ExportError(
@@ -187,14 +191,15 @@ class Comparison:
                 "half: rounding decides what the attention chooses, such as the lags of an "
                 "auto-correlation"
             )
+        allowed = self._allowed(self.rules.forecast, own[compared])
         forecasts = [
-            *self._forecasts(windows, exact, compared),
+            *self._forecasts(windows, exact, compared, allowed),
             _check(f"{EXPLAIN_GRAPH}, forecast, {name}", error, compared, allowed),
         ]
-        checks = forecasts + [
-            _check(f"{EXPLAIN_GRAPH}, {stage.name}, {name}", weight, compared, self.rules.attention)
-            for stage, weight in zip(self._shown, attention, strict=True)
-        ]
+        checks = list(forecasts)
+        for stage, weight, of_torch in zip(self._shown, attention, own_attention, strict=True):
+            most = self._allowed(self.rules.attention, of_torch[compared])
+            checks.append(_check(f"{EXPLAIN_GRAPH}, {stage.name}, {name}", weight, compared, most))
         if self._chooses and self.rules.other_choices is not None:
             what = f"share with other choices, {name}"
             share = float(differ.mean())
@@ -239,25 +244,43 @@ class Comparison:
         """What there is to say of natural windows, and what of the reference is still needed.
 
         Returns:
-            By window the headroom of its choices, whether they differ, the errors of margin and
-            forecast, that of each target in units of the scale, and that of each stage that is
-            shown.
+            By window the headroom of its choices, whether they differ, the error of the margin,
+            that of each target in units of the scale, those of the forecast and of each stage that
+            is shown, and the same of torch's float32: 0 where it says nothing.
         """
         found, exact = self._explain(case.windows), case.exact.outputs
         errors = [
             headroom(self._stages, found, exact),
             choices_differ(self._stages, found, exact),
             margin_error(self._stages, found, exact),
-            self._error(found, case.exact),
             np.abs(found["forecast"].astype(np.float64) - case.exact.forecast).max(axis=1)
             / self._scale,
-            *(attention_error(stage, found, exact) for stage in self._shown),
+            *self._errors(found, case.exact),
         ]
+        if case.rounded is None:
+            errors += [np.zeros(len(case.windows))] * (1 + len(self._shown))
+        else:
+            of_torch = case.rounded.outputs
+            steady = ~choices_differ(self._stages, of_torch, exact)
+            own = self._errors(of_torch, case.exact)
+            errors += [np.where(steady, error, 0) for error in own]
         return errors, {name: exact[name] for name in self._kept if name in exact}
 
-    def _forecasts(self, windows: WindowSet, exact: Reference, compared: Mask) -> list[Check]:
+    def _errors(self, found: Outputs, exact: Reference) -> list[Errors]:
+        """Of the forecast, and of each stage that is shown."""
+        attention = (attention_error(stage, found, exact.outputs) for stage in self._shown)
+        return [self._error(found, exact), *attention]
+
+    def _allowed(self, least: float, of_torch: Errors) -> float:
+        """How much a graph may err on natural windows of which torch's float32 errs by so much."""
+        own = float(of_torch.max(initial=0))
+        return max(least, min(self.rules.slack * own, ROUNDING))
+
+    def _forecasts(
+        self, windows: WindowSet, exact: Reference, compared: Mask, allowed: float
+    ) -> list[Check]:
         """Forecasts in batches of every size, and alone against among others."""
-        name, allowed = f"{windows.name} windows", self.rules.forecast
+        name = f"{windows.name} windows"
         sizes = sorted({*SMALL, max(*SMALL, self._largest)})
         forecasts, counted, checks = {}, dict.fromkeys(sizes, compared), []
         for size in sizes:

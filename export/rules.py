@@ -2,9 +2,9 @@
 
 Forecasts are compared on natural windows, alone, in batches, and alone against among others; the
 attention of every stage; and forecasts on adversarial windows, which lie far outside of the data.
-Errors are relative (`foretell.bundle.comparison`), for attention they are those of a weight. The
-largest batch has 64 windows, or as many as fit where attention is large
-(`foretell.models.batches`).
+Errors are relative (`foretell.bundle.comparison`). For attention they are those of a weight,
+relative to the largest that the query has where that is more than 1. The largest batch has 64
+windows, or as many as fit where attention is large (`foretell.models.batches`).
 
 An attention may choose: lags, buckets, clusters, the queries that count. It takes the k largest of
 some scores, and where the k-th and the next are too close, rounding decides, in torch as much as in
@@ -19,7 +19,10 @@ In float32
   At most half of the windows may be left out;
 - so is an adversarial window, unless torch's own float32 chooses otherwise. A model may amplify
   rounding there without bound: a graph may be `slack` times as wrong as torch's own float32, in its
-  forecast if that is more than the tolerance, and in a score if that is more than `ROUNDING`.
+  forecast if that is more than the tolerance, and in a score if that is more than `ROUNDING`;
+- on natural windows a forecast or a weight may likewise be `slack` times as wrong as torch's own
+  float32, but by `ROUNDING` at most: weights that may be negative are divided by their sum, which
+  may be near 0.
 
 In half precision
 
@@ -44,7 +47,7 @@ from dataclasses import dataclass
 
 from foretell.bundle.manifest import Precision
 
-# The most that is taken for rounding in float32, relative to the largest score.
+# The most that is taken for rounding in float32, relative to the largest score or value.
 ROUNDING = 1e-4
 # Keeps a margin finite that is relative to scores of zero.
 TINY = 1e-30

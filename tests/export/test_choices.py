@@ -142,6 +142,18 @@ def test_attention_error_is_that_of_a_weight():
     assert attention_error(DENSE, *maps) == 0.25
 
 
+def test_attention_error_is_relative_to_a_large_weight_of_the_same_query():
+    exact, found = (np.full((1, 1, LAGS, LAGS), 0.5) for _ in range(2))
+    exact[0, 0, 0, :2] = -4, 3
+    found[...] = exact
+    found[0, 0, 0, 1] = 3.2
+    maps = [outputs(EXACT) | {"s.weights": each} for each in (found, exact)]
+    assert attention_error(DENSE, *maps) == pytest.approx(0.05)
+    # Another query's large weight excuses nothing.
+    found[0, 0, 1, 1] = 0.7
+    assert attention_error(DENSE, *maps) == pytest.approx(0.2)
+
+
 def test_a_weight_that_is_not_a_number_is_no_small_error():
     for name, of in (("a.lag_weights", STAGE), ("s.weights", DENSE), ("p.weights", SPARSE)):
         exact = outputs(EXACT) | sparse_outputs(np.random.default_rng(0), 1)
