@@ -16,6 +16,7 @@ from foretell.bundle.checksums import sha256
 from foretell.bundle.manifest import Scaler
 from foretell.bundle.verdict import baseline_names, compare
 from foretell.models.data.panel import Panel
+from foretell.models.data.splits import spans_before
 from foretell.models.data.windows import Batch, Windows
 from foretell.models.evaluation import (
     Predictor,
@@ -26,7 +27,7 @@ from foretell.models.evaluation import (
     score,
 )
 from foretell.models.training.config import TrainingConfig
-from foretell.models.training.preparation import Prepared, prepare
+from foretell.models.training.preparation import Prepared, prepare, scaler_for
 from foretell.models.training.progress import Progress
 from foretell.models.training.trainer import Trainer
 from foretell.subject import Subject, predictor
@@ -168,25 +169,26 @@ def backtest(subject: Subject, panel: Panel, *, share: float, stride: int) -> Ba
         subject.calendar,
         prepared.config.targets,
     )
-    names, naive = baseline_names(panel.frequency), baselines(windows, panel.frequency)
-    forecasters: dict[str, Predictor] = {
-        MODEL: subject.predict,
-        **{f"repeating {names[name]}": each for name, each in naive.items()},
-        "DLinear": _train_linear(settings, prepared),
-    }
-    chosen = torch.arange(0, len(windows), stride)
-    scores, held = _run(subject, windows, chosen, forecasters)
     times = [
         panel.tables[span.table].timestamps[[span.start + subject.context, span.end - 1]]
         for span in prepared.split.test
         if span.windows(subject.context, subject.horizon)
     ]
+    first = min(pair[0] for pair in times)
+    names, naive = baseline_names(panel.frequency), baselines(windows, panel.frequency)
+    forecasters: dict[str, Predictor] = {
+        MODEL: subject.predict,
+        **{f"repeating {names[name]}": each for name, each in naive.items()},
+        "DLinear": _train_linear(settings, panel, prepared, first),
+    }
+    chosen = torch.arange(0, len(windows), stride)
+    scores, held = _run(subject, windows, chosen, forecasters)
     return Backtest(
         name=subject.name,
         channels=subject.targets,
         unit=np.array(subject.training.std),
         origins=len(chosen),
-        first=min(pair[0] for pair in times),
+        first=first,
         last=max(pair[1] for pair in times),
         scores=scores,
         held=held,
@@ -194,13 +196,19 @@ def backtest(subject: Subject, panel: Panel, *, share: float, stride: int) -> Ba
     )
 
 
-def _train_linear(settings: TrainingConfig, prepared: Prepared) -> Predictor:
-    device = torch.device("cpu")
-    trainer = Trainer(prepared.config, prepared.train, prepared.validation, settings, device)
+def _train_linear(
+    settings: TrainingConfig, panel: Panel, prepared: Prepared, first: np.datetime64
+) -> Predictor:
+    """The baseline, which learns from rows of all series that are earlier than the first origin."""
+    config, device = prepared.config, torch.device("cpu")
+    learnt, judged = (list(spans_before(panel, spans, first)) for spans in prepared.split[:2])
+    scaler = scaler_for(config, panel, learnt)
+    train, validation = (Windows.of(config, panel, spans, scaler) for spans in (learnt, judged))
+    trainer = Trainer(config, train, validation, settings, device)
     while not trainer.finished:
         trainer.run_epoch(Progress())
     trainer.restore_best()
-    return predictor(trainer.model, prepared.scaler)
+    return predictor(trainer.model, scaler)
 
 
 def _run(

@@ -168,7 +168,7 @@ class Splits(Part):
             if dates is None:
                 first, second, third = self.ends_of(rows, horizon)
             else:
-                first, second = (_rows_before(panel, tables, date) for date in dates)
+                first, second = (rows_before(panel, tables, date) for date in dates)
                 third = rows
             ranges = ((0, first), (first - context, second), (second - context, third))
             cuts = [list(spans_of(panel, tables, *part)) for part in ranges]
@@ -194,7 +194,8 @@ class Splits(Part):
         return split
 
 
-def _rows_before(panel: Panel, tables: Iterable[int], date: np.datetime64) -> int:
+def rows_before(panel: Panel, tables: Iterable[int], date: np.datetime64) -> int:
+    """How many rows of some tables are earlier than a date."""
     return sum(int((panel.tables[table].timestamps < date).sum()) for table in tables)
 
 
@@ -214,6 +215,14 @@ def spans_of(panel: Panel, tables: Iterable[int], first: int, last: int) -> Iter
         if start < end:
             yield Span(table, start, end)
         before += rows
+
+
+def spans_before(panel: Panel, spans: Iterable[Span], date: np.datetime64) -> Iterator[Span]:
+    """Those of some rows that are earlier than a date."""
+    for table, start, end in spans:
+        last = min(end, rows_before(panel, [table], date))
+        if start < last:
+            yield Span(table, start, last)
 
 
 def count_windows(spans: Iterable[Span], context: int, horizon: int) -> int:

@@ -2,8 +2,9 @@
 
 The model is refitted on the earlier rows of training and validation, and forecasts those that
 follow: as often as there are folds, each time on more rows (forecasting from a rolling origin,
-Tashman 2000). No refit sees a row after the ones it forecasts. Each knows fewer rows than the model
-does, so that its errors are rather too large than too small.
+Tashman 2000). All series are cut at one date: no refit learns from a row, of any series, that is
+later than where a forecast begins. Each knows fewer rows than the model does, so that its errors
+are rather too large than too small.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from foretell.models.checkpoint import Refits
 from foretell.models.data.errors import DataError
 from foretell.models.data.panel import Panel
 from foretell.models.data.scaler import typical_share
-from foretell.models.data.splits import Span, count_windows, spans_of
+from foretell.models.data.splits import Span, count_windows, rows_before, spans_of
 from foretell.models.data.windows import Windows
 from foretell.models.evaluation import known_targets
 from foretell.models.training.config import TrainingConfig
@@ -29,10 +30,10 @@ from foretell.models.training.preparation import Prepared, scaler_for, targets_o
 from foretell.models.training.progress import Progress
 from foretell.models.training.trainer import Trainer
 
-# Shares of the rows of training and validation: where the rows end that a refit learns from, and
-# those that it forecasts.
-_ENDS = (0.5, 0.625, 0.75, 0.875, 1.0)
-REFITS = len(_ENDS) - 1
+# Shares of the rows of training and validation in the order of time: where the rows end that a
+# refit learns from, and those that it forecasts.
+_SHARES = (0.5, 0.625, 0.75, 0.875)
+REFITS = len(_SHARES)
 
 
 def refit_errors(
@@ -64,12 +65,16 @@ def refit_errors(
     share = typical_share(panel, prepared.split.train, known_scaler, config.targets)
     floor = FLOOR * share * np.array(known_scaler.of(config.targets).std)
     found: list[tuple[NDArray[np.float64], ...]] = []
-    for known, following in pairwise(_ENDS):
+    times = np.sort(
+        np.concatenate([panel.tables[table].timestamps[:end] for table, end in ends.items()])
+    )
+    dates = [times[int(len(times) * share)] for share in _SHARES]
+    for date, following in pairwise([*dates, times[-1] + np.timedelta64(1, "us")]):
         learnt: list[Span] = []
         coming: list[Span] = []
         for tables in panel.series.values():
             rows = sum(ends.get(table, 0) for table in tables)
-            cut, last = int(rows * known), int(rows * following)
+            cut, last = (min(rows_before(panel, tables, at), rows) for at in (date, following))
             learnt += spans_of(panel, tables, 0, cut)
             # The origins are those up to the next cut; what follows may be known of the last one.
             reach = min(last + config.horizon - 1, rows)

@@ -87,6 +87,25 @@ def test_the_linear_baseline_is_trained_on_the_rows_before_the_first_origin(
     assert np.all(error <= 1.01 * 999 * abs(future) / 2)
 
 
+def test_the_linear_baseline_knows_no_later_rows_of_another_series(
+    file: Path, bundle: Path, tmp_path: Path
+) -> None:
+    """Of a series that begins five days later, some training rows are later than test rows."""
+    subject = load_subject(bundle)
+    frame = pd.read_csv(file, parse_dates=["date"])
+    origin = frame["date"][ROWS - 100]
+    shifted = frame.assign(date=frame["date"] + pd.Timedelta(days=5), unique_id="later")
+    found = []
+    for factor in (1, 1000):
+        shifted.loc[shifted["date"] >= origin, ["load", "wind"]] *= factor
+        both = tmp_path / f"{factor}.csv"
+        pd.concat([frame.assign(unique_id="early"), shifted]).to_csv(both, index=False)
+        # The only forecast is that of the first origin of the first series.
+        found.append(backtest(subject, read(both), share=0.25, stride=1000))
+    one, two = (each.scores["DLinear"].mae for each in found)
+    np.testing.assert_array_equal(one, two)
+
+
 def test_one_table_one_picture_and_the_numbers(file: Path, bundle: Path, tmp_path: Path) -> None:
     result = run(
         file,

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,34 @@ def test_no_refit_sees_rows_after_those_that_it_forecasts() -> None:
     one, two = (refit_errors(SETTINGS, each, prepared, 2, device) for each in (first, parts(later)))
     # 107 rows are learnt from or validated on; the first refit knows 53 and forecasts from 53 on.
     np.testing.assert_array_equal(one.errors[:8], two.errors[:8])
+
+
+@pytest.mark.parametrize(
+    ("cut_at", "origin", "changed"),
+    [(None, "2003-01", "2004-01"), (datetime(2006, 1, 1), "2000-07", "2001-07")],
+)
+def test_no_refit_sees_later_rows_of_another_series(
+    cut_at: datetime | None, origin: str, changed: str
+) -> None:
+    """Of a series that begins ten years later, the first half is later than half of the rows."""
+
+    def two_series(changed: str) -> Panel:
+        (first,), (second,) = (months(240, seed, series=str(seed)).tables for seed in (0, 1))
+        times = np.append(
+            second.timestamps[120:], MONTHLY.steps_from(np.datetime64("2010-01-01"), 120)
+        )
+        tables = first, replace(second, timestamps=times)
+        for table in tables:
+            table.values[table.timestamps >= np.datetime64(changed)] += 20
+        return Panel(tables)
+
+    panels = two_series("2100-01"), two_series(changed)
+    settings = SETTINGS.model_copy(update={"cut_at": cut_at})
+    prepared, device = prepare(settings, panels[0]), torch.device("cpu")
+    one, two = (refit_errors(settings, each, prepared, 2, device).errors for each in panels)
+    first = int((np.datetime64(changed) - np.datetime64(origin)).astype(int)) - HORIZON + 1
+    # The first refit's forecasts of the first series, up to what was changed.
+    np.testing.assert_array_equal(one[:first], two[:first])
 
 
 def test_rows_of_the_test_split_do_not_count() -> None:
