@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import tempfile
-from contextlib import closing, suppress
+from contextlib import closing
 from hashlib import sha256
 from io import FileIO
-from mmap import ACCESS_READ, MADV_DONTNEED, mmap
+from mmap import mmap
 from pathlib import Path
 
 from foretell.bundle import checksums
 from foretell.bundle.errors import NoRoomError
+from foretell.bundle.mapping import Mapping
 
 _CHUNK = 1024 * 1024
 _MOUNTS = Path("/proc/self/mountinfo")
@@ -22,8 +23,9 @@ class PrivateCopy:
 
     A file that changes meanwhile is refused, and one that changes later is of no consequence. The
     copy is a file without a name in the folder for temporary files (`TMPDIR`): nothing is left of
-    it once the process has ended, however that ends. Where that folder cannot be written, or is in
-    memory itself, the copy is memory of this process.
+    it once the process has ended, however that ends. It is mapped and not open: a process may hold
+    more of them than files. Where that folder cannot be written, or is in memory itself, the copy
+    is memory of this process.
 
     Args:
         folder: The bundle.
@@ -43,16 +45,15 @@ class PrivateCopy:
         for name, size in sizes.items():
             self._places[name] = slice(start, start + size)
             start += size
-        self._on_disk = False
+        self._content: Mapping | mmap | None = None
         target = _target(start)
         if isinstance(target, mmap):
-            self._map = target
             self._fill(folder, sums, target)
+            self._content = target
             return
         with closing(target):
             self._fill(folder, sums, target)
-            self._map = mmap(target.fileno(), 0, access=ACCESS_READ)
-        self._on_disk = True
+            self._content = Mapping(target.fileno())
 
     def read(self, name: str) -> bytes:
         """The content of a file.
@@ -60,25 +61,28 @@ class PrivateCopy:
         Raises:
             ValueError: the copy is closed.
         """
-        return self._map[self._places[name]]
+        return self.view(name).tobytes()
 
     def view(self, name: str) -> memoryview:
-        """The content of a file, where it lies.
+        """The content of a file, where it lies; not to be changed.
 
         Raises:
             ValueError: the copy is closed.
         """
-        return memoryview(self._map)[self._places[name]]
+        content = self._content
+        if content is None:
+            raise ValueError("the copy is closed")
+        whole = content.view() if isinstance(content, Mapping) else memoryview(content)
+        return whole[self._places[name]]
 
     def rest(self) -> None:
         """Have what was read of a copy on disk no longer count as memory of this process."""
-        if self._on_disk:
-            self._map.madvise(MADV_DONTNEED)
+        if isinstance(self._content, Mapping):
+            self._content.rest()
 
     def close(self) -> None:
         """Give back what it holds, at the latest when the last view of it is gone."""
-        with suppress(BufferError):
-            self._map.close()
+        self._content = None
 
     def _fill(self, folder: Path, sums: dict[str, str], target: FileIO | mmap) -> None:
         chunk = memoryview(bytearray(_CHUNK))

@@ -23,7 +23,7 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 from foretell.service import logs
-from foretell.service.engine.resources import use_one_heap
+from foretell.service.engine.resources import use_all_files, use_one_heap
 from foretell.service.errors import StartError
 from foretell.service.metrics import Processes
 from foretell.service.settings import Settings
@@ -349,6 +349,7 @@ def serve(settings: Settings) -> None:
         StartError: the settings, the device, the repository or an address does not allow it.
     """
     use_one_heap()
+    use_all_files()
     logs.configure(settings.log_level, settings.log_format)
     for name in Settings.unknown():
         _logger.warning("no setting is called %s: it is ignored", name)

@@ -34,10 +34,8 @@ from foretell.service.web.sockets import Acceptor, accept_all, listen
 
 _logger = logging.getLogger(__name__)
 
-# Bundles, logs and metrics need some besides the connections.
-_OTHER_FILES = 256
-# Where files are short. Connections that are refused take some of these.
-_FEWEST_OTHER_FILES = 32
+# Loads, logs and metrics, and connections that are refused, need some besides.
+_OTHER_FILES = 32
 _TICKS_A_SECOND = 10
 # Without an engine after five seconds, callers are told so rather than left to wait.
 _START_TICKS = 50
@@ -141,24 +139,19 @@ def _configuration(
 
 
 def _allow_connections(count: int) -> int:
-    """How many connections there are files for, up to `count`.
-
-    Raises the limit of open files for them, which many systems set to 1024.
-    """
+    """How many connections there are files for, up to `count`."""
     used = len(list(Path("/dev/fd").iterdir()))
-    needed = count + used + _OTHER_FILES
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    limit = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
-    if soft != resource.RLIM_INFINITY and soft < limit:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
-    allowed = max(1, min(count, limit - used - _FEWEST_OTHER_FILES))
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY:
+        return count
+    allowed = max(1, min(count, limit - used - _OTHER_FILES))
     if allowed < count:
         _logger.warning(
             "serves %d connections at a time, not %d: the process may open %d files; raise the "
             "hard limit (ulimit -Hn), or lower FORETELL_MAX_CONNECTIONS",
             allowed,
             count,
-            hard,
+            limit,
         )
     return allowed
 

@@ -1,4 +1,4 @@
-"""How many CPUs and how much memory this process may use, and what of it it keeps."""
+"""How many CPUs and files and how much memory this process may use, and what of it it keeps."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import ctypes
 import gc
 import math
 import os
+import resource
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from foretell.bundle import layout
@@ -40,6 +42,17 @@ def _quota(cgroups: Path) -> float | None:
         # No control groups here, or `max`.
         return None
     return cpus if cpus > 0 else None
+
+
+def use_all_files() -> None:
+    """Let this process, and those it starts, open as many files as the system allows.
+
+    Many systems begin with 1024 and allow far more.
+    """
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # Some sandboxes allow no change.
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 _STATM = Path("/proc/self/statm")

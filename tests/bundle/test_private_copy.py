@@ -156,3 +156,16 @@ def test_a_closed_copy_is_not_read(bundle: Path) -> None:
     copy.close()
     with pytest.raises(ValueError, match="closed"):
         copy.read(layout.WEIGHTS)
+
+
+def test_it_holds_no_file_open(bundle: Path, place: Path) -> None:
+    """Or a process could have as many models as it may open files."""
+    wanted = sums(bundle)
+    files = Path("/proc/self/fd")
+    before = len([*files.iterdir()])
+    copies = [PrivateCopy(bundle, wanted) for _ in range(3)]
+    assert len([*files.iterdir()]) == before
+    assert all(copy.read(name) == CONTENT[name] for copy in copies for name in CONTENT)
+    for copy in copies:
+        copy.close()
+    assert not mapped(str(place))

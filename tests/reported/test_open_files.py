@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import resource
 import socket
 import sys
 from contextlib import ExitStack
@@ -16,9 +17,11 @@ from foretell.service.metrics import Metrics
 from foretell.service.web.sockets import Acceptor, accept_all, listen
 from tests.service.bundles import Spec, write_bundle
 from tests.service.process import Server
+from tests.service.waiting import until
 
 _FEW = 64
 _CALLERS = 100
+_MODELS = 60
 
 
 def test_callers_beyond_the_files_are_answered(tmp_path: Path) -> None:
@@ -47,6 +50,24 @@ def test_callers_beyond_the_files_are_answered(tmp_path: Path) -> None:
         found = [line for line in client.get("/metrics").text.splitlines() if counted in line]
         assert found == [f"{counted} {float(refused)}"]
         assert f"may open {_FEW} files; raise the hard limit" in server.log
+        assert server.stop() == 0
+
+
+def test_every_process_may_open_what_the_system_allows(tmp_path: Path) -> None:
+    """From the start: models are loaded before the first connection comes."""
+    for number in range(_MODELS):
+        write_bundle(tmp_path / "models", Spec(name=f"m{number}"))
+    limited = ("bash", "-c", f'ulimit -Sn {_FEW}; exec "$@"', "-", sys.executable, "-m", "foretell")
+    with Server(
+        tmp_path / "models", tmp_path / "log", program=limited, threads=1, workers=2
+    ) as server:
+        answer = httpx.get(f"{server.url}/readyz")
+        assert answer.json()["models"] == {f"m{number}@1": "ready" for number in range(_MODELS)}
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        for name in ("supervisor", "door-0", "door-1", "engine"):
+            line = f'process_max_fds{{process="{name}"}}'
+            until(lambda line=line: server.metric(line) == hard)
+        assert server.metric('process_open_fds{process="engine"}') < _MODELS
         assert server.stop() == 0
 
 
