@@ -105,7 +105,11 @@ class OnDemand(Bundled):
     async def example(self) -> Example | None:
         """See `directory.Model.example`."""
         if (model := self._berth.model) is not None:
-            return await model.example()
+            try:
+                return await model.example()
+            except NotReadyError:
+                # It has just made room for another one: the folder has it as well.
+                pass
         return await super().example()
 
     def load(self) -> None:

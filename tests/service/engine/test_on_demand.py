@@ -11,6 +11,7 @@ import pytest
 
 from foretell.bundle import checksums, layout
 from foretell.bundle.errors import BundleError
+from foretell.bundle.example import Example
 from foretell.service.engine.batcher import Batcher
 from foretell.service.engine.model import Capacity, Model, Proof
 from foretell.service.engine.on_demand import OnDemand
@@ -115,6 +116,26 @@ def test_who_finds_it_as_it_goes_is_answered(
     monkeypatch.setattr(found, "submit", late)
     assert forecast(one, 5.0) == [5.0] * 4
     assert len(scene.opened) == 3
+
+
+def test_its_example_is_told_as_it_goes(
+    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = scene.list(write_bundle(tmp_path, Spec(name="one", example=8)))
+    two = scene.list(write_bundle(tmp_path, Spec(name="two")))
+    one.load()
+    found = scene.opened[0]
+    example = found.example
+
+    async def late() -> Example | None:
+        await asyncio.to_thread(two.load)
+        return await example()
+
+    monkeypatch.setattr(found, "example", late)
+    told = asyncio.run(one.example())
+    assert told is not None
+    assert told.series == "a house"
+    assert not one.resident
 
 
 @pytest.mark.parametrize("scene", [2], indirect=True)
