@@ -82,7 +82,7 @@ class Host:
             self._tell()
         self._closing = True
         end = self._loop.time() + _LAST_RUNS_SECONDS
-        while any(door.runs for door in self._doors) and self._loop.time() < end:
+        while self.busy and self._loop.time() < end:
             await asyncio.sleep(_POLL_SECONDS)
         server.close()
         for door in [*self._doors]:
@@ -92,6 +92,11 @@ class Host:
     def doors(self) -> int:
         """How many are connected."""
         return len(self._doors)
+
+    @property
+    def busy(self) -> bool:
+        """Whether any run is going on."""
+        return any(door.runs for door in self._doors)
 
     def come(self, door: _Door) -> None:
         """A door has connected."""

@@ -171,7 +171,7 @@ async def _serve(
         if now - pulsed >= _PULSE_SECONDS and not watch.stuck:
             pulsed = now
             pulse()
-            spare.look(now, busy=False)
+            spare.look(now, busy=host.busy)
         if watch.is_over(now):
             return False
         # Doors are told to stop as well, and answer what they have accepted.

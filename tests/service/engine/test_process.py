@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from ctypes import c_int64
 from multiprocessing.sharedctypes import RawArray
 from pathlib import Path
@@ -23,6 +24,7 @@ from foretell.bundle.errors import BundleError
 from foretell.service.arrays import HISTORY
 from foretell.service.engine.local import LocalEngine
 from foretell.service.engine.process import Watch, end, load, run_engine
+from foretell.service.engine.remote import RemoteEngine
 from foretell.service.engine.repository import Repository
 from foretell.service.errors import StartError
 from foretell.service.metrics import Metrics, Processes
@@ -190,30 +192,65 @@ def test_an_engine_has_the_loop_of_doors_and_stops_when_told(
 
 
 class Looks:
-    """Spare memory as far as it is looked after."""
+    """Spare memory as far as it is looked after: whether requests were being answered, each time.
 
-    def __init__(self) -> None:
-        self.count = 0
+    Args:
+        until: Ends the engine once it is looked after so.
+    """
+
+    def __init__(self, until: list[bool]) -> None:
+        self._until = until
+        self._gives_up = time.monotonic() + PATIENCE
+        self.busy: list[bool] = []
 
     def look(self, now: float, *, busy: bool) -> None:
-        assert not busy
-        self.count += 1
+        self.busy.append(busy)
+
+    def pulse(self) -> None:
+        found = self.busy[-len(self._until) :] == self._until
+        if found or time.monotonic() > self._gives_up:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def look_after(looks: Looks, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run an engine of a folder's `models` until `looks` ends it."""
+    monkeypatch.setattr("foretell.service.engine.process.Spare", lambda: looks)
+    monkeypatch.setattr("foretell.service.engine.process._PULSE_SECONDS", 0.0)
+    monkeypatch.chdir(folder)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind("engine")
+        listener.listen()
+        settings = Settings(models=Path("models"), device="cpu", threads=1)
+        processes = Processes(("door",), 1, RawArray(c_int64, 2))
+        run_engine(settings, listener, processes, looks.pulse)
 
 
 def test_the_engine_gives_free_memory_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_bundle(tmp_path / "models", Spec())
-    looks = Looks()
-    monkeypatch.setattr("foretell.service.engine.process.Spare", lambda: looks)
-    monkeypatch.setattr("foretell.service.engine.process._PULSE_SECONDS", 0.0)
+    looks = Looks([False, False])
+    look_after(looks, tmp_path, monkeypatch)
+    assert len(looks.busy) >= 2
 
-    def pulse() -> None:
-        if looks.count == 2:
-            os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.chdir(tmp_path)
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind("engine")
-        listener.listen()
-        settings = Settings(models=Path("models"), device="cpu")
-        run_engine(settings, listener, Processes(("door",), 1, RawArray(c_int64, 2)), pulse)
-    assert looks.count >= 2
+def test_the_engine_keeps_free_memory_for_longer_while_it_runs_models(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_bundle(tmp_path / "models", Spec(burn=300))
+    looks = Looks([True])
+
+    async def ask() -> None:
+        door = RemoteEngine(tmp_path / "engine", Metrics())
+        await door.start()
+        deadline = time.monotonic() + PATIENCE
+        feeds = {HISTORY: np.zeros((1, 8, 1), np.float32)}
+        while True not in looks.busy and time.monotonic() < deadline:
+            run = door.directory.find(None).submit(feeds, deadline=deadline)
+            while not run.done():
+                await asyncio.sleep(0.01)
+        await door.close()
+
+    with ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(uvloop.run, ask())
+        look_after(looks, tmp_path, monkeypatch)
+        asking.result()
+    assert True in looks.busy
