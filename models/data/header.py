@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from foretell.models.data.cells import plain_name
 from foretell.models.data.errors import DataError
 from foretell.models.data.numbers import MARKS, Numbers, read_numbers
+from foretell.models.data.roles import TIMES
 from foretell.models.data.timestamps import looks_like_timestamp
 
 SEPARATORS = ",;\t|"
@@ -126,23 +127,21 @@ def find_header(path: Path, text: str) -> Header:
     ]
     at = whole[0] if whole else 0
     above = [*comments, *found[:at]]
-    last = above[-1] if above else None
-    if (
-        last is not None
-        and len(last.cells) == width
-        and last.cells[0].startswith(COMMENT)
-        and not any(_are_values(last.cells))
-        and any(_are_values(found[at].cells))
-    ):
-        name = last.cells[0].removeprefix(COMMENT).strip() or COMMENT
-        above, below = above[:-1], found[at:]
-        header = last._replace(cells=[name, *last.cells[1:]])
+    notes = []
+    marked = _marked_names(above, found[at], width)
+    if marked:
+        above.remove(marked[0])
+        name = marked[0].cells[0].removeprefix(COMMENT).strip() or COMMENT
+        below = found[at:]
+        header = marked[0]._replace(cells=[name, *marked[0].cells[1:]])
+        if len(marked) > 1:
+            notes.append(f"of {len(marked)} lines with {COMMENT} that may be the columns' names, ")
+            notes[-1] += f"line {header.line + 1} is"
     else:
         if len(found[0].cells) > width or holds_data(found[at].cells):
             at = 0
             above = list(comments)
         header, below = found[at], found[at + 1 :]
-    notes = []
     if any(not record.cells[0].startswith(COMMENT) for record in above):
         notes.append(f"the columns' names are in line {header.line + 1}; above is no table")
     names = header.cells
@@ -152,11 +151,13 @@ def find_header(path: Path, text: str) -> Header:
         lines = [str(record.line + 1) for record in more]
         told = f"line {lines[0]}" if len(lines) == 1 else f"lines {lines[0]} to {lines[-1]}"
         notes.append(f"{told} below the columns' names: no data, and passed over")
-    end = (more or [header])[-1]
+    # Lines between the names and the rows are passed over.
+    end = max([*above[-1:], header, *more], key=lambda record: record.line)
     first = end.line + text.count("\n", end.start, end.end)
-    marked = sum(record.cells[0].startswith(COMMENT) for record in above)
+    passed = sum(record.cells[0].startswith(COMMENT) for record in above)
+    passed += sum(is_comment(record, width) and record.line < end.line for record in below)
     names = [plain_name(name) for name in names]
-    return Header(separator, names, header.line, first, end.end, notes, marked)
+    return Header(separator, names, header.line, first, end.end, notes, passed)
 
 
 def _head(text: str, separator: str) -> tuple[list[Record], list[Record]]:
@@ -175,14 +176,42 @@ def _head(text: str, separator: str) -> tuple[list[Record], list[Record]]:
     return [], comments[:_HEAD]
 
 
+def _marked_names(above: Sequence[Record], first: Record, width: int) -> list[Record]:
+    """Lines that begin with `#` and may be the names of the columns of data, the likeliest first.
+
+    Args:
+        above: Lines before the data.
+        first: The first that is not among them; where it has no values, the names are there.
+        width: How many columns there are.
+    """
+    if not any(values := _are_values(first.cells)):
+        return []
+    found = [
+        record
+        for record in above
+        if len(record.cells) == width
+        and record.cells[0].startswith(COMMENT)
+        and not any(_are_values(record.cells))
+    ]
+
+    def fit(record: Record) -> tuple[bool, bool, int]:
+        """Whether a value is called as times are, all names differ, and how late it stands."""
+        names = [cell.removeprefix(COMMENT).strip().lower() for cell in record.cells]
+        is_time = any(name in TIMES and known for name, known in zip(names, values, strict=False))
+        return is_time, len({*names} - {""}) == width, record.line
+
+    return sorted(found, key=fit, reverse=True)
+
+
 def _more_names(names: Sequence[str], below: Sequence[Record]) -> list[Record]:
-    """Records under the names that hold no value, where all others have values: units, tickers."""
+    """Records under the names that hold no value, where most others have values: units, tickers."""
+    below = [each for each in below if not is_comment(each, len(names))]
     if not below or any(_are_numbers(below[0].cells)):
         return []
     is_value = [_are_values(record.cells) for record in below]
     count = next((i for i, values in enumerate(is_value) if any(values)), 0)
-    rest = is_value[count:]
-    if not count or len(rest) < 2 or any(not any(values) for values in rest):
+    rest = [values for values in is_value[count:] if any(values)]
+    if not count or len(rest) < 2 or 2 * len(rest) <= len(below) - count:
         return []
     columns = [
         all(i < len(values) and values[i] for values in rest)
@@ -197,17 +226,25 @@ def _more_names(names: Sequence[str], below: Sequence[Record]) -> list[Record]:
 
 def _joined(names: Sequence[str], more: list[list[str]]) -> list[str]:
     """The names; with what stands below where two are the same."""
-    *others, last = more
+    last = more[-1]
     joined = list(names)
-    if not any(last[1:]):
-        # It names the column of the times alone.
+    if not any(last[1:]) and _is_name_of_times(last[0], names[0]):
         joined[0] = last[0]
-        more = others
     if len(set(names)) < len(names):
-        for i in range(1 if more is others else 0, len(names)):
+        for i in range(0 if names.count(names[0]) > 1 else 1, len(names)):
             parts = [names[i], *(cells[i] for cells in more if i < len(cells))]
             joined[i] = " ".join(part for part in parts if part)
     return joined
+
+
+def _is_name_of_times(name: str, above: str) -> bool:
+    """Whether what stands alone below a name is the column's, as of a frame of several levels."""
+    return not above or (name.lower() in TIMES and above.lower() not in TIMES)
+
+
+def is_comment(record: Record, width: int) -> bool:
+    """Whether a line below the names of so many columns begins with `#` and is no row."""
+    return record.cells[0].startswith(COMMENT) and len(record.cells) != width
 
 
 def _are_values(cells: Sequence[str]) -> list[bool]:

@@ -13,7 +13,14 @@ import pandas as pd
 from foretell.bundle.nearness import suggestion
 from foretell.models.data.cells import Cells, check_names, choose_mark
 from foretell.models.data.errors import DataError
-from foretell.models.data.header import COMMENT, Header, find_header, holds_data, records
+from foretell.models.data.header import (
+    COMMENT,
+    Header,
+    find_header,
+    holds_data,
+    is_comment,
+    records,
+)
 from foretell.models.data.numbers import MISSING, Mark, is_text
 from foretell.models.data.problems import Problems
 from foretell.models.data.wide import refuse_wide
@@ -117,17 +124,24 @@ def _decode(path: Path, content: bytes) -> str:
 
 
 def _without_comments(text: str, header: Header) -> tuple[bytes, int]:
-    """The rows, lines that begin with `#` and have another number of cells left empty; their count.
+    """The rows, lines that begin with `#` and are none of a series left empty; their count.
 
     Those above the names are counted too.
     """
     start, found = header.start, header.comments
     if not text.startswith(COMMENT, start) and f"\n{COMMENT}" not in text[start:]:
         return text[start:].encode(), found
+    width = len(header.names)
+    marked = [
+        record
+        for record in records(text, header.separator, start)
+        if text.startswith(COMMENT, record.start)
+    ]
+    # Of a series whose rows may have fewer cells.
+    names = {record.cells[0] for record in marked if not is_comment(record, width)}
     pieces = []
-    for record in records(text, header.separator, start):
-        is_marked = text.startswith(COMMENT, record.start)
-        if is_marked and len(record.cells) != len(header.names):
+    for record in marked:
+        if is_comment(record, width) and record.cells[0] not in names:
             pieces += [text[start : record.start], "\n"]
             start = record.end
             found += 1

@@ -69,3 +69,42 @@ def test_lines_are_still_counted_below_a_comment(tmp_path: Path) -> None:
     )
     with pytest.raises(ValueError, match="line 14, column 'a': 'x'"):
         read(written(tmp_path, content))
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["# written by hand, on a Monday, in a hurry", "# date,a,b"],
+        ["# date,a,b", "# UTC,MW,m/s"],
+        ["# date,a,b", "# of a station, with gaps, and noise", "# of two sensors"],
+        ["# day,a,b", "# -,MW,MW"],
+    ],
+)
+def test_the_names_are_in_the_line_that_fits_the_columns(tmp_path: Path, lines: list[str]) -> None:
+    content = "\n".join([*lines, WIDE.partition("\n")[2]])
+    panel = read(written(tmp_path, content))
+    assert panel.source is not None
+    assert panel.channels == ("a", "b")
+    assert panel.tables[0].values.tolist() == [[i, i / 4] for i in range(30)]
+    assert panel.source.reading.timestamp_column in {("date",), ("day",)}
+    line = next(i for i, each in enumerate(lines, 1) if each.endswith(",a,b"))
+    assert f"may be the columns' names, line {line} is" in panel.notes[0]
+
+
+def test_a_comment_among_the_rows_leaves_units_what_they_are(tmp_path: Path) -> None:
+    content = WIDE.replace("\n", "\nUTC,MW,m/s\n", 1)
+    panel = read(written(tmp_path, content.replace("2024-01-04", "# moved\n2024-01-04")))
+    assert (panel.channels, len(panel)) == (("a", "b"), 30)
+    with pytest.raises(ValueError, match="line 6, column 'date': '# moved'") as told:
+        read(written(tmp_path, content.replace("2024-01-04", "# moved,far,away\n2024-01-04")))
+    assert "MW" not in str(told.value)
+
+
+@pytest.mark.parametrize("name", ["#1", "B"])
+def test_short_rows_are_missing_values_of_any_series(tmp_path: Path, name: str) -> None:
+    content = long("A", name).replace(f"{name},2024-01-05,1.5", f"{name},2024-01-05")
+    with pytest.raises(ValueError, match="line 36, column 'y': no value"):
+        read(written(tmp_path, content))
+    content = content.replace(f"{name},2024-01-05", f"{name},2024-01-05,1,2")
+    with pytest.raises(ValueError, match="line 36: 4 cells, and there are 3 columns"):
+        read(written(tmp_path, content))

@@ -58,10 +58,15 @@ def test_a_name_in_several_lines(tmp_path: Path, above: str, end: str) -> None:
         ("Price,Close,High\nTicker,ABC,ABC\nDate,,", ("Close", "High")),
         ("Price,Close,Close\nTicker,ABC,XYZ\nDate,,", ("Close ABC", "Close XYZ")),
         (",Close,Close\n,ABC,XYZ\nDate,,", ("Close ABC", "Close XYZ")),
+        ("date,a,b\nUTC,,", ("a", "b")),
+        ("date,a,a\nUTC,MW,kW", ("a MW", "a kW")),
     ],
 )
 def test_lines_below_the_names(tmp_path: Path, names: str, channels: tuple[str, ...]) -> None:
     panel = read(written(tmp_path, f"{names}\n{ROWS}"))
+    assert panel.source is not None
+    (time,) = panel.source.reading.timestamp_column or ()
+    assert time.lower() == "date"
     assert (panel.channels, panel.tables[0].values.tolist()) == (channels, VALUES)
     assert "below the columns' names: no data, and passed over" in panel.notes[0]
 
