@@ -71,6 +71,17 @@ def at_most(count: int) -> BeforeValidator:
     return BeforeValidator(check)
 
 
+def check_list(value: object) -> object:
+    """Make sure that a value is a list, whose items are checked in bulk, and which is not copied.
+
+    Raises:
+        PydanticKnownError: it is none.
+    """
+    if not isinstance(value, list):
+        raise PydanticKnownError("list_type")
+    return value
+
+
 _PIECE = 64 * 1024
 
 

@@ -22,7 +22,7 @@ _simd = import_module("foretell.service.api.forecast.simd") if find_spec("simdjs
 _COUNTED = _WHOLE = 256 * 1024
 # Bytes, each measured where there is nothing else: values, lists and objects, keys and texts as
 # Python has them, with the parser's own and an array of the numbers.
-_COSTS = {ord(","): 64, ord("["): 64, ord("{"): 64, ord(":"): 104, ord('"'): 24}
+_COSTS = {ord(","): 64, ord("["): 88, ord("{"): 64, ord(":"): 104, ord('"'): 24}
 _EACH, _NOT_ASCII = 5, 8
 _PIECE = 1024 * 1024
 _BEGINNING = 64 * 1024

@@ -27,6 +27,8 @@ from foretell.service.validation import MOST_IGNORED
 
 # Bytes of a piece: it takes at most 2 ms to parse.
 _PIECE = 64 * 1024
+# Brackets that parsers let be open at a time.
+_DEEPEST = 1024
 # Items of a list that is neither data nor made of a request's objects: no longer one is valid.
 _MOST_ITEMS = 64 * 1024
 
@@ -53,13 +55,15 @@ class Form:
     Attributes:
         objects: Names that an object may have, by its path. Of members of other names the first
             names are kept, without values.
-        data: Lists of any length.
+        texts: Lists of any length, of what is no list and no object.
+        nested: Lists of any length, or of lists likewise.
         numbers: Lists of any length that become arrays of float64, `[time]` or `[time, channel]`,
             if they hold nothing but numbers and nulls, which are `NULL`.
     """
 
     objects: Mapping[str, Mapping[str, Any]]
-    data: Set[str] = frozenset()
+    texts: Set[str] = frozenset()
+    nested: Set[str] = frozenset()
     numbers: Set[str] = frozenset()
 
 
@@ -137,32 +141,62 @@ class _Piece:
 
 
 def _pieces(body: memoryview) -> Iterator[_Piece]:
-    start, size, stack = 0, _PIECE, list[int]()
+    start, stack = 0, list[int]()
     while start < len(body):
-        end = min(start + size, len(body))
-        at, kinds = _structure(np.frombuffer(body[start:end], np.uint8))
-        is_last = end == len(body)
-        if not is_last:
-            commas = np.flatnonzero(kinds == _COMMA)
-            if not len(commas):
-                size *= 2
-                continue
-            cut = int(commas[-1])
-            end = start + int(at[cut]) + 1
-            at, kinds = at[:cut], kinds[:cut]
+        end, at, kinds = _part(body, start)
         piece = _piece(body, start, end, at, kinds, stack)
         yield piece
         stack = stack[: piece.kept] + [each.kind for each in piece.opened]
-        start, size = end, _PIECE
+        start = end
 
 
-def _structure(text: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-    """Where brackets and commas are outside of strings, and of which kind each is."""
+def _part(body: memoryview, start: int) -> tuple[int, NDArray[np.int64], NDArray[np.uint8]]:
+    """Where the next part ends, and its structure, without the comma there.
+
+    Of its bytes only the last `_PIECE` may have a comma. What is before them is one text, number or
+    blank, or too many brackets to be JSON: these are not read to their end.
+    """
+    end, is_quoted, brackets = start, False, 0
+    found: list[tuple[NDArray[np.int64], NDArray[np.uint8]]] = []
+    while end < len(body):
+        begin, end = end, min(end + _PIECE, len(body))
+        text = bytes(body[begin:end])
+        if (len(text) - len(text.rstrip(b"\\"))) % 2:
+            # The last backslash escapes what follows it.
+            end = min(end + 1, len(body))
+        at, kinds, is_quoted = _structure(np.frombuffer(body[begin:end], np.uint8), is_quoted)
+        at += begin - start
+        commas = np.flatnonzero(kinds == _COMMA)
+        if len(commas) and end < len(body):
+            cut = int(commas[-1])
+            end = start + int(at[cut]) + 1
+            found.append((at[:cut], kinds[:cut]))
+            break
+        found.append((at, kinds))
+        brackets += len(kinds)
+        if brackets > 2 * _DEEPEST:
+            break
+    at, kinds = (np.concatenate(each) for each in zip(*found, strict=True))
+    return end, at, kinds
+
+
+def _structure(
+    text: NDArray[np.uint8], is_quoted: bool
+) -> tuple[NDArray[np.int64], NDArray[np.uint8], bool]:
+    """Where brackets and commas are outside of strings, and of which kind each is.
+
+    Args:
+        text: No longer than a piece: this takes many times its memory.
+        is_quoted: Whether it begins within a string.
+
+    Returns:
+        Also whether it ends within one.
+    """
     kinds = _KINDS[text]
     at = np.flatnonzero(kinds)
     kinds = kinds[at]
-    if not (kinds >= _QUOTE).any():
-        return at, kinds
+    if not is_quoted and not (kinds >= _QUOTE).any():
+        return at, kinds, False
     quotes = kinds == _QUOTE
     slashes = at[kinds == _BACKSLASH]
     if len(slashes):
@@ -172,8 +206,9 @@ def _structure(text: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.u
         escaped = np.zeros(len(text) + 1, bool)
         escaped[slashes[(order - firsts) % 2 == 0] + 1] = True
         quotes &= ~escaped[at]
-    outside = (kinds < _QUOTE) & (np.cumsum(quotes) % 2 == 0)
-    return at[outside], kinds[outside]
+    before = np.cumsum(quotes) + is_quoted
+    outside = (kinds < _QUOTE) & (before % 2 == 0)
+    return at[outside], kinds[outside], bool((quotes.sum() + is_quoted) % 2)
 
 
 def _piece(
@@ -192,7 +227,8 @@ def _piece(
     # A bracket stays open if no later depth is below that in it.
     lowest = np.minimum.accumulate(depths[::-1])[::-1]
     opened = []
-    for rank in ranks[(steps > 0) & (depths == lowest)].tolist():
+    # With more, no parser reads the piece.
+    for rank in ranks[(steps > 0) & (depths == lowest)][: _DEEPEST + 1].tolist():
         before = int(at[rank - 1]) + 1 if rank else 0
         position = start + int(at[rank])
         opened.append(_Opened(int(kinds[rank]), bytes(body[start + before : position]), position))
@@ -290,10 +326,12 @@ class _Merged:
             return _Skipped(is_list, name)
         if path in form.numbers:
             return _Numbers(path, name)
-        # Lists in data are data.
-        if path.rstrip("[]") in form.data | form.numbers:
-            return _Items(path, name, None)
-        return _Items(path, name, self._most if f"{path}[]" in form.objects else _MOST_ITEMS)
+        if path.rstrip("[]") in form.nested:
+            return _Items(path, name, None, (dict,))
+        if f"{path}[]" in form.objects:
+            return _Items(path, name, self._most, (list,))
+        is_data = path.rstrip("[]") in form.texts | form.numbers
+        return _Items(path, name, None if is_data else _MOST_ITEMS)
 
 
 def _name(key: bytes) -> str:
@@ -361,18 +399,48 @@ class _Members(_Skipped):
             self._unknown += 1
 
 
-class _Items(_Skipped):
-    """A list at a path, of any length or at most so many items."""
+class _Freed(list[Any]):
+    """A list whose items are freed one after the other: one call for all would hold the lock."""
 
-    def __init__(self, path: str, name: str, most: int | None) -> None:
+    def __del__(self) -> None:
+        while self:
+            self.pop()
+
+
+class _Items(_Skipped):
+    """A list at a path, of any length or at most so many items.
+
+    Args:
+        path: As in `Form`.
+        name: As of all.
+        most: How many.
+        wrong: Types of what it may not hold. Of such items the first stands for them all: it is
+            where the refusal looks.
+    """
+
+    def __init__(
+        self, path: str, name: str, most: int | None, wrong: tuple[type, ...] = (list, dict)
+    ) -> None:
         super().__init__(is_list=True, name=name)
         self.path = path
+        self._value = _Freed()
         self._most = most
+        self._wrong = wrong
+        self._first: Any = None
 
     def add(self, part: Any, *, is_strict: bool) -> None:  # noqa: ANN401, ARG002 - as above
         if self._most is not None and len(self._value) > self._most:
             part = self._value[-1:] * len(part)
+        elif any(issubclass(kind, self._wrong) for kind in set(map(type, part))):
+            part = [self._instead(item) for item in part]
         self._value.extend(part)
+
+    def _instead(self, item: Any) -> Any:  # noqa: ANN401 - as above
+        if not isinstance(item, self._wrong):
+            return item
+        if self._first is None:
+            self._first = item
+        return self._first
 
     def put(self, name: str, value: Any) -> None:  # noqa: ANN401, ARG002 - as above
         self.add([value], is_strict=True)
@@ -409,7 +477,7 @@ class _Numbers(_Items):
 def _array(items: list[Any]) -> NDArray[np.float64] | None:
     """Numbers and nulls, or rows of them of one length, as an array."""
     flat, kinds = items, set(map(type, items))
-    is_nested = kinds == {list}
+    is_nested = all(issubclass(kind, list) for kind in kinds)
     if is_nested:
         flat = [*chain.from_iterable(items)]
         if len(set(map(len, items))) != 1 or not flat:

@@ -41,6 +41,8 @@ ARROW = "application/vnd.apache.arrow.stream"
 
 # What an input takes beside its numbers, as `Offload` has it: its checks, and calendar features.
 _INPUT = 8 * 1024
+# Of each of its times, beside their bytes: it is written, and compared with what it should be.
+_TIMESTAMP = 256
 # Most clients ask for compressed answers on their own, and gzip takes longer to write than most
 # forecasts: half a millisecond for so much. zstd takes a third of that, or less.
 _COMPRESSED_BYTES = 64 * 1024
@@ -241,9 +243,13 @@ class _JsonRequest:
         if work >= LARGE or type(options) is BacktestOptions or options.calibration == "history":
             return ALWAYS
         for entry in inputs:
+            if not isinstance(entry, dict):
+                continue
             # The first to name a zone waits until its clock is known.
-            if isinstance(entry, dict) and "time_zone" in entry:
+            if "time_zone" in entry:
                 return ALWAYS
+            if isinstance(timestamps := entry.get("timestamps"), list):
+                work += _TIMESTAMP * len(timestamps)
         return work
 
     def decode(self, model: Model, settings: Settings) -> Answering:

@@ -20,7 +20,7 @@ from pydantic_core import PydanticKnownError
 from foretell.bundle.bounds import Bounds
 from foretell.bundle.gaps import Missing
 from foretell.bundle.manifest import CalibrationReport, TestResult, Verification
-from foretell.service.validation import QUERY, Names, at_most
+from foretell.service.validation import QUERY, Names, at_most, check_list
 
 SeriesType = Literal["univariate_time_series", "multivariate_time_series"]
 Calibrated = Literal["stored", "history"]
@@ -29,12 +29,6 @@ Calibrated = Literal["stored", "history"]
 MOST_INTEGER = 2**53
 
 _Number = {"type": ["number", "null"]}
-
-
-def _check_list(value: object) -> object:
-    if not isinstance(value, list):
-        raise PydanticKnownError("list_type")
-    return value
 
 
 def _check_rows(value: object) -> object:
@@ -59,7 +53,7 @@ Rows = Annotated[
 # As many as there are rows: checked in bulk by `check_texts`.
 Texts = Annotated[
     list[str],
-    PlainValidator(_check_list),
+    PlainValidator(check_list),
     WithJsonSchema({"type": "array", "items": {"type": "string"}}),
 ]
 

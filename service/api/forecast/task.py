@@ -227,7 +227,7 @@ class Task:
 
 def form_of(names: Names) -> Form:
     """What is read of a request that may have these names."""
-    return Form(names.levels, data={"inputs[].timestamps"}, numbers={"inputs[].series"})
+    return Form(names.levels, texts={"inputs[].timestamps"}, numbers={"inputs[].series"})
 
 
 FORECASTING = Task(

@@ -120,7 +120,10 @@ def _flattened(data: list[Any], shape: tuple[int, ...]) -> list[Any] | None:
             inner: list[Any] = []
             for start in range(0, len(flat), _PIECE):
                 part = flat[start : start + _PIECE]
-                if set(map(type, part)) != {list} or set(map(len, part)) != {size}:
+                kinds = set(map(type, part))
+                if not all(issubclass(kind, list) for kind in kinds):
+                    return None
+                if set(map(len, part)) != {size}:
                     return None
                 inner.extend(chain.from_iterable(part))
             flat = inner
@@ -134,7 +137,7 @@ def _is_nested(data: list[Any]) -> bool:
 def _refuse(
     data: list[Any], flat: list[Any], datatype: str, shape: tuple[int, ...], place: str
 ) -> NoReturn:
-    index = next(index for index, value in enumerate(flat) if not _is_of(datatype, value))
+    index = _first_of_another(flat, _CODES[datatype])
     where = _position(index, shape) if _is_nested(data) else [index]
     raise InvalidInputError(
         f"expected a number of {datatype}, got {shown(flat[index])}",
@@ -142,8 +145,16 @@ def _refuse(
     )
 
 
-def _is_of(datatype: str, value: object) -> bool:
-    return pack([value], _CODES[datatype]) is not None
+def _first_of_another(flat: list[Any], code: str) -> int:
+    """Where the first value is that is not of a type; there is one."""
+    start, end = 0, len(flat)
+    while end - start > 1:
+        middle = (start + end) // 2
+        if pack(flat[start:middle], code) is None:
+            end = middle
+        else:
+            start = middle
+    return start
 
 
 def _position(index: int, shape: tuple[int, ...]) -> list[int]:

@@ -9,6 +9,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    PlainValidator,
     StrictBool,
     StrictInt,
     WithJsonSchema,
@@ -19,7 +20,7 @@ from foretell.service.api.forecast.pieces import Form
 from foretell.service.arrays import input_shapes, output_shapes
 from foretell.service.engine.directory import Model
 from foretell.service.settings import Settings
-from foretell.service.validation import QUERY, Names, at_most
+from foretell.service.validation import QUERY, Names, at_most, check_list
 
 # Of a request.
 MOST_OUTPUTS = 1024
@@ -27,7 +28,9 @@ Whole = Annotated[StrictInt, Field(ge=0, le=2**53)]
 NullIsEmpty = BeforeValidator(lambda value: {} if value is None else value)
 NullIsNone = BeforeValidator(lambda value: [] if value is None else value)
 # Numbers are checked in bulk by `tensors`, not one by one here.
-Data = Annotated[list[Any], WithJsonSchema({"type": "array", "items": {}})]
+Data = Annotated[
+    list[Any], PlainValidator(check_list), WithJsonSchema({"type": "array", "items": {}})
+]
 
 
 class InputParameters(BaseModel):
@@ -122,7 +125,7 @@ NAMES = Names(
 )
 
 
-FORM = Form(NAMES.levels, data={"inputs[].data"})
+FORM = Form(NAMES.levels, nested={"inputs[].data"})
 
 
 class OutputTensor(BaseModel):

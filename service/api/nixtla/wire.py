@@ -90,6 +90,6 @@ def form_of(kind: type[Request]) -> Form:
             "series": Series.model_fields,
             "model_parameters": Parameters.model_fields,
         },
-        data={"series.sizes", "series.start_datetime"},
+        texts={"series.sizes", "series.start_datetime"},
         numbers={"series.y"},
     )

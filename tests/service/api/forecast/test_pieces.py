@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,9 +21,10 @@ FORM = Form(
     {
         "": dict.fromkeys(("model", "inputs", "metadata", "options")),
         "options": dict.fromkeys(("levels", "a")),
-        "inputs[]": dict.fromkeys(("name", "times", "values", "a")),
+        "inputs[]": dict.fromkeys(("name", "times", "rows", "values", "a")),
     },
-    data={"inputs[].times"},
+    texts={"inputs[].times"},
+    nested={"inputs[].rows"},
     numbers={"inputs[].values"},
 )
 TEXTS = st.text('ab,:[]{}"\\ é😀\n', max_size=6)
@@ -65,10 +67,66 @@ def without_objects(value: object) -> Any:
 @settings(deadline=None, max_examples=300)
 @given(st.lists(DATA, max_size=8), st.sampled_from([None, 1, "\t"]), st.booleans())
 def test_data_are_read_whole(data: list[Any], indent: str | int | None, is_ascii: bool) -> None:
-    request = {"inputs": [{"times": data}], "model": "m"}
+    request = {"inputs": [{"rows": data}], "model": "m"}
     found = read(json.dumps(request, indent=indent, ensure_ascii=is_ascii))
     assert found["model"] == "m"
-    assert without_objects(found["inputs"][0]["times"]) == without_objects(data)
+    assert without_objects(found["inputs"][0]["rows"]) == without_objects(data)
+
+
+@pytest.mark.parametrize("wrong", [[1, [2]], {"a": {}}, [], [[]]])
+@pytest.mark.parametrize("path", ["inputs[].times", "options.levels", "model"])
+def test_of_lists_and_objects_among_texts_the_first_stands_for_all(wrong: Any, path: str) -> None:
+    items = ["text", 1, wrong, None, *[[3], {"b": 4}] * 40, "text"]
+    request: Any = items
+    for name in reversed(path.split(".")):
+        inner, is_list = name.removesuffix("[]"), name.endswith("[]")
+        request = {inner: [request] if is_list else request}
+    found = read(json.dumps(request))
+    for name in path.split("."):
+        found = found[name.removesuffix("[]")]
+        found = found[0] if name.endswith("[]") else found
+    assert len(found) == len(items)
+    assert without_objects(found[:4]) == without_objects(items[:4])
+    assert found[-1] == "text"
+    assert len({id(each) for each in found if isinstance(each, list | dict)}) == 1
+
+
+def test_objects_among_lists_are_not_all_kept() -> None:
+    found = read(json.dumps({"inputs": [{"rows": [[1, 2], *[{"a": [1]}] * 80, [3]]}]}))
+    rows = found["inputs"][0]["rows"]
+    assert [rows[0], len(rows), rows[-1]] == [[1, 2], 82, [3]]
+    assert len({*map(id, rows)}) == 3
+
+
+@pytest.mark.parametrize("text", [r"\\", r"\"", "]", "[", "{", ",", ":", r"\u00e9", r"\\\"", "a"])
+@pytest.mark.parametrize("place", ['{"model":%s}', '{"metadata":{"a":%s}}', '{"unknown":%s}'])
+def test_a_long_text_takes_no_more_than_a_few_times_its_size(
+    text: str, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pieces, "_PIECE", 16 * 1024)
+    body = (place % f'"{text * (2_000_000 // len(text))}"').encode()
+    tracemalloc.start()
+    try:
+        read(body)
+        # orjson asks for twelve times what it reads, and writes to next to nothing of it.
+        assert tracemalloc.get_traced_memory()[1] < 18 * len(body)
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("mark", ["[", "]", "{", "}", "[]", "[{"])
+def test_brackets_without_end_are_not_read_to_their_end(
+    mark: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pieces, "_PIECE", 1024)
+    body = (mark * 2_000_000).encode()
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match="at line 1 column"):
+            read(body)
+        assert tracemalloc.get_traced_memory()[1] < len(body) // 2
+    finally:
+        tracemalloc.stop()
 
 
 @settings(deadline=None, max_examples=500)

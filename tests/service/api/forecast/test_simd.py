@@ -181,6 +181,27 @@ def test_large_bodies() -> None:
         assert np.array_equal(found["inputs"][0]["series"], values)
 
 
+@pytest.mark.parametrize(
+    "value", ["1", "[]", "{}", '""', "[[[[]]]]", '{"a":1}', "null", "[1]", '"[,"']
+)
+@pytest.mark.parametrize(
+    "place",
+    [
+        '{"inputs":[{"series":[1,2]}],"zz":%s}',
+        '{"inputs":[{"series":[1,2],"timestamps":%s}]}',
+        '{"inputs":[{"series":[1,2]},{"series":["x",%s]}]}',
+    ],
+)
+def test_much_besides_numbers_is_left_to_others(value: str, place: str) -> None:
+    def body(count: int) -> bytes:
+        return (place % f"[{','.join([value] * count)}]").encode()
+
+    assert simd.read(body(20_000)) is None
+    # A text with a bracket is as well.
+    found = None if "[," in value else json.loads(body(1000))
+    assert plain(simd.read(body(1000))) == found
+
+
 def test_very_large_bodies_are_left_to_others() -> None:
     assert simd.read(b'{"inputs":[]}' + b" " * 2**21) is None
 

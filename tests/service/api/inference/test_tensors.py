@@ -94,6 +94,16 @@ def test_lists_of_another_shape(data: list[Any]) -> None:
     assert error.value.param == "inputs[1].data"
 
 
+@pytest.mark.parametrize("wrong", ["x", None, True, [1], 10**400])
+@pytest.mark.parametrize("at", [0, 1, 499, 500, 998, 999])
+def test_the_first_wrong_value_of_many_is_named(wrong: object, at: int) -> None:
+    data: list[object] = [1.5] * 1000
+    data[at] = data[-1] = wrong
+    with pytest.raises(InvalidInputError, match="expected a number of FP32") as error:
+        from_json(data, "FP32", (1000,), PLACE)
+    assert error.value.param == f"inputs[1].data[{at}]"
+
+
 @pytest.mark.parametrize(
     ("datatype", "value", "shown"),
     [
