@@ -16,11 +16,12 @@ Spans = NDArray[np.timedelta64]
 # With points there are seconds: 5.50 is a number.
 _MINUTE = r" ?(?:[:h]|\.(?=\d\d\.))(?P<minute>\d\d)(?: ?[:.m](?P<second>\d\d(?:[.,]\d+)?) ?s?)?"
 _TIME = rf"T?(?P<hour>\d{{1,2}})(?:{_MINUTE}| ?h)? ?(?P<half>[ap]\.?m\.?)?(?:{OFFSET})?"
-_HOUR = r"(?:HE|H|Hr|Hour|Hour ending)[ _-]?(?P<hour>\d{1,2})"
+# Before a number.
+_HOUR = re.compile(r"^(?:HE|H|Hr|Hour|Hour ending)[ _-]?(?=\d{1,3}$)", re.IGNORECASE)
 # Columns of minutes beside one of hours, by their names in lower case.
 MINUTES = ("minute", "minutes", "min")
 _DASH = r" ?(?:-|\u2013|\u2014|to|/) ?"
-_FORMS = tuple(re.compile(form, re.IGNORECASE) for form in (_TIME, _HOUR))
+_FORM = re.compile(_TIME, re.IGNORECASE)
 _RANGE = re.compile(rf"(.+?){_DASH}(.+)", re.IGNORECASE)
 _CALLED = re.compile(
     r"hour|time|clock|hhmm|uhr|stunde|heure|hora|period|interval|slot|\b(?:h|hr|hrs|he|sp)\b",
@@ -36,7 +37,7 @@ def read_clock(cells: pd.Series) -> Spans | None:
 
     Whole numbers are hours, digits (`1830`), or count 48 or 96 parts of a day: from 0 by where each
     begins, from 1 by where it ends, as 1 to 24 are hours of which the last is the next midnight.
-    An interval (`00:00-01:00`) is where it begins.
+    Where a clock changes, a day has one hour more. An interval (`00:00-01:00`) is where it begins.
 
     Args:
         cells: The column.
@@ -48,12 +49,12 @@ def read_clock(cells: pd.Series) -> Spans | None:
         return None
     codes, distinct = pd.factorize(cells)
     known = pd.Series(distinct, dtype=cells.dtype if cells.dtype.kind in "iuf" else object)
-    texts = known.map(str).astype("str").str.strip()
-    texts = texts.str.removeprefix("0 days ").str.replace(ZONE, "", regex=True)
+    texts = _texts_of(known)
     there = ~texts.isin(MISSING).to_numpy()
     spans = np.full(len(known) + 1, "NaT", "m8[us]")
-    if not is_text(cells) or texts[there].str.fullmatch(r"\d+").all():
-        found = _of_numbers(pd.to_numeric(texts[there]).to_numpy(np.float64))
+    numbers = _numbers_of(texts[there], may_have_points=not is_text(cells))
+    if numbers is not None:
+        found = _of_numbers(numbers)
     else:
         found = np.array([_of_text(text) for text in texts[there]], "m8[us]")
     if found is None or np.isnat(found).all():
@@ -61,6 +62,30 @@ def read_clock(cells: pd.Series) -> Spans | None:
     spans[:-1][there] = found
     # Those that are missing have code -1.
     return spans[codes]
+
+
+def part_counted(cells: pd.Series) -> np.timedelta64 | None:
+    """How long the parts of a day are that a column counts; None if it holds anything else."""
+    texts = _texts_of(cells.dropna().drop_duplicates())
+    texts = texts[~texts.isin(MISSING)]
+    numbers = _numbers_of(texts, may_have_points=not is_text(cells))
+    if numbers is None or not len(numbers) or (numbers % 1 != 0).any() or numbers.min() < 0:
+        return None
+    parts = _parts_of(numbers)
+    return None if parts is None else np.timedelta64(_DAY // parts, "us")
+
+
+def _texts_of(known: pd.Series) -> pd.Series:
+    texts = known.map(str).astype("str").str.strip()
+    texts = texts.str.removeprefix("0 days ").str.replace(ZONE, "", regex=True)
+    return texts.str.replace(_HOUR, "", regex=True)
+
+
+def _numbers_of(texts: pd.Series, *, may_have_points: bool) -> NDArray[np.float64] | None:
+    """Texts as numbers, if all are."""
+    if not may_have_points and not texts.str.fullmatch(r"\d+").all():
+        return None
+    return pd.to_numeric(texts).to_numpy(np.float64)
 
 
 def _of_numbers(values: NDArray[np.float64]) -> Spans | None:
@@ -72,8 +97,9 @@ def _of_numbers(values: NDArray[np.float64]) -> Spans | None:
     minutes, seconds = numbers % 100, numbers // 100 % 100
     most = int(numbers.max())
     found: NDArray[np.int64] | None = None
-    if most <= _PARTS[-1]:
-        found = numbers * (_DAY // next(parts for parts in _PARTS if most <= parts))
+    parts = _parts_of(values)
+    if parts is not None:
+        found = numbers * (_DAY // parts)
     elif most <= 2400 and (minutes < 60).all():
         found = (numbers // 100 * 60 + minutes) * 60_000_000
     elif most < 1440:
@@ -81,6 +107,16 @@ def _of_numbers(values: NDArray[np.float64]) -> Spans | None:
     elif most <= 240_000 and (minutes < 60).all() and (seconds < 60).all():
         found = (numbers // 10_000 * 3600 + seconds * 60 + minutes) * 1_000_000
     return None if found is None else found.astype("m8[us]")
+
+
+def _parts_of(numbers: NDArray[np.float64]) -> int | None:
+    """How many parts of a usual day distinct numbers count, if they do."""
+    most = numbers.max()
+    for parts in _PARTS:
+        # An hour more, on a day on which a clock changes: of all others there are all.
+        if most <= parts or (most <= parts * 25 // 24 and len(np.unique(numbers)) >= parts):
+            return parts
+    return None
 
 
 def _of_fractions(values: NDArray[np.float64]) -> Spans | None:
@@ -98,7 +134,7 @@ def _of_fractions(values: NDArray[np.float64]) -> Spans | None:
 
 
 def _of_text(text: str) -> np.timedelta64 | None:
-    found = next((match for form in _FORMS if (match := form.fullmatch(text))), None)
+    found = _FORM.fullmatch(text)
     if found is None:
         parts = _RANGE.fullmatch(text)
         ends = [_of_text(part.strip()) for part in parts.groups()] if parts else [None]
@@ -139,7 +175,9 @@ def counts_a_day(cells: pd.Series) -> bool:
     """Whether whole numbers are all that count the hours, or 48 or 96 parts, of a day."""
     if is_text(cells) or (spans := read_clock(cells)) is None or np.isnat(spans).any():
         return False
-    known = np.unique(cells.to_numpy())
+    counts = cells.value_counts()
+    # Days that are an hour longer are rare.
+    known = np.sort(counts.index[2 * counts > counts.max()].to_numpy())
     counted = len(known) in _PARTS and known[0] in (0, 1) and known[-1] - known[0] < len(known)
     has_minutes = (known % 100 < 60).all() and known[-1] > _PARTS[-1]
     return bool(counted or (len(known) >= _PARTS[0] and has_minutes))

@@ -178,7 +178,8 @@ def _understand(cells: Cells, roles: Roles, reading: Reading, last: int | None) 
         if len(roles.times) == 1:
             moments = read_timestamps(frame[time_column], reading.date_format)
         else:
-            moments = assemble(frame[list(roles.times)], reading.date_format)
+            zone = _zone(reading.time_zone)
+            moments = assemble(frame[list(roles.times)], reading.date_format, zone)
     except DataError as error:
         raise DataError(f"column {time_column!r}: {error}") from None
     cells.notes += moments.notes

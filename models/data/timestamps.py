@@ -5,16 +5,18 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import product
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from foretell.bundle.timestamps import Offsets, Timestamps
-from foretell.models.data.clock import MINUTES, is_clock, read_clock
+from foretell.models.data.clock import MINUTES, is_clock, part_counted, read_clock
+from foretell.models.data.counted import times_of_counts
 from foretell.models.data.errors import DataError
 from foretell.models.data.numbers import MISSING, is_text, read_numbers
 from foretell.models.data.written import OFFSET, Written, made_plain
@@ -65,6 +67,7 @@ PARTS = ("year", "quarter", "month", "day", "hour", "minute", "second")
 _PART = {"hour": 3_600_000_000, "minute": 60_000_000, "second": 1_000_000}
 # Hours, minutes and seconds may be counted through a year.
 _YEAR = 366 * 24 * _PART["hour"]
+_AN_HOUR = np.timedelta64(_PART["hour"], "us")
 _NO_YEAR = np.datetime64("10000-01-01", "us")
 
 
@@ -95,6 +98,15 @@ class Moments:
             None if self.offsets is None else self.offsets[kept],
             self.zone,
             [(text, rows) for text, rows in wrong if len(rows)],
+        )
+
+    def counted(
+        self, spans: NDArray[np.timedelta64], part: np.timedelta64, zone: ZoneInfo | None
+    ) -> Moments:
+        """Those of parts that were counted through these days, by `times_of_counts`."""
+        found = times_of_counts(self.walls, spans, part, zone)
+        return replace(
+            self, walls=found.walls, offsets=found.offsets, wrong=[*self.wrong, *found.wrong]
         )
 
 
@@ -342,26 +354,30 @@ def _none(count: int) -> Timestamps:
 
 def _checked(moments: Moments, problem: str, texts: pd.Series | None = None) -> Moments:
     """The moments, and that rows without one are wrong; of texts the first such is named."""
-    rows = np.flatnonzero(np.isnat(moments.walls))
+    told = [rows for _, rows in moments.wrong]
+    rows = np.setdiff1d(np.flatnonzero(np.isnat(moments.walls)), np.concatenate([*told, []]))
     if len(rows):
         cell = "" if texts is None else f"{texts.iloc[rows[0]][:60]!r}: "
         moments.wrong.append((cell + problem, rows))
     return moments
 
 
-def assemble(columns: pd.DataFrame, date_format: str | None = None) -> Moments:
+def assemble(
+    columns: pd.DataFrame, date_format: str | None = None, zone: ZoneInfo | None = None
+) -> Moments:
     """One time of several columns: of `PARTS`, or of a date and a time of the day, and minutes.
 
     Args:
         columns: The columns.
         date_format: The form of the dates, or of date and time with a space between them.
+        zone: Whose clock it is, which tells of how many hours a day is that are counted.
 
     Raises:
         DataError: they are neither.
     """
     lower = {name: str(name).lower() for name in columns}
     if "year" in lower.values() and set(lower.values()) <= set(PARTS):
-        return _assemble_parts(columns.rename(columns=lower))
+        return _assemble_parts(columns.rename(columns=lower), zone)
     dates, *clocks = (columns[name] for name in columns)
     if len(clocks) != 1 and [str(one.name).lower() in MINUTES for one in clocks] != [False, True]:
         raise DataError(f"expected columns of {', '.join(PARTS)}, or a date and a time")
@@ -381,7 +397,11 @@ def assemble(columns: pd.DataFrame, date_format: str | None = None) -> Moments:
         spans = spans + read_numbers(clocks[1], ".").values.astype("m8[m]")
     if spans is None:
         spans = np.full(len(dates), "NaT", "m8[us]")
-    moments.walls = moments.walls + spans
+    part = part_counted(clocks[0]) if len(clocks) == 1 and moments.offsets is None else None
+    if part is None:
+        moments.walls = moments.walls + spans
+    else:
+        moments = moments.counted(spans, part, zone)
     wrong = np.flatnonzero(np.isnat(spans))
     if len(wrong):
         cell = str(clocks[0].iloc[wrong[0]])[:60]
@@ -391,7 +411,7 @@ def assemble(columns: pd.DataFrame, date_format: str | None = None) -> Moments:
     return moments
 
 
-def _assemble_parts(columns: pd.DataFrame) -> Moments:
+def _assemble_parts(columns: pd.DataFrame, zone: ZoneInfo | None) -> Moments:
     numbers = {str(name): read_numbers(columns[name], ".").values for name in columns}
     parts = {name: pd.Series(numbers.get(name, np.full(len(columns), 1.0))) for name in PARTS[:4]}
     month = parts["month"] if "month" in numbers else parts["quarter"] * 3 - 2
@@ -402,7 +422,13 @@ def _assemble_parts(columns: pd.DataFrame) -> Moments:
         known &= (span >= 0) & (span <= _YEAR)
     walls = _none(len(table))
     walls[known] = pd.to_datetime(table[known], errors="coerce").to_numpy("M8[us]")
-    for span in spans:
-        walls[known] += span[known].astype("m8[us]")
-    walls[walls >= _NO_YEAR] = "NaT"
-    return _checked(Moments(walls), f"no time of {', '.join(numbers)}")
+    moments = Moments(walls)
+    part = part_counted(columns["hour"]) if len(spans) == 1 and "hour" in numbers else None
+    if part == _AN_HOUR:
+        hours = np.where(known, spans[0], np.nan)
+        moments = moments.counted(hours.astype("m8[us]"), part, zone)
+    else:
+        for span in spans:
+            walls[known] += span[known].astype("m8[us]")
+    moments.walls[moments.walls >= _NO_YEAR] = "NaT"
+    return _checked(moments, f"no time of {', '.join(numbers)}")
