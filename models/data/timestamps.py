@@ -19,34 +19,46 @@ from foretell.models.data.clock import MINUTES, is_clock, part_counted, read_clo
 from foretell.models.data.counted import times_of_counts
 from foretell.models.data.errors import DataError
 from foretell.models.data.numbers import MISSING, is_text, read_numbers
-from foretell.models.data.written import OFFSET, Written, made_plain
+from foretell.models.data.written import OFFSET, made_plain
 
 _DATES = (
     *("%Y-%m-%d", "%Y/%m/%d", "%Y.%m.%d", "%m/%d/%Y", "%d/%m/%Y", "%d.%m.%Y", "%m-%d-%Y"),
     *("%d-%m-%Y", "%m/%d/%y", "%d/%m/%y", "%d.%m.%y", "%b %d %Y", "%b %d, %Y", "%d %b %Y"),
-    *("%b-%d-%Y", "%d-%b-%Y", "%d-%b-%y", "%B %d %Y", "%B %d, %Y", "%d %B %Y", "%Y%m%d"),
+    *("%b-%d-%Y", "%d-%b-%Y", "%d-%b-%y", "%d%b%Y", "%d/%b/%Y", "%b %d, %y", "%d %b %y", "%Y%m%d"),
 )
-_TIMES = ("", " %H:%M", " %H:%M:%S", " %H:%M:%S.%f", " %I:%M %p", " %I:%M:%S %p", " %I %p")
+_TIMES = (
+    "",
+    " %H:%M",
+    " %H:%M:%S",
+    " %H:%M:%S.%f",
+    " %I:%M %p",
+    " %I:%M:%S %p",
+    " %I:%M:%S.%f %p",
+    " %I %p",
+)
 _MONTHS = (
     "%Y-%m",
     "%Y/%m",
     "%m/%Y",
     "%b %Y",
-    "%B %Y",
+    "%Y %b",
     "%b-%Y",
     "%b-%y",
     "%YM%m",
     "%Y",
     "%G-W%V-%u",
+    "%b %d %H:%M:%S %Y",
 )
 _FORMATS = (*(date + time for date, time in product(_DATES, _TIMES)), *_MONTHS)
 _ISO = (
     r"(\d{4}-\d\d-\d\d(?:[T ]\d\d(?::?\d\d(?::?\d\d(?:\.\d+)?)?)?)?|\d{8}T\d{4}(?:\d\d)?)"
     r" ?(Z|UTC|GMT|[+-]\d\d(?::?\d\d(?::\d\d)?)?)?"
 )
+_WITH_OFFSET = r"(.*(?::\d\d|:\d\d\.\d+|[AP]M)) ?(Z|UTC|GMT|[+-]\d\d:?\d\d)"
 _QUARTER = r"(\d{4})[ -]?Q([1-4])"
 _QUARTER_FIRST = r"Q([1-4])[ -/]?(\d{4})"
 _WEEK = r"(\d{4})-?W(\d\d)"
+_DAY_OF_YEAR = r"(\d{4})-(\d{3})"
 # Of a format, so many cells tell which it may be.
 _TELLING = 5
 _NO_TIMESTAMP = "no timestamp; take the row out"
@@ -157,16 +169,9 @@ def _read_distinct(cells: pd.Series, date_format: str | None) -> Moments:
     there = np.flatnonzero(~missing)
     if not len(there):
         return moments
-    written = made_plain(texts.iloc[there])
-    found = _read_present(cells.iloc[there], written.texts, date_format)
-    if date_format is not None and found.wrong and not written.texts.equals(texts.iloc[there]):
-        # The format may be that of the texts as they are.
-        as_given = _read_present(cells.iloc[there], texts.iloc[there], date_format)
-        if _count(as_given) < _count(found):
-            found, written = as_given, Written(texts, np.zeros(len(there), np.bool_), [])
-    # The end of a day is the start of the next.
-    moments.walls[there] = found.walls + written.is_end * np.timedelta64(1, "D")
-    moments.notes += written.notes + found.notes
+    found = _read_present(cells.iloc[there], texts.iloc[there], date_format)
+    moments.walls[there] = found.walls
+    moments.notes += found.notes
     if found.offsets is not None:
         moments.offsets = np.full(len(cells), "NaT", "m8[us]")
         moments.offsets[there] = found.offsets
@@ -183,14 +188,36 @@ def _read_present(cells: pd.Series, texts: pd.Series, date_format: str | None) -
             return _read_numeric(numbers.values, date_format, str(cells.name))
     if date_format in _EPOCHS:
         return _checked(Moments(_none(len(texts))), f"no number of {date_format}", texts)
-    if date_format is not None:
-        return _read_as(_whole(cells, texts), date_format)
+    if date_format is None:
+        return _read_plain(texts, None)
+    texts = _whole(cells, texts)
+    as_given = _read_as(texts, date_format)
+    if not as_given.wrong:
+        return as_given
+    # The format may be that of the texts made plain.
+    plain = _read_plain(texts, date_format)
+    return plain if _count(plain) < _count(as_given) else as_given
+
+
+def _read_plain(texts: pd.Series, date_format: str | None) -> Moments:
+    written = made_plain(texts, date_format)
+    found = (
+        _read_forms(written.texts) if date_format is None else _read_as(written.texts, date_format)
+    )
+    # The end of a day is the start of the next.
+    found.walls = found.walls + written.is_end * np.timedelta64(1, "D")
+    found.notes = written.notes + found.notes
+    return found
+
+
+def _read_forms(texts: pd.Series) -> Moments:
     head = texts.iloc[:_TELLING]
     for pattern, read in (
         (_ISO, _read_iso),
         (_QUARTER, lambda parts: _quarters(parts[0], parts[1])),
         (_QUARTER_FIRST, lambda parts: _quarters(parts[1], parts[0])),
         (_WEEK, _weeks),
+        (_DAY_OF_YEAR, _days_of_years),
     ):
         if head.str.fullmatch(pattern).any():
             return _read_pattern(texts, pattern, read)
@@ -213,8 +240,7 @@ def _read_numeric(values: NDArray[np.float64], date_format: str | None, name: st
                 # Of other numbers, those that count rows are more likely than years long past.
                 low, high = _PLAIN_YEARS
             if ((values >= low) & (values < high)).all():
-                written = made_plain(texts)
-                found = _read_as(written.texts, form)
+                found = _read_plain(texts, form) if "%H" in form else _read_as(texts, form)
                 if "%H" not in form or 2 * _count(found) < len(texts):
                     return found
     return _read_epochs(values, date_format)
@@ -298,7 +324,18 @@ def _weeks(parts: pd.DataFrame) -> Moments:
     return Moments(pd.to_datetime(days, format="%G%V%u", errors="coerce").to_numpy("M8[us]"))
 
 
+def _days_of_years(parts: pd.DataFrame) -> Moments:
+    days = parts[0] + parts[1]
+    return Moments(pd.to_datetime(days, format="%Y%j", errors="coerce").to_numpy("M8[us]"))
+
+
 def _read_dates(texts: pd.Series) -> Moments:
+    has_offset = re.compile(_WITH_OFFSET).fullmatch(texts.iloc[0]) is not None
+    parts = texts.str.extract(f"^{_WITH_OFFSET}$") if has_offset else None
+    if parts is not None and parts[1].notna().all():
+        found = _read_dates(parts[0])
+        found.offsets = np.array([_offset(name) for name in parts[1]], "m8[us]")
+        return found
     formats = [form for form in _FORMATS if _fits(texts.iloc[:_TELLING].tolist(), form)]
     if not formats:
         text = "no timestamp; --date-format says what it is, such as %d.%m.%Y"
