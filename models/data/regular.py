@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from zoneinfo import ZoneInfo, available_timezones
 
 import numpy as np
@@ -36,7 +35,14 @@ _ZONES = (
     *("America/Denver", "America/Los_Angeles", "America/Sao_Paulo", "Asia/Tokyo", "Asia/Shanghai"),
     *("Asia/Kolkata", "Australia/Sydney"),
 )
-_TELLING = 500
+# Series that tell the spacing of all.
+_SERIES = 500
+# Moments that tell whether a clock may be that of a zone.
+_TELLING = 20
+# So many rows, or hundredths of all, that are off the steps are mistakes.
+_FEW = 2
+# Of a usual distance, one that is no part of a pattern.
+_HOLE = 4
 
 
 def made_regular(
@@ -45,7 +51,7 @@ def made_regular(
     frequency: Frequency | None,
     zone: ZoneInfo | None,
 ) -> Moments:
-    """Times that are seconds off their steps moved there; midnights of a zone read as UTC.
+    """Times that are seconds off their steps moved there; days of a zone's clock read as UTC.
 
     Args:
         moments: `[rows]`.
@@ -57,10 +63,11 @@ def made_regular(
     if not there.any():
         return moments
     if moments.offsets is None and zone is not None:
-        walls = moments.walls[there]
-        if not _are_dates(walls) and _are_midnights(walls, zone):
+        local = _local(moments.walls[there], zone)
+        if local is not None and _keeps(local, _DAY) and not _keeps(moments.walls[there], _DAY):
             offsets = np.zeros(len(there), "m8[us]")
-            note = f"times are read as UTC, in which they are midnights of {zone.key}"
+            hour = str(local[0])[11:16]
+            note = f"times are read as UTC, in which they are {hour} by the clock of {zone.key}"
             return Moments(moments.walls, offsets, None, moments.wrong, [note])
     offsets = np.zeros(len(there), "m8[us]") if moments.offsets is None else moments.offsets
     times = (moments.walls - offsets).astype(np.int64)
@@ -98,7 +105,7 @@ def _step(
     there = ~np.isnat(moments.walls)
     apart = [
         np.diff(np.unique(times[there & (series == number)]))
-        for number in np.unique(series[there])[:_TELLING]
+        for number in np.unique(series[there])[:_SERIES]
     ]
     found = np.concatenate([*apart, np.empty(0, np.int64)])
     if not len(found) or (len(np.unique(found)) == 1 and _is_frequency(int(found[0]))):
@@ -141,68 +148,118 @@ def remedy(
     series: NDArray[np.int64],
     frequency: Frequency,
     zone: ZoneInfo | None,
+    off: NDArray[np.intp],
 ) -> str:
-    """What to do where a time lies between two steps.
+    """What to do where times lie between two steps.
 
     Args:
         moments: `[rows]`, all of the table.
         series: `[rows]`, the number of the series that each is of.
         frequency: Their spacing, which some do not keep.
         zone: Whose clock they are about, if it is known.
+        off: The rows that do not keep it.
     """
     there = ~np.isnat(moments.walls)
     offsets = np.timedelta64(0) if moments.offsets is None else moments.offsets
-    utc = (moments.walls - offsets)[there]
-    local = moments.walls[there]
-    if zone is None and not frequency.sub_daily and not _are_dates(local):
-        for name in _zones(utc):
-            return f"they are midnights in UTC of a clock such as that of --time-zone {name}"
-    steps = utc if frequency.sub_daily else local
+    utc = moments.walls - offsets
+    if (found := _clock(utc[there & (series == series[off[0]])], frequency, zone)) is not None:
+        return found
+    if len(off) <= max(_FEW, _FEW / 100 * np.count_nonzero(there)):
+        return "correct it, or take the row out"
+    steps = utc if frequency.sub_daily else moments.walls
     if zone is not None and moments.offsets is not None and not frequency.sub_daily:
-        steps = utc + offsets_at(utc, zone)
-    order = np.lexsort([steps, series[there]])
-    apart = np.diff(steps[order])[np.diff(series[there][order]) == 0].astype(np.int64)
+        steps = steps.copy()
+        steps[there] = utc[there] + offsets_at(utc[there], zone)
+    order = np.lexsort([steps[there], series[there]])
+    apart = np.diff(steps[there][order])[np.diff(series[there][order]) == 0].astype(np.int64)
     apart = apart[apart > 0]
     if not len(apart):
         return "correct it"
-    step = int(np.gcd.reduce(apart))
+    step, middle = int(np.gcd.reduce(apart)), np.median(apart)
+    # Holes stay.
+    near = apart[apart <= _HOLE * middle]
     told = ""
-    if _DAYS[0] * _DAY <= np.median(apart) <= _DAYS[1] * _DAY:
+    if _DAYS[0] * _DAY <= middle <= _DAYS[1] * _DAY:
         told = "where each row is of a month, write 2024-01 in place of 2024-01-15; "
-    if apart.sum() > _FILLED * step * len(apart):
+    if near.sum() > _FILLED * step * len(near):
         return (
             f"{told}correct it, or bring the rows to regular steps first, such as by "
             "frame.resample('h').mean() of pandas"
         )
-    gap = int(apart.max()) // step - 1
+    gap = int(near.max()) // step - 1
     longest = f" --longest-gap {gap}" if gap > 1 else ""
+    share = 1 - step * len(near) / near.sum()
     return (
-        f"{told}correct it, or have steps on which all rows lie, and those between them filled: "
-        f"--frequency {_named(step)} --missing interpolate{longest}"
+        f"{told}correct it, or have steps on which all rows lie, and those between them filled, "
+        f"which are {share:.0%} of all: --frequency {_named(step)} --missing interpolate{longest}"
     )
 
 
-def _zones(utc: Timestamps) -> Iterator[str]:
-    """Names of zones at whose midnights all these moments are."""
-    some = utc[:: max(len(utc) // _TELLING, 1)]
+def _clock(utc: Timestamps, frequency: Frequency, zone: ZoneInfo | None) -> str | None:
+    """What to do where times keep a frequency by a clock that changes, and not in UTC."""
+    length = _DAY
+    if frequency.sub_daily:
+        length = int(np.diff(frequency.steps_from(utc[0], 2))[0].astype(np.int64))
+    if zone is not None:
+        local = _local(utc, zone)
+        name = zone.key if local is not None and _keeps(local, length) else None
+    else:
+        name = _zone_of(utc, length)
+    if name is None:
+        return None
+    if frequency.sub_daily:
+        return (
+            f"they keep it by the clock of {name}: write what it shows, without an offset, and "
+            "leave --time-zone out, such as by pd.to_datetime(frame['date'], utc=True)"
+            f".dt.tz_convert('{name}').dt.tz_localize(None) of pandas"
+        )
+    return f"they keep it in UTC by a clock such as that of --time-zone {name}"
+
+
+def _zone_of(utc: Timestamps, length: int) -> str | None:
+    """A zone by whose clock all moments are steps of a day; where there is one, from midnight on.
+
+    Args:
+        utc: `[time]`.
+        length: Of a step.
+    """
+    phases = utc.astype(np.int64) % length
+    off = np.flatnonzero(phases != phases[0])
+    # An hour more or less is a step of an hour, too.
+    if length <= _HOUR or not len(off):
+        return None
+    every = np.arange(0, len(utc), max(len(utc) // _TELLING, 1))
+    # A few of them tell nearly all zones that are none.
+    some = utc[[*every, off[0], off[-1]]].tolist()
+    found: str | None = None
     for name in (*_ZONES, *sorted(name for name in available_timezones() if "/" in name)):
         try:
             zone = find_zone(name)
-        except TimestampError:
+            local = [zone.fromutc(each.replace(tzinfo=zone)).replace(tzinfo=None) for each in some]
+        except (TimestampError, OverflowError):
             continue
-        if _are_midnights(some, zone) and _are_midnights(utc, zone):
-            yield name
+        walls = np.array(local, "M8[us]")
+        is_round = walls[0].astype(np.int64) % length == 0
+        if (found is None or is_round) and _keeps(walls, length):
+            whole = _local(utc, zone)
+            if whole is not None and _keeps(whole, length):
+                if is_round:
+                    return name
+                found = name
+    return found
 
 
-def _are_midnights(utc: Timestamps, zone: ZoneInfo) -> bool:
+def _keeps(walls: Timestamps, length: int) -> bool:
+    """Whether all times are some steps of one length from each other."""
+    return bool((np.diff(walls).astype(np.int64) % length == 0).all())
+
+
+def _local(utc: Timestamps, zone: ZoneInfo) -> Timestamps | None:
+    """What a clock shows; None beyond the years that it knows."""
     try:
-        return _are_dates(utc + offsets_at(utc, zone))
-    except TimestampError:  # beyond the years that a zone knows
-        return False
-
-
-def _are_dates(walls: Timestamps) -> bool:
-    return bool((walls == walls.astype("M8[D]")).all())
+        return utc + offsets_at(utc, zone)
+    except TimestampError:
+        return None
 
 
 def _named(step: int) -> str:

@@ -198,6 +198,11 @@ class Assembly:
         known = steps[has_values] if has_values.any() else steps
         start = known[origin(clock.frequency, known)]
         places, is_step = clock.frequency.steps_of(steps, start)
+        if 2 * np.count_nonzero(is_step) < len(steps):
+            # The first row may be the one that is wrong.
+            other = clock.frequency.steps_of(steps, known[len(known) // 2])
+            if np.count_nonzero(other[1]) > np.count_nonzero(is_step):
+                start, (places, is_step) = known[len(known) // 2], other
         kept = is_step | has_values
         if not kept.all():
             self._passed_over.append(part[~kept])
@@ -244,7 +249,7 @@ class Assembly:
         order = np.argsort(rows.labels[part])
         self.problems.add(
             f"{shown(steps[order[0]])}: no step of frequency {clock.frequency} falls on it; "
-            f"{remedy(rows.moments, rows.series, clock.frequency, clock.zone)}",
+            f"{remedy(rows.moments, rows.series, clock.frequency, clock.zone, part)}",
             rows.labels[part[order]],
             rows.time_column,
         )
@@ -264,10 +269,12 @@ class Assembly:
         expected = np.array([clock.frequency.steps_from(steps[gap - 1], 2)[1] for gap in gaps])
         local = clock.zone is None and rows.moments.offsets is None
         may_be_clock = local and (steps[gaps] - expected == _HOUR).any()
+        is_long = np.diff(places).max() > self.longest_gap + 1
+        split = f"; more than {self.longest_gap} in a row (--longest-gap) split the series"
         self.problems.add(
             f"{shown(steps[gaps[0]])}: rows are missing before it; at a frequency of "
             f"{clock.frequency} expected {shown(expected[0])}; --missing interpolate or --missing "
-            f"ffill fills them{_CLOCK_CHANGE if may_be_clock else ''}",
+            f"ffill fills them{split if is_long else ''}{_CLOCK_CHANGE if may_be_clock else ''}",
             rows.labels[part[gaps]],
             rows.time_column,
         )

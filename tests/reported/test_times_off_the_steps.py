@@ -5,12 +5,16 @@ Nixtla/nixtla#655.
 """
 
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from foretell.models.data.reading import read
+from foretell.bundle.timestamps import Offsets, Timestamps
+from foretell.bundle.zones import offsets_at
+from foretell.models.data import regular
+from foretell.models.data.reading import Reading, read
 from tests.reported.following import follow
 
 SECOND, HOUR = pd.Timedelta(1, "s"), pd.Timedelta(1, "h")
@@ -34,6 +38,96 @@ def test_local_midnights_in_utc(tmp_path: Path, zone: str, form: str, frequency:
     assert str(panel.frequency) == frequency
     (table,) = panel.tables
     assert table.timestamps.tolist() == local.tz_localize(None).to_pydatetime().tolist()
+
+
+def utc_of(steps: pd.DatetimeIndex, zone: str) -> pd.DatetimeIndex:
+    """What UTC shows when a clock that changes shows these steps."""
+    return steps.tz_localize(zone).tz_convert("UTC").tz_localize(None)
+
+
+@pytest.mark.parametrize("form", ["%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%SZ"])
+@pytest.mark.parametrize("frequency", ["D", "W-MON", "MS"])
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "Asia/Jerusalem"])
+def test_a_local_hour_in_utc(tmp_path: Path, form: str, frequency: str, zone: str) -> None:
+    local = pd.date_range("2021-08-01T06:00", periods=100, freq=frequency)
+    path = written(tmp_path, utc_of(local, zone), form)
+    panel, options = follow(path)
+    assert (str(panel.frequency), set(options)) == (frequency, {"time_zone"})
+    panel = read(path, Reading(time_zone=zone))
+    assert panel.tables[0].timestamps.tolist() == local.to_pydatetime().tolist()
+
+
+@pytest.mark.parametrize("form", ["%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%SZ"])
+@pytest.mark.parametrize("frequency", ["6h", "12h", "8h"])
+@pytest.mark.parametrize("zone", [None, "Europe/Berlin"])
+def test_steps_of_several_local_hours_in_utc(
+    tmp_path: Path, form: str, frequency: str, zone: str | None
+) -> None:
+    local = pd.date_range("2021-08-01", periods=1000, freq=frequency)
+    path = written(tmp_path, utc_of(local, "Europe/Berlin"), form)
+    with pytest.raises(ValueError, match="by the clock of Europe/Berlin: write what") as told:
+        read(path, Reading(time_zone=zone))
+    code = str(told.value).partition("such as by ")[2].removesuffix(" of pandas")
+    frame = pd.read_csv(path).rename(columns={"ds": "date"})
+    frame["date"] = eval(code, {"pd": pd, "frame": frame})
+    frame.to_csv(path, index=False)
+    (table,) = read(path).tables
+    assert table.timestamps.tolist() == local.to_pydatetime().tolist()
+
+
+STRAY = {
+    "at the end": ("D", 400, "2034-01-01T12:00"),
+    "at the beginning": ("D", 0, "1970-01-01T12:00"),
+    "within": ("h", 200, "2024-01-09T08:30"),
+    "of months": ("MS", 400, "2084-01-03"),
+}
+
+
+@pytest.mark.parametrize("name", STRAY)
+def test_a_stray_row_is_named_and_no_reason_to_fill_all_others(tmp_path: Path, name: str) -> None:
+    frequency, place, stray = STRAY[name]
+    steps = pd.date_range("2024-01-01", periods=400, freq=frequency)
+    path = written(tmp_path, steps.insert(place, pd.Timestamp(stray)))
+    with pytest.raises(ValueError, match=rf"line {place + 2}, column") as told:
+        read(path)
+    assert str(told.value).endswith("; correct it, or take the row out")
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join(lines[: place + 1] + lines[place + 2 :]))
+    assert len(read(path)) == 400
+
+
+def test_what_would_be_filled_is_told_and_holes_stay(tmp_path: Path) -> None:
+    times = pd.DatetimeIndex([day + hour * HOUR for day in DAYS[:20] for hour in (6, 9, 16)])
+    path = written(tmp_path, [*times, *(times + pd.Timedelta(days=4000))])
+    with pytest.raises(ValueError, match="which are 87% of all: --frequency h") as told:
+        read(path)
+    assert "--longest-gap 13" in str(told.value)
+    panel, _ = follow(path)
+    assert len(panel.tables) == 2
+
+
+def test_few_clocks_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[str] = []
+
+    def noted(moments: Timestamps, zone: ZoneInfo) -> Offsets:
+        looked.append(zone.key)
+        return offsets_at(moments, zone)
+
+    monkeypatch.setattr(regular, "offsets_at", noted)
+    steps = pd.date_range("2018-01-01T05:00", periods=2000).to_list()
+    late = [step + HOUR * int(i > 1990) for i, step in enumerate(steps)]
+    with pytest.raises(ValueError, match="no step of frequency D"):
+        read(written(tmp_path, late))
+    assert len(looked) < 3
+
+
+def test_a_hole_that_is_not_filled_is_told(tmp_path: Path) -> None:
+    days = pd.date_range("2024-01-01", periods=100)
+    path = written(tmp_path, days.append(days + pd.Timedelta(days=900)))
+    with pytest.raises(ValueError, match=r"more than 12 in a row .* split the series"):
+        read(path)
+    with pytest.raises(ValueError, match=r"ffill fills them$"):
+        read(written(tmp_path, days.delete(7)))
 
 
 @pytest.mark.parametrize("frequency", ["5s", "15min", "30min", "h", "D"])
