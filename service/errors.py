@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import traceback
+import dis
+import inspect
 from collections.abc import Iterable, Iterator, Mapping
-from types import MappingProxyType
+from contextlib import suppress
+from types import MappingProxyType, TracebackType
 from typing import Any, ClassVar, Self, TypeVar
 
 from foretell.bundle.nearness import Index, listed
@@ -246,16 +248,39 @@ def kept(error: _Kept) -> _Kept:
 def let_go(error: BaseException) -> None:
     """Drop what the frames hold that an error, and those that led to it, came through.
 
-    Call it when the error has left them: frames that still run are left alone. Tracebacks can be
-    printed afterwards, too.
+    Call it when the error has left them: frames that still run, or will go on, are left alone.
+    Tracebacks can be printed afterwards, too.
     """
     led: BaseException | None = error
-    while led is not None:
-        traceback.clear_frames(led.__traceback__)
+    seen = set[int]()
+    while led is not None and id(led) not in seen:
+        seen.add(id(led))
+        trace = led.__traceback__
+        while trace is not None:
+            if not _will_go_on(trace):
+                # It still runs.
+                with suppress(RuntimeError):
+                    trace.tb_frame.clear()
+            trace = trace.tb_next
         if led.__suppress_context__:
             # Nobody prints it. An error of pydantic holds what was validated.
             led.__context__ = None
         led = led.__cause__ or led.__context__
+
+
+_YIELD = dis.opmap["YIELD_VALUE"]
+_GENERATORS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+
+
+def _will_go_on(trace: TracebackType) -> bool:
+    """Whether a frame caught the error and is a coroutine that waits now, or a generator.
+
+    Up to Python 3.12 to clear its frame would end it.
+    """
+    frame = trace.tb_frame
+    code, at = frame.f_code, frame.f_lasti
+    # One that an error ended while it waited is where it was then.
+    return bool(code.co_flags & _GENERATORS) and at != trace.tb_lasti and code.co_code[at] == _YIELD
 
 
 def to_wire(error: ServiceError) -> dict[str, Any]:

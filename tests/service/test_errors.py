@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import traceback
 import weakref
 from http import HTTPStatus
@@ -140,6 +141,68 @@ def test_an_error_lets_go_of_a_context_that_nobody_prints() -> None:
         error = found
     let_go(error)
     assert error.__context__ is None
+
+
+def test_errors_that_led_to_each_other_are_let_go_once() -> None:
+    first, second = ValueError("first"), ValueError("second")
+    first.__cause__, second.__cause__ = second, first
+    let_go(first)
+    assert (first.__cause__, second.__cause__) == (second, first)
+
+
+def test_who_caught_an_error_and_waits_goes_on() -> None:
+    caught: list[ValueError] = []
+
+    async def fail() -> None:
+        await asyncio.sleep(0)
+        raise ValueError("wrong")
+
+    async def go_on(event: asyncio.Event) -> str:
+        try:
+            await fail()
+        except ValueError as error:
+            caught.append(error)
+        await event.wait()
+        return "done"
+
+    async def scene() -> str:
+        event = asyncio.Event()
+        waiting = asyncio.create_task(go_on(event))
+        while not caught:
+            await asyncio.sleep(0)
+        let_go(caught[0])
+        event.set()
+        return await asyncio.wait_for(waiting, 30)
+
+    assert asyncio.run(scene()) == "done"
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+def test_coroutines_that_an_error_ended_hold_nothing(is_cancelled: bool) -> None:
+    held: list[weakref.ref[Body]] = []
+
+    async def work() -> None:
+        own = Body()
+        held.append(weakref.ref(own))
+        try:
+            await asyncio.sleep(0)
+        finally:
+            await asyncio.sleep(0)
+        raise ValueError("wrong")
+
+    async def scene() -> None:
+        task = asyncio.create_task(work())
+        await asyncio.sleep(0)
+        if is_cancelled:
+            task.cancel()
+        await asyncio.wait([task])
+        with pytest.raises((asyncio.CancelledError, ValueError)) as ended:
+            task.result()
+        let_go(ended.value)
+        assert ended.tb is not None
+        assert held[0]() is None
+
+    asyncio.run(scene())
 
 
 def test_an_error_that_is_kept_has_no_frames() -> None:
