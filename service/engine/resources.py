@@ -10,6 +10,7 @@ import resource
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 
 from foretell.bundle import layout
 from foretell.service.errors import LoadFailedError, ShortageError
@@ -172,24 +173,34 @@ class Spare:
         self._give_back = give_back
         self._resident = resident_bytes()
         self._at = -math.inf
+        self._giving = Thread()
 
-    def look(self, now: float, *, busy: bool) -> None:
-        """Give free memory back if resident memory has moved since that was last done.
+    def look(self, now: float, *, busy: bool) -> Thread:
+        """Begin to give free memory back if resident memory has moved since that was last done.
 
         It does not matter what moved it: requests that were answered, refused or cut off, or
-        models. To be called a few times a second. Giving back takes a few milliseconds.
+        models. To be called a few times a second. Giving back takes some milliseconds a gigabyte.
 
         Args:
             now: On the clock of `time.monotonic`.
             busy: Whether requests are being answered, which hold memory.
+
+        Returns:
+            What gives memory back, or did so last.
         """
-        if now - self._at < (_BUSY_SECONDS if busy else _IDLE_SECONDS):
-            return
-        if abs(resident_bytes() - self._resident) >= _MOVED:
-            self._give_back()
+        is_due = now - self._at >= (_BUSY_SECONDS if busy else _IDLE_SECONDS)
+        is_due = is_due and not self._giving.is_alive()
+        if is_due and abs(resident_bytes() - self._resident) >= _MOVED:
             self._at = now
-            if not busy:
-                self._resident = resident_bytes()
+            options = {"busy": busy}
+            self._giving = Thread(target=self._give, kwargs=options, name="spare", daemon=True)
+            self._giving.start()
+        return self._giving
+
+    def _give(self, *, busy: bool) -> None:
+        self._give_back()
+        if not busy:
+            self._resident = resident_bytes()
 
 
 def use_one_heap() -> None:

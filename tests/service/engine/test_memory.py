@@ -3,12 +3,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from foretell.bundle import layout
+from foretell.service.engine import resources
 from foretell.service.engine.resources import (
     Memory,
     Spare,
@@ -92,25 +94,30 @@ def faults():
         del held
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
+def look(now, busy):
+    giving = spare.look(now, busy=busy)
+    if giving.ident:
+        giving.join(30)
+
 before = faults()
 spare = Spare()
 faults()
 found = [before, faults()]
 found.append(resident_bytes())
 for now, busy in ((100.0, True), (100.1, False), (109.9, True)):
-    spare.look(now, busy=busy)
+    look(now, busy)
     found.append(resident_bytes())
     faults()
-spare.look(110.1, busy=True)
+look(110.1, True)
 found.append(resident_bytes())
 # Of what is held, nothing is free.
 held = np.ones(100_000_000, np.uint8)
-spare.look(120.2, busy=True)
+look(120.2, True)
 del held
 faults()
-spare.look(120.3, busy=False)
+look(120.3, False)
 kept = resident_bytes()
-spare.look(120.8, busy=False)
+look(120.8, False)
 found += [kept, resident_bytes()]
 print(json.dumps(found))
 """
@@ -130,6 +137,34 @@ def test_what_is_freed_is_kept_for_a_while() -> None:
     assert late < busy - 20 * MIB
     assert again > idle + 20 * MIB
     assert idle < late + 8 * MIB
+
+
+def test_free_memory_is_given_back_beside_the_loop_and_once_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    held = 100 * MIB
+    monkeypatch.setattr(resources, "resident_bytes", lambda: held)
+    monkeypatch.setattr(resources, "_call", lambda *_: None)
+    begun, go_on, threads = threading.Event(), threading.Event(), list[threading.Thread]()
+
+    def give_back() -> None:
+        threads.append(threading.current_thread())
+        begun.set()
+        assert go_on.wait(30)
+
+    spare = Spare(give_back)
+    held += 10 * MIB
+    giving = spare.look(0.0, busy=False)
+    assert begun.wait(30)
+    assert spare.look(100.0, busy=False) is giving
+    go_on.set()
+    giving.join(30)
+    assert threads == [giving]
+    assert spare.look(200.0, busy=False) is giving
+    held += 10 * MIB
+    again = spare.look(300.0, busy=True)
+    again.join(30)
+    assert threads == [giving, again]
 
 
 @pytest.mark.parametrize(
