@@ -20,7 +20,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.gzip import GZipMiddleware, IdentityResponder
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from foretell.service.api.body import BodyBudget, Offload, Shared, give_back
+from foretell.service.api.body import BodyBudget, Offload, Shared
 from foretell.service.api.compression import choose_encoding, respond
 from foretell.service.api.forecast.routes import JSON, timeseries_router
 from foretell.service.api.inference.infer import infer_router
@@ -112,7 +112,7 @@ def create_app(settings: Settings, engine: Engine, *, tracer: Tracer | None = No
         app.add_middleware(Guarded, keys=keys, also_open=pages.paths)
     if settings.root_path:
         app.add_middleware(Prefixed, prefix=settings.root_path)
-    app.add_middleware(Observed, metrics=engine.metrics, tracer=tracer, give_back=give_back)
+    app.add_middleware(Observed, metrics=engine.metrics, tracer=tracer)
     if settings.cors_origins:
         # Around all others: browsers show no answer without its headers, and ask without a key.
         # Keys are headers and no cookies, so pages need no credentials, which `*` would forbid.

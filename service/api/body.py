@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from foretell.service.api.compression import Decoder
+from foretell.service.api.compression import Body, Decoder
 from foretell.service.api.forecast.parsing import forget_parsers
 from foretell.service.arrays import Arrays
 from foretell.service.engine.directory import Pending
@@ -34,7 +34,6 @@ from foretell.service.errors import (
 )
 from foretell.service.settings import Settings
 from foretell.service.web.connections import WHOLE, Caller
-from foretell.service.web.middleware import exchange_of
 
 
 class BodyBudget:
@@ -230,8 +229,6 @@ class Shared:
 TIMEOUT_HEADER = "x-timeout-ms"
 # Compressing may also add a little.
 _FRAMING = 64 * 1024
-# To put so many bytes together takes a millisecond.
-_LARGE_BODY = 4 * 1024 * 1024
 _LATE = "the deadline passed before the forecast was ready"
 
 
@@ -282,7 +279,7 @@ async def read_body(
     limit: int,
     deadline: float,
     take: Callable[[int], None],
-) -> bytes:
+) -> Body:
     """The body of a request, unfolded as its `Content-Encoding` says.
 
     Args:
@@ -300,9 +297,8 @@ async def read_body(
         SlowBodyError: the caller sends too slowly.
         CallerGoneError: the caller hung up.
     """
-    decoder = _decoder(headers, limit)
-    pieces: list[bytes] = []
-    size = 0
+    decoder = _decoder(headers, limit, take)
+    body: Body = b""
     try:
         # Most bodies come with their head; what takes no time needs no clock.
         is_here = WHOLE in request.scope.get("extensions", ())
@@ -319,24 +315,18 @@ async def read_body(
                 if came > limit + _FRAMING:
                     raise _too_large(limit)
                 for piece in (chunk,) if decoder is None else decoder.feed(chunk):
-                    size += len(piece)
-                    if size > limit:
+                    if len(body) + len(piece) > limit:
                         raise _too_large(limit)
                     take(len(piece))
-                    pieces.append(piece)
+                    body = _with(body, piece)
                     if len(piece) > len(chunk):
                         # What unfolds to much must not hold up the others.
                         await asyncio.sleep(0)
     except TimeoutError:
         raise SlowBodyError("the deadline passed before the whole body was here") from None
-    finally:
-        exchange_of(request.scope).is_large = size >= _LARGE_BODY
     if decoder is not None:
         decoder.finish()
-    if size < _LARGE_BODY:
-        return b"".join(pieces)
-    # Which lets the others go on meanwhile.
-    return await asyncio.to_thread(b"".join, pieces)
+    return body
 
 
 async def outcome(pending: Pending, caller: Caller, deadline: float) -> Arrays:
@@ -386,13 +376,23 @@ async def outcome(pending: Pending, caller: Caller, deadline: float) -> Arrays:
             pending.cancel()
 
 
-def _decoder(headers: Mapping[str, str], limit: int) -> Decoder | None:
+def _decoder(headers: Mapping[str, str], limit: int, take: Callable[[int], None]) -> Decoder | None:
     """What unfolds the body, if it is compressed; one that promises too much is not read."""
     promised = headers.get("content-length", "")
     if promised.isdecimal() and int(promised[:20]) > limit:
         raise _too_large(limit)
     encoding = headers.get("content-encoding")
-    return None if encoding is None else Decoder(encoding)
+    return None if encoding is None else Decoder(encoding, take)
+
+
+def _with(body: Body, piece: bytes) -> Body:
+    """A body and what follows it: of several pieces it grows, and no piece is kept besides."""
+    if not body:
+        return piece
+    if isinstance(body, bytes):
+        body = bytearray(body)
+    body += piece
+    return body
 
 
 def _too_large(limit: int) -> TooLargeError:

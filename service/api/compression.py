@@ -14,7 +14,10 @@ from foretell.service.errors import UnreadableError, UnsupportedMediaError
 _PIECE = 256 * 1024
 _GZIP, _ZLIB = zlib.MAX_WBITS + 16, zlib.MAX_WBITS
 # RFC 8878 asks decoders to support windows of 8 MiB, and to be free to refuse larger ones.
-_ZSTD_WINDOW = {int(zstd.DecompressionParameter.window_log_max): 23}
+_WINDOW_LOG = 23
+_ZSTD_WINDOW = {int(zstd.DecompressionParameter.window_log_max): _WINDOW_LOG}
+# Bytes of the windows of all.
+_WINDOWS = {"gzip": 32 * 1024, "deflate": 32 * 1024, "zstd": 1 << _WINDOW_LOG}
 
 # Parts may be empty, and so cost time without end.
 _MOST_PARTS = 1024
@@ -22,12 +25,14 @@ _MOST_PARTS = 1024
 # Forecasts are noise after their first digits: more work saves little.
 _LEVEL = 1
 
+# What came, in one piece or put together.
+Body = bytes | bytearray
 NAMES = ("gzip", "deflate", "zstd")
 # What compressed bodies begin with; zlib's is not told from other bytes.
 _MAGIC = {"gzip": b"\x1f\x8b", "zstd": b"\x28\xb5\x2f\xfd"}
 
 
-def unreadable(message: str, body: bytes | memoryview, param: str | None = None) -> UnreadableError:
+def unreadable(message: str, body: Body | memoryview, param: str | None = None) -> UnreadableError:
     """The error of a body that cannot be read; if it is compressed, it says how to send that.
 
     Args:
@@ -76,12 +81,13 @@ class Decoder:
 
     Args:
         encoding: The request's `Content-Encoding`.
+        hold: Called with about how many bytes more, or fewer, the decoder itself holds.
 
     Raises:
         UnsupportedMediaError: the encoding is unknown.
     """
 
-    def __init__(self, encoding: str) -> None:
+    def __init__(self, encoding: str, hold: Callable[[int], object] = lambda _: None) -> None:
         # RFC 9110, 8.4.1.3: x-gzip is another name of gzip.
         name = encoding.strip().lower()
         name = "gzip" if name == "x-gzip" else name
@@ -93,6 +99,8 @@ class Decoder:
             )
         self._name = name
         self._parts = 1
+        self._hold = hold
+        self._held = 0
         self._unfolding = _OPEN[name]() if name in _OPEN else None
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
@@ -115,7 +123,12 @@ class Decoder:
                         )
                     # RFC 1952 and RFC 8878: a body may be several compressed parts in a row.
                     self._unfolding = _OPEN[self._name]()
-                yield self._unfolding.decompress(chunk, _PIECE)
+                piece = self._unfolding.decompress(chunk, _PIECE)
+                # What was unfolded is there to go back to, as far as the window goes.
+                more = min(len(piece), _WINDOWS[self._name] - self._held)
+                self._held += more
+                self._hold(more)
+                yield piece
                 chunk = self._unfolding.unused_data
         except (zlib.error, zstd.ZstdError, EOFError) as error:
             raise UnreadableError(
@@ -130,6 +143,8 @@ class Decoder:
         """
         if self._unfolding is not None and not self._unfolding.eof:
             raise UnreadableError(f"the {self._name} body ends too early", param="Content-Encoding")
+        self._unfolding = None
+        self._hold(-self._held)
 
 
 def choose_encoding(accepted: str, offered: Sequence[str]) -> str | None:

@@ -10,7 +10,7 @@ import logging
 import random
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from fastapi.routing import APIRoute
@@ -22,7 +22,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from foretell.service import logs
 from foretell.service.engine.directory import Pending
-from foretell.service.engine.resources import return_free_memory
 from foretell.service.errors import (
     ModelFailedError,
     NotReadyError,
@@ -63,7 +62,6 @@ class Exchange:
     Attributes:
         request_id: The caller's, if it is printable ASCII of at most 128 characters, or a new one.
         headers: The request's, by their names in lower case; of several of a name, the first.
-        is_large: Whether its body takes so much memory that it is given back at once.
         trace_id: Of its trace, or else of the caller's `traceparent`, if it sent one.
         trace: Its trace, if requests are traced.
         key: Tells the caller's key from others, if keys are required and it has one.
@@ -76,7 +74,6 @@ class Exchange:
 
     request_id: str
     headers: dict[str, str]
-    is_large: bool = False
     trace_id: str | None = None
     trace: Trace | None = None
     key: str | None = None
@@ -137,7 +134,6 @@ class Observed:
         app: Answers them.
         metrics: Where they are counted.
         tracer: Begins their traces, if requests are traced.
-        give_back: Returns free memory to the system.
     """
 
     def __init__(
@@ -145,12 +141,10 @@ class Observed:
         app: ASGIApp,
         metrics: Metrics,
         tracer: Tracer | None = None,
-        give_back: Callable[[], object] = return_free_memory,
     ) -> None:
         self._app = app
         self._metrics = metrics
         self._tracer = tracer
-        self._give_back = give_back
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request."""
@@ -198,8 +192,6 @@ class Observed:
     def _refusal(self, scope: Scope, error: ServiceError | asyncio.CancelledError) -> Response:
         """The answer to an error; nothing of the request is held from then on."""
         let_go(error)
-        if exchange_of(scope).is_large:
-            self._give_back()
         if isinstance(error, asyncio.CancelledError):
             # The grace period is over.
             error = NotReadyError("the server stopped before the answer was ready")

@@ -186,4 +186,5 @@ def test_resident_memory_stays_as_it_is(models: Path, tmp_path: Path, workers: i
             repeat(each, 2)
         for each in bombs:
             repeat(each, 10)
-        assert resident(server) - before < 32 * _MIB
+        # What is free is given back half a second after the last of them.
+        wait_for(lambda: resident(server) - before < 32 * _MIB)

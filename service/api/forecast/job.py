@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
+from sys import getsizeof
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,6 +56,12 @@ class Job:
     metadata: bytes | None
     notices: list[Notice] = field(default_factory=list)
     past: Past | None = None
+
+    @property
+    def echoed(self) -> int:
+        """About how many bytes of the request it holds to be echoed."""
+        names = [entry.name for entry in self.entries if isinstance(entry, Series)]
+        return len(self.metadata or b"") + sum(map(getsizeof, names))
 
     def entry_of(self, row: int) -> tuple[int, Series]:
         """Whose window it is, and where among the inputs."""

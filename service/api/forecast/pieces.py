@@ -21,6 +21,7 @@ import orjson
 from numpy.typing import NDArray
 from pydantic_core import from_json
 
+from foretell.service.api.compression import Body
 from foretell.service.api.forecast.series import NULL, pack
 from foretell.service.errors import InvalidInputError
 from foretell.service.validation import MOST_IGNORED
@@ -498,7 +499,7 @@ class _Echo(msgspec.Struct):
 _echo = msgspec.json.Decoder(_Echo)
 
 
-def echo(request: dict[str, Any], text: bytes) -> None:
+def echo(request: dict[str, Any], text: Body) -> None:
     """Put the text of a request's metadata in their place, if they are an object.
 
     Args:
@@ -531,7 +532,7 @@ def echoed(metadata: dict[str, Any] | bytes) -> bytes:
         ) from None
 
 
-def read_leniently(text: bytes) -> Any:  # noqa: ANN401 - any JSON
+def read_leniently(text: Body) -> Any:  # noqa: ANN401 - any JSON
     """Read JSON at half the speed, with integers of any size, and NaN and Infinity as numbers.
 
     `read_values` knows what to make of them, or refuses them with their place.

@@ -20,7 +20,7 @@ from foretell.service.api.body import (
     read_body,
     response_of,
 )
-from foretell.service.api.compression import choose_encoding, compress
+from foretell.service.api.compression import Body, choose_encoding, compress
 from foretell.service.api.examples import refusals
 from foretell.service.api.forecast.answers import BacktestResponse, ErrorResponse, ForecastResponse
 from foretell.service.api.forecast.backtest import BACKTESTING, Backtest
@@ -34,7 +34,7 @@ from foretell.service.engine.directory import Directory, Model, Pending
 from foretell.service.settings import Settings
 from foretell.service.validation import QUERY, Ignored
 from foretell.service.web.connections import caller_of
-from foretell.service.web.middleware import exchange_of
+from foretell.service.web.middleware import Exchange, exchange_of
 
 JSON = "application/json"
 ARROW = "application/vnd.apache.arrow.stream"
@@ -98,61 +98,86 @@ def endpoint(
         shared: With all routes that run models.
         media_types: Of bodies; the first is taken for granted.
     """
-    engine, settings = shared.engine, shared.settings
-    budget, offload = shared.budget, shared.offload
+    return _Endpoint(reader, answers, shared, media_types).respond
 
-    async def respond(request: Request) -> Response:
+
+class _Endpoint:
+    """As `endpoint` is called."""
+
+    def __init__(
+        self,
+        reader: Reader,
+        answers: type[Backtest] | None,
+        shared: Shared,
+        media_types: tuple[str, ...],
+    ) -> None:
+        self._reader = reader
+        self._answers = answers
+        self._media_types = media_types
+        self._engine, self._settings = shared.engine, shared.settings
+        self._budget, self._offload = shared.budget, shared.offload
+
+    async def respond(self, request: Request) -> Response:
         exchange = exchange_of(request.scope)
-        deadline = deadline_of(exchange.headers, settings.timeout_seconds)
-        with budget.share() as take:
-            media = media_type(exchange.headers, *media_types)
-            body = await read_body(
-                request, exchange.headers, settings.max_body_bytes, deadline, take
-            )
-            size = len(body)
-            query = request.query_params if request.scope["query_string"] else {}
-            work = size if media == JSON else ALWAYS
-            began = time.time_ns()
-            if media == JSON and size >= LARGE:
-                take(await offload.run(size, deadline, parsing_bytes, body))
-            parsed = await offload.run(work, deadline, reader, media, body, query, settings)
-            if parsed.memory:
-                take(parsed.memory)
-            model = parsed.find(engine.directory)
-            exchange.model, exchange.version = model.name, model.version
-            found = await offload.run(parsed.work, deadline, parsed.decode, model, settings)
-            if answers is not None:
-                found, media = answers(found.job, is_table=media == ARROW), JSON
-            exchange.windows = len(found.job.history)
-            if found.job.past is not None:
-                exchange.windows += len(found.job.past)
-            exchange.staged("decode", began)
-            # Nothing of the request but the job outlives its share of the budget.
-            del body, parsed
-
-        caller = caller_of(request)
+        deadline = deadline_of(exchange.headers, self._settings.timeout_seconds)
+        found, media = await self._read(request, exchange, deadline)
+        job, caller, run_off = found.job, caller_of(request), self._offload.run
 
         async def wait(pending: Pending) -> Arrays:
             done = await outcome(pending, caller, deadline)
             exchange.ran(pending)
             return done
 
-        outputs = await run(found.job, deadline, wait)
-        began = time.time_ns()
-        work = encoding_work(found.job, outputs)
-        answer = await offload.run(work, deadline, found.encode, outputs)
+        with self._budget.share() as take:
+            # Of the request nothing outlives its own share but this, and soon in the answer too.
+            take(2 * job.echoed)
+            outputs = await run(job, deadline, wait)
+            began = time.time_ns()
+            work = encoding_work(job, outputs)
+            answer = await run_off(work, deadline, found.encode, outputs)
         if isinstance(found, Backtest):
-            engine.metrics.backtested(model.name, model.version, found.held)
+            self._engine.metrics.backtested(job.model.name, job.model.version, found.held)
         headers: dict[str, str] = {}
         if len(answer) >= _COMPRESSED_BYTES:
             accepted = exchange.headers.get("accept-encoding", "")
             if encoding := choose_encoding(accepted, ("zstd", "gzip")):
                 headers["Content-Encoding"] = encoding
-                answer = await offload.run(ALWAYS, deadline, compress, encoding, [answer])
+                answer = await run_off(ALWAYS, deadline, compress, encoding, [answer])
         exchange.staged("encode", began)
-        return response_of(answer, budget, headers, media)
+        return response_of(answer, self._budget, headers, media)
 
-    return respond
+    async def _read(
+        self, request: Request, exchange: Exchange, deadline: float
+    ) -> tuple[Answering, str]:
+        """What is asked for, and the type of the answer."""
+        settings, run_off = self._settings, self._offload.run
+        with self._budget.share() as take:
+            media = media_type(exchange.headers, *self._media_types)
+            limit = settings.max_body_bytes
+            body = await read_body(request, exchange.headers, limit, deadline, take)
+            size = len(body)
+            query = request.query_params if request.scope["query_string"] else {}
+            work = size if media == JSON else ALWAYS
+            began = time.time_ns()
+            if media == JSON and size >= LARGE:
+                take(await run_off(size, deadline, parsing_bytes, body))
+            parsed = await run_off(work, deadline, self._reader, media, body, query, settings)
+            if parsed.memory:
+                take(parsed.memory)
+            model = parsed.find(self._engine.directory)
+            exchange.model, exchange.version = model.name, model.version
+            work = parsed.work
+            if media == JSON and size < LARGE <= work:
+                # It was parsed at once, and waits for a thread now, as others may.
+                take(parsing_bytes(body))
+            found = await run_off(work, deadline, parsed.decode, model, settings)
+        if self._answers is not None:
+            found, media = self._answers(found.job, is_table=media == ARROW), JSON
+        exchange.windows = len(found.job.history)
+        if found.job.past is not None:
+            exchange.windows += len(found.job.past)
+        exchange.staged("decode", began)
+        return found, media
 
 
 class Answering(Protocol):
@@ -184,12 +209,12 @@ class Parsed(Protocol):
         """Read the rest; raises a `ServiceError` that says where it does not fit."""
 
 
-Reader = Callable[[str, bytes, Mapping[str, str], Settings], Parsed]
+Reader = Callable[[str, Body, Mapping[str, str], Settings], Parsed]
 
 
 def read(
     media_type: str,
-    body: bytes,
+    body: Body,
     query: Mapping[str, str],
     settings: Settings,
     task: Task = FORECASTING,

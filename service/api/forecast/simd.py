@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import simdjson
 
+from foretell.service.api.compression import Body
+
 # It holds the interpreter's lock while it parses, for 5 ms a MB. And it counts the elements of an
 # array up to 16,777,215: of more, pysimdjson would write beyond the end of a list.
 _MOST_BYTES = 2 * 1024 * 1024
@@ -36,7 +38,7 @@ _small: deque[simdjson.Parser] = deque(maxlen=3)
 _large: deque[simdjson.Parser] = deque(maxlen=1)
 
 
-def read(body: bytes) -> dict[str, Any] | None:
+def read(body: Body) -> dict[str, Any] | None:
     """Read a request.
 
     Returns:
@@ -67,7 +69,7 @@ def forget() -> None:
     _large.clear()
 
 
-def _read(parser: simdjson.Parser, body: bytes) -> tuple[dict[str, Any], _Lists]:
+def _read(parser: simdjson.Parser, body: Body) -> tuple[dict[str, Any], _Lists]:
     """The request, and the lists that it would have.
 
     Raises:
@@ -148,7 +150,7 @@ class _Lists:
         self._marks += values.size
         return values
 
-    def others(self, body: bytes) -> int:
+    def others(self, body: Body) -> int:
         """At least how many values, lists and objects a body has that are in none of the arrays."""
         return sum(map(body.count, (b",", b"[", b"{"))) - self._marks
 
@@ -183,7 +185,7 @@ class _Lists:
                 for part in value:
                     self._note(part)
 
-    def describe(self, body: bytes) -> bool:
+    def describe(self, body: Body) -> bool:
         """Whether a body has these lists and no others; False too if it would take long to tell.
 
         Were there any more among the numbers of an array, it would have more lists. And with as

@@ -22,7 +22,7 @@ from foretell.bundle.frequency import Frequency
 from foretell.bundle.nearness import listed, nearest
 from foretell.bundle.timestamps import Timestamps
 from foretell.bundle.zones import offsets_at
-from foretell.service.api.compression import unreadable
+from foretell.service.api.compression import Body, unreadable
 from foretell.service.api.forecast.clocks import Clock, FixedClock, ZoneClock, find_zone
 from foretell.service.api.forecast.timeline import Timeline
 from foretell.service.errors import InvalidInputError, ServiceError, TooLargeError, UnreadableError
@@ -33,7 +33,7 @@ _DICTIONARY_DATA = 6
 _COMPRESSION = 10
 
 
-def read_table(body: bytes, most_rows: int) -> pa.Table:
+def read_table(body: Body, most_rows: int) -> pa.Table:
     """Read a stream.
 
     Args:

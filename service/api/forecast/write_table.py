@@ -12,6 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from foretell.bundle.timestamps import Timestamps
+from foretell.service.api.compression import Body
 from foretell.service.api.forecast.encode import not_finite, quantiles_of
 from foretell.service.api.forecast.inputs import Series
 from foretell.service.api.forecast.job import Job, warn
@@ -163,7 +164,7 @@ class TableRequest:
     job: Job
 
     def __init__(
-        self, body: bytes, query: Mapping[str, str], settings: Settings, task: Task
+        self, body: Body, query: Mapping[str, str], settings: Settings, task: Task
     ) -> None:
         for name in query:
             if name not in task.query.model_fields:

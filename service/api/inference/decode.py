@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from foretell.bundle.manifest import Manifest
-from foretell.service.api.compression import unreadable
+from foretell.service.api.compression import Body, unreadable
 from foretell.service.api.forecast.parsing import read_json
 from foretell.service.api.inference import tensors
 from foretell.service.api.inference.wire import (
@@ -215,7 +215,7 @@ def json_bytes(size: int, length: str | None) -> int:
     return min(size, int(length)) if length is not None and _is_length(length) else size
 
 
-def decode(body: bytes, length: str | None, model: Model, settings: Settings) -> Job:
+def decode(body: Body, length: str | None, model: Model, settings: Settings) -> Job:
     """Read a request; the job's arrays may be views of its body.
 
     Args:

@@ -10,6 +10,7 @@ from fastapi import APIRouter
 from fastapi import Request as Call
 
 from foretell.service.api.body import ALWAYS, Shared
+from foretell.service.api.compression import Body
 from foretell.service.api.forecast.parsing import read_json
 from foretell.service.api.forecast.routes import JSON, Answering, endpoint
 from foretell.service.api.nixtla.reading import (
@@ -102,7 +103,7 @@ class _Read:
         kind: type[Request],
         decoder: _Decoder,
         media_type: str,  # noqa: ARG002 - as all readers are called
-        body: bytes,
+        body: Body,
         query: Mapping[str, str],  # noqa: ARG002 - likewise
         settings: Settings,
     ) -> None:
@@ -127,14 +128,14 @@ class _Read:
             error.message = own_places(error.message)
             error.param = error.param and own_places(error.param)
             raise
-        # Of its numbers, which are all in the job, none is needed any more.
-        self._request.series.y = []
+        # All that is needed any more is in the job.
+        del self._request
         return found
 
 
 def _forecast(request: ForecastRequest, model: Model, settings: Settings) -> Answering:
     bounds = quantiles_of(request.level or ())
-    return Forecasting(request, bounds, read_forecast(request, bounds, model, settings))
+    return Forecasting(_unread(request), bounds, read_forecast(request, bounds, model, settings))
 
 
 def _cross_validation(
@@ -146,4 +147,8 @@ def _cross_validation(
     else:
         stride = request.step_size or request.h
         job = read_backtest(request, request.h, stride, request.n_windows, bounds, model, settings)
-    return Backtesting(request, bounds, job)
+    return Backtesting(_unread(request), request.series.sizes, bounds, job)
+
+
+def _unread(request: Request) -> list[str]:
+    return [name[:60] for name in request.model_extra or ()]

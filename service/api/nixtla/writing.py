@@ -13,7 +13,6 @@ from foretell.service.api.forecast.backtest import Backtest
 from foretell.service.api.forecast.encode import not_finite, quantiles_of
 from foretell.service.api.forecast.job import Job, warn
 from foretell.service.api.nixtla.reading import own_places
-from foretell.service.api.nixtla.wire import Request
 from foretell.service.api.notices import Notice, notice, outside
 from foretell.service.arrays import DISTRIBUTION, FORECAST, Arrays
 
@@ -24,13 +23,13 @@ class Forecasting:
     """A request for forecasts, read whole.
 
     Args:
-        request: The request.
+        unread: Names in it that nobody reads.
         bounds: The quantiles that it asks for, by their names in the answer.
         job: What to do.
     """
 
-    def __init__(self, request: Request, bounds: Mapping[str, float], job: Job) -> None:
-        self._request = request
+    def __init__(self, unread: list[str], bounds: Mapping[str, float], job: Job) -> None:
+        self._unread = unread
         self._bounds = bounds
         self.job = job
 
@@ -53,21 +52,25 @@ class Forecasting:
             "feature_contributions": None,
         }
         far = outside(job.model.manifest, job.history, forecast, "inputs[{}].series".format)
-        return _written(answer, self._request, warn(job, far))
+        return _written(answer, self._unread, warn(job, far))
 
 
 class Backtesting:
     """A request for forecasts of rows that it holds, read whole.
 
     Args:
-        request: The request.
+        unread: Names in it that nobody reads.
+        sizes: Rows of each of its series.
         bounds: The quantiles that it asks for, by their names in the answer.
         job: What it would be as a request for forecasts; its past is what is forecast.
     """
 
-    def __init__(self, request: Request, bounds: Mapping[str, float], job: Job) -> None:
+    def __init__(
+        self, unread: list[str], sizes: list[int], bounds: Mapping[str, float], job: Job
+    ) -> None:
         assert job.past is not None  # noqa: S101 - `read_backtest` has it made
-        self._request = request
+        self._unread = unread
+        self._sizes = sizes
         self._bounds = bounds
         self._past = job.past
         self._backtest = Backtest(job, is_table=False)
@@ -90,7 +93,7 @@ class Backtesting:
                 job.history, forecast, job.plan.quantiles, outputs.get(DISTRIBUTION)
             )
         intervals = _by_name(job, self._bounds, quantiles)
-        sizes = self._request.series.sizes
+        sizes = self._sizes
         first = np.cumsum([0, *sizes[:-1]])
         answer = {
             "sizes": np.bincount(owner, minlength=len(sizes)) * forecast.shape[1],
@@ -100,7 +103,7 @@ class Backtesting:
             "intervals": {name: own.ravel() for name, own in intervals.items()} or None,
             "weights_x": None,
         }
-        return _written(answer, self._request, self._backtest.warnings(outputs))
+        return _written(answer, self._unread, self._backtest.warnings(outputs))
 
 
 def _check_finite(forecast: Floats, owner: NDArray[np.int64]) -> None:
@@ -123,14 +126,13 @@ def _by_name(job: Job, bounds: Mapping[str, float], quantiles: Floats | None) ->
     return {name: quantiles[levels.index(level), ..., 0] for name, level in bounds.items()}
 
 
-def _written(answer: dict[str, Any], request: Request, warnings: list[Notice]) -> bytes:
-    unread = [
-        notice("ignored_field", "not known, and not read", name[:60])
-        for name in request.model_extra or ()
+def _written(answer: dict[str, Any], unread: list[str], warnings: list[Notice]) -> bytes:
+    warnings = [
+        *(notice("ignored_field", "not known, and not read", name) for name in unread),
+        *warnings,
     ]
-    if warnings or unread:
+    if warnings:
         answer["warnings"] = [
-            {name: text and own_places(text) for name, text in each.items()}
-            for each in unread + warnings
+            {name: text and own_places(text) for name, text in each.items()} for each in warnings
         ]
     return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)

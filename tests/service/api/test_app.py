@@ -17,11 +17,12 @@ import pytest
 from backports import zstd
 
 from foretell.service.api.app import create_operations_app
+from foretell.service.api.body import BodyBudget
 from foretell.service.api.forecast import routes as forms
 from foretell.service.api.forecast.table import write_table
 from foretell.service.arrays import Arrays
 from foretell.service.engine.model import Model
-from foretell.service.errors import QueueFullError
+from foretell.service.errors import BuffersFullError, QueueFullError
 from foretell.service.metrics import REJECTED
 from foretell.service.web.connections import EXTENSION, Caller
 from tests.service.bundles import Spec, softmax_stage, write_bundle
@@ -298,7 +299,7 @@ def many(path: str) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("path", "limit"), [("/forecast", 900_000), ("/v2/models/repeat/infer", 170_000)]
+    ("path", "limit"), [("/forecast", 2_800_000), ("/v2/models/repeat/infer", 170_000)]
 )
 def test_an_answer_counts_until_it_is_taken(models: Path, path: str, limit: int) -> None:
     body = many(path)
@@ -373,6 +374,60 @@ def test_what_reading_takes_is_counted(models: Path, path: str, body: bytes, med
     with Client(models, max_body_bytes=2 * 10**6, max_buffered_bytes=10**8) as client:
         answer = client.request("POST", path, content=body, headers=headers)
         assert answer.status_code in (200, 422)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/forecast", BODY | {"inputs": [{"series": [1] * 8, "time_zone": "UTC"}]}),
+        ("/forecast", BODY | {"inputs": [{"series": [1] * 8}] * 200}),
+        ("/backtest", BODY),
+        (
+            "/nixtla/v2/forecast",
+            {"series": {"y": [1] * 8, "sizes": [8]}, "freq": "h", "h": 1, "model": "repeat"},
+        ),
+    ],
+)
+def test_small_requests_that_wait_for_a_thread_are_counted_too(
+    models: Path, path: str, body: dict[str, Any]
+) -> None:
+    content = json.dumps({**body, "unread": [[]] * 20_000}).encode()
+    assert len(content) < 256 * 1024
+    with Client(models, max_body_bytes=10**6, max_buffered_bytes=10**6) as client:
+        answer = client.request("POST", path, content=content)
+        assert answer.status_code == 413, answer.text
+        assert "may hold 1000000 (max_buffered_bytes)" in answer.text
+        # What does not wait holds nothing of it.
+        at_once = json.dumps({**BODY, "unread": [[]] * 20_000}).encode()
+        assert client.send(at_once).status_code == 200
+
+
+@pytest.mark.parametrize("large", [{"metadata": {"a": "x" * 400_000}}, {"name": "x" * 400_000}])
+def test_what_is_echoed_counts_until_it_is_answered(
+    models: Path, large: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request: dict[str, Any] = {**BODY, "inputs": [{"series": [1] * 8}]}
+    (request if "metadata" in large else request["inputs"][0]).update(large)
+    body = json.dumps(request).encode()
+    budget, model_submits = BodyBudget(5 * 10**6), Model.submit
+    submitted: list[bool] = []
+
+    def submit(*arguments: Any, **options: Any) -> Any:
+        with budget.share() as others:
+            # Once here, and once in the answer.
+            with pytest.raises(BuffersFullError):
+                others(42 * 10**5)
+            others(41 * 10**5)
+        submitted.append(True)
+        return model_submits(*arguments, **options)
+
+    monkeypatch.setattr("foretell.service.api.app.BodyBudget", lambda _: budget)
+    monkeypatch.setattr(Model, "submit", submit)
+    with Client(models, max_body_bytes=10**6) as client:
+        assert client.send(body).status_code == 200
+    assert submitted
+    with budget.share() as all_of_it:
+        all_of_it(5 * 10**6)
 
 
 def test_the_numbers_of_a_tensor_are_read_as_they_are(models: Path) -> None:

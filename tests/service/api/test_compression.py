@@ -55,6 +55,29 @@ def test_a_bomb_unfolds_piece_by_piece(encoding: str) -> None:
     assert all(0 < len(piece) <= 2**18 for piece in itertools.islice(pieces, 20))
 
 
+@pytest.mark.parametrize(
+    ("encoding", "window"), [("gzip", 2**15), ("deflate", 2**15), ("zstd", 2**23), ("identity", 0)]
+)
+def test_what_may_be_gone_back_to_is_counted_until_the_end(encoding: str, window: int) -> None:
+    held: list[int] = []
+    for size in (1000, 20 * 2**20):
+        body = FOLD[encoding](bytes(size))
+        decoder = Decoder(encoding, held.append)
+        assert sum(map(len, decoder.feed(body))) == size
+        assert sum(held) == min(size, window)
+        decoder.finish()
+        assert sum(held) == 0
+
+
+def test_several_parts_share_a_window() -> None:
+    held: list[int] = []
+    decoder = Decoder("zstd", held.append)
+    for _ in range(3):
+        for _ in decoder.feed(zstd.compress(bytes(5 * 2**20))):
+            assert sum(held) <= 2**23
+    assert sum(held) == 2**23
+
+
 @pytest.mark.parametrize("encoding", ["gzip", "zstd"])
 def test_several_parts_in_a_row(encoding: str) -> None:
     fold = FOLD[encoding]
