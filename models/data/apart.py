@@ -12,9 +12,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from foretell.bundle.nearness import listed
 from foretell.models.data.clock import counts_a_day, is_called_so, is_clock, is_written_so
 from foretell.models.data.errors import DataError
 from foretell.models.data.numbers import is_text, read_numbers
+from foretell.models.data.parts import are_dates, beside, find_parts, is_part
 from foretell.models.data.timestamps import looks_like_timestamp, read_timestamps
 
 # Rows of which one in so many has the time of another are those of several series.
@@ -45,7 +47,7 @@ def holds_times(cells: pd.Series, *, named: bool) -> bool:
         first = str(there.iloc[0])
         return looks_like_timestamp(first) or (named and first.isdigit())
     if named:
-        return True
+        return not read_timestamps(there.iloc[:1]).wrong
     # Epochs, and dates of digits.
     called = str(cells.name).lower().replace("_", " ")
     says = any(word in called for word in ("time", "date", "epoch", "unix", "stamp"))
@@ -110,6 +112,8 @@ def names_apart(
         and (name not in numbers or (not of_texts and frame[name].dtype.kind in "iu"))
         and not holds_times(frame[name], named=False)
         and not (is_sure(frame, name) and is_clock(frame[name]))
+        and not is_part(frame[name])
+        and not (is_called_so(name) and _are_numbered(frame[name]))
     ]
     for found in chain(combinations(names[:_NAMES], 1), combinations(names[:_NAMES], 2)):
         apart = (*ids, *found)
@@ -130,6 +134,11 @@ def _numbers_of(frame: pd.DataFrame, names: Sequence[str]) -> list[str]:
     ]
 
 
+def _are_numbered(cells: pd.Series) -> bool:
+    """Whether all texts have digits, as times of the day have in forms that are not known."""
+    return is_text(cells) and bool(cells.dropna().map(str).str.contains(r"\d").all())
+
+
 def _are_there(frame: pd.DataFrame, times: Sequence[str], ids: Sequence[str]) -> bool:
     """Whether series have rows at most times between their first and last, as values hardly do."""
     places = frame.groupby(list(times), dropna=False).ngroup()
@@ -140,7 +149,9 @@ def _are_there(frame: pd.DataFrame, times: Sequence[str], ids: Sequence[str]) ->
 def tell_apart(frame: pd.DataFrame, times: tuple[str, ...], ids: tuple[str, ...]) -> str:
     """What tells rows of the same time and series apart, or what to do instead."""
     found = names_apart(frame, times, ids, of_texts=True)
-    told = None if found else _other_times(frame, times, ids) or _clock(frame, times, ids)
+    told = None
+    for find in (_other_parts, _other_times, _clock):
+        told = told or (None if found else find(frame, times, ids))
     if told is not None:
         return told
     found = found or names_apart(frame, times, ids)
@@ -162,21 +173,45 @@ def _other_times(frame: pd.DataFrame, times: tuple[str, ...], ids: tuple[str, ..
     return None
 
 
+def _other_parts(frame: pd.DataFrame, times: tuple[str, ...], ids: tuple[str, ...]) -> str | None:
+    """The columns that are one time together with those that are read."""
+    others = [name for name in frame.columns if name not in (*times, *ids)]
+    found = tuple(find_parts(frame, [*times, *others]).values())
+    if set(times) < set(found):
+        told = _told(frame, found, ids, f"parts of the times are in columns {listed(found)}")
+        return told or _clock(frame, found, ids)
+    more = beside(others, times[-1]) if len(times) == 2 else ()
+    return _told(frame, (*times, *more), ids, "minutes are beside the hours") if more else None
+
+
 def _clock(frame: pd.DataFrame, times: tuple[str, ...], ids: tuple[str, ...]) -> str | None:
-    if len(times) > 1 or has_clock(frame[times[0]]):
+    parts = find_parts(frame, times)
+    if not are_dates(parts) if len(times) > 1 else has_clock(frame[times[0]]):
         return None
+    others = [name for name in frame.columns if name not in (*times, *ids)]
     for name in clocks_of(frame, (*times, *ids)):
-        both = (*times, name)
-        names = names_apart(frame, both, ids) if repeats(frame, [*both, *ids]) else ids
-        if names is None:
-            continue
-        told = flag("timestamp-column", both)
-        if names != ids:
-            told += f" {flag('id-column', names)}"
-        if not is_sure(frame, name):
-            told += f" (where {name!r} names series, it is an id column instead)"
-        return f"times of the day are in column {name!r}: {told}"
+        for more in ((), beside(others, name)):
+            place = f"times of the day are in column {name!r}"
+            told = _told(frame, (*times, name, *more), ids, place)
+            if told is not None:
+                if not is_sure(frame, name):
+                    told += f" (where {name!r} names series, it is an id column instead)"
+                return told
+    for name in others:
+        if is_called_so(name) and _are_numbered(frame[name]) and not is_clock(frame[name]):
+            return f"column {name!r} may hold times of the day: write them as 13:00"
     return None
+
+
+def _told(
+    frame: pd.DataFrame, times: tuple[str, ...], ids: tuple[str, ...], place: str
+) -> str | None:
+    """How to read times of some columns, if those and names tell all rows apart."""
+    names = names_apart(frame, times, ids) if repeats(frame, [*times, *ids]) else ids
+    if names is None:
+        return None
+    told = f"{place}: {flag('timestamp-column', times)}"
+    return told if names == ids else f"{told} {flag('id-column', names)}"
 
 
 def count_repeated(frame: pd.DataFrame, names: Sequence[str]) -> int:

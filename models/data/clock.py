@@ -9,22 +9,26 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from foretell.models.data.numbers import MISSING, is_text
-from foretell.models.data.written import OFFSET, ZONE
+from foretell.models.data.written import OFFSET, SAID, ZONE
 
 Spans = NDArray[np.timedelta64]
 
 # With points there are seconds: 5.50 is a number.
 _MINUTE = r" ?(?:[:h]|\.(?=\d\d\.))(?P<minute>\d\d)(?: ?[:.m](?P<second>\d\d(?:[.,]\d+)?) ?s?)?"
-_TIME = rf"T?(?P<hour>\d{{1,2}})(?:{_MINUTE}| ?h)? ?(?P<half>[ap]\.?m\.?)?(?:{OFFSET})?"
+_TIME = (
+    rf"T?(?P<hour>\d{{1,2}})(?:{_MINUTE}| ?h)? ?(?P<half>[ap]\.? ?(?:m\.?)?)?(?: ?{SAID}|{OFFSET})?"
+)
 # Before a number.
 _HOUR = re.compile(r"^(?:HE|H|Hr|Hour|Hour ending)[ _-]?(?=\d{1,3}$)", re.IGNORECASE)
-# Columns of minutes beside one of hours, by their names in lower case.
-MINUTES = ("minute", "minutes", "min")
+# What follows four digits: 1300 UTC.
+_ZONED = re.compile(rf"^(\d{{4}}) ?(?:UTC|GMT|Z|{SAID})$", re.IGNORECASE)
+_NOON = {"noon": 12, "midnight": 0}
 _DASH = r" ?(?:-|\u2013|\u2014|to|/) ?"
 _FORM = re.compile(_TIME, re.IGNORECASE)
 _RANGE = re.compile(rf"(.+?){_DASH}(.+)", re.IGNORECASE)
 _CALLED = re.compile(
-    r"hour|time|clock|hhmm|uhr|stunde|heure|hora|period|interval|slot|\b(?:h|hr|hrs|he|sp)\b",
+    r"hour|time|clock|hhmm|uhr|zeit|stunde|heure|hora|period|interval|slot"
+    r"|\b(?:h|hh|hr|hrs|he|sp|ora|ore|tijd|uur)\b",
     re.IGNORECASE,
 )
 _DAY = 24 * 60 * 60 * 1_000_000
@@ -78,7 +82,7 @@ def part_counted(cells: pd.Series) -> np.timedelta64 | None:
 def _texts_of(known: pd.Series) -> pd.Series:
     texts = known.map(str).astype("str").str.strip()
     texts = texts.str.removeprefix("0 days ").str.replace(ZONE, "", regex=True)
-    return texts.str.replace(_HOUR, "", regex=True)
+    return texts.str.replace(_HOUR, "", regex=True).str.replace(_ZONED, r"\1", regex=True)
 
 
 def _numbers_of(texts: pd.Series, *, may_have_points: bool) -> NDArray[np.float64] | None:
@@ -134,6 +138,8 @@ def _of_fractions(values: NDArray[np.float64]) -> Spans | None:
 
 
 def _of_text(text: str) -> np.timedelta64 | None:
+    if text.lower() in _NOON:
+        return np.timedelta64(_NOON[text.lower()] * 3_600_000_000, "us")
     found = _FORM.fullmatch(text)
     if found is None:
         parts = _RANGE.fullmatch(text)

@@ -10,15 +10,17 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from foretell.bundle.nearness import listed
+from foretell.bundle.timestamps import Timestamps
 from foretell.models.data.cells import Cells
 from foretell.models.data.errors import DataError
 from foretell.models.data.numbers import NAMELESS, Numbers, read_numbers
+from foretell.models.data.parts import tells_again
 from foretell.models.data.roles import Roles
-from foretell.models.data.timestamps import PARTS
+from foretell.models.data.timestamps import are_times_near
 
 
 def choose_channels(
-    cells: Cells, roles: Roles, wanted: Sequence[str] | None
+    cells: Cells, roles: Roles, wanted: Sequence[str] | None, walls: Timestamps
 ) -> tuple[tuple[str, ...], NDArray[np.float64], NDArray[np.bool_]]:
     """The channels, their values and which of them are missing.
 
@@ -26,6 +28,7 @@ def choose_channels(
         cells: The table.
         roles: Its columns that are no channels.
         wanted: The channels, in this order; all columns of numbers if not given.
+        walls: `[rows]`, the times.
 
     Returns:
         Names; `[rows, channels]` values, NaN where one is missing or wrong; where it is missing.
@@ -44,7 +47,7 @@ def choose_channels(
     chosen: dict[str, Numbers] = {}
     left_out: dict[str, list[str]] = {}
     for name in names:
-        found = _read_column(cells, name, named=wanted is not None)
+        found = _read_column(cells, name, walls, named=wanted is not None)
         if isinstance(found, Numbers):
             chosen[name] = found
         else:
@@ -64,11 +67,13 @@ def choose_channels(
     return tuple(chosen), values, missing
 
 
-def _read_column(cells: Cells, name: str, *, named: bool) -> Numbers | str:
+def _read_column(cells: Cells, name: str, walls: Timestamps, *, named: bool) -> Numbers | str:
     """A channel, or why a column is none."""
     column = cells.frame[name]
-    if not named and name.lower() in PARTS:
+    if not named and tells_again(column, walls):
         return "are parts of a time"
+    if not named and are_times_near(column, walls):
+        return "hold times"
     if pd.api.types.is_datetime64_any_dtype(column) or isinstance(column.dtype, pd.PeriodDtype):
         return "hold times"
     numbers = read_numbers(column, cells.decimal)

@@ -24,11 +24,12 @@ from foretell.models.data.errors import DataError
 from foretell.models.data.files import read_file
 from foretell.models.data.numbers import Mark
 from foretell.models.data.panel import Panel, Source
+from foretell.models.data.parts import assemble
 from foretell.models.data.regular import made_regular
 from foretell.models.data.roles import IDS, Roles, find_roles
 from foretell.models.data.series import Assembly, Rows
 from foretell.models.data.tail import cut
-from foretell.models.data.timestamps import assemble, read_timestamps
+from foretell.models.data.timestamps import read_timestamps
 
 
 def split_names(text: str) -> list[str]:
@@ -196,7 +197,7 @@ def _understand(cells: Cells, roles: Roles, reading: Reading, last: int | None) 
     if are_many(repeated.to_numpy(), frame):
         told = tell_apart(frame, roles.times, roles.ids)
         raise DataError(f"column {time_column!r} repeats its times: {told}")
-    channels, values, missing = choose_channels(cells, roles, reading.channels)
+    channels, values, missing = choose_channels(cells, roles, reading.channels, moments.walls)
     return Rows(labels, moments, series, names, values, missing, channels, time_column)
 
 

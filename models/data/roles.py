@@ -20,10 +20,11 @@ from foretell.models.data.apart import (
     repeats,
 )
 from foretell.models.data.cells import Cells
-from foretell.models.data.clock import MINUTES, is_clock, is_written_so
+from foretell.models.data.clock import is_clock, is_written_so
 from foretell.models.data.errors import DataError
-from foretell.models.data.numbers import read_numbers
-from foretell.models.data.timestamps import PARTS, read_timestamps
+from foretell.models.data.numbers import is_text, read_numbers
+from foretell.models.data.parts import are_dates, beside, find_parts
+from foretell.models.data.timestamps import read_timestamps
 
 TIMES = (
     *("date", "datetime", "timestamp", "time", "ds", "dates", "datetimes", "timestamps", "times"),
@@ -34,6 +35,8 @@ IDS = ("unique_id", "series_id", "item_id", "ts_id", "series", "symbol", "ticker
 _INDEX = ("index", "id", "no", "no.", "nr", "row", "instant", "step")
 # Numbers that are times are no less.
 _EPOCH, _TELLING = 1e5, 1000
+_PARTS = ("year", "quarter", "month")
+_COUNTED = ("period", "week", "epoch", "month", "quarter")
 
 
 class Roles(NamedTuple):
@@ -80,19 +83,20 @@ def find_roles(
 def _find_times(cells: Cells, ids: tuple[str, ...] | None) -> tuple[str, ...]:
     frame, names = cells.frame, list(cells.frame.columns)
     lower = {name.lower(): name for name in reversed(names) if name not in (ids or ())}
-    parts = tuple(lower[part] for part in PARTS if part in lower)
-    plain = [lower[name] for name in TIMES if name in lower and name not in PARTS]
+    parts = find_parts(frame, [name for name in names if name not in (ids or ())])
+    plain = [lower[name] for name in TIMES if name in lower and name not in _PARTS]
     dates = [name for name in plain if holds_times(frame[name], named=True)]
     # A time of the day is no date.
     if len(dates) > 1:
         dates = [name for name in dates if not is_clock(frame[name])] or dates
     others = (name for name in names if name in lower.values() and name not in dates)
     dates += [name for name in others if holds_times(frame[name], named=False)]
-    if dates:
-        return _choose_times(cells, dates, _find_ids(frame, ()) if ids is None else ids)
-    if "year" in lower and len(parts) > 1:
-        return parts
+    candidates = [(name,) for name in dates] + ([tuple(parts.values())] if parts else [])
+    if candidates:
+        return _choose_times(cells, candidates, _find_ids(frame, ()) if ids is None else ids)
     named = [lower[name] for name in TIMES if name in lower]
+    # Numbers that count weeks or periods are no times.
+    named = [name for name in named if name.lower() not in _COUNTED or is_text(frame[name])]
     if named:
         return (named[0],)
     likely = [name for name in lower.values() if _may_hold_times(frame[name])]
@@ -118,44 +122,52 @@ def _may_hold_times(cells: pd.Series) -> bool:
     return not read_timestamps(numbers.iloc[:_TELLING]).wrong
 
 
-def _choose_times(cells: Cells, dates: list[str], ids: tuple[str, ...]) -> tuple[str, ...]:
-    """The first of several columns whose times do not repeat, or do in series of several names."""
+def _choose_times(
+    cells: Cells, candidates: list[tuple[str, ...]], ids: tuple[str, ...]
+) -> tuple[str, ...]:
+    """The first of several times that do not repeat, or do in series of several names."""
     first: tuple[str, ...] = ()
-    for name in dates:
-        names = tuple(each for each in ids if each != name)
-        times = (name, *_find_clock(cells.frame, name, names))
+    for dates in candidates:
+        names = tuple(each for each in ids if each not in dates)
+        times = (*dates, *_find_clock(cells.frame, dates, names))
         first = first or times
         if (
             not repeats(cells.frame, [*times, *names])
             or names_apart(cells.frame, times, names) is not None
         ):
             if times != first:
-                told = f"column {first[0]!r} repeats its times; those of {name!r} are read"
+                told = (
+                    f"column {first[0]!r} repeats its times; those of {', '.join(dates)!r} are read"
+                )
                 cells.notes.append(told)
             return times
     return first
 
 
-def _find_clock(frame: pd.DataFrame, dates: str, ids: tuple[str, ...]) -> tuple[str, ...]:
+def _find_clock(
+    frame: pd.DataFrame, dates: tuple[str, ...], ids: tuple[str, ...]
+) -> tuple[str, ...]:
     """The column of the times of the day, where those of the dates have none."""
-    if has_clock(frame[dates]):
+    is_date = (
+        are_dates(find_parts(frame, dates)) if len(dates) > 1 else not has_clock(frame[dates[0]])
+    )
+    if not is_date:
         return ()
     names = list(frame.columns)
-    at = names.index(dates)
+    at = max(names.index(name) for name in dates)
     for after in names[at + 1 : at + 2]:
         first = frame[after].dropna().iloc[:1]
         if is_written_so(first) and is_clock(first):
             return (after,)
-    count = count_repeated(frame, [*ids, dates])
+    count = count_repeated(frame, [*ids, *dates])
     if not count:
         return ()
-    found = [name for name in clocks_of(frame, (*ids, dates)) if is_sure(frame, name)]
+    found = [name for name in clocks_of(frame, (*ids, *dates)) if is_sure(frame, name)]
     for name in sorted(found, key=lambda name: names.index(name) < at):
-        left = count_repeated(frame, [*ids, dates, name])
+        left = count_repeated(frame, [*ids, *dates, name])
         if left < count:
-            others = (each for each in names if each not in (name, dates))
-            minutes = [each for each in others if each.lower() in MINUTES]
-            return (name, *minutes[:1]) if left else (name,)
+            others = [each for each in names if each not in (name, *dates, *ids)]
+            return (name, *beside(others, name)) if left else (name,)
     return ()
 
 

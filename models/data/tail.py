@@ -36,7 +36,7 @@ def cut(
             earlier.problems.add(problem, labels[before], ",".join(roles.times))
     try:
         if len(earlier.frame):
-            choose_channels(earlier, roles, channels)
+            choose_channels(earlier, roles, channels, moments.walls[~kept])
     except DataError as error:
         earlier.problems.add(str(error))
     cells.notes += [f"before the rows that are read: {one}" for one in earlier.problems.found]

@@ -15,11 +15,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from foretell.bundle.timestamps import Offsets, Timestamps
-from foretell.models.data.clock import MINUTES, is_clock, part_counted, read_clock
 from foretell.models.data.counted import times_of_counts
 from foretell.models.data.errors import DataError
 from foretell.models.data.numbers import MISSING, is_text, read_numbers
-from foretell.models.data.written import OFFSET, made_plain
+from foretell.models.data.written import made_plain
 
 _DATES = (
     *("%Y-%m-%d", "%Y/%m/%d", "%Y.%m.%d", "%m/%d/%Y", "%d/%m/%Y", "%d.%m.%Y", "%m-%d-%Y"),
@@ -73,14 +72,11 @@ _DIGITS = (
 )
 # Numbers that integers hold.
 _LARGEST = 9e18
+# Numbers that are times are no less.
+_EPOCH = 1e5
+# What is written beside a time is of the same month.
+_NEAR = np.timedelta64(31, "D")
 _PLAIN_YEARS = (1700, 2200)
-# Columns that together are one time, by their names in lower case.
-PARTS = ("year", "quarter", "month", "day", "hour", "minute", "second")
-_PART = {"hour": 3_600_000_000, "minute": 60_000_000, "second": 1_000_000}
-# Hours, minutes and seconds may be counted through a year.
-_YEAR = 366 * 24 * _PART["hour"]
-_AN_HOUR = np.timedelta64(_PART["hour"], "us")
-_NO_YEAR = np.datetime64("10000-01-01", "us")
 
 
 @dataclass
@@ -130,6 +126,23 @@ def looks_like_timestamp(cell: str) -> bool:
         return not read_timestamps(pd.Series([cell], dtype="str")).wrong
     except DataError:  # a date, if one of two readings
         return True
+
+
+def are_times_near(cells: pd.Series, walls: Timestamps) -> bool:
+    """Whether numbers are epochs, digits or parts of years of about the times of their rows."""
+    if not pd.api.types.is_numeric_dtype(cells) or pd.api.types.is_bool_dtype(cells):
+        return False
+    there = ~np.isnat(walls) & cells.notna().to_numpy()
+    if not there.any():
+        return False
+    numbers, walls = cells[there].to_numpy(np.float64), walls[there]
+    if numbers.min() >= _EPOCH:
+        found = read_timestamps(cells[there])
+        return not found.wrong and bool((np.abs(found.walls - walls) <= _NEAR).all())
+    years = walls.astype("M8[Y]")
+    part = (walls - years) / np.timedelta64(366, "D") + years.astype(np.int64) + 1970
+    is_near = np.abs(numbers - part) <= _NEAR / np.timedelta64(366, "D")
+    return bool(is_near.all() and (numbers % 1 > 0).any())
 
 
 def read_timestamps(cells: pd.Series, date_format: str | None = None) -> Moments:
@@ -397,75 +410,3 @@ def _checked(moments: Moments, problem: str, texts: pd.Series | None = None) -> 
         cell = "" if texts is None else f"{texts.iloc[rows[0]][:60]!r}: "
         moments.wrong.append((cell + problem, rows))
     return moments
-
-
-def assemble(
-    columns: pd.DataFrame, date_format: str | None = None, zone: ZoneInfo | None = None
-) -> Moments:
-    """One time of several columns: of `PARTS`, or of a date and a time of the day, and minutes.
-
-    Args:
-        columns: The columns.
-        date_format: The form of the dates, or of date and time with a space between them.
-        zone: Whose clock it is, which tells of how many hours a day is that are counted.
-
-    Raises:
-        DataError: they are neither.
-    """
-    lower = {name: str(name).lower() for name in columns}
-    if "year" in lower.values() and set(lower.values()) <= set(PARTS):
-        return _assemble_parts(columns.rename(columns=lower), zone)
-    dates, *clocks = (columns[name] for name in columns)
-    if len(clocks) != 1 and [str(one.name).lower() in MINUTES for one in clocks] != [False, True]:
-        raise DataError(f"expected columns of {', '.join(PARTS)}, or a date and a time")
-    if len(clocks) == 1 and is_clock(dates) and not is_clock(clocks[0]):
-        dates, clocks = clocks[0], [dates]
-    clock = clocks[0].map(str).str.strip()
-    if date_format is not None and re.search(r"%[HIpMSfcXzZ]", date_format):
-        return read_timestamps(
-            (dates.map(str).str.strip() + " " + clock).astype("str"), date_format
-        )
-    moments = read_timestamps(dates, date_format)
-    if clock.str.fullmatch(rf".*{OFFSET}").all() and not moments.wrong:
-        days = pd.Series(moments.walls.astype("M8[D]").astype(str), clock.index)
-        return read_timestamps((days + " " + clock).astype("str"))
-    spans = read_clock(clocks[0])
-    if spans is not None and len(clocks) == 2:
-        spans = spans + read_numbers(clocks[1], ".").values.astype("m8[m]")
-    if spans is None:
-        spans = np.full(len(dates), "NaT", "m8[us]")
-    part = part_counted(clocks[0]) if len(clocks) == 1 and moments.offsets is None else None
-    if part is None:
-        moments.walls = moments.walls + spans
-    else:
-        moments = moments.counted(spans, part, zone)
-    wrong = np.flatnonzero(np.isnat(spans))
-    if len(wrong):
-        cell = str(clocks[0].iloc[wrong[0]])[:60]
-        moments.wrong.append(
-            (f"{cell!r}: no time of the day; correct it, or take the row out", wrong)
-        )
-    return moments
-
-
-def _assemble_parts(columns: pd.DataFrame, zone: ZoneInfo | None) -> Moments:
-    numbers = {str(name): read_numbers(columns[name], ".").values for name in columns}
-    parts = {name: pd.Series(numbers.get(name, np.full(len(columns), 1.0))) for name in PARTS[:4]}
-    month = parts["month"] if "month" in numbers else parts["quarter"] * 3 - 2
-    table = pd.DataFrame({"year": parts["year"], "month": month, "day": parts["day"]})
-    spans = [np.round(numbers[name] * unit) for name, unit in _PART.items() if name in numbers]
-    known = table["year"].between(1, 9999).to_numpy(copy=True)
-    for span in spans:
-        known &= (span >= 0) & (span <= _YEAR)
-    walls = _none(len(table))
-    walls[known] = pd.to_datetime(table[known], errors="coerce").to_numpy("M8[us]")
-    moments = Moments(walls)
-    part = part_counted(columns["hour"]) if len(spans) == 1 and "hour" in numbers else None
-    if part == _AN_HOUR:
-        hours = np.where(known, spans[0], np.nan)
-        moments = moments.counted(hours.astype("m8[us]"), part, zone)
-    else:
-        for span in spans:
-            walls[known] += span[known].astype("m8[us]")
-    moments.walls[moments.walls >= _NO_YEAR] = "NaT"
-    return _checked(moments, f"no time of {', '.join(numbers)}")

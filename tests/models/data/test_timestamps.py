@@ -5,12 +5,8 @@ import pandas as pd
 import pytest
 
 from foretell.models.data.errors import DataError
-from foretell.models.data.timestamps import (
-    Moments,
-    assemble,
-    looks_like_timestamp,
-    read_timestamps,
-)
+from foretell.models.data.parts import assemble
+from foretell.models.data.timestamps import Moments, looks_like_timestamp, read_timestamps
 
 
 def read(cells: list[object], date_format: str | None = None, dtype: object = "str") -> Moments:
@@ -179,7 +175,7 @@ def test_columns_that_are_none() -> None:
     with pytest.raises(DataError, match="expected columns of year, quarter"):
         assemble(pd.DataFrame({"a": [1], "b": [2], "c": [3]}))
     ((problem, rows),) = assemble(pd.DataFrame({"year": [2020, 2020], "month": [12, 13]})).wrong
-    assert problem == "no time of year, month"
+    assert problem == "no time of year, month; correct it, or take the row out"
     assert rows.tolist() == [1]
 
 
