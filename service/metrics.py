@@ -9,15 +9,15 @@ import os
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from ctypes import Array, c_int64
 from dataclasses import dataclass
 from functools import partial
-from math import inf, isinf
+from itertools import chain
 from typing import Literal, NamedTuple
 
 from prometheus_client import CollectorRegistry, Metric, ProcessCollector, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from foretell.service.errors import ServiceError
@@ -55,29 +55,31 @@ class Counts:
         self._counts: dict[Key, float] = {}
         # The sum of the values, and how many fell into each bucket, the last without a bound.
         self._histograms: dict[Key, list[float]] = {}
+        # The keys of both by name and version of their model.
+        self._keys: dict[Key, list[Key]] = {}
 
     def add(self, *key: str, amount: float = 1.0) -> None:
         """Count something."""
         with self._lock:
-            self._counts[key] = self._counts.get(key, 0.0) + amount
+            self._add(key, amount)
 
     def observe(self, *values: tuple[Key, float], also: Mapping[Key, float] | None = None) -> None:
         """Put values into histograms, and count what came with them."""
         with self._lock:
             for key, value in values:
-                bounds = self._families[key[0]].bounds or ()
                 found = self._histograms.get(key)
                 if found is None:
-                    found = self._histograms[key] = [0.0] * (len(bounds) + 2)
+                    found = self._begin(key)
                 found[0] += value
-                found[1 + bisect_left(bounds, value)] += 1
+                found[1 + bisect_left(self._families[key[0]].bounds or (), value)] += 1
             for key, amount in (also or {}).items():
-                self._counts[key] = self._counts.get(key, 0.0) + amount
+                self._add(key, amount)
 
     def begin(self, *key: str) -> None:
         """Have a histogram be told of before it has a value: rates are of what was 0 once."""
-        bounds = self._families[key[0]].bounds or ()
-        self.merge(([], [(key, [0.0] * (len(bounds) + 2))]))
+        with self._lock:
+            if key not in self._histograms:
+                self._begin(key)
 
     def count(self, *key: str) -> float:
         """What was counted so far."""
@@ -105,56 +107,101 @@ class Counts:
         with self._lock:
             counts, self._counts = self._counts, {}
             histograms, self._histograms = self._histograms, {}
+            self._keys = {}
         return [*counts.items()], [*histograms.items()]
 
-    def forget(self, **labels: str) -> None:
-        """Forget all that has these labels."""
+    def keep(self, versions: Set[tuple[str, str]]) -> None:
+        """Forget what was counted of all other versions, by name and version."""
         with self._lock:
-            known = [*self._counts, *self._histograms]
-        gone = [
-            (name, *values)
-            for name, *values in known
-            if labels.items() <= dict(zip(self._families[name].labels, values, strict=True)).items()
-        ]
-        with self._lock:
-            for key in gone:
-                self._counts.pop(key, None)
-                self._histograms.pop(key, None)
+            for version in self._keys.keys() - versions - _NO_VERSION:
+                for key in self._keys.pop(version):
+                    self._counts.pop(key, None)
+                    self._histograms.pop(key, None)
 
     def merge(self, taken: Taken) -> None:
         """Add what others have counted."""
         counts, histograms = taken
         with self._lock:
             for key, amount in counts:
-                self._counts[tuple(key)] = self._counts.get(tuple(key), 0.0) + amount
+                self._add(tuple(key), amount)
             for key, numbers in histograms:
-                own = self._histograms.setdefault(tuple(key), [0.0] * len(numbers))
+                own = self._histograms.get(tuple(key)) or self._begin(tuple(key))
                 own[:] = map(sum, zip(own, numbers, strict=True))
 
-    def collect(self) -> Iterator[Metric]:
-        """The families as Prometheus has them."""
-        counts: dict[str, CounterMetricFamily] = {}
-        histograms: dict[str, HistogramMetricFamily] = {}
-        for name, family in self._families.items():
-            if family.bounds is None:
-                counts[name] = CounterMetricFamily(name, family.help, labels=family.labels)
-            else:
-                histograms[name] = HistogramMetricFamily(name, family.help, labels=family.labels)
-        for (name, *labels), number in self.counts().items():
-            counts[name].add_metric(labels, number)
-        for (name, *labels), numbers in self.histograms():
-            buckets = _buckets(self._families[name].bounds or (), numbers[1:])
-            histograms[name].add_metric(labels, buckets, numbers[0])
-        yield from (*counts.values(), *histograms.values())
+    def write(self) -> Iterator[bytes]:
+        """All of it in Prometheus' text format, in small pieces: of thousands it takes a while."""
+        pieces = {name: [_head(name, family)] for name, family in self._families.items()}
+        forms = {name: _Form(name, family) for name, family in self._families.items()}
+        for key, number in self.counts().items():
+            pieces[key[0]].append(forms[key[0]].count(key[1:], number))
+        for key, numbers in self.histograms():
+            pieces[key[0]].append(forms[key[0]].histogram(key[1:], numbers))
+        return chain.from_iterable(pieces.values())
+
+    def _add(self, key: Key, amount: float) -> None:
+        known = self._counts.get(key)
+        if known is None:
+            self._note(key)
+        self._counts[key] = (known or 0.0) + amount
+
+    def _begin(self, key: Key) -> list[float]:
+        self._note(key)
+        bounds = self._families[key[0]].bounds or ()
+        self._histograms[key] = begun = [0.0] * (len(bounds) + 2)
+        return begun
+
+    def _note(self, key: Key) -> None:
+        """A key comes: remember which version it is of."""
+        told = dict(zip(self._families[key[0]].labels, key[1:], strict=True))
+        version = tuple(told[label] for label in _MODEL if label in told)
+        self._keys.setdefault(version, []).append(key)
 
 
-def _buckets(bounds: tuple[float, ...], numbers: list[float]) -> list[tuple[str, float]]:
-    """How many values were at most each bound."""
-    found, below = [], 0.0
-    for bound, number in zip((*bounds, inf), numbers, strict=True):
-        below += number
-        found.append(("+Inf" if isinf(bound) else str(bound), below))
-    return found
+def _head(name: str, family: Family) -> bytes:
+    kind = "counter" if family.bounds is None else "histogram"
+    full = f"{name}_total" if family.bounds is None else name
+    return f"# HELP {full} {family.help}\n# TYPE {full} {kind}\n".encode()
+
+
+class _Form:
+    """How the samples of a family are written.
+
+    Args:
+        name: Its name.
+        family: Its labels and bounds.
+    """
+
+    def __init__(self, name: str, family: Family) -> None:
+        self._name = name
+        self._labels = family.labels
+        self._bounds = [*map(str, family.bounds or ()), "+Inf"]
+
+    def count(self, values: Key, number: float) -> bytes:
+        """A count, as its sample."""
+        return f"{self._name}_total{self._told(values)} {number}\n".encode()
+
+    def histogram(self, values: Key, numbers: list[float]) -> bytes:
+        """A histogram, as its samples."""
+        own = self._told(values)
+        # Bounds hold nothing that would have to be written in another way.
+        begin, end = self._told((*values, "\0"), (*self._labels, "le")).split("\0")
+        begin = f"{self._name}_bucket{begin}"
+        lines, below = [], 0.0
+        for bound, number in zip(self._bounds, numbers[1:], strict=True):
+            below += number
+            lines.append(f"{begin}{bound}{end} {below}\n")
+        lines.append(f"{self._name}_count{own} {below}\n{self._name}_sum{own} {numbers[0]}\n")
+        return "".join(lines).encode()
+
+    def _told(self, values: Key, labels: tuple[str, ...] | None = None) -> str:
+        """Values of labels, as they stand behind a name."""
+        pairs = zip(labels or self._labels, values, strict=True)
+        told = ",".join(f'{label}="{_quoted(value)}"' for label, value in sorted(pairs))
+        return f"{{{told}}}" if told else ""
+
+
+def _quoted(value: str) -> str:
+    return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
 
 
 Stage = Literal["decode", "queue", "run", "encode"]
@@ -178,6 +225,8 @@ BACKTESTED, HELD = "foretell_backtest_values", "foretell_backtest_values_held"
 _LEVELS = frozenset((0.5, 0.8, 0.9, 0.95))
 # Histograms that are copied at a time.
 _COPIED = 256
+# Of what is counted of no model: by families without one, and of requests that named none.
+_NO_VERSION = {(), ("", "")}
 
 _FAMILIES = {
     REQUESTS: Family("Answered requests.", ("route", *_MODEL, "status")),
@@ -351,10 +400,11 @@ class Metrics:
         """A version was not loaded."""
         self.counts.add(LOADS, name, version, "refused")
 
-    def unloaded(self, name: str, version: str) -> None:
-        """A version is gone, and with it what was counted of it."""
-        self.counts.forget(model=name, version=version)
-        self.last_run.pop((name, version), None)
+    def keep(self, versions: Set[tuple[str, str]]) -> None:
+        """Forget what was counted of all other versions, which are gone."""
+        self.counts.keep(versions)
+        for version in self.last_run.keys() - versions:
+            self.last_run.pop(version, None)
 
     def evicted(self, name: str, version: str) -> None:
         """A version left memory to make room."""
@@ -385,9 +435,8 @@ class Metrics:
             "Requests being answered.",
             value=self.in_flight + sum([*self.elsewhere.values()]),
         )
-        own = [*self.processes.collect(), *self.counts.collect()]
-        registry.register(_Collected([*own, build, busy, *gauges]))
-        return generate_latest(registry)
+        registry.register(_Collected([*self.processes.collect(), build, busy, *gauges]))
+        return b"".join([generate_latest(registry), *self.counts.write()])
 
 
 class QueueMetrics:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
@@ -242,6 +242,16 @@ class Directory:
     def models(self) -> list[Model]:
         """Every loaded version of every model."""
         return [slot.model for _, _, slot in self if slot.model is not None]
+
+    @cached_property
+    def counted(self) -> Set[tuple[str, str]]:
+        """Name and version of what may be counted: all that is not out of service."""
+        return {
+            (name, version)
+            for name, versions in self.slots.items()
+            for version, slot in versions.items()
+            if slot.model is not None or slot.busy is not None or slot.refused
+        }
 
     @cached_property
     def names(self) -> Index:

@@ -157,14 +157,7 @@ class LocalEngine:
 
     async def render(self) -> bytes:
         """See `Engine.render`."""
-        repository = self.repository
-        now = gauges(
-            repository.models,
-            repository.workers,
-            ready=repository.ready,
-            read_at=repository.read_at,
-        )
-        return await asyncio.to_thread(self.metrics.render, now)
+        return await asyncio.to_thread(self._render)
 
     def drain(self) -> None:
         """See `Engine.drain`."""
@@ -176,6 +169,17 @@ class LocalEngine:
         self.drain()
         self._pool.shutdown(wait=False, cancel_futures=True)
         await asyncio.to_thread(self.repository.close, _LAST_RUNS_SECONDS)
+
+    def _render(self) -> bytes:
+        repository = self.repository
+        repository.forget_counts()
+        now = gauges(
+            repository.models,
+            repository.workers,
+            ready=repository.ready,
+            read_at=repository.read_at,
+        )
+        return self.metrics.render(now)
 
     def _statistics(self, name: str | None, version: str | None) -> bytes:
         loaded = [(model.name, model.version) for model in self.directory.models]

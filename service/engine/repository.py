@@ -49,7 +49,6 @@ _BATCHER_SECONDS = 0.5
 # A load that is going on fails as soon as it needs a worker, or ends soon after.
 _WATCH_SECONDS = 4.0
 _FORGET_SECONDS = 1.0
-_COUNTED_SECONDS = 3.0
 
 
 class _Opened(NamedTuple):
@@ -327,6 +326,12 @@ class Repository:
         finally:
             self._changing.release()
 
+    def forget_counts(self) -> None:
+        """Forget what was counted of versions that are gone, also by answers that ended later."""
+        # What comes now is in the directory before anything is counted of it.
+        with self._replacing:
+            self._metrics.keep(self.directory.counted)
+
     def drain(self) -> None:
         """Say that the server is stopping: no model is loaded any more, requests still answered."""
         self.draining = True
@@ -369,6 +374,7 @@ class Repository:
         looks = time.monotonic() + pause
         while not self._stopped.wait(max(0.0, min(looks - time.monotonic(), _FORGET_SECONDS))):
             try:
+                self.forget_counts()
                 self.forget()
                 if time.monotonic() < looks:
                     continue
@@ -409,11 +415,11 @@ class Repository:
                 kept = replace(slot, refused="") if slot.model else self._left(name, version)
                 self._put(name, version, kept)
         for (name, version), said in self._failures.items():
+            slot = self.directory.get(name, version)
+            self._put(name, version, replace(slot, refused=said, wanted=slot.wanted or wanted))
             if before.get((name, version)) != said:
                 _logger.error("refused %s@%s: %s", name, version, said)
                 self._metrics.refused(name, version)
-            slot = self.directory.get(name, version)
-            self._put(name, version, replace(slot, refused=said, wanted=slot.wanted or wanted))
 
     def _begin(self, name: str, present: Mapping[str, str]) -> None:
         """Load a model for the first time; an older version is better than none."""
@@ -599,15 +605,6 @@ class Repository:
             if self.directory.get(name, version) is leaving:
                 self.directory = self.directory.having(name, version, left)
         _logger.info("closed a model of %s@%s", name, version)
-        # HTTP workers tell what they have counted once a second.
-        timer = threading.Timer(_COUNTED_SECONDS, self._uncount, (name, version))
-        timer.daemon = True
-        timer.start()
-
-    def _uncount(self, name: str, version: str) -> None:
-        with self._replacing:
-            if (name, version) not in self._opened:
-                self._metrics.unloaded(name, version)
 
     def _left(self, name: str, version: str) -> Slot | None:
         """What stays of a version that is out of service: the index lists what is on disk."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Set
 from pathlib import Path
 from typing import Any
 
@@ -98,8 +99,8 @@ class Recorder:
     def refused(self, name: str, version: str) -> None:
         self.events.append(f"refused {name}@{version}")
 
-    def unloaded(self, name: str, version: str) -> None:
-        """Later than all else."""
+    def keep(self, versions: Set[tuple[str, str]]) -> None:
+        """What goes is told by nothing else."""
 
 
 class Scene:

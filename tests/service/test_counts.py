@@ -3,8 +3,7 @@ from __future__ import annotations
 import threading
 
 import orjson
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.registry import Collector
+from prometheus_client.parser import text_string_to_metric_families
 
 from foretell.service.metrics import Counts, Family
 
@@ -14,18 +13,8 @@ FAMILIES = {
 }
 
 
-class Collected(Collector):
-    def __init__(self, counts: Counts) -> None:
-        self._counts = counts
-
-    def collect(self):  # type: ignore[no-untyped-def]
-        return self._counts.collect()
-
-
 def lines(counts: Counts) -> list[str]:
-    registry = CollectorRegistry()
-    registry.register(Collected(counts))
-    text = generate_latest(registry).decode()
+    text = b"".join(counts.write()).decode()
     return [line for line in text.splitlines() if not line.startswith("#")]
 
 
@@ -46,6 +35,30 @@ def test_prometheus_reads_what_was_counted() -> None:
         'seconds_count{kind="good"} 4.0',
         'seconds_sum{kind="good"} 7.65',
     ]
+
+
+def test_labels_are_told_whatever_they_hold() -> None:
+    counts = Counts(FAMILIES)
+    kinds = ["", 'a "word"', "two\nlines", "a\\b", "\\n", "{}", "é", "le"]
+    for kind in kinds:
+        counts.add("calls", kind)
+        counts.observe((("seconds", kind), 0.5))
+    text = b"".join(counts.write()).decode()
+    found = {family.name: family for family in text_string_to_metric_families(text)}
+    assert [sample.labels["kind"] for sample in found["calls"].samples] == kinds
+    assert {sample.labels["kind"] for sample in found["seconds"].samples} == {*kinds}
+    assert (found["calls"].type, found["seconds"].type) == ("counter", "histogram")
+    assert (found["calls"].documentation, found["seconds"].documentation) == ("Calls.", "How long.")
+
+
+def test_only_versions_that_are_there_are_kept() -> None:
+    families = {"runs": Family("Runs.", ("model", "version")), **FAMILIES}
+    counts = Counts(families)
+    for name, version in (("m", "1"), ("m", "11"), ("n", "1"), ("", "")):
+        counts.add("runs", name, version)
+    counts.add("calls", "good")
+    counts.keep({("m", "11"), ("never", "seen")})
+    assert counts.counts() == {("runs", "m", "11"): 1, ("runs", "", ""): 1, ("calls", "good"): 1}
 
 
 def test_many_histograms_are_read_whole() -> None:
