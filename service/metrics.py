@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from ctypes import Array, c_int64
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
+from itertools import chain, count
 from typing import Literal, NamedTuple
 
 from prometheus_client import CollectorRegistry, Metric, ProcessCollector, generate_latest
@@ -333,6 +333,7 @@ class Metrics:
         self.in_flight = 0
         self.elsewhere: dict[object, int] = {}
         self.changes = 0
+        self._changes = count(1)
         self.last_run: dict[tuple[str, str], float] = {}
         # Rates are of counters that were 0 once. What Starlette refuses has a status for one.
         for error in ServiceError.__subclasses__():
@@ -410,6 +411,11 @@ class Metrics:
         """A version left memory to make room."""
         self.counts.add(EVICTIONS, name, version)
 
+    def changed(self) -> None:
+        """A model has failed or works again, or its last load did."""
+        # Several threads say so: a sum could miss one of them.
+        self.changes = next(self._changes)
+
     def loads_on_demand(self) -> None:
         """Requests may have to wait for their models."""
         for outcome in ("loaded", "expired", "refused"):
@@ -466,7 +472,7 @@ class QueueMetrics:
 
     def changed(self) -> None:
         """See `Observer.changed`."""
-        self._metrics.changes += 1
+        self._metrics.changed()
 
 
 class _Collected(Collector):

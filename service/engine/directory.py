@@ -212,7 +212,7 @@ class Slot:
         return Entry(name, version, State.UNAVAILABLE, self.refused or _NOT_LOADED)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Directory:
     """Slots by name and version; it is replaced as models come and go, and never changed.
 
@@ -371,7 +371,7 @@ class Standing:
         directory: What is served.
         ready: Whether the server can answer.
         report: State of every version, as `Directory.report`.
-        because: What it follows from, besides the directory.
+        because: What it follows from.
     """
 
     directory: Directory

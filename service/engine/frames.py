@@ -32,13 +32,14 @@ _PADDING = [bytes(size) for size in range(_ALIGNMENT)]
 
 
 class Kind(IntEnum):
-    """What a frame is: of doors from `RUN` on, of the engine from `DIRECTORY` on."""
+    """What a frame is: of doors from `RUN` on, of the engine from `MODEL` on."""
 
     RUN = 1
     CANCEL = 2
     CALL = 3
     COUNTS = 4
     SEEN = 5
+    MODEL = 15
     DIRECTORY = 16
     OUTPUTS = 17
     ANSWER = 18
@@ -118,11 +119,7 @@ def pack_document(document: object, arrays: Arrays) -> list[bytes | memoryview]:
     """What JSON can say, and arrays, as pieces of a body."""
     # Not by orjson, which refuses integers of more than 64 bits, as a manifest may have, and what
     # file systems name that is no UTF-8.
-    return pack_text(json.dumps(document).encode(), arrays)
-
-
-def pack_text(text: bytes, arrays: Arrays) -> list[bytes | memoryview]:
-    """A document that is written already, and arrays, as pieces of a body."""
+    text = json.dumps(document).encode()
     padding = _PADDING[-len(text) % _ALIGNMENT]
     return [len(text).to_bytes(_ALIGNMENT, "little"), text, padding, *pack(arrays)]
 

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
 import logging
 import socket
 import sys
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
-from typing import Any, overload
+from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
 
 from foretell.service.arrays import Arrays
-from foretell.service.engine.directory import Model, Pending, Standing
+from foretell.service.engine.directory import Model, Pending
 from foretell.service.engine.frames import (
     Frame,
     Kind,
@@ -25,13 +24,13 @@ from foretell.service.engine.frames import (
     frame,
     pack,
     pack_document,
-    pack_text,
     unpack,
     unpack_document,
     unpack_names,
 )
 from foretell.service.engine.local import LocalEngine
 from foretell.service.engine.remote import RAN, RUN, TEXT
+from foretell.service.engine.told import NOTHING, Told
 from foretell.service.errors import ModelFailedError, NotReadyError, ServiceError, let_go, to_wire
 
 _logger = logging.getLogger(__name__)
@@ -43,6 +42,10 @@ _SEEN_SECONDS = 5.0
 _POLL_SECONDS = 0.002
 # For runs that are going on when the engine ends; a lost GPU's have failed by then.
 _LAST_RUNS_SECONDS = 5.0
+# Frames that are sent in one turn of the event loop.
+_TOGETHER = 64
+
+_Pieces = list[bytes | memoryview]
 
 
 class Host:
@@ -56,9 +59,11 @@ class Host:
         self._engine = engine
         self._doors: set[_Door] = set()
         self._number = 0
-        self._told: Standing | None = None
-        self._head = b""
-        self._abouts: WeakKeyDictionary[Model, bytes] = WeakKeyDictionary()
+        # What the repository stood for when doors were told last, held while they are.
+        self._because: tuple[object, ...] = ()
+        self._telling = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._abouts: WeakKeyDictionary[Model, _Pieces] = WeakKeyDictionary()
         self._numbers = itertools.count(1)
         self._handles: WeakKeyDictionary[Model, int] = WeakKeyDictionary()
         self._models: WeakValueDictionary[int, Model] = WeakValueDictionary()
@@ -79,7 +84,8 @@ class Host:
         server = await self._loop.create_unix_server(lambda: _Door(self), sock=listener, **options)
         while tick():
             await asyncio.sleep(_LOOK_SECONDS)
-            self._tell()
+            if self._engine.repository.because != self._because and not self._telling.locked():
+                self._begin_to_tell()
         self._closing = True
         end = self._loop.time() + _LAST_RUNS_SECONDS
         while self.busy and self._loop.time() < end:
@@ -100,10 +106,8 @@ class Host:
 
     def come(self, door: _Door) -> None:
         """A door has connected."""
-        self._tell()
         self._doors.add(door)
-        # It knows nothing yet, whatever the others do.
-        self._send([door])
+        self._begin_to_tell()
 
     def go(self, door: _Door) -> None:
         """A door is gone, and with it what waits for its clients."""
@@ -223,73 +227,61 @@ class Host:
 
     async def _all_know(self) -> None:
         """Wait until every door knows what is served now; a slow one is not waited for long."""
-        self._tell()
-        number, end = self._number, self._loop.time() + _SEEN_SECONDS
-        while any(door.seen < number for door in self._doors) and self._loop.time() < end:
+        await self._tell()
+        end = self._loop.time() + _SEEN_SECONDS
+        while any(door.seen < door.sent for door in self._doors) and self._loop.time() < end:
             await asyncio.sleep(_POLL_SECONDS)
 
-    def _tell(self) -> None:
-        """Tell the doors what is served, if that is not what they know."""
+    def _begin_to_tell(self) -> None:
+        task = asyncio.ensure_future(self._tell())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _tell(self) -> None:
+        """Tell each door what is served, but what it knows."""
+        async with self._telling:
+            self._because = self._engine.repository.because
+            doors = [*self._doors]
+            try:
+                # Of thousands of versions it takes a while.
+                told, news = await asyncio.to_thread(self._news, doors)
+            except Exception:
+                # Until something changes; the doors go on with what they know.
+                _logger.exception("the doors could not be told what is served")
+                return
+            for door, frames in zip(doors, news, strict=True):
+                door.told = told
+                if frames:
+                    door.sent = self._number
+                for start in range(0, len(frames), _TOGETHER):
+                    for each in frames[start : start + _TOGETHER]:
+                        door.send(each)
+                    await asyncio.sleep(0)
+
+    def _news(self, doors: Iterable[_Door]) -> tuple[Told, list[list[_Pieces]]]:
+        """What is served, and for each door the frames that tell what it does not know of it."""
         standing = self._engine.repository.standing
-        if standing is self._told:
-            return
-        self._told, self._head = standing, self._written(standing)
+        told = Told.of(standing, self._handle)
+        models = {self._handle(model): model for model in standing.directory.models}
         self._number += 1
-        self._send(self._doors)
+        # Most know the same.
+        written: dict[int, list[_Pieces]] = {}
+        for known in (door.told for door in doors):
+            if id(known) not in written and told != known:
+                before = known or NOTHING
+                new = sorted(told.handles - before.handles)
+                frames = [frame(Kind.MODEL, each, *self._about(models[each])) for each in new]
+                changes = pack_document(told.since(before), {})
+                written[id(known)] = [*frames, frame(Kind.DIRECTORY, self._number, *changes)]
+        return told, [written.get(id(door.told), []) for door in doors]
 
-    def _written(self, standing: Standing) -> bytes:
-        """What all doors are told of what is served, but the models that are new to one."""
-        directory = standing.directory
-        document = {
-            "status": (standing.ready, dict(standing.report)),
-            "means": dict(directory.means),
-            "pins": dict(directory.pins),
-            "slots": [
-                (
-                    name,
-                    version,
-                    self._handle(slot.model),
-                    slot.model and slot.model.failure,
-                    slot.refused,
-                )
-                for name, version, slot in directory
-            ],
-        }
-        return json.dumps(document).encode()
-
-    def _send(self, doors: Iterable[_Door]) -> None:
-        """Tell doors what is served."""
-        assert self._told is not None  # noqa: S101 - `_tell` was called before
-        models = {self._handle(model): model for model in self._told.directory.models}
-        try:
-            for door in doors:
-                new = models.keys() - door.known
-                about = b", ".join(b'"%d": %b' % (each, self._about(models[each])) for each in new)
-                arrays: Arrays = {}
-                for handle in new:
-                    arrays |= _calibration(handle, models[handle])
-                told = pack_text(b'%b, "new": {%b}}' % (self._head[:-1], about), arrays)
-                door.send(frame(Kind.DIRECTORY, self._number, *told))
-                door.known |= new
-        except Exception:
-            # Until something changes; the doors go on with what they know.
-            _logger.exception("the doors could not be told what is served")
-
-    def _about(self, model: Model) -> bytes:
+    def _about(self, model: Model) -> _Pieces:
         """What a door needs of a model, written once for all doors."""
         if model not in self._abouts:
-            self._abouts[model] = json.dumps(_about(model)).encode()
+            self._abouts[model] = pack_document(_about(model), _calibration(model))
         return self._abouts[model]
 
-    @overload
-    def _handle(self, model: None) -> None: ...
-
-    @overload
-    def _handle(self, model: Model) -> int: ...
-
-    def _handle(self, model: Model | None) -> int | None:
-        if model is None:
-            return None
+    def _handle(self, model: Model) -> int:
         if model not in self._handles:
             handle = self._handles[model] = next(self._numbers)
             self._models[handle] = model
@@ -301,8 +293,9 @@ class _Door(Peer):
 
     Attributes:
         runs: Those that are not done, by number.
-        known: Handles of the models that it was told about.
-        seen: The last directory that it has.
+        told: What it was told is served; None before it was told anything.
+        sent: The number of the frame that said so.
+        seen: That of the last one that it has read.
     """
 
     def __init__(self, host: Host) -> None:
@@ -310,8 +303,8 @@ class _Door(Peer):
         self._host = host
         self._tasks: set[asyncio.Task[None]] = set()
         self.runs: dict[int, Pending] = {}
-        self.known: set[int] = set()
-        self.seen = 0
+        self.told: Told | None = None
+        self.sent = self.seen = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -345,8 +338,8 @@ def _about(model: Model) -> dict[str, Any]:
     }
 
 
-def _calibration(handle: int, model: Model) -> Arrays:
+def _calibration(model: Model) -> Arrays:
     calibration = model.intervals.calibration
     if calibration is None:
         return {}
-    return {f"{handle}.levels": calibration.levels, f"{handle}.offsets": calibration.offsets}
+    return {"levels": calibration.levels, "offsets": calibration.offsets}

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import logging
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,7 @@ from foretell.service.engine.frames import (
 from foretell.service.engine.intervals import Intervals
 from foretell.service.engine.local import Status
 from foretell.service.engine.queues import own_error
+from foretell.service.engine.told import updated
 from foretell.service.errors import EngineLostError, NotReadyError, ServiceError, from_wire
 from foretell.service.metrics import Metrics
 
@@ -184,13 +185,12 @@ class RemoteEngine:
         # Those of them that a server which stops does not wait for.
         self._changes: set[int] = set()
         self._numbers = itertools.count(1)
-        self._models: dict[int, RemoteModel] = {}
         self._known = asyncio.Event()
         self._draining = False
         self._task: asyncio.Task[None] | None = None
         self.directory = Directory(gone=LOADING)
         # Whether the engine is ready, and what it reports.
-        self._status: tuple[bool, dict[str, str]] = False, {}
+        self._status: tuple[bool, Mapping[str, str]] = False, {}
 
     async def start(self) -> None:
         """Connect, and wait until it is known what is served."""
@@ -321,12 +321,10 @@ class RemoteEngine:
         elif come.kind == Kind.ANSWER:
             if (answer := self._calls.get(come.number)) and not answer.done():
                 answer.set_result(come.body)
-        elif come.kind == Kind.DIRECTORY:
-            # Only from here on is it known what could be run.
-            self._link = link
-            self._replace(link, *unpack_document(come.body))
-            link.send(frame(Kind.SEEN, come.number))
-            self._known.set()
+        else:
+            link.unread.append(come)
+            if link.reading is None:
+                link.reading = asyncio.ensure_future(self._follow(link))
 
     def lose(self, link: _Link) -> None:
         """The connection has ended."""
@@ -335,7 +333,6 @@ class RemoteEngine:
             if not self._draining:
                 _logger.error("the engine is gone")
         self.directory = Directory(gone=LOADING)
-        self._models = {}
         self._status = False, dict.fromkeys(self._status[1], LOADING)
         lost = "the process that runs the models has ended; another one takes its place"
         runs, self._runs = self._runs, {}
@@ -345,28 +342,34 @@ class RemoteEngine:
             if not answer.done():
                 answer.set_exception(EngineLostError(lost))
 
-    def _replace(self, link: _Link, document: dict[str, Any], arrays: Arrays) -> None:
-        models: dict[int, RemoteModel] = {}
-        slots: dict[str, dict[str, Slot]] = {}
-        for name, version, handle, failure, refused in document["slots"]:
-            model = None
-            if handle is not None:
-                told = document["new"].get(str(handle))
-                model = self._models.get(handle) or self._model(link, handle, told, arrays)
-                model.failure = failure
-                models[handle] = model
-            slots.setdefault(name, {})[version] = Slot(model, refused)
-        self._models = models
-        self.directory = Directory(slots, document["means"], document["pins"])
-        ready, report = document["status"]
-        self._status = ready, report
+    async def _follow(self, link: _Link) -> None:
+        """Learn what is served, on a thread: of thousands of versions it takes a while."""
+        while link.unread:
+            come, link.unread = link.unread, []
+            await asyncio.to_thread(self._read, link, come)
+            if link.lost.done():
+                return
+            if come[-1].kind == Kind.DIRECTORY:
+                # Only from here on is it known what could be run.
+                self._link = link
+                self.directory, self._status = link.directory, link.status
+                link.send(frame(Kind.SEEN, come[-1].number))
+                self._known.set()
+        link.reading = None
+
+    def _read(self, link: _Link, frames: list[Frame]) -> None:
+        for come in frames:
+            document, arrays = unpack_document(come.body)
+            if come.kind == Kind.MODEL:
+                link.models[come.number] = self._model(link, come.number, document, arrays)
+            else:
+                link.learn(document)
 
     def _model(self, link: _Link, handle: int, told: dict[str, Any], arrays: Arrays) -> RemoteModel:
         manifest = Manifest.model_validate(told["manifest"])
         calibration = None
-        if f"{handle}.levels" in arrays:
-            levels, offsets = (arrays[f"{handle}.{name}"].copy() for name in ("levels", "offsets"))
-            calibration = Calibration(levels, offsets)
+        if arrays:
+            calibration = Calibration(*(arrays[name].copy() for name in ("levels", "offsets")))
         intervals = Intervals(manifest, calibration)
         return RemoteModel(
             self, link, handle, manifest, intervals, told["provider"], told["max_batch"]
@@ -374,13 +377,50 @@ class RemoteEngine:
 
 
 class _Link(Peer):
-    """The connection to the engine."""
+    """The connection to the engine.
+
+    Attributes:
+        lost: Is done once it has ended.
+        unread: Frames that tell what is served and were not read yet.
+        reading: Reads them.
+        models: By handle, those that were told of.
+        directory: What is served, by what was read.
+        status: Whether the engine is ready, and what it reports.
+    """
 
     def __init__(self, engine: RemoteEngine) -> None:
         super().__init__(engine.take)
         self._engine = engine
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.unread: list[Frame] = []
+        self.reading: asyncio.Task[None] | None = None
+        self.models: dict[int, RemoteModel] = {}
+        self.directory = Directory(gone=LOADING)
+        self.status: tuple[bool, Mapping[str, str]] = False, {}
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self._engine.lose(self)
         self.lost.set_result(None)
+
+    def learn(self, changes: dict[str, Any]) -> None:
+        """Learn what has changed of what is served; see `Told.since`."""
+        self.status = changes["ready"], updated(self.status[1], changes["report"])
+        if not (changes["slots"] or changes["means"] or self.directory.gone):
+            return
+        slots = {name: dict(versions) for name, versions in self.directory.slots.items()}
+        for (name, version), told in changes["slots"]:
+            versions = slots.setdefault(name, {})
+            versions.pop(version, None)
+            if told is not None:
+                handle, failure, refused = told
+                model = None if handle is None else self.models[handle]
+                if model is not None:
+                    model.failure = failure
+                versions[version] = Slot(model, refused)
+        self.directory = Directory(
+            {name: versions for name, versions in slots.items() if versions},
+            updated(self.directory.means, changes["means"]),
+            changes["pins"],
+        )
+        kept = {*self.directory.models}
+        self.models = {handle: model for handle, model in self.models.items() if model in kept}

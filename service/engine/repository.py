@@ -162,12 +162,16 @@ class Repository:
             return [opened.model for opened in self._opened.values()]
 
     @property
+    def because(self) -> tuple[object, ...]:
+        """What its standing follows from: it may be another one once this is."""
+        return self.directory, self._metrics.changes, self.draining, dict(self.lost)
+
+    @property
     def standing(self) -> Standing:
         """How it stands: the same object until something changes, however much is served."""
-        known, directory = self._standing, self.directory
-        lost = dict(self.lost)
-        because = (self._metrics.changes, self.draining, lost)
-        if known is None or known.directory is not directory or known.because != because:
+        known, because = self._standing, self.because
+        if known is None or known.because != because:
+            directory, lost = self.directory, self.lost
             report = directory.report()
             if reason := "; ".join(lost.values()) or ("draining" if self.draining else ""):
                 report = unready(report, reason)

@@ -348,11 +348,18 @@ class Residents:
     def _measured(self, berth: Berth, seconds: float) -> None:
         berth.seconds = seconds
         self._mean = _DECAY * self._mean + (1 - _DECAY) * seconds if self._mean else seconds
-        berth.refused, berth.retry_at, berth.pause = "", 0.0, 0.0
+        berth.retry_at, berth.pause = 0.0, 0.0
+        self._say(berth, "")
+
+    def _say(self, berth: Berth, refused: str) -> None:
+        """Note why the last load failed, if it did: whoever asks is told of what differs alone."""
+        if berth.refused != refused:
+            berth.refused = refused
+            self._metrics.changed()
 
     def _refuse(self, berth: Berth, said: str) -> None:
         with self._changed:
-            berth.refused = said
+            self._say(berth, said)
             berth.pause = min(max(2 * berth.pause, _FIRST_SECONDS), _LONGEST_SECONDS)
             berth.retry_at = time.monotonic() + berth.pause
         self._end(berth, said)
@@ -364,7 +371,6 @@ class Residents:
             self._wanted.pop(berth, None)
             self._began = 0.0
             waiting = berth.leave_all()
-        self._metrics.changes += 1
         now = time.monotonic()
         for run in waiting:
             self._metrics.waited("refused", now - run.asked)
@@ -407,7 +413,8 @@ class Residents:
             self._present.discard(berth)
         if model is None:
             return
-        self._metrics.changes += 1
+        if model.failure:
+            self._metrics.changed()
         model.close(self._drain_seconds)
         # What is left of it are cycles, which nothing else would collect for hours.
         del model

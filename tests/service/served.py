@@ -99,6 +99,9 @@ class Recorder:
     def refused(self, name: str, version: str) -> None:
         self.events.append(f"refused {name}@{version}")
 
+    def changed(self) -> None:
+        self.changes += 1
+
     def keep(self, versions: Set[tuple[str, str]]) -> None:
         """What goes is told by nothing else."""
 

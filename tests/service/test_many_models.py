@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -17,9 +18,10 @@ import uvloop
 from foretell.bundle import layout
 from foretell.service.engine.model import Model
 from foretell.service.engine.resources import resident_bytes
+from foretell.service.errors import NotReadyError
 from tests.service.bundles import Spec, write_bundle
 from tests.service.client import Client
-from tests.service.engine.test_remote import Halves, deadline, outcome
+from tests.service.engine.test_remote import Halves, deadline, outcome, until
 
 _MODELS, _ROOM = 12, 3
 _PATIENCE = 30.0
@@ -200,5 +202,37 @@ def test_through_a_door(many: Path, tmp_path: Path) -> None:
             gone = door.directory.find("m5").submit(feeds, deadline=deadline())
             gone.cancel()
             await asyncio.sleep(0)
+
+    uvloop.run(run())
+
+
+def test_doors_are_told_of_what_differs_alone(many: Path, tmp_path: Path) -> None:
+    """Which models are in memory is none of it."""
+    shutil.copytree(many, tmp_path / "models")
+    weights = tmp_path / "models" / "m7" / "1" / layout.WEIGHTS
+    content = weights.read_bytes()
+    halves = Halves(tmp_path / "models", tmp_path / "engine", load="on-demand", max_loaded=_ROOM)
+    feeds = {"history": np.full((1, 8, 1), 3.0, np.float32)}
+
+    async def run() -> None:
+        async with halves.engine() as engine, halves.door() as door:
+            directory = door.directory
+            for number in range(_MODELS):
+                run = directory.find(f"m{number}").submit(feeds, deadline=deadline())
+                await outcome(run)
+            # What a load on request has changed is known once it is answered.
+            await door.load("m2", "1")
+            assert sum(model.resident for model in engine.repository.models) == _ROOM
+            assert door.directory is directory
+            weights.write_bytes(b"other")
+            with pytest.raises(NotReadyError):
+                await outcome(directory.find("m7").submit(feeds, deadline=deadline()))
+            said = "m7/1/weights.bin: sha256 differs from the manifest; the file was changed"
+            await until(lambda: door.status.models["m7@1"] == said)
+            assert door.directory.get("m7", "1").model.failure == said
+            assert {*door.status.models.values()} == {"ready", said}
+            weights.write_bytes(content)
+            await door.load("m7", "1")
+            assert {*door.status.models.values()} == {"ready"}
 
     uvloop.run(run())

@@ -19,7 +19,9 @@ import pytest
 import uvloop
 
 from foretell.service.engine.directory import Entry, Model, Pending, State
+from foretell.service.engine.frames import Frame, Kind, unpack_document
 from foretell.service.engine.host import Host, _about
+from foretell.service.engine.intervals import Intervals
 from foretell.service.engine.local import LocalEngine
 from foretell.service.engine.process import load
 from foretell.service.engine.remote import RemoteEngine, RemoteRun
@@ -190,6 +192,103 @@ def test_a_new_worker_is_told_alone(halves: Halves) -> None:
                 # Many looks at what has changed.
                 await asyncio.sleep(0.5)
             assert first.directory is directory
+
+    uvloop.run(run())
+
+
+def test_only_what_is_new_is_told(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(8):
+        write_bundle(models, Spec(name=f"other-{number}"))
+    halves = Halves(models, tmp_path / "engine")
+    told: list[Frame] = []
+    plain = RemoteEngine.take
+
+    def take(engine: RemoteEngine, link: Any, come: Frame) -> None:
+        if come.kind in (Kind.MODEL, Kind.DIRECTORY):
+            told.append(come)
+        plain(engine, link, come)
+
+    monkeypatch.setattr(RemoteEngine, "take", take)
+
+    def versions() -> list[tuple[str, str]]:
+        found = [unpack_document(come.body)[0] for come in told if come.kind == Kind.DIRECTORY]
+        told.clear()
+        return [tuple(version) for document in found for version, _ in document["slots"]]
+
+    async def run() -> None:
+        async with halves.engine() as engine, halves.door() as one, halves.door() as two:
+            assert len({*versions()}) == 9
+            write_bundle(models, Spec(name="new"))
+            await one.load("new", None)
+            assert sum(come.kind == Kind.MODEL for come in told) == 2
+            assert {*versions()} == {("new", "1")}
+            await two.unload("other-3", None)
+            assert not [come for come in told if come.kind == Kind.MODEL]
+            assert {*versions()} == {("other-3", "1")}
+            expected = {"repeat", "new", *(f"other-{number}" for number in range(8))} - {"other-3"}
+            for door in (one, two):
+                assert {model.name for model in door.directory.models} == expected
+                assert door.directory.means == engine.directory.means
+                assert door.status.models == engine.repository.report()
+
+    uvloop.run(run())
+
+
+def test_a_door_goes_on_while_it_reads_what_is_new(
+    halves: Halves, models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a restart of the engine this is every manifest of a repository."""
+    reading, released = threading.Event(), threading.Event()
+
+    def read(*given: Any) -> Intervals:
+        reading.set()
+        assert released.wait(_PATIENCE)
+        return Intervals(*given)
+
+    async def run() -> None:
+        async with halves.engine() as engine, halves.door() as door:
+            monkeypatch.setattr("foretell.service.engine.remote.Intervals", read)
+            write_bundle(models, Spec(version="2", horizon=6))
+            loading = asyncio.ensure_future(door.load("repeat", "2"))
+            await until(reading.is_set)
+            model = door.directory.find(None)
+            assert (model.version, engine.directory.find(None).version) == ("1", "2")
+            run = model.submit(windows(), deadline=deadline())
+            assert (await outcome(run))["forecast"].shape == (1, 4, 1)
+            assert not loading.done()
+            released.set()
+            await loading
+            assert door.directory.find(None).version == "2"
+
+    uvloop.run(run())
+
+
+def test_an_engine_goes_on_while_it_writes_what_is_new(
+    halves: Halves, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writing, released = threading.Event(), threading.Event()
+
+    def about(model: Model) -> dict[str, Any]:
+        writing.set()
+        assert released.wait(_PATIENCE)
+        return _about(model)
+
+    monkeypatch.setattr("foretell.service.engine.host._about", about)
+
+    async def run() -> None:
+        async with halves.engine():
+            door = RemoteEngine(halves.path, Metrics())
+            starting = asyncio.ensure_future(door.start())
+            await until(writing.is_set)
+            _, other = await asyncio.open_unix_connection(halves.path)
+            await until(lambda: halves.host.doors == 2)
+            released.set()
+            await starting
+            assert door.directory.versions("repeat") == ["1"]
+            await door.close()
+            other.close()
 
     uvloop.run(run())
 

@@ -1,0 +1,82 @@
+"""What a door knows of what is served, and what it is told when that changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+from foretell.service.engine.directory import Model, Standing
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+
+
+class Told(NamedTuple):
+    """What is served, in what JSON can say.
+
+    Attributes:
+        ready: Whether the server can answer.
+        report: As `Directory.report`.
+        means: As `Directory.means`.
+        pins: As `Directory.pins`.
+        slots: By name and version the handle of the model, why it does not work any more, and why
+            the last attempt to load it failed.
+    """
+
+    ready: bool
+    report: Mapping[str, str]
+    means: Mapping[str, str]
+    pins: Mapping[str, str]
+    slots: Mapping[tuple[str, str], tuple[int | None, str | None, str]]
+
+    @classmethod
+    def of(cls, standing: Standing, handle: Callable[[Model], int]) -> Told:
+        """How a repository stands.
+
+        Args:
+            standing: How it does.
+            handle: The handle of a model.
+        """
+        directory = standing.directory
+        slots = {
+            (name, version): (
+                slot.model and handle(slot.model),
+                slot.model and slot.model.failure,
+                slot.refused,
+            )
+            for name, version, slot in directory
+        }
+        return cls(standing.ready, standing.report, directory.means, directory.pins, slots)
+
+    @property
+    def handles(self) -> set[int]:
+        """Those of all models."""
+        return {handle for handle, _, _ in self.slots.values() if handle is not None}
+
+    def since(self, before: Told) -> dict[str, Any]:
+        """What has changed; of what is gone, it is None."""
+        return {
+            "ready": self.ready,
+            "report": _changes(before.report, self.report),
+            "means": _changes(before.means, self.means),
+            "pins": self.pins,
+            "slots": [*_changes(before.slots, self.slots).items()],
+        }
+
+
+NOTHING = Told(ready=False, report={}, means={}, pins={}, slots={})
+
+
+def updated(
+    known: Mapping[_Key, _Value], changes: Mapping[_Key, _Value | None]
+) -> Mapping[_Key, _Value]:
+    """What is known after changes as those of `Told.since`."""
+    both: dict[_Key, _Value | None] = {**known, **changes}
+    return {key: value for key, value in both.items() if value is not None}
+
+
+def _changes(
+    before: Mapping[_Key, _Value], now: Mapping[_Key, _Value]
+) -> dict[_Key, _Value | None]:
+    keys = before.keys() | now.keys()
+    return {key: now.get(key) for key in keys if before.get(key) != now.get(key)}
