@@ -7,9 +7,11 @@ import itertools
 import logging
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -185,6 +187,10 @@ class RemoteEngine:
         # Those of them that a server which stops does not wait for.
         self._changes: set[int] = set()
         self._numbers = itertools.count(1)
+        # What this engine served, or the last one until another tells what it does.
+        self._served: _Served | None = None
+        # Models by what was told of them, which the next engine tells again of most.
+        self._read_before: WeakValueDictionary[bytes, RemoteModel] = WeakValueDictionary()
         self._known = asyncio.Event()
         self._draining = False
         self._task: asyncio.Task[None] | None = None
@@ -296,9 +302,13 @@ class RemoteEngine:
             except OSError:
                 await asyncio.sleep(_RECONNECT_SECONDS)
                 continue
-            while not link.lost.done():
-                await asyncio.wait([link.lost], timeout=_COUNT_SECONDS)
-                self._tell_counts()
+            following = asyncio.ensure_future(self._follow(link))
+            try:
+                while not link.lost.done():
+                    await asyncio.wait([link.lost], timeout=_COUNT_SECONDS)
+                    self._tell_counts()
+            finally:
+                following.cancel()
             await asyncio.sleep(_RECONNECT_SECONDS)
 
     def _tell_counts(self) -> None:
@@ -322,9 +332,7 @@ class RemoteEngine:
             if (answer := self._calls.get(come.number)) and not answer.done():
                 answer.set_result(come.body)
         else:
-            link.unread.append(come)
-            if link.reading is None:
-                link.reading = asyncio.ensure_future(self._follow(link))
+            link.unread.put_nowait(come)
 
     def lose(self, link: _Link) -> None:
         """The connection has ended."""
@@ -344,66 +352,75 @@ class RemoteEngine:
 
     async def _follow(self, link: _Link) -> None:
         """Learn what is served, on a thread: of thousands of versions it takes a while."""
-        while link.unread:
-            come, link.unread = link.unread, []
-            await asyncio.to_thread(self._read, link, come)
-            if link.lost.done():
+        served = _Served()
+        while not link.lost.done():
+            come = [await link.unread.get()]
+            while not link.unread.empty():
+                come.append(link.unread.get_nowait())
+            try:
+                await asyncio.to_thread(self._read, link, served, come)
+            except Exception:
+                # All of it is told again to who connects again.
+                _logger.exception("what the engine serves could not be read")
+                link.close()
                 return
-            if come[-1].kind == Kind.DIRECTORY:
+            if come[-1].kind == Kind.DIRECTORY and not link.lost.done():
                 # Only from here on is it known what could be run.
-                self._link = link
-                self.directory, self._status = link.directory, link.status
+                self._link, self._served = link, served
+                self.directory, self._status = served.directory, served.status
                 link.send(frame(Kind.SEEN, come[-1].number))
                 self._known.set()
-        link.reading = None
 
-    def _read(self, link: _Link, frames: list[Frame]) -> None:
+    def _read(self, link: _Link, served: _Served, frames: list[Frame]) -> None:
         for come in frames:
-            document, arrays = unpack_document(come.body)
             if come.kind == Kind.MODEL:
-                link.models[come.number] = self._model(link, come.number, document, arrays)
+                served.models[come.number] = self._model(link, come)
             else:
-                link.learn(document)
+                served.learn(unpack_document(come.body)[0])
 
-    def _model(self, link: _Link, handle: int, told: dict[str, Any], arrays: Arrays) -> RemoteModel:
+    def _model(self, link: _Link, come: Frame) -> RemoteModel:
+        digest = sha256(come.body).digest()
+        same = self._read_before.get(digest)
+        if same is None:
+            model = self._new_model(link, come)
+        else:
+            model = replace(same, link=link, handle=come.number, failure=None)
+        self._read_before[digest] = model
+        return model
+
+    def _new_model(self, link: _Link, come: Frame) -> RemoteModel:
+        told, arrays = unpack_document(come.body)
         manifest = Manifest.model_validate(told["manifest"])
         calibration = None
         if arrays:
             calibration = Calibration(*(arrays[name].copy() for name in ("levels", "offsets")))
-        intervals = Intervals(manifest, calibration)
         return RemoteModel(
-            self, link, handle, manifest, intervals, told["provider"], told["max_batch"]
+            engine=self,
+            link=link,
+            handle=come.number,
+            manifest=manifest,
+            intervals=Intervals(manifest, calibration),
+            provider=told["provider"],
+            max_batch=told["max_batch"],
         )
 
 
-class _Link(Peer):
-    """The connection to the engine.
+class _Served:
+    """What an engine serves, as far as it was told; for one thread at a time.
 
     Attributes:
-        lost: Is done once it has ended.
-        unread: Frames that tell what is served and were not read yet.
-        reading: Reads them.
-        models: By handle, those that were told of.
-        directory: What is served, by what was read.
+        models: By handle.
+        directory: What is served.
         status: Whether the engine is ready, and what it reports.
     """
 
-    def __init__(self, engine: RemoteEngine) -> None:
-        super().__init__(engine.take)
-        self._engine = engine
-        self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.unread: list[Frame] = []
-        self.reading: asyncio.Task[None] | None = None
+    def __init__(self) -> None:
         self.models: dict[int, RemoteModel] = {}
         self.directory = Directory(gone=LOADING)
         self.status: tuple[bool, Mapping[str, str]] = False, {}
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
-        self._engine.lose(self)
-        self.lost.set_result(None)
-
     def learn(self, changes: dict[str, Any]) -> None:
-        """Learn what has changed of what is served; see `Told.since`."""
+        """Learn what has changed; see `Told.since`."""
         self.status = changes["ready"], updated(self.status[1], changes["report"])
         if not (changes["slots"] or changes["means"] or self.directory.gone):
             return
@@ -424,3 +441,22 @@ class _Link(Peer):
         )
         kept = {*self.directory.models}
         self.models = {handle: model for handle, model in self.models.items() if model in kept}
+
+
+class _Link(Peer):
+    """The connection to the engine.
+
+    Attributes:
+        lost: Is done once it has ended.
+        unread: Frames that tell what is served and were not read yet.
+    """
+
+    def __init__(self, engine: RemoteEngine) -> None:
+        super().__init__(engine.take)
+        self._engine = engine
+        self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.unread: asyncio.Queue[Frame] = asyncio.Queue()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        self._engine.lose(self)
+        self.lost.set_result(None)

@@ -38,14 +38,12 @@ class Told(NamedTuple):
             handle: The handle of a model.
         """
         directory = standing.directory
-        slots = {
-            (name, version): (
-                slot.model and handle(slot.model),
-                slot.model and slot.model.failure,
-                slot.refused,
-            )
-            for name, version, slot in directory
-        }
+        slots = {}
+        for name, version, slot in directory:
+            own, failure = None, None
+            if slot.model is not None:
+                own, failure = handle(slot.model), slot.model.failure
+            slots[name, version] = own, failure, slot.refused
         return cls(standing.ready, standing.report, directory.means, directory.pins, slots)
 
     @property

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import uvloop
 
+from foretell.bundle.manifest import Manifest
 from foretell.service.engine.directory import Entry, Model, Pending, State
 from foretell.service.engine.frames import Frame, Kind, unpack_document
 from foretell.service.engine.host import Host, _about
@@ -263,6 +264,59 @@ def test_a_door_goes_on_while_it_reads_what_is_new(
             assert door.directory.find(None).version == "2"
 
     uvloop.run(run())
+
+
+def test_what_the_next_engine_serves_as_the_last_is_not_read_again(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+
+    def reading(manifest: Manifest, *given: Any) -> Intervals:
+        read.append(manifest.name)
+        return Intervals(manifest, *given)
+
+    monkeypatch.setattr("foretell.service.engine.remote.Intervals", reading)
+    write_bundle(models, Spec(name="zeta"))
+
+    async def run() -> None:
+        halves = Halves(models, tmp_path / "engine")
+        async with contextlib.AsyncExitStack() as stack:
+            async with halves.engine():
+                door = await stack.enter_async_context(halves.door())
+            assert sorted(read) == ["repeat", "zeta"]
+            for name in ("alpha", "beta"):
+                # The handles of the next one are others.
+                write_bundle(models, Spec(name=name))
+                await until(lambda: bool(door.directory.gone))
+                async with halves.engine():
+                    await until(lambda: door.status.ready)
+                    assert read[2:] == ["alpha", "beta"][: len(read) - 2]
+                    for each in door.directory.models:
+                        assert (await outcome(each.submit(windows(), deadline=deadline()))).keys()
+            assert len(read) == 4
+
+    uvloop.run(run())
+
+
+def test_a_door_that_cannot_read_what_is_served_tries_again(
+    halves: Halves, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    failed: list[Manifest] = []
+
+    def read(manifest: Manifest, *given: Any) -> Intervals:
+        if len(failed) < 2:
+            failed.append(manifest)
+            raise MemoryError("for a moment")
+        return Intervals(manifest, *given)
+
+    monkeypatch.setattr("foretell.service.engine.remote.Intervals", read)
+
+    async def run() -> None:
+        async with halves.engine(), halves.door() as door:
+            assert door.directory.versions("repeat") == ["1"]
+
+    uvloop.run(run())
+    assert caplog.text.count("what the engine serves could not be read") == 2
 
 
 def test_an_engine_goes_on_while_it_writes_what_is_new(
