@@ -22,19 +22,23 @@ def deviations(
     """What errors of forecasts count relative to, where these are smaller: `[targets]`.
 
     The standard deviations of the training rows, or where nothing tells them those of the windows
-    that are compared.
+    that are compared. A channel that is constant in both has none; its level stands for it.
 
     Args:
         scaler: Of all channels.
         history: `[batch, context, channels]`, the windows; NaN where a value is missing.
         targets: Places of the channels that are forecast; all of them if None.
     """
-    known = scaler.training
-    if not known.is_identity:
-        return np.array(known.of(targets).std)
     at = slice(None) if targets is None else [*targets]
-    own: NDArray[np.float64] = np.nanstd(history[..., at].astype(np.float64), axis=(0, 1))
-    return np.where(own > 0, own, 1.0)
+    own = history[..., at].astype(np.float64)
+    lowest, highest = np.nanmin(own, axis=(0, 1)), np.nanmax(own, axis=(0, 1))
+    is_constant = lowest == highest
+    if scaler.training.is_identity:
+        std = np.nanstd(own, axis=(0, 1))
+    else:
+        known = scaler.of(targets)
+        std, is_constant = np.array(known.training.std), is_constant & known.constant
+    return np.where(is_constant, np.maximum(np.abs(lowest), 1.0), std)
 
 
 def relative_error(actual: Floats, expected: Floats, scale: Floats) -> NDArray[np.float64]:

@@ -40,7 +40,7 @@ class Scaler(Part):
         mean: What is subtracted from each channel.
         std: What the rest is divided by.
         level: Mean of each channel in the training rows, where it is known and `mean` is another.
-        deviation: Their standard deviation, likewise.
+        deviation: Their standard deviation, likewise; 0 of a channel that is constant in them.
     """
 
     mean: tuple[float, ...]
@@ -55,8 +55,8 @@ class Scaler(Part):
             raise ValueError("level and deviation: expected one of each channel")
         if (self.level is None) != (self.deviation is None):
             raise ValueError("level and deviation belong together")
-        if min(self.deviation or (1.0,)) <= 0:
-            raise ValueError("deviation: expected positive numbers")
+        if min(self.deviation or (1.0,)) < 0:
+            raise ValueError("deviation: expected no negative numbers")
         return self
 
     @classmethod
@@ -71,19 +71,27 @@ class Scaler(Part):
 
     @property
     def training(self) -> Self:
-        """Mean and standard deviation of the training rows.
+        """Mean and standard deviation of the training rows; that of a constant channel is 1.
 
         The identity where a model reads values as they are and nothing tells more of them.
         """
         if self.level is None or self.deviation is None:
             return self
-        return type(self)(mean=self.level, std=self.deviation)
+        return type(self)(mean=self.level, std=tuple(each or 1.0 for each in self.deviation))
 
-    def beside(self, training: Self) -> Self:
-        """The same, with the mean and the standard deviation of the training rows."""
-        if (training.mean, training.std) == (self.mean, self.std):
+    @property
+    def constant(self) -> tuple[bool, ...]:
+        """Which channels are known to be constant in the training rows."""
+        return tuple(each == 0 for each in self.deviation or self.std)
+
+    def beside(self, other: Self) -> Self:
+        """The same, with the mean and the standard deviation of the training rows of another."""
+        known = other.training
+        if other.deviation is None and (known.mean, known.std) == (self.mean, self.std):
             return self
-        return self.model_copy(update={"level": training.mean, "deviation": training.std})
+        return self.model_copy(
+            update={"level": known.mean, "deviation": other.deviation or other.std}
+        )
 
     def of(self, columns: Sequence[int] | None) -> Self:
         """That of some of the channels, by their places; of all if None."""

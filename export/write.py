@@ -148,7 +148,7 @@ def verify_bundle(bundle: Path, checkpoint: Path, data: Path | None = None) -> V
     scaler = _scaler(loaded.info, panel)
     if scaler.training.is_identity:
         # The data were there at export alone.
-        scaler = scaler.beside(manifest.scaler.training)
+        scaler = scaler.beside(manifest.scaler)
     changes = {"bounds": manifest.bounds, "scaler": scaler}
     loaded = loaded._replace(info=loaded.info.model_copy(update=changes))
     # A graph of an earlier release may read none, although such a model does now.

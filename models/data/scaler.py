@@ -27,8 +27,15 @@ def fit(panel: Panel, train: Iterable[Span]) -> Scaler:
     )
     # Not `std == 0`: rounding gives a constant such as 0.1 a tiny deviation.
     constant = values.min(axis=0) == values.max(axis=0)
-    std = np.where(constant, 1.0, values.std(axis=0))
-    return Scaler(mean=tuple(values.mean(axis=0).tolist()), std=tuple(std.tolist()))
+    std = values.std(axis=0)
+    scaler = Scaler(
+        mean=tuple(values.mean(axis=0).tolist()),
+        std=tuple(np.where(constant, 1.0, std).tolist()),
+    )
+    if not constant.any():
+        return scaler
+    deviation = tuple(np.where(constant, 0.0, std).tolist())
+    return scaler.model_copy(update={"level": scaler.mean, "deviation": deviation})
 
 
 def typical_share(
@@ -63,8 +70,10 @@ def offset_warning(scaler: Scaler, channels: Sequence[str]) -> str | None:
     known = scaler.training
     lossy = [
         name
-        for name, mean, std in zip(channels, known.mean, known.std, strict=True)
-        if abs(mean) > LARGEST_OFFSET * std
+        for name, mean, std, is_constant in zip(
+            channels, known.mean, known.std, scaler.constant, strict=True
+        )
+        if abs(mean) > LARGEST_OFFSET * std and not is_constant
     ]
     if not lossy:
         return None

@@ -15,8 +15,11 @@ import pytest
 from numpy.typing import NDArray
 
 from foretell.bundle import manifest
+from foretell.bundle.comparison import LARGEST_DEVIATION, deviation_warning, deviations
+from foretell.bundle.manifest import Scaler
 from foretell.export.write import export_checkpoint
 from foretell.models.data.reading import read
+from foretell.models.data.scaler import offset_warning
 from foretell.models.training.config import TrainingConfig
 from foretell.models.training.train import train
 
@@ -62,3 +65,29 @@ def test_a_constant_series_is_exported(tmp_path: Path, level: float) -> None:
 )
 def test_so_are_others_of_this_kind(tmp_path: Path, columns: Columns, target: str | None) -> None:
     assert exported(tmp_path, columns, target).verification.passed
+
+
+@pytest.mark.parametrize(
+    ("channel", "warns"),
+    [
+        (np.full(ROWS, 1e6 + 0.1), False),
+        (1e6 + NOISE, True),
+        # Its standard deviation is 1, as that of a constant channel is taken to be.
+        (1e6 + np.where(TIME % 2, 1, -1), True),
+    ],
+)
+def test_a_constant_channel_loses_no_digits(
+    tmp_path: Path, channel: NDArray[np.float64], warns: bool
+) -> None:
+    found = exported(tmp_path, {"a": NOISE, "b": channel})
+    (_, deviation) = found.verification.deviations
+    assert deviation < LARGEST_DEVIATION or warns
+    assert (offset_warning(found.scaler, ("a", "b")) is not None) == warns
+    warning = deviation_warning(found.verification, ("a", "b"), "float32")
+    assert warns or warning is None
+
+
+def test_an_imported_model_of_a_constant_channel_is_compared_with_its_level() -> None:
+    history = np.stack([NOISE, np.full(ROWS, 0.1), np.full(ROWS, 1e7)], axis=-1)[None]
+    scale = deviations(Scaler.identity(3), history, None)
+    np.testing.assert_allclose(scale, [NOISE.std(), 1, 1e7])
