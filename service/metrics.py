@@ -21,6 +21,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from foretell.service.errors import ServiceError
+from foretell.service.exposition import Samples, gauge
 
 # The name of a family and the values of its labels.
 Key = tuple[str, ...]
@@ -40,6 +41,11 @@ class Family(NamedTuple):
     help: str
     labels: tuple[str, ...] = ()
     bounds: tuple[float, ...] | None = None
+
+    def samples(self, name: str) -> Samples:
+        """What writes them, by the name of the family."""
+        kind: Literal["counter", "histogram"] = "counter" if self.bounds is None else "histogram"
+        return Samples(name, self.help, kind, self.labels, self.bounds or ())
 
 
 class Counts:
@@ -129,13 +135,13 @@ class Counts:
                 own[:] = map(sum, zip(own, numbers, strict=True))
 
     def write(self) -> Iterator[bytes]:
-        """All of it in Prometheus' text format, in small pieces: of thousands it takes a while."""
-        pieces = {name: [_head(name, family)] for name, family in self._families.items()}
-        forms = {name: _Form(name, family) for name, family in self._families.items()}
-        for key, number in self.counts().items():
-            pieces[key[0]].append(forms[key[0]].count(key[1:], number))
-        for key, numbers in self.histograms():
-            pieces[key[0]].append(forms[key[0]].histogram(key[1:], numbers))
+        """All of it in Prometheus' text format."""
+        families = {name: family.samples(name) for name, family in self._families.items()}
+        pieces = {name: [samples.head] for name, samples in families.items()}
+        for (name, *values), number in self.counts().items():
+            pieces[name].append(families[name].one(values, number))
+        for (name, *values), numbers in self.histograms():
+            pieces[name].append(families[name].histogram(values, numbers))
         return chain.from_iterable(pieces.values())
 
     def _add(self, key: Key, amount: float) -> None:
@@ -155,53 +161,6 @@ class Counts:
         told = dict(zip(self._families[key[0]].labels, key[1:], strict=True))
         version = tuple(told[label] for label in _MODEL if label in told)
         self._keys.setdefault(version, []).append(key)
-
-
-def _head(name: str, family: Family) -> bytes:
-    kind = "counter" if family.bounds is None else "histogram"
-    full = f"{name}_total" if family.bounds is None else name
-    return f"# HELP {full} {family.help}\n# TYPE {full} {kind}\n".encode()
-
-
-class _Form:
-    """How the samples of a family are written.
-
-    Args:
-        name: Its name.
-        family: Its labels and bounds.
-    """
-
-    def __init__(self, name: str, family: Family) -> None:
-        self._name = name
-        self._labels = family.labels
-        self._bounds = [*map(str, family.bounds or ()), "+Inf"]
-
-    def count(self, values: Key, number: float) -> bytes:
-        """A count, as its sample."""
-        return f"{self._name}_total{self._told(values)} {number}\n".encode()
-
-    def histogram(self, values: Key, numbers: list[float]) -> bytes:
-        """A histogram, as its samples."""
-        own = self._told(values)
-        # Bounds hold nothing that would have to be written in another way.
-        begin, end = self._told((*values, "\0"), (*self._labels, "le")).split("\0")
-        begin = f"{self._name}_bucket{begin}"
-        lines, below = [], 0.0
-        for bound, number in zip(self._bounds, numbers[1:], strict=True):
-            below += number
-            lines.append(f"{begin}{bound}{end} {below}\n")
-        lines.append(f"{self._name}_count{own} {below}\n{self._name}_sum{own} {numbers[0]}\n")
-        return "".join(lines).encode()
-
-    def _told(self, values: Key, labels: tuple[str, ...] | None = None) -> str:
-        """Values of labels, as they stand behind a name."""
-        pairs = zip(labels or self._labels, values, strict=True)
-        told = ",".join(f'{label}="{_quoted(value)}"' for label, value in sorted(pairs))
-        return f"{{{told}}}" if told else ""
-
-
-def _quoted(value: str) -> str:
-    return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
 
 
 Stage = Literal["decode", "queue", "run", "encode"]
@@ -261,8 +220,8 @@ _FAMILIES = {
 }
 
 
-@dataclass(frozen=True)
-class Processes:
+@dataclass(frozen=True, eq=False)
+class Processes(Collector):
     """The processes of a server: written by the one that watches over them, read by all.
 
     Attributes:
@@ -425,24 +384,31 @@ class Metrics:
         """A request waited for its model to be loaded."""
         self.counts.observe(((LOAD_WAIT_SECONDS, outcome), seconds))
 
-    def render(self, gauges: Iterable[Metric] = ()) -> bytes:
+    def render(self, gauges: Iterable[bytes] = ()) -> bytes:
         """All metrics in Prometheus' text format.
 
         Args:
             gauges: What the engine says of itself.
         """
         registry = CollectorRegistry()
-        build = GaugeMetricFamily(
-            "foretell_build_info", "1; the labels say what serves.", labels=[*self.build]
+        registry.register(self.processes)
+        in_flight = self.in_flight + sum([*self.elsewhere.values()])
+        return b"".join(
+            [
+                generate_latest(registry),
+                *self.counts.write(),
+                *gauge(
+                    "foretell_build_info",
+                    "1; the labels say what serves.",
+                    [*self.build],
+                    [([*self.build.values()], 1)],
+                ),
+                *gauge(
+                    "foretell_requests_in_flight", "Requests being answered.", (), [((), in_flight)]
+                ),
+                *gauges,
+            ]
         )
-        build.add_metric([*self.build.values()], 1)
-        busy = GaugeMetricFamily(
-            "foretell_requests_in_flight",
-            "Requests being answered.",
-            value=self.in_flight + sum([*self.elsewhere.values()]),
-        )
-        registry.register(_Collected([*self.processes.collect(), build, busy, *gauges]))
-        return b"".join([generate_latest(registry), *self.counts.write()])
 
 
 class QueueMetrics:
@@ -473,11 +439,3 @@ class QueueMetrics:
     def changed(self) -> None:
         """See `Observer.changed`."""
         self._metrics.changed()
-
-
-class _Collected(Collector):
-    def __init__(self, metrics: list[Metric]) -> None:
-        self._metrics = metrics
-
-    def collect(self) -> list[Metric]:
-        return self._metrics

@@ -51,6 +51,16 @@ def test_labels_are_told_whatever_they_hold() -> None:
     assert (found["calls"].documentation, found["seconds"].documentation) == ("Calls.", "How long.")
 
 
+def test_thousands_are_written_in_small_pieces() -> None:
+    """Nobody counts, and no request is answered, while one of them is written."""
+    counts = Counts(FAMILIES)
+    for kind in range(2000):
+        counts.observe((("seconds", str(kind)), 0.5), also={("calls", str(kind)): 1.0})
+    pieces = [*counts.write()]
+    assert len(pieces) > 4000
+    assert max(map(len, pieces)) < 1000
+
+
 def test_only_versions_that_are_there_are_kept() -> None:
     families = {"runs": Family("Runs.", ("model", "version")), **FAMILIES}
     counts = Counts(families)

@@ -5,13 +5,11 @@ import platform
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable
 from ctypes import c_int64
 from importlib import metadata
 
 import onnxruntime
 import pytest
-from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from foretell.service.metrics import Metrics, Processes
@@ -21,10 +19,8 @@ from tests.service.process import ROOT
 LABELS = {"model": "m", "version": "1"}
 
 
-def samples(
-    metrics: Metrics, gauges: Iterable[Metric] = ()
-) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
-    text = metrics.render(gauges).decode()
+def samples(metrics: Metrics) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    text = metrics.render().decode()
     return {
         (sample.name, frozenset(sample.labels.items())): sample.value
         for family in text_string_to_metric_families(text)

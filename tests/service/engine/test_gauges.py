@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from prometheus_client.parser import text_string_to_metric_families
 
 from foretell.service.engine.batcher import Batcher
 from foretell.service.engine.gauges import gauges
@@ -18,9 +19,10 @@ KEY = (("model", "m"), ("version", "1"))
 def samples(
     *models: Model, ready: bool = True, read_at: float | None = None
 ) -> dict[tuple[str, tuple[object, ...]], float]:
+    text = b"".join(gauges(models, 3, ready=ready, read_at=read_at)).decode()
     return {
         (sample.name.removeprefix("foretell_"), tuple(sample.labels.items())): sample.value
-        for family in gauges(models, 3, ready=ready, read_at=read_at)
+        for family in text_string_to_metric_families(text)
         for sample in family.samples
     }
 
@@ -45,7 +47,9 @@ def test_a_model(open_model: Callable[[Path], Model], batcher: Batcher, tmp_path
     batcher.on_workers(busy)
     window = np.zeros((3, 8, 1), np.float32)
     model.submit({"history": window}, deadline=time.monotonic() + 30)
-    described = (*KEY, ("provider", "CPUExecutionProvider"), ("architecture", "patchtst"))
+    provider = ("provider", "CPUExecutionProvider")
+    described = (("architecture", "patchtst"), KEY[0], provider, KEY[1])
+    covered = (("level", "0.8"), KEY[0])
     assert samples(model) == {
         ("ready", ()): 1,
         ("runners", ()): 3,
@@ -56,7 +60,7 @@ def test_a_model(open_model: Callable[[Path], Model], batcher: Batcher, tmp_path
         ("queue_bytes", KEY): window.nbytes,
         ("queue_limit_bytes", KEY): 1 << 20,
         ("batch_limit", KEY): 8,
-        ("interval_coverage_ratio", (*KEY, ("level", "0.8"), ("steps", "1-4"))): 0.75,
-        ("interval_coverage_ratio", (*KEY, ("level", "0.8"), ("steps", "5-8"))): 0.75,
+        ("interval_coverage_ratio", (*covered, ("steps", "1-4"), ("version", "1"))): 0.75,
+        ("interval_coverage_ratio", (*covered, ("steps", "5-8"), ("version", "1"))): 0.75,
     }
     gate.set()
