@@ -169,6 +169,15 @@ def address(url: str) -> tuple[httpx.URL, httpx.BasicAuth | None]:
         found = httpx.URL(full)
     except httpx.InvalidURL as error:
         raise InvalidInputError(f"{str(error)[:200]}: {shown!r}", place="url") from None
+    try:
+        # As it is when a connection is made. Addresses of IPv6 pass as they are.
+        found.host.encode("idna")
+    except UnicodeError:
+        raise InvalidInputError(
+            "no host can have this name: between its dots are 1 to 63 letters, digits and hyphens: "
+            f"{shown!r}",
+            place="url",
+        ) from None
     if found.scheme not in ("http", "https") or not found.host:
         raise InvalidInputError(
             f"expected an address such as http://localhost:8000, got {shown!r}", place="url"

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import obstore
 from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
@@ -22,13 +23,18 @@ if TYPE_CHECKING:
 
 _URL = re.compile(r"([^:/]+)://([^/]*)(?:/(.*))?", re.DOTALL)
 _BUCKET = re.compile(r"[A-Za-z0-9$][A-Za-z0-9._-]*")
+_ADDRESS = re.compile(r"https?://\S+", re.IGNORECASE)
 # What each client reads from the environment, among others.
 _CREDENTIALS = {
     "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a role of this machine",
     "gs": "GOOGLE_APPLICATION_CREDENTIALS, or an account of this machine",
     "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, or an identity",
 }
-_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+_ENDPOINTS = {
+    "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
+    "gs": ("GOOGLE_BASE_URL",),
+    "az": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
+}
 # A request that stalls or fails is tried again, within seconds: who waits has a copy to go on with.
 _RETRY: RetryConfig = {"max_retries": 4, "retry_timeout": timedelta(seconds=20)}
 _CLIENT: ClientConfig = {
@@ -108,6 +114,12 @@ def open_location(url: str) -> Location:
     if not _BUCKET.fullmatch(bucket):
         raise StorageError(f"{url}: expected the name of a bucket after {scheme}://")
     place = "/".join(filter(None, (f"{scheme}://{bucket}", prefix)))
+    for variable in _ENDPOINTS[scheme]:
+        if (given := os.environ.get(variable)) and not _is_endpoint(given):
+            raise StorageError(
+                f"{place}: {variable}: expected an address such as http://localhost:9000, "
+                f"got {given!r}"
+            )
     try:
         return Location(place, _store(scheme, bucket, prefix))
     except (BaseError, OSError, ValueError) as error:
@@ -120,9 +132,19 @@ def _store(scheme: str, bucket: str, prefix: str) -> ObjectStore:
     if scheme == "az":
         return AzureStore(bucket, prefix=prefix, client_options=_CLIENT, retry_config=_RETRY)
     # Whoever names such an endpoint means it: a server on the same machine or network.
-    plain = any(os.environ.get(name, "").startswith("http://") for name in _ENDPOINTS)
+    plain = any(os.environ.get(name, "").startswith("http://") for name in _ENDPOINTS["s3"])
     client: ClientConfig = {**_CLIENT, "allow_http": plain}
     return S3Store(bucket, prefix=prefix, client_options=client, retry_config=_RETRY)
+
+
+def _is_endpoint(text: str) -> bool:
+    """Whether obstore takes it: it panics on what is no address."""
+    try:
+        found = urlsplit(text)
+        host = (found.hostname or "").encode("idna")
+        return _ADDRESS.fullmatch(text) is not None and bool(host) and found.port != 0
+    except ValueError:
+        return False
 
 
 def _reason(error: Exception, scheme: str) -> str:

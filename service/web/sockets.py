@@ -8,13 +8,14 @@ import logging
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any
 
 from foretell.service.errors import StartError
 from foretell.service.metrics import Metrics
 
-# Hosts that stand for every address of the machine, of both protocols.
-_EVERY = {"", "*", "::", "[::]"}
+# Further names of `::`.
+_EVERY = {"", "*"}
 # What other programs may take between the sockets of one port.
 _TRIES = 10
 
@@ -49,15 +50,15 @@ def listen(host: str, port: int) -> list[socket.socket]:
     """Listens on every address of a host.
 
     Args:
-        host: Name or address. `::`, `*` and nothing stand for all addresses of IPv4 and IPv6,
-            `0.0.0.0` for those of IPv4.
+        host: Name or address. `::` in any form, `*` and nothing stand for all addresses of IPv4 and
+            IPv6, `0.0.0.0` for those of IPv4.
         port: 0 takes a free one, the same for all addresses.
 
     Returns:
         A socket for each address; one socket for all addresses of IPv4 and IPv6.
 
     Raises:
-        StartError: an address is taken, or is none of this machine.
+        StartError: an address is taken, or is none of this machine, or the host can be none.
     """
     [sockets] = reserve(host, port, 1)
     for one in sockets:
@@ -95,20 +96,21 @@ def reserve(host: str, port: int, count: int) -> list[list[socket.socket]]:
                 # The port that was free at one address is taken at another one.
                 if port or error.errno != errno.EADDRINUSE or not left:
                     raise
+    except UnicodeError:
+        raise StartError(
+            f"cannot listen on {host}:{port}: no host can have this name: between its dots are 1 "
+            "to 63 letters, digits and hyphens"
+        ) from None
     except OSError as error:
         raise _refusal(host, port, error) from error
     raise AssertionError
 
 
 def _addresses(host: str) -> list[_Address]:
-    if host in _EVERY:
-        if socket.has_dualstack_ipv6():
-            return [_Address(socket.AF_INET6, "::", both=True)]
-        return [_Address(socket.AF_INET, "0.0.0.0")]  # noqa: S104 - it was asked for
-    name = host.removeprefix("[").removesuffix("]")
+    name = "::" if host in _EVERY else host.removeprefix("[").removesuffix("]")
     found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     own = []
-    for address in dict.fromkeys(_Address(family, str(place[0])) for family, *_, place in found):
+    for address in dict.fromkeys(_address(str(place[0])) for *_, place in found):
         try:
             address.free_port()
             own.append(address)
@@ -118,6 +120,17 @@ def _addresses(host: str) -> list[_Address]:
     if not own:
         raise foreign
     return own
+
+
+def _address(host: str) -> _Address:
+    """One of those that a name has, in whatever form."""
+    found = ip_address(host)
+    if isinstance(found, IPv6Address):
+        if found.is_unspecified and socket.has_dualstack_ipv6():
+            return _Address(socket.AF_INET6, "::", both=True)
+        found = IPv4Address(0) if found.is_unspecified else found.ipv4_mapped or found
+    family = socket.AF_INET if isinstance(found, IPv4Address) else socket.AF_INET6
+    return _Address(family, str(found))
 
 
 def _reserve(addresses: list[_Address], port: int, count: int) -> list[list[socket.socket]]:

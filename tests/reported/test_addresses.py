@@ -49,6 +49,13 @@ def reached(port: int) -> set[socket.AddressFamily]:
         ("*", {socket.AF_INET, socket.AF_INET6}),
         ("::", {socket.AF_INET, socket.AF_INET6}),
         ("[::]", {socket.AF_INET, socket.AF_INET6}),
+        ("::0", {socket.AF_INET, socket.AF_INET6}),
+        ("0::", {socket.AF_INET, socket.AF_INET6}),
+        ("[0:0:0:0:0:0:0:0]", {socket.AF_INET, socket.AF_INET6}),
+        ("::0.0.0.0", {socket.AF_INET, socket.AF_INET6}),
+        ("0", {socket.AF_INET}),
+        ("::ffff:0.0.0.0", {socket.AF_INET}),
+        ("::ffff:127.0.0.1", {socket.AF_INET}),
         ("0.0.0.0", {socket.AF_INET}),
         ("127.0.0.1", {socket.AF_INET}),
         ("::1", {socket.AF_INET6}),
@@ -91,9 +98,10 @@ def test_a_name_is_served_without_the_address_that_this_machine_lacks(
         assert one.getsockname()[0] == "127.0.0.1"
 
 
-def test_without_ipv6_every_address_is_of_ipv4(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("host", ["::", "[::0]", ""])
+def test_without_ipv6_every_address_is_of_ipv4(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: False)
-    [one] = listen("::", 0)
+    [one] = listen(host, 0)
     with one:
         assert one.family == socket.AF_INET
 
@@ -103,8 +111,15 @@ def test_an_unknown_name_is_refused() -> None:
         listen("nowhere.invalid", 80)
 
 
+@pytest.mark.parametrize("host", [f"{'a' * 64}.test", "a..test", ".test", "\udcff.test"])
+@pytest.mark.parametrize("count", [1, 2])
+def test_what_no_host_is_called_is_refused(host: str, count: int) -> None:
+    with pytest.raises(StartError, match=r"^cannot listen on .*\.test:80: no host can have"):
+        reserve(host, 80, count)
+
+
 @needs_ipv6
-@pytest.mark.parametrize("host", ["::1", "[::1]", "127.0.0.1", "::", "*", ""])
+@pytest.mark.parametrize("host", ["::1", "[::1]", "127.0.0.1", "::", "[::0]", "0::", "0", "*", ""])
 def test_the_health_check_of_the_image_asks_the_host_that_is_listened_on(host: str) -> None:
     asked: list[str] = []
 

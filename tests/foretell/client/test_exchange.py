@@ -172,7 +172,13 @@ def test_a_password_for_a_proxy_is_sent_and_never_shown() -> None:
         assert "geheim" not in str(raised.value)
 
 
-@pytest.mark.parametrize("given", ["", "ftp://host", "http://", "http://host:port"])
+@pytest.mark.parametrize(
+    "given",
+    [
+        *("", "ftp://host", "http://", "http://host:port"),
+        *(f"{'a' * 64}.test:8000", "http://a..test", "https://.test"),
+    ],
+)
 def test_no_address(given: str) -> None:
     with pytest.raises(InvalidInputError, match=r"^url: "):
         address(given)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Iterator
 
@@ -38,6 +39,31 @@ def test_paths_are_relative_to_the_prefix(bucket: str) -> None:
 )
 def test_what_is_no_place(url: str, message: str, environment: pytest.MonkeyPatch) -> None:
     with pytest.raises(StorageError, match=f"^{url}: .*{message}"):
+        open_location(url)
+
+
+@pytest.mark.parametrize(
+    ("url", "variable"),
+    [
+        ("s3://bucket/models", "AWS_ENDPOINT_URL"),
+        ("s3://bucket/models", "AWS_ENDPOINT"),
+        ("gs://bucket/models", "GOOGLE_BASE_URL"),
+        ("az://bucket/models", "AZURE_STORAGE_ENDPOINT"),
+    ],
+)
+@pytest.mark.parametrize(
+    "given",
+    [
+        *("minio:9000", "minio", "http://", "ftp://minio", "http://[::1", "http://minio:99999"),
+        *("http://min io", f"http://{'a' * 64}.test", "http://a..test"),
+    ],
+)
+def test_what_is_no_address_of_a_store(
+    url: str, variable: str, given: str, environment: pytest.MonkeyPatch
+) -> None:
+    environment.setenv(variable, given)
+    expected = f"{url}: {variable}: expected an address such as http://localhost:9000, got"
+    with pytest.raises(StorageError, match=f"^{re.escape(expected)}"):
         open_location(url)
 
 
