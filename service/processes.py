@@ -17,7 +17,7 @@ from ctypes import c_int64
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
-from multiprocessing import connection
+from multiprocessing import connection, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
@@ -27,7 +27,7 @@ from foretell.service.engine.resources import use_all_files, use_one_heap
 from foretell.service.errors import StartError
 from foretell.service.metrics import Processes
 from foretell.service.settings import Settings
-from foretell.service.signals import Echoes, heard
+from foretell.service.signals import Echoes, heard, held_back, let_in
 from foretell.service.web.keys import Keys
 from foretell.service.web.sockets import reserve
 
@@ -194,8 +194,11 @@ class _Worker:
         reports, theirs = _context.Pipe(duplex=False)
         arguments = (self._role.target, theirs, self._stop_seconds)
         process = _context.Process(target=_enter, args=arguments, name=self._role.name)
+        # Begun by the first process otherwise, which would let signals in here.
+        resource_tracker.ensure_running()
         try:
-            process.start()
+            with held_back():
+                process.start()
         except BaseException:
             reports.close()
             raise
@@ -301,8 +304,7 @@ def _enter(target: Target, reports: Connection, stop_seconds: float) -> None:
     # What a terminal, or `timeout`, tells all processes of a server is for the one that watches.
     os.setpgid(0, 0)
     use_one_heap()
-    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2):
-        signal.signal(number, signal.SIG_IGN)
+    let_in()
     threading.Thread(target=_end_with_parent, args=(stop_seconds,), daemon=True).start()
 
     def pulse() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import os
 import resource
 import signal
 import socket
@@ -27,7 +26,7 @@ from foretell.service.engine.remote import RemoteEngine
 from foretell.service.engine.resources import Spare, keep_what_is_loaded
 from foretell.service.metrics import Metrics, Processes
 from foretell.service.settings import Settings
-from foretell.service.signals import Echoes, handled, heard
+from foretell.service.signals import Echoes, end_at_once, handled, heard
 from foretell.service.tracing import open_tracer
 from foretell.service.web.connections import Connection, Limits, protocol
 from foretell.service.web.sockets import Acceptor, accept_all, listen
@@ -70,13 +69,12 @@ def _ending_at_once() -> Iterator[None]:
     with heard(lambda *_: None) as woken:
         own = woken.dup()
 
-        def end_at_once() -> None:
+        def wait() -> None:
             with own:
                 if own.recv(1):
-                    logging.shutdown()
-                    os._exit(0)
+                    end_at_once()
 
-        threading.Thread(target=end_at_once, name="signals", daemon=True).start()
+        threading.Thread(target=wait, name="signals", daemon=True).start()
         yield
 
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import math
+import os
 import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 # Of a terminal that closes, and of its keys. Python ends at once by both.
 _OF_TERMINALS = (signal.SIGHUP, signal.SIGQUIT)
 # Log rotation sends these to programs that write log files. Python ends at once by both.
 _IGNORED = (signal.SIGUSR1, signal.SIGUSR2)
+_EVERY = (signal.SIGTERM, signal.SIGINT, *_OF_TERMINALS, *_IGNORED)
 # `timeout`, for one, signals a process and then its group: that is one signal.
 _ECHO_SECONDS = 0.5
 
@@ -58,6 +61,32 @@ def heard(handler: Callable[..., object]) -> Iterator[socket.socket]:
                 yield ours
         finally:
             signal.set_wakeup_fd(before)
+
+
+def end_at_once(*_: object) -> NoReturn:
+    """End this process, which nobody waits for yet; may be the handler of a signal."""
+    logging.shutdown()
+    os._exit(0)
+
+
+@contextmanager
+def held_back() -> Iterator[None]:
+    """Has signals wait in processes that are started within, until `let_in` is called there.
+
+    Whoever signals all processes of a server would end one that is not yet ready for that.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _EVERY)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def let_in() -> None:
+    """Take SIGTERM alone, and what of it has waited; other signals are for the one that watches."""
+    for number in (signal.SIGINT, *_OF_TERMINALS, *_IGNORED):
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _EVERY)
 
 
 class Echoes:

@@ -28,13 +28,20 @@ def command(**flags: object) -> None:
     Every flag, and more, can be set as a FORETELL_ variable: FORETELL_MODELS, FORETELL_MAX_BATCH, …
     A flag wins over its variable.
     """
+    # Before all that takes time: until it is loaded signals would end the process as they do any.
+    from foretell.service.signals import end_at_once, handled
+
+    with handled(end_at_once):
+        _serve({name: value for name, value in flags.items() if value is not None})
+
+
+def _serve(flags: dict[str, object]) -> None:
     from foretell.service.errors import StartError
     from foretell.service.processes import serve
     from foretell.service.settings import Settings
 
-    given = {name: value for name, value in flags.items() if value is not None}
     try:
-        serve(Settings.read(**given))
+        serve(Settings.read(**flags))
     except StartError as error:
         click.echo(f"foretell serve: {error}", err=True)
         raise SystemExit(2) from None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,7 +14,7 @@ import psutil
 import pytest
 
 from tests.service.bundles import Spec, write_bundle
-from tests.service.process import Server
+from tests.service.process import ROOT, Server
 from tests.service.test_server import ask
 from tests.service.waiting import until
 
@@ -41,6 +43,72 @@ def test_a_signal_that_ends_a_server_loses_no_request(
         assert server.wait() == 0
         if workers == 1:
             assert f"stops: {number.name}" in server.log
+
+
+# Sends a signal to itself when it comes to import a module, or to every process that it starts.
+_SIGNALLED = """
+import os, signal, sys
+from multiprocessing.context import SpawnProcess
+
+number, place = signal.Signals[os.environ["NUMBER"]], os.environ["PLACE"]
+
+class Finder:
+    def find_spec(self, name, path, target=None):
+        if name == place:
+            os.kill(os.getpid(), number)
+
+start = SpawnProcess.start
+
+def start_and_signal(process):
+    start(process)
+    os.kill(process.pid, number)
+
+sys.meta_path.insert(0, Finder())
+if place == "process":
+    SpawnProcess.start = start_and_signal
+from foretell.__main__ import main
+main()
+"""
+_PLACES = ["foretell.service.settings", "foretell.service.processes", "foretell.service.logs"]
+
+
+@pytest.mark.parametrize("place", [*_PLACES, "foretell.service.server"])
+@pytest.mark.parametrize("number", ["SIGUSR1", "SIGUSR2"])
+def test_a_server_that_begins_ignores_signals_of_log_rotation(
+    number: str, place: str, slow: Path, tmp_path: Path
+) -> None:
+    environment = {**os.environ, "NUMBER": number, "PLACE": place}
+    with Server(slow, tmp_path / "log", code=_SIGNALLED, environment=environment) as server:
+        assert httpx.get(f"{server.url}/readyz", timeout=60).status_code == 200
+        assert server.stop() == 0
+
+
+@pytest.mark.parametrize("place", _PLACES)
+@pytest.mark.parametrize("number", ["SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT"])
+def test_a_server_that_begins_ends_as_it_does_later(
+    number: str, place: str, slow: Path, tmp_path: Path
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _SIGNALLED, "serve", "--models", slow, "--port", "0"],
+        cwd=ROOT,
+        env={**os.environ, "NUMBER": number, "PLACE": place},
+        stderr=subprocess.PIPE,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize("number", ["SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2"])
+def test_a_process_that_begins_leaves_signals_to_the_one_that_watches(
+    number: str, slow: Path, tmp_path: Path
+) -> None:
+    environment = {**os.environ, "NUMBER": number, "PLACE": "process"}
+    settings = {"threads": 1, "workers": 2}
+    log = tmp_path / "log"
+    with Server(slow, log, code=_SIGNALLED, environment=environment, **settings) as server:
+        until(lambda: httpx.get(f"{server.url}/readyz", timeout=60).status_code == 200)
+        assert "ended with" not in server.log
+        assert server.stop() == 0
 
 
 @pytest.mark.parametrize("workers", [1, 2])
