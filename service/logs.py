@@ -9,10 +9,11 @@ import fcntl
 import json
 import logging
 import os
+import select
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+import time
+from contextlib import suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from queue import Empty, SimpleQueue
@@ -26,6 +27,9 @@ request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
 _MOST_WAITING = 10_000
 # Lines written together cost a fraction of what they cost one by one.
 _GATHER_SECONDS = 0.05
+# For other processes that write to the same file.
+_LOCK_SECONDS = 0.5
+_LOCK_PAUSE = 0.01
 # For what is left when a process ends.
 _LAST_SECONDS = 1.0
 
@@ -83,6 +87,7 @@ class BackgroundHandler(logging.Handler):
         self._urgent = SimpleQueue[None]()
         self._dropped = 0
         self._told = 0
+        self._is_locked_out = False
         threading.Thread(target=self._serve, name="log", daemon=True).start()
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -122,35 +127,56 @@ class BackgroundHandler(logging.Handler):
             self._told += dropped
             text = f"{dropped} records were dropped: the log's reader is too slow"
             lines.append(self._line(_own(text)))
-        rest = "".join(lines).encode(errors="backslashreplace")
+        data = [line.encode(errors="backslashreplace") for line in lines]
         # If nobody reads the log any more, the service goes on.
-        with suppress(OSError), _alone(self._file):
-            while rest:
-                rest = rest[os.write(self._file, rest) :]
+        with suppress(OSError):
+            if self._lock():
+                try:
+                    self._put(b"".join(data))
+                finally:
+                    fcntl.lockf(self._file, fcntl.LOCK_UN)
+            else:
+                # A pipe does not tear what is up to 4 KiB.
+                for line in data:
+                    self._put(line)
         for waiter in taken:
             if isinstance(waiter, threading.Event):
                 waiter.set()
+
+    def _lock(self) -> bool:
+        """Whether no other process writes to the file until it is unlocked.
+
+        Whoever never lets go of it is waited for once.
+        """
+        end = time.monotonic() + (0.0 if self._is_locked_out else _LOCK_SECONDS)
+        while True:
+            try:
+                fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except (BlockingIOError, PermissionError):
+                self._is_locked_out = time.monotonic() >= end
+                if self._is_locked_out:
+                    return False
+                time.sleep(_LOCK_PAUSE)
+            except OSError:
+                # Sockets, such as journald's, know no locks.
+                return True
+            else:
+                self._is_locked_out = False
+                return True
+
+    def _put(self, data: bytes) -> None:
+        while data:
+            try:
+                data = data[os.write(self._file, data) :]
+            except BlockingIOError:
+                # Another process that has the file open can turn waiting off.
+                select.select([], [self._file], [])
 
     def _line(self, record: logging.LogRecord) -> str:
         try:
             return self.format(record) + "\n"
         except Exception:
             return self.format(_unwritable(record)) + "\n"
-
-
-@contextmanager
-def _alone(file: int) -> Iterator[None]:
-    """Keeps other processes from writing to a file, within: a pipe tears what is over 4 KiB."""
-    try:
-        fcntl.lockf(file, fcntl.LOCK_EX)
-    except OSError:
-        # Sockets, such as journald's, know no locks.
-        yield
-        return
-    try:
-        yield
-    finally:
-        fcntl.lockf(file, fcntl.LOCK_UN)
 
 
 def configure(level: LogLevel, form: LogFormat) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import hmac
 import logging
 from collections.abc import Iterable, Mapping
-from hashlib import sha256
+from multiprocessing import current_process
 from pathlib import Path
 from typing import Self
 
@@ -103,8 +103,8 @@ class Keys:
             headers: The request's: `Authorization: Bearer <key>` or `X-API-Key: <key>`.
 
         Returns:
-            The first eight digits of the key's SHA-256, to tell callers apart in logs; None if no
-            key is required.
+            Eight digits that tell the key from others in logs until the server ends; None if no key
+            is required.
 
         Raises:
             UnauthorizedError: there is no key, or not a right one.
@@ -153,7 +153,9 @@ def _is_any(given: bytes, keys: list[bytes]) -> bool:
 
 
 def _digest(key: str) -> bytes:
-    return sha256(key.encode()).digest()
+    # A secret that all processes of a server share, and no other server has: digests, of which the
+    # log has the beginning, help nobody to guess a key.
+    return hmac.digest(current_process().authkey, key.encode(), "sha256")
 
 
 def _stamp(file: Path | None) -> _Stamp | None:

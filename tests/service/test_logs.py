@@ -3,11 +3,13 @@ from __future__ import annotations
 import json
 import logging
 import os
+import select
 import signal
 import subprocess
 import sys
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -360,17 +362,66 @@ handler.close()
 """
 
 
-def test_processes_write_whole_lines_into_one_pipe() -> None:
+# Never lets go of it.
+_HOLDER = """
+import fcntl, sys
+fcntl.lockf(1, fcntl.LOCK_EX)
+print("held", file=sys.stderr, flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def held(file: int) -> Iterator[None]:
+    """Another process has a lock on a file, within."""
+    pipe = subprocess.PIPE
+    program = [sys.executable, "-c", _HOLDER]
+    with subprocess.Popen(program, stdin=pipe, stdout=file, stderr=pipe) as holder:
+        assert holder.stderr is not None
+        assert holder.stderr.readline() == b"held\n"
+        yield
+        holder.kill()
+
+
+def test_a_lock_of_another_program_silences_nobody(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logger, handler = writer(pipe)
+    with held(pipe.file):
+        logger.info("first")
+        until(lambda: "first" in pipe.lines)
+        # It is not waited for again.
+        monkeypatch.setattr(logs, "_LOCK_SECONDS", 3600.0)
+        logger.info("second")
+        until(lambda: "second" in pipe.lines)
+    handler.close()
+    assert not handler._is_locked_out
+    logger.info("third")
+    until(lambda: "third" in pipe.lines)
+
+
+def test_a_file_on_which_another_program_turned_waiting_off_gets_all_lines(pipe: Pipe) -> None:
+    logger, _ = writer(pipe)
+    pipe.fill()
+    os.set_blocking(pipe.file, False)
+    for number in range(50):
+        logger.error("%d %s", number, "x" * 5000)
+    until(lambda: [line.split()[0] for line in pipe.lines if line] == [*map(str, range(50))])
+
+
+@pytest.mark.parametrize("locked", [False, True])
+def test_processes_write_whole_lines_into_one_pipe(locked: bool) -> None:
     reader, writer = os.pipe()
-    processes = [
-        subprocess.Popen([sys.executable, "-c", _WRITER, name], stdout=writer) for name in "ab"
-    ]
-    os.close(writer)
-    # Small pieces keep the pipe full, so that both wait for room.
-    with os.fdopen(reader, "rb", buffering=0) as file:
-        found = b"".join(iter(lambda: file.read(700), b""))
-    assert [process.wait(60) for process in processes] == [0, 0]
-    messages = [json.loads(line)["message"] for line in found.decode().splitlines()]
+    with held(writer) if locked else nullcontext(), ExitStack() as stack:
+        for name in "ab":
+            program = [sys.executable, "-c", _WRITER, name]
+            stack.callback(subprocess.Popen(program, stdout=writer).wait, 60)
+        found = b""
+        while found.count(b"\n") < 2 * _LINES:
+            assert select.select([reader], [], [], 60)[0]
+            # Small pieces keep the pipe full, so that both wait for room.
+            found += os.read(reader, 700)
+    messages = [json.loads(line)["message"] for line in found.splitlines()]
     assert sorted(messages) == sorted(
         f"{number} {name * _BYTES}" for number in range(_LINES) for name in "ab"
     )

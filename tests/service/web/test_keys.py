@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+from hashlib import sha256
 from pathlib import Path
 
 import httpx
@@ -11,6 +13,8 @@ from foretell.service.errors import ForbiddenError, ServiceError, StartError, Un
 from foretell.service.settings import Settings
 from foretell.service.web.keys import Keys
 from tests.service.client import Client
+from tests.service.process import Server
+from tests.service.waiting import until
 
 KEYS = Keys(api=["one", "two"], admin=["boss"])
 
@@ -195,6 +199,33 @@ def test_keys_are_followed_while_the_server_runs(
 
 def test_keys_without_files_need_no_looking_after() -> None:
     asyncio.run(asyncio.wait_for(Keys.read(Settings(models="m", api_keys="one")).follow(), 30))
+
+
+def logged(models: Path, log: Path) -> set[str]:
+    """What two doors log of the callers with the keys `one` and `two`, in both doors the same."""
+    with Server(models, log, workers=2, api_keys="one,two") as server:
+        keys: dict[int, set[str]] = {}
+
+        def ask() -> bool:
+            for key in ("one", "two"):
+                httpx.get(f"{server.url}/models", headers=bearer(key))
+            for line in map(json.loads, server.log.splitlines()):
+                if line["message"] == "request":
+                    keys.setdefault(line["process"], set()).add(line["key"])
+            return list(map(len, keys.values())) == [2, 2]
+
+        until(ask)
+        one, other = keys.values()
+        assert one == other
+        return one
+
+
+def test_the_log_tells_keys_apart_and_helps_nobody_to_guess_them(
+    models: Path, tmp_path: Path
+) -> None:
+    found = logged(models, tmp_path / "log")
+    assert not found & logged(models, tmp_path / "later")
+    assert not found & {sha256(key).hexdigest()[:8] for key in (b"one", b"two")}
 
 
 @pytest.mark.parametrize(
