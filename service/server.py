@@ -28,13 +28,13 @@ from foretell.service.metrics import Metrics, Processes
 from foretell.service.settings import Settings
 from foretell.service.signals import Echoes, end_at_once, handled, heard
 from foretell.service.tracing import open_tracer
-from foretell.service.web.connections import Connection, Limits, protocol
+from foretell.service.web.connections import MOST_REFUSED, Connection, Limits, protocol
 from foretell.service.web.sockets import Acceptor, accept_all, listen
 
 _logger = logging.getLogger(__name__)
 
 # Loads, logs and metrics, and connections that are refused, need some besides.
-_OTHER_FILES = 32
+_OTHER_FILES = 32 + MOST_REFUSED
 _TICKS_A_SECOND = 10
 # Without an engine after five seconds, callers are told so rather than left to wait.
 _START_TICKS = 50

@@ -24,6 +24,8 @@ from uvicorn.server import ServerState
 
 from foretell.service.errors import StartError, error_body, error_fields
 from foretell.service.metrics import Metrics
+from foretell.service.web.lingering import Lingering
+from foretell.service.web.writing import Writing
 
 
 class Parser(httptools.HttpRequestParser):
@@ -72,55 +74,6 @@ class Parser(httptools.HttpRequestParser):
         lines = [b"%b %b HTTP/%b" % (self.get_method(), target, version)]
         lines += [b"%b: %b" % line for line in self._connection.headers if line[0] != b"upgrade"]
         return b"\r\n".join([*lines, b"", b""])
-
-
-class Writing:
-    """What an answer is written to: a transport, of which it needs no more than is here.
-
-    Answers come in pieces, the head first and the body right after it. Every piece of its own is a
-    system call and a packet, and wakes the caller: so the first one waits for the second, but no
-    longer than until the loop's next turn.
-
-    Args:
-        transport: Of the connection.
-        loop: It is on.
-    """
-
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-        self._transport = transport
-        self._loop = loop
-        self._held = b""
-        self._turn: asyncio.Handle | None = None
-
-    def write(self, data: bytes) -> None:
-        """Write a piece, or hold it for the next one; in vain once the connection is closed."""
-        if self._turn is None:
-            self._held = data
-            self._turn = self._loop.call_soon(self.flush)
-        else:
-            self._send(data)
-
-    def flush(self) -> None:
-        """Write what is held."""
-        if self._turn is not None:
-            self._send()
-
-    def close(self) -> None:
-        """Write what is held, and close the connection."""
-        self.flush()
-        self._transport.close()
-
-    def is_closing(self) -> bool:
-        """Whether nothing more can be written."""
-        return self._transport.is_closing()
-
-    def _send(self, *more: bytes) -> None:
-        pieces = (self._held, *more)
-        if self._turn is not None:
-            self._turn.cancel()
-        self._turn, self._held = None, b""
-        if not self._transport.is_closing():
-            self._transport.writelines(pieces)
 
 
 # In the scope of a request, among what servers offer beyond ASGI.
@@ -211,8 +164,11 @@ _MOST_HEADER_BYTES = 64 * 1024
 _PIECE_BYTES = 8 * 1024
 # After which a connection may be one too many no more.
 _RETRY_SECONDS = 1
-# From the beginning of the end to the close of a connection nothing came on.
-_LINGER_SECONDS = 1.0
+# From the beginning of the server's end to the close of a connection that nothing comes on, or that
+# is over but for its close.
+_LAST_SECONDS = 1.0
+# Connections over the limit that are refused and not closed at once: each takes a file.
+MOST_REFUSED = 8
 
 
 @dataclass(frozen=True)
@@ -222,7 +178,8 @@ class Limits:
     Attributes:
         connections: Most that are open at a time.
         seconds: Time a caller has to send the headers of a request, or the rest of a body that the
-            answer did not wait for, and to take something of an answer.
+            answer did not wait for, and to take something of an answer; and to close a connection
+            that the server has ended while something was still to come.
         free_port: A port of the server whose connections are never too many, if there is one.
     """
 
@@ -267,13 +224,16 @@ class Connection(HttpToolsProtocol):
         self._body_bytes = 0
         self._owed: object = None
         self._owed_since: float | None = None
-        self._unsent = 0
-        self._unsent_since = 0.0
+        self._taken = 0
+        self._taken_since: float | None = None
+        # Whether nothing has come of another request than those that are here as a whole.
+        self._is_whole = False
+        self._lingering: Lingering | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Serve a connection, or refuse it."""
         super().connection_made(transport)
-        self._writing = Writing(transport, self.loop)
+        self._writing = Writing(transport, self.loop, self._end)
         self._caller = Caller(self.flow.resume_reading)
         limits = self._limits
         is_free = self.server is not None and self.server[1] == limits.free_port
@@ -283,10 +243,15 @@ class Connection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The caller, or the server, has ended the connection."""
         super().connection_lost(exc)
+        if self._lingering is not None:
+            self._lingering.cancel()
         self._caller.hang_up()
 
     def data_received(self, data: bytes) -> None:
         """Read what came of a request."""
+        if self._lingering is not None:
+            self._lingering.drop(len(data))
+            return
         start = 0
         while start < len(data) and not self._refused:
             # There are no headers before the end of a body.
@@ -297,13 +262,13 @@ class Connection(HttpToolsProtocol):
             if self._header_bytes > _MOST_HEADER_BYTES:
                 status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
                 self._refuse("headers", status, f"at most {_MOST_HEADER_BYTES} bytes of headers")
-            if self.transport.is_closing():
+            if self._writing.is_closing():
                 return
 
     @property
     def has_ended(self) -> bool:
         """Whether nothing more is read."""
-        return self._refused or self.transport.is_closing()
+        return self._refused or self._writing.is_closing()
 
     def send_400_response(self, msg: str) -> None:
         """What came is no HTTP."""
@@ -315,10 +280,17 @@ class Connection(HttpToolsProtocol):
         A caller who has just begun to send could not know whether he may try again.
         """
         self._stopping = True
-        if self._is_answering():
+        if self._lingering is not None:
+            self._lingering.hurry(_LAST_SECONDS)
+        elif self._is_answering():
             self.cycle.keep_alive = False
         else:
-            self.loop.call_later(_LINGER_SECONDS, self._close_if_idle)
+            self.loop.call_later(_LAST_SECONDS, self._close_if_idle)
+
+    def on_message_begin(self) -> None:
+        """The first of a request is here."""
+        super().on_message_begin()
+        self._is_whole = False
 
     def on_headers_complete(self) -> None:
         """A request can be answered."""
@@ -358,13 +330,19 @@ class Connection(HttpToolsProtocol):
         """All of a request is here."""
         if not self.parser.should_upgrade():
             super().on_message_complete()
+            self._is_whole = True
             self._header_bytes = 0
             self.scope["extensions"][WHOLE] = {}
-            if self.cycle.response_complete and not self.transport.is_closing():
+            if self.cycle.response_complete and not self._writing.is_closing():
                 # What came since the answer has stopped the clock that it had set.
                 self.timeout_keep_alive_task = self.loop.call_later(
                     self.timeout_keep_alive, self.timeout_keep_alive_handler
                 )
+
+    def on_response_complete(self) -> None:
+        """All of an answer is written, and the next request can be answered, if there is one."""
+        if not self._writing.is_closing():
+            super().on_response_complete()
 
     def check(self, now: float) -> None:
         """Cut the connection off if its caller is too slow; to be called about once a second.
@@ -372,23 +350,37 @@ class Connection(HttpToolsProtocol):
         Args:
             now: On the loop's clock.
         """
-        # Between requests another timer runs, until anything arrives.
-        idle = self.timeout_keep_alive_task is not None
+        # Between requests another timer runs, until anything arrives, and at the end.
+        idle = self.timeout_keep_alive_task is not None or self._lingering is not None
         if idle or self._is_answering():
             self._owed_since = None
         elif self._owed_since is None or self._owed is not self.scope:
             self._owed, self._owed_since = self.scope, now
         elif now - self._owed_since > self._limits.seconds:
             self._cut_off("slow_request")
-        unsent = self.transport.get_write_buffer_size()
-        if not unsent or unsent != self._unsent:
-            self._unsent, self._unsent_since = unsent, now
-        elif now - self._unsent_since > self._limits.seconds:
+        if not self.transport.get_write_buffer_size():
+            self._taken_since = None
+        elif self._taken_since is None or self._writing.taken > self._taken:
+            self._taken, self._taken_since = self._writing.taken, now
+        elif now - self._taken_since > self._limits.seconds:
             self._cut_off("slow_reader")
 
     def _close_if_idle(self) -> None:
         if not self._is_answering():
-            self._writing.close()
+            self._writing.flush()
+            self.transport.close()
+
+    def _end(self) -> None:
+        is_read = self._is_whole and not self._refused and not self.pipeline
+        if is_read or len(self.connections) > self._limits.connections + MOST_REFUSED:
+            self.transport.close()
+            return
+        self._unset_keepalive_if_required()
+        self.flow.resume_reading()
+        seconds = self._limits.seconds
+        if self._stopping:
+            seconds = min(seconds, _LAST_SECONDS)
+        self._lingering = Lingering(self.transport, self.loop, seconds)
 
     def _is_answering(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import re
 import socket
+import termios
 import time
 import tomllib
+from array import array
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from functools import partial
@@ -24,7 +27,7 @@ from foretell.service.web.connections import WHOLE, Connection, Limits, caller_o
 from tests.service.bundles import Spec, write_bundle
 from tests.service.process import Server
 from tests.service.waiting import until
-from tests.service.web.wire import Wire, exchange, no_content, opened
+from tests.service.web.wire import Wire, exchange, no_content, opened, unconnected
 from tests.test_architecture import ROOT
 
 REQUEST = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -163,7 +166,7 @@ def test_too_many_headers_are_told_as_the_path_has_it(begin: bytes, kind: type) 
     error = json.loads(body)["error"]
     assert isinstance(error, kind)
     assert "at most 65536 bytes of headers" in (error if kind is str else error["message"])
-    assert wire.is_closing()
+    assert wire.ended
 
 
 CHUNKED = b"POST /forecast HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -201,7 +204,7 @@ def test_all_that_is_no_body_is_limited(
     seen, wire = asyncio.run(exchange(sent(24 * 1024 // len(more) + most), metrics))
     assert not seen
     assert wire.written.startswith(b"HTTP/1.1 431 ")
-    assert wire.is_closing()
+    assert wire.ended
     assert metrics.counts.count(*HEADERS) == 1
 
 
@@ -342,7 +345,7 @@ def test_nothing_is_written_into_or_after_an_answer(begin: bytes, more_body: boo
 
     asyncio.run(send())
     assert not wire.sent
-    assert wire.is_closing()
+    assert wire.ended
     assert metrics.counts.count(*HEADERS) == 1
 
 
@@ -405,7 +408,7 @@ def test_what_was_answered_goes_out_before_the_end() -> None:
     asyncio.run(send())
     assert re.findall(rb"HTTP/1.1 (\d+)", wire.written) == [b"200"]
     assert wire.written.endswith(b"x\r\n0\r\n\r\n")
-    assert wire.is_closing()
+    assert wire.ended
 
 
 @pytest.mark.parametrize(
@@ -445,7 +448,7 @@ def test_a_refusal_is_no_answer_to_the_requests_before_it(rest: bytes, reason: s
     assert seen == ["/1", "/2"]
     assert wire.written.count(b"HTTP/1.1 204") == wire.written.count(b"HTTP/1.1") == 2
     assert wire.written.count(b"connection: close") == 1
-    assert wire.is_closing()
+    assert wire.ended
     assert metrics.counts.count("foretell_connections_cut_off", reason) == 1
 
 
@@ -471,7 +474,7 @@ def test_who_is_answered_before_his_body_is_here_is_kept_all_the_same() -> None:
             assert connection.timeout_keep_alive_task is not None
             for seconds in (0.0, 1000.0):
                 connection.check(connection.loop.time() + seconds)
-            assert not wire.is_closing()
+            assert not wire.ended
         # The clock that was set is not for the next request.
         connection.data_received(b"POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\n1")
         while connection.tasks:
@@ -562,6 +565,56 @@ def test_answers_that_nobody_reads(server: Server) -> None:
         deaf.connect((url.host, url.port))
         deaf.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n" * 1000)
         until(lambda: cut_off(server, "slow_reader") == 1)
+
+
+def test_who_takes_an_answer_slowly_is_kept_and_who_takes_nothing_is_not() -> None:
+    metrics = Metrics()
+    size = 64 * 1024 * 1024
+
+    async def answer(scope: Any, receive: Any, send: Any) -> None:
+        headers = [(b"content-length", b"%d" % size)]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": bytes(size)})
+
+    async def scene() -> list[bool]:
+        loop = asyncio.get_running_loop()
+        with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket() as caller:
+            caller.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            caller.connect(listener.getsockname())
+            accepted, _ = listener.accept()
+            transport, connection = await loop.connect_accepted_socket(
+                lambda: unconnected(answer, metrics), accepted
+            )
+            own = transport.get_extra_info("socket")
+
+            def queued() -> int:
+                number = array("i", [0])
+                fcntl.ioctl(own, termios.TIOCOUTQ, number)
+                return number[0]
+
+            caller.sendall(REQUEST)
+            before = None
+            while not queued() or before != (transport.get_write_buffer_size(), queued()):
+                before = transport.get_write_buffer_size(), queued()
+                await asyncio.sleep(0.1)
+            held, sent = before
+            kept = []
+            connection.check(0.0)
+            for now in (50.0, 100.0):
+                while queued() >= sent:
+                    caller.recv(1000)
+                    await asyncio.sleep(0)
+                sent = queued()
+                connection.check(now)
+                kept.append(not transport.is_closing())
+            # All that was taken is the kernel's.
+            assert transport.get_write_buffer_size() == held
+            connection.check(161.0)
+            kept.append(not transport.is_closing())
+            return kept
+
+    assert asyncio.run(scene()) == [True, True, False]
+    assert metrics.counts.count("foretell_connections_cut_off", "slow_reader") == 1
 
 
 @pytest.mark.parametrize("library", ["uvicorn", "httptools"])

@@ -68,7 +68,7 @@ def test_requests_are_what_was_sent_however_it_comes(
     seen, wire = asyncio.run(exchange(cut(sent, places)))
     assert seen == expected
     assert wire.written.count(b"HTTP/1.1 204 ") == len(expected)
-    assert not wire.is_closing()
+    assert not wire.ended
 
 
 offers = pytest.mark.parametrize("offer", OFFERS[1:], ids=["http2", "websocket", "several"])
@@ -99,7 +99,7 @@ def test_no_place_to_cut_matters(
         for place in range(len(sent)):
             seen, wire = await exchange(cut(sent, [place]))
             assert seen == expected, place
-            assert wire.is_closing() == ends
+            assert wire.ended == ends
         seen, _ = await exchange(sent[place : place + 1] for place in range(len(sent)))
         assert seen == expected
 
@@ -122,7 +122,7 @@ def test_what_is_wrong_with_a_request_stays_wrong(offer: bytes) -> None:
     seen, wire = asyncio.run(exchange([wrong]))
     assert not seen
     assert wire.written.startswith(b"HTTP/1.1 400 ")
-    assert wire.is_closing()
+    assert wire.ended
 
 
 def test_a_thousand_offers_at_once() -> None:
@@ -146,7 +146,7 @@ def test_nothing_is_read_through_a_tunnel(
             assert wire.written.startswith(b"HTTP/1.1 400 Bad Request\r\n")
             assert b"this server is no proxy" in wire.written
             assert wire.written.count(b"HTTP/1.1 ") == 1
-            assert wire.is_closing()
+            assert wire.ended
 
     asyncio.run(send())
     assert not caplog.records

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from foretell.service.web.connections import Writing
+from foretell.service.web.writing import Writing
 from tests.service.web.wire import Wire
 
 
@@ -14,7 +14,7 @@ def written(*steps: Callable[[Writing], object]) -> Wire:
     wire = Wire()
 
     async def write() -> None:
-        writing = Writing(wire, asyncio.get_running_loop())
+        writing = Writing(wire, asyncio.get_running_loop(), wire.close)
         for step in steps:
             step(writing)
         await asyncio.sleep(0)
@@ -56,7 +56,7 @@ def test_nothing_is_written_once_the_caller_is_gone(then: Callable[[Writing], ob
     wire = Wire()
 
     async def write() -> None:
-        writing = Writing(wire, asyncio.get_running_loop())
+        writing = Writing(wire, asyncio.get_running_loop(), wire.close)
         writing.write(b"head")
         wire.close()
         then(writing)

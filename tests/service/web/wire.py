@@ -22,12 +22,14 @@ class Wire(asyncio.Transport):
     Attributes:
         sent: What each write was.
         reading: Whether more would be read.
+        ended: Whether the other end is told that nothing more will be written.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.sent: list[bytes] = []
         self.reading = True
+        self.ended = False
         self._closed = False
 
     @property
@@ -36,7 +38,7 @@ class Wire(asyncio.Transport):
         return b"".join(self.sent)
 
     def write(self, data: Any) -> None:
-        assert not self._closed
+        assert not self.ended
         self.sent.append(bytes(data))
 
     def writelines(self, list_of_data: Iterable[Any]) -> None:
@@ -51,8 +53,11 @@ class Wire(asyncio.Transport):
     def resume_reading(self) -> None:
         self.reading = True
 
+    def write_eof(self) -> None:
+        self.ended = True
+
     def close(self) -> None:
-        self._closed = True
+        self.ended = self._closed = True
 
     def abort(self) -> None:
         self.close()
@@ -67,10 +72,15 @@ async def no_content(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": b""})
 
 
+def unconnected(app: Any, metrics: Metrics) -> Connection:
+    """What serves a connection to an application; for use on a loop."""
+    config = uvicorn.Config(app, ws="none", log_config=None, access_log=False)
+    return Connection(Limits(8, 60), metrics, config, ServerState(), {})
+
+
 def opened(app: Any, wire: Wire, metrics: Metrics | None = None) -> Connection:
     """A connection to an application; for use on a loop."""
-    config = uvicorn.Config(app, ws="none", log_config=None, access_log=False)
-    connection = Connection(Limits(8, 60), metrics or Metrics(), config, ServerState(), {})
+    connection = unconnected(app, metrics or Metrics())
     connection.connection_made(wire)
     return connection
 
