@@ -30,25 +30,27 @@ def told(word: str) -> list[int]:
     return sorted(int(file.name.split("-")[-1]) for file in folder().glob(f"*-{word}-*"))
 
 
-def serve_until(ended: threading.Event, slot: int, pulse: Pulse) -> None:
+def serve_until(ended: list[int], slot: int, pulse: Pulse) -> None:
+    """Serve until a signal's handler has put something into a list; events do not bear handlers."""
     pulse()
     tell(slot, "serving")
-    while not ended.wait(0.02):
+    while not ended:
+        time.sleep(0.02)
         pulse()
 
 
 def until_told_to_stop(slot: int, pulse: Pulse) -> None:
-    stopped = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stopped.set())
+    stopped: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: stopped.append(number))
     serve_until(stopped, slot, pulse)
     tell(slot, "stopped")
 
 
 def counting(slot: int, pulse: Pulse) -> None:
     """Says which signals it gets, until it is told to hurry."""
-    hurried = threading.Event()
+    hurried: list[int] = []
     signal.signal(signal.SIGTERM, lambda *_: tell(slot, f"terminate{time.monotonic_ns()}"))
-    signal.signal(signal.SIGINT, lambda *_: hurried.set())
+    signal.signal(signal.SIGINT, lambda number, _: hurried.append(number))
     serve_until(hurried, slot, pulse)
     tell(slot, "hurried")
 
