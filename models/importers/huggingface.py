@@ -84,7 +84,7 @@ def _read_json(path: Path) -> dict[str, Any]:
         found = json.loads(path.read_bytes())
     except OSError as error:
         raise ImporterError(f"{path}: {error.strerror}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ImporterError(f"{path}: no JSON: {error}") from None
     if not isinstance(found, dict):
         raise ImporterError(f"{path}: expected an object with model_type")

@@ -30,7 +30,7 @@ from foretell.models.importers.layouts import Layout, Row, rows
 from foretell.models.importers.neuralforecast_folder import CONFIGURATION, Member, read_folder
 from foretell.models.importers.neuralforecast_losses import Said, read_loss
 from foretell.models.importers.saved import Saved
-from foretell.models.importers.weights import load_weights
+from foretell.models.importers.weights import check_floats, load_weights
 from foretell.models.layers.normalization import TokenBatchNorm
 from foretell.models.layers.transformer import EncoderLayer
 
@@ -125,6 +125,7 @@ def read(folder: Path, member: str | None, given: Mapping[str, Argument] = {}) -
         state |= neuralforecast_implicit.fixed(found, said.levels)
         own += neuralforecast_implicit.ROWS
     layout = Layout(f"{found.kind} of NeuralForecast", {}, family.rows + own)
+    check_floats(layout, state)
     load_weights(model, layout, state)
     family.finish(model, values)
     arguments = {

@@ -64,7 +64,7 @@ def read_folder(folder: Path, member: str | None) -> Member:
         raise ImporterError(f"{file}: damaged or cut off: {error}") from None
     try:
         kind, arguments = header["model_class"], dict(json.loads(header["hyper_parameters"]))
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, RecursionError):
         raise ImporterError(
             f"{file}: its header has no class and arguments of a NeuralForecast model"
         ) from None
@@ -87,7 +87,7 @@ def _read_settings(folder: Path) -> Mapping[str, Any]:
         dict(settings)
     except OSError as error:
         raise ImporterError(f"{path}: {error.strerror}; nf.save writes one") from None
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise ImporterError(f"{path}: not what nf.save writes") from None
     if version != _FORMAT:
         raise ImporterError(f"{path}: format {version}, expected {_FORMAT}")

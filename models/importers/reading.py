@@ -148,21 +148,24 @@ def _explain(error: Exception) -> str:
 
 def _state_in(path: Path, loaded: object) -> object:
     """The state_dict in what was loaded, which may lie next to an optimizer's, and deeper."""
-    if not isinstance(loaded, Mapping) or _is_state(loaded):
-        return loaded
-    for holder in _HOLDERS:
-        if isinstance(loaded.get(holder), Mapping):
-            return _state_in(path, loaded[holder])
-    inner = {
-        name: found
-        for name, each in loaded.items()
-        if isinstance(each, Mapping) and not _NO_HOLDER.search(str(name))
-        if _is_state(found := _state_in(path, each))
-    }
-    if len(inner) > 1:
-        names = ", ".join(map(repr, inner))
+    found: list[tuple[object, object]] = []
+    # What was looked at may hold itself.
+    seen: set[int] = set()
+    left: list[tuple[object, object]] = [(None, loaded)]
+    while left:
+        name, each = left.pop()
+        if _is_state(each):
+            found.append((name, each))
+        elif isinstance(each, Mapping) and id(each) not in seen:
+            seen.add(id(each))
+            inner = [(key, value) for key, value in each.items() if isinstance(value, Mapping)]
+            held = [dict(inner)[holder] for holder in _HOLDERS if holder in dict(inner)]
+            inner = [(key, value) for key, value in inner if not _NO_HOLDER.search(str(key))]
+            left += [(name, held[0])] if held else reversed(inner)
+    if len(found) > 1:
+        names = ", ".join(repr(name) for name, _ in found)
         raise ImporterError(f"{path}: holds several models, {names}; {_HOW_TO_SAVE} of one of them")
-    return next(iter(inner.values()), loaded)
+    return found[0][1] if found else loaded
 
 
 def _is_state(found: object) -> bool:

@@ -51,10 +51,10 @@ def read_script(text: str) -> list[Run]:
     if path.suffix not in (".yaml", ".yml", ".json"):
         return _shell_runs(content, path.name)
     try:
-        loaded = yaml.safe_load(content)  # JSON is YAML
-    except yaml.YAMLError as error:
+        leaves = _flatten(yaml.safe_load(content))  # JSON is YAML
+    except (yaml.YAMLError, RecursionError) as error:
         raise ImporterError(f"--config {path}: {' '.join(str(error).split())[:200]}") from None
-    run = _run(_flatten(loaded), path.name, complete=False)
+    run = _run(leaves, path.name, complete=False)
     if run is None:
         raise ImporterError(f"--config {path}: no argument such as seq_len or n_heads in it")
     return [run]
@@ -111,7 +111,7 @@ def _command_run(words: list[str], provenance: str) -> Run | None:
             continue
         try:  # some take all of a model's arguments as JSON
             options |= _flatten(json.loads(value))
-        except json.JSONDecodeError as error:
+        except (json.JSONDecodeError, RecursionError) as error:
             if understood(value):
                 raise ImporterError(f"{provenance}: {value[:60]}: {error}") from None
             complete = False

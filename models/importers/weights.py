@@ -28,7 +28,6 @@ def load_weights(model: Forecaster, layout: Layout, state: Mapping[str, Tensor])
         ImporterError: lists missing, unexpected and mis-shaped keys, each under its published
             name, with what may have happened to it; nothing is loaded.
     """
-    check_floats(layout, state)
     names: dict[str, str] = {}
     shapes: dict[str, list[int]] = {}
     ours = model.state_dict()
@@ -47,15 +46,15 @@ def check_floats(layout: Layout, state: Mapping[str, Tensor]) -> None:
     """Refuse whole numbers and flags where weights are floats: what they stand for is not told.
 
     Args:
-        layout: The form of the keys; what it ignores may be of any type.
+        layout: The form of the keys; what it ignores, or does not know, may be of any type.
         state: The state_dict under its published keys.
 
     Raises:
         ImporterError: names the first of them.
     """
     for key, tensor in state.items():
-        is_counter = key.endswith(_COUNTER) or layout.ignores(key)
-        if not tensor.is_floating_point() and not is_counter:
+        is_weight = layout.find(key) is not None and not layout.ignores(key)
+        if is_weight and not tensor.is_floating_point() and not key.endswith(_COUNTER):
             kind = str(tensor.dtype).removeprefix("torch.")
             raise ImporterError(
                 f"{key} is of type {kind}, and weights are floats; save the model as it was before "

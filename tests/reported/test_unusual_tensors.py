@@ -17,7 +17,8 @@ from torch import Tensor
 from foretell.models.importers.errors import ImporterError
 from foretell.models.importers.layouts import Layout, rows
 from foretell.models.importers.reading import read_safetensors, read_state
-from foretell.models.importers.weights import check_floats
+from foretell.models.importers.weights import check_floats, load_weights
+from tests.models.importers import published
 
 VALUES = torch.tensor([[0.0, 1.5], [-2.0, 0.0]])
 LAYOUT = Layout("model", {}, rows("weight a width\nsteps - width"))
@@ -84,5 +85,17 @@ def test_safetensors_are_held_to_the_same(tmp_path: Path) -> None:
 def test_whole_numbers_are_no_weights(kind: torch.dtype) -> None:
     with pytest.raises(ImporterError, match=r"weight is of type u?(int|bool).*weights are floats"):
         check_floats(LAYOUT, {"weight": VALUES.to(kind)})
-    counters = {"steps": VALUES.to(kind), "norm.num_batches_tracked": torch.tensor(3)}
+    counters = {
+        "steps": VALUES.to(kind),
+        "unknown": VALUES.to(kind),
+        "norm.num_batches_tracked": torch.tensor(3),
+    }
     check_floats(LAYOUT, counters)
+
+
+def test_an_unknown_key_of_whole_numbers_is_told_as_such(tmp_path: Path) -> None:
+    form, model = published.layout("tslib", "transformer"), published.make("transformer")
+    state = published.publish(model, form) | {"scale_steps": torch.ones(3, 2).int()}
+    torch.save(state, tmp_path / "checkpoint.pth")
+    with pytest.raises(ImporterError, match=r"unexpected \(1\):\n    scale_steps \[3, 2\]"):
+        load_weights(model, form, read_state(tmp_path / "checkpoint.pth"))

@@ -471,7 +471,11 @@ def test_what_is_not_read_is_refused_by_its_name(
 
 
 def test_a_config_that_is_none(tmp_path: Path) -> None:
-    for text, message in (("{", "no JSON"), ("[]", "expected an object with model_type")):
+    for text, message in (
+        ("{", "no JSON"),
+        ("[" * 100_000, "no JSON"),
+        ("[]", "expected an object with model_type"),
+    ):
         (tmp_path / "config.json").write_text(text)
         with pytest.raises(ImporterError, match=message):
             adopt(tmp_path)

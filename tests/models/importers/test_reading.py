@@ -1,4 +1,5 @@
 import pickle
+import sys
 import zipfile
 from pathlib import Path
 
@@ -146,3 +147,32 @@ def test_torchscript_is_refused(tmp_path: Path) -> None:
     torch.jit.script(torch.nn.Linear(2, 2)).save(path)
     with pytest.raises(ImporterError, match=r"refused: a TorchScript archive holds code.*save it"):
         read_state(path)
+
+
+def nested(depth: int, inner: object) -> object:
+    for _ in range(depth):
+        inner = {"run": inner}
+    return inner
+
+
+def test_a_state_dict_in_many_dictionaries(tmp_path: Path) -> None:
+    path = tmp_path / "a.pth"
+    # What pickles it needs a frame for each.
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(20_000)
+    try:
+        torch.save(nested(2000, STATE), path)
+    finally:
+        sys.setrecursionlimit(limit)
+    assert_is_state(path)
+
+
+@pytest.mark.parametrize("name", ["state_dict", "self"])
+def test_a_dictionary_that_holds_itself(tmp_path: Path, name: str) -> None:
+    content: dict[str, object] = {"epoch": 3}
+    content[name] = content
+    with pytest.raises(ImporterError, match="expected tensors only, 'epoch' is of type int"):
+        read_state(save(tmp_path / "a.pth", content))
+    content["weights"] = STATE
+    if name == "self":
+        assert_is_state(save(tmp_path / "a.pth", content))

@@ -84,6 +84,8 @@ def test_yaml_and_json(tmp_path: Path, name: str) -> None:
         ("a.sh", "python run.py --model-hyper-params '{broken'\n", "Expecting property name"),
         ("a.sh", "python run.py --seq_len many\n", "seq_len 'many' .a.sh.: expected a number"),
         ("a.yaml", "[1, 2", "a.yaml"),
+        ("a.yaml", "[" * 20_000, "a.yaml"),
+        ("a.yaml", "model: &all {seq_len: 96, same: *all}", "a.yaml"),
         ("a.json", "{}", "no argument such as seq_len"),
         ("a.json", "3", "no argument such as seq_len"),
     ],
