@@ -311,9 +311,12 @@ class Directory:
         """This with another slot of a version, or with none."""
         versions = {**self.slots.get(name, {}), version: slot}
         kept = {key: own for key, own in versions.items() if own is not None}
-        slots = {key: own for key, own in {**self.slots, name: kept}.items() if own}
         loaded = [key for key, own in kept.items() if own.model is not None]
-        means = {key: own for key, own in self.means.items() if key != name}
+        # Of thousands of names the others are not looked at one by one.
+        slots, means = {**self.slots, name: kept}, {**self.means}
+        if not kept:
+            del slots[name]
+        means.pop(name, None)
         if (meant := self.pins.get(name) or max(loaded, key=int, default="")) in loaded:
             means[name] = meant
         return replace(self, slots=slots, means=means)

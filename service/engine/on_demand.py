@@ -10,7 +10,7 @@ from foretell.bundle import checksums
 from foretell.bundle.example import Example
 from foretell.service.arrays import Arrays
 from foretell.service.engine.directory import Pending
-from foretell.service.engine.model import Bundled, Capacity, read_manifest
+from foretell.service.engine.model import Bundled, Capacity, Proof, read_manifest
 from foretell.service.engine.queues import Usage
 from foretell.service.engine.residents import Berth, Residents
 from foretell.service.engine.runtime import Runtime
@@ -28,6 +28,7 @@ class OnDemand(Bundled):
         runtime: Where it is to run.
         capacity: Batch and queue, here of what waits for a load.
         residents: Loads it.
+        proofs: What loads have shown, by folder: of this one it is forgotten with it.
 
     Attributes:
         provider: The execution provider that runs it.
@@ -39,7 +40,12 @@ class OnDemand(Bundled):
     on_demand = True
 
     def __init__(
-        self, folder: Path, runtime: Runtime, capacity: Capacity, residents: Residents
+        self,
+        folder: Path,
+        runtime: Runtime,
+        capacity: Capacity,
+        residents: Residents,
+        proofs: dict[Path, Proof],
     ) -> None:
         about = read_manifest(folder, runtime)
         super().__init__(
@@ -48,6 +54,7 @@ class OnDemand(Bundled):
         self.provider = runtime.provider
         self._max_batch = capacity.max_batch or runtime.largest_batch
         self._residents = residents
+        self._proofs = proofs
         self._berth = Berth(folder, self.manifest, capacity.max_windows, capacity.max_bytes)
 
     @property
@@ -119,3 +126,4 @@ class OnDemand(Bundled):
     def close(self, timeout: float) -> None:
         """See `directory.Loaded.close`."""
         self._residents.close(self._berth, timeout)
+        self._proofs.pop(self._folder, None)

@@ -66,14 +66,17 @@ def load(settings: Settings, metrics: Metrics) -> Repository:
     limit = settings.max_memory_bytes or container_limit(doors)
     memory = Memory(limit)
     residents = None
-    proofs: dict[Path, Proof] | None = {} if settings.load == "on-demand" else None
+    proofs: dict[Path, Proof] = {}
+    on_demand = settings.load == "on-demand"
 
     def open_now(folder: Path) -> Loaded:
         observer = metrics.observer(folder.parent.name, folder.name)
-        return Model(folder, runtime, batcher, capacity, observer, proofs=proofs)
+        return Model(
+            folder, runtime, batcher, capacity, observer, proofs=proofs if on_demand else None
+        )
 
     open_model = open_now
-    if settings.load == "on-demand":
+    if on_demand:
         if limit is None and settings.max_loaded is None:
             _logger.warning("nothing bounds the memory of models: see FORETELL_MAX_MEMORY_BYTES")
         metrics.loads_on_demand()
@@ -85,7 +88,7 @@ def load(settings: Settings, metrics: Metrics) -> Repository:
             wait_seconds=settings.load_wait_seconds,
             drain_seconds=settings.timeout_seconds,
         )
-        open_model = partial(_list, runtime, capacity, residents, settings.keep)
+        open_model = partial(_list, runtime, capacity, residents, proofs, settings.keep)
         # Whoever loads one makes room for it.
         memory = Memory(None)
     repository = Repository(
@@ -223,6 +226,7 @@ def _list(
     runtime: Runtime,
     capacity: Capacity,
     residents: Residents,
+    proofs: dict[Path, Proof],
     kept: Sequence[str],
     folder: Path,
 ) -> Loaded:
@@ -230,4 +234,4 @@ def _list(
     name, version = folder.parent.name, folder.name
     if name in kept or f"{name}@{version}" in kept:
         return residents.keep(folder)
-    return OnDemand(folder, runtime, capacity, residents)
+    return OnDemand(folder, runtime, capacity, residents, proofs)

@@ -315,12 +315,15 @@ class Repository:
         if not self._changing.acquire(blocking=False):
             return
         try:
-            refused = [own for own in self.directory if own[2].refused]
-            present = self._catalogue.versions() if refused else []
-            for name, version, slot in refused:
-                key = (name, version)
-                if not present or key in present or key in self._failures:
-                    continue
+            gone = [
+                (name, version, slot)
+                for name, version, slot in self.directory
+                if slot.refused
+                and (name, version) not in self._failures
+                and self._is_gone(name, version)
+            ]
+            # All at once is a volume that is missing.
+            for name, version, slot in gone if gone and self._catalogue.versions() else ():
                 if slot.model is None:
                     # Another one in its place is new.
                     self._seen.get(name, {}).pop(version, None)
@@ -613,6 +616,12 @@ class Repository:
     def _left(self, name: str, version: str) -> Slot | None:
         """What stays of a version that is out of service: the index lists what is on disk."""
         return Slot() if self._catalogue.has(name, version) else None
+
+    def _is_gone(self, name: str, version: str) -> bool:
+        try:
+            return not self._catalogue.has(name, version)
+        except OSError:
+            return False
 
     def _put(self, name: str, version: str, slot: Slot | None) -> None:
         with self._replacing:

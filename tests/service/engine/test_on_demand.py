@@ -47,7 +47,7 @@ class Scene:
         return model
 
     def list(self, folder: Path) -> OnDemand:
-        return OnDemand(folder, self._runtime, _CAPACITY, self.residents)
+        return OnDemand(folder, self._runtime, _CAPACITY, self.residents, self.proofs)
 
 
 @pytest.fixture
@@ -242,8 +242,11 @@ def test_a_file_that_is_gone(scene: Scene, tmp_path: Path) -> None:
 def test_it_is_closed(scene: Scene, tmp_path: Path) -> None:
     model = scene.list(write_bundle(tmp_path, Spec(name="m")))
     assert forecast(model) == [2.0] * 4
+    assert scene.proofs
     model.close(1)
     assert not model.resident
+    # Or each version that ever was would leave its manifest behind.
+    assert not scene.proofs
     with pytest.raises(NotReadyError, match="the model is stopping"):
         forecast(model)
     with pytest.raises(NotReadyError, match="the model is stopping"):

@@ -598,6 +598,43 @@ def test_no_refusal_goes_with_the_volume(scene: Scene) -> None:
     assert scene.repository.report()["one@3"] == "bad"
 
 
+def test_refusals_of_what_is_there_list_no_folder(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be done every second, of thousands of bundles."""
+    scene.place("one@3", "bad")
+    scene.repository.look()
+    listed: list[Path] = []
+    names = layout.model_names
+
+    def list_names(folder: Path) -> list[str]:
+        listed.append(folder)
+        return names(folder)
+
+    monkeypatch.setattr(layout, "model_names", list_names)
+    scene.repository.forget()
+    assert not listed
+    assert scene.repository.report()["one@3"] == "bad"
+    remove(scene.folder, "one", "3")
+    scene.repository.forget()
+    assert listed
+    assert "one@3" not in scene.states
+
+
+def test_a_refusal_whose_folder_cannot_be_read_stays(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.place("one@3", "bad")
+    scene.repository.look()
+
+    def fail(*_: str) -> bool:
+        raise PermissionError("not yours")
+
+    monkeypatch.setattr(scene.repository._catalogue, "has", fail)
+    scene.repository.forget()
+    assert scene.repository.report()["one@3"] == "bad"
+
+
 def test_nothing_is_forgotten_while_models_change(scene: Scene) -> None:
     scene.place("one@3", "bad")
     scene.repository.look()
