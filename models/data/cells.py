@@ -63,10 +63,8 @@ def of_frame(
     elif isinstance(given, pd.Series) or not hasattr(given, "__arrow_c_stream__"):
         raise TypeError(f"expected a frame or a table of Arrow, got a {type(given).__name__}")
     else:
-        frame = from_arrow(given)
-    # Numbers without a name count the rows.
-    counts = frame.index.name is None and pd.api.types.is_integer_dtype(frame.index)
-    frame = frame.reset_index(drop=counts)
+        frame = _of_stream(given, name)
+    frame = _with_index(frame, name)
     frame.columns = pd.Index([plain_name(str(name)) for name in frame.columns])
     names = list(frame.columns)
     check_names(name, names, "")
@@ -95,14 +93,55 @@ def from_arrow(given: ArrowFrame) -> pd.DataFrame:
     return frame
 
 
+def _of_stream(given: ArrowFrame, name: str) -> pd.DataFrame:
+    """A frame of pandas of another one, whose columns are of types that pandas has."""
+    import pyarrow as pa
+
+    try:
+        return from_arrow(given)
+    except pa.ArrowException as error:
+        reason = str(error)
+    odd = "a column"
+    for column in getattr(given, "columns", ()):
+        try:
+            from_arrow(given.select([column]))  # type: ignore[attr-defined]
+        except pa.ArrowException:
+            odd = f"column {column!r}"
+            break
+    raise DataError(
+        f"{name}: {odd} has a type that is not read ({reason}); cast it to a number of 64 bits or "
+        "to a text, or leave it out"
+    )
+
+
+def _with_index(frame: pd.DataFrame, name: str) -> pd.DataFrame:
+    """Its index as columns; one that a column repeats is left out."""
+    # Numbers without a name count the rows.
+    if frame.index.name is None and pd.api.types.is_integer_dtype(frame.index):
+        return frame.reset_index(drop=True)
+    check_names(name, [str(each) for each in frame.columns], "")
+    for level in [each for each in frame.index.names if each in frame.columns]:
+        if not frame.index.get_level_values(level).equals(pd.Index(frame[level])):
+            raise DataError(
+                f"{name}: a level of the index and a column are called {level!r}, and differ; "
+                "rename one, or leave the index out, such as by frame.reset_index(drop=True)"
+            )
+        if frame.index.nlevels == 1:
+            return frame.reset_index(drop=True)
+        frame = frame.droplevel(level)
+    return frame.reset_index()
+
+
 def _plain(column: pd.Series) -> pd.Series:
-    """A column without Arrow's types, the starts of its intervals, and texts of what is nested."""
+    """A column without Arrow's types, the starts of its intervals, and texts of all else."""
     if isinstance(column.dtype, pd.ArrowDtype):
         import pyarrow as pa
 
         column = pa.array(column).to_pandas().set_axis(column.index)
     if isinstance(column.dtype, pd.IntervalDtype):
         column = pd.Series(column.array.left, column.index)
+    if column.dtype.kind == "c":
+        column = column.map(str)
     if column.dtype == object:
         nested = column.map(lambda cell: isinstance(cell, list | tuple | dict | set | np.ndarray))
         if nested.any():

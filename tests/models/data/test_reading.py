@@ -566,6 +566,40 @@ def test_frames_have_columns_of_any_type() -> None:
     assert read_frame(plain).channels == ("0",)
 
 
+def test_an_index_that_is_a_column_too() -> None:
+    frame = pd.DataFrame({"ds": hours("2024-01-01T00:00"), "unique_id": "a", "y": range(40)})
+    expected = read_frame(frame).tables[0]
+    for names in ("ds", ["unique_id", "ds"], ["ds", "y"]):
+        (table,) = read_frame(frame.set_index(names, drop=False)).tables
+        assert table.timestamps.tolist() == expected.timestamps.tolist()
+        assert (table.channels, table.series) == (("y",), "a")
+    other = frame.set_index(pd.Index(range(40), name="ds"))
+    with pytest.raises(
+        DataError, match="the index and a column are called 'ds', and differ"
+    ) as told:
+        read_frame(other)
+    assert str(told.value).endswith("frame.reset_index(drop=True)")
+    assert read_frame(other.reset_index(drop=True)).channels == ("y",)
+
+
+def test_complex_numbers_are_no_channels() -> None:
+    frame = pd.DataFrame({"ds": hours("2024-01-01T00:00"), "y": range(40)})
+    frame["z"] = frame["y"] * 1j
+    panel = read_frame(frame)
+    assert panel.channels == ("y",)
+    assert panel.notes == ("columns that hold texts such as '0j' are left out: z",)
+    with pytest.raises(DataError, match="columns that hold texts such as '0j' are no channels: z"):
+        read_frame(frame, Reading(channels="y,z"))
+
+
+def test_a_type_that_pandas_has_not_is_told_with_its_column() -> None:
+    frame = pl.DataFrame({"ds": hours("2024-01-01T00:00"), "y": range(40)})
+    wide = frame.with_columns(pl.col("y").cast(pl.Int128).alias("z"))
+    with pytest.raises(DataError, match=r"column 'z' has a type that is not read .* cast it"):
+        read_frame(wide)
+    assert read_frame(wide.cast({"z": pl.Int64})).channels == ("y", "z")
+
+
 def test_days_of_the_month_that_begin_in_a_short_one(tmp_path: Path) -> None:
     days = ["02-28", *(f"{month:02d}-30" for month in range(3, 11) if month != 9)]
     content = text(*(f"2023-{day},{i}" for i, day in enumerate(days)), header="date,a")
