@@ -30,6 +30,8 @@ from foretell.service.validation import MOST_IGNORED
 _PIECE = 64 * 1024
 # Brackets that parsers let be open at a time.
 _DEEPEST = 1024
+# Items that are freed at a time; each may be lists in lists, as long as a piece.
+_FREED = 8
 # Items of a list that is neither data nor made of a request's objects: no longer one is valid.
 _MOST_ITEMS = 64 * 1024
 
@@ -401,11 +403,11 @@ class _Members(_Skipped):
 
 
 class _Freed(list[Any]):
-    """A list whose items are freed one after the other: one call for all would hold the lock."""
+    """A list whose items are freed a few at a time: one call for all would hold the lock."""
 
     def __del__(self) -> None:
         while self:
-            self.pop()
+            del self[-_FREED:]
 
 
 class _Items(_Skipped):

@@ -31,6 +31,7 @@ from foretell.service.api.forecast.schemas import BacktestEnvelope, BacktestOpti
 from foretell.service.api.forecast.task import FORECASTING, Task
 from foretell.service.arrays import Arrays
 from foretell.service.engine.directory import Directory, Model, Pending
+from foretell.service.errors import ServiceError
 from foretell.service.settings import Settings
 from foretell.service.validation import QUERY, Ignored
 from foretell.service.web.connections import caller_of
@@ -164,7 +165,11 @@ class _Endpoint:
             parsed = await run_off(work, deadline, self._reader, media, body, query, settings)
             if parsed.memory:
                 take(parsed.memory)
-            model = parsed.find(self._engine.directory)
+            try:
+                model = parsed.find(self._engine.directory)
+            except ServiceError:
+                await run_off(parsed.work, deadline, parsed.drop)
+                raise
             exchange.model, exchange.version = model.name, model.version
             work = parsed.work
             if media == JSON and size < LARGE <= work:
@@ -206,7 +211,10 @@ class Parsed(Protocol):
         """About how many bytes the rest will take that are not counted yet."""
 
     def decode(self, model: Model, settings: Settings) -> Answering:
-        """Read the rest; raises a `ServiceError` that says where it does not fit."""
+        """Read the rest, and drop what was read; raises a `ServiceError` if it does not fit."""
+
+    def drop(self) -> None:
+        """Drop what was read, which may take long."""
 
 
 Reader = Callable[[str, Body, Mapping[str, str], Settings], Parsed]
@@ -278,10 +286,13 @@ class _JsonRequest:
         return work
 
     def decode(self, model: Model, settings: Settings) -> Answering:
-        self.job = decode(self._envelope, self._ignored, model, settings, self._task)
-        # All of its numbers, which nothing needs any more.
-        del self._envelope
+        envelope = self._envelope
+        self.drop()
+        self.job = decode(envelope, self._ignored, model, settings, self._task)
         return self
+
+    def drop(self) -> None:
+        del self._envelope
 
     def encode(self, outputs: Arrays) -> bytes:
         return encode(self.job, outputs)

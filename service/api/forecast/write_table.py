@@ -200,15 +200,19 @@ class TableRequest:
             InvalidInputError: it does not fit the model, or none of its series does;
                 `NotSupportedError` likewise.
         """
+        table = self._table
+        self.drop()
         given = self._options.model_dump(exclude={"model"}, exclude_unset=True)
         options = validate(self._task.options, given, "query")
-        self._request = read_request(self._table, self._task, options, model, settings)
+        self._request = read_request(table, self._task, options, model, settings)
         self.job = self._request.job
         if not len(self.job.history):
             raise next(entry for entry in self.job.entries if isinstance(entry, ServiceError))
-        # The body, which nothing needs any more.
-        del self._table
         return self
+
+    def drop(self) -> None:
+        """Drop the table, and with it the body."""
+        del self._table
 
     def encode(self, outputs: Arrays) -> bytes:
         """See `encode` of this module."""

@@ -118,24 +118,27 @@ def check_model(model: Model, frequency: Frequency) -> None:
         )
 
 
-def check_counts(request: dict[str, Any], most: int) -> None:
+def check_counts(request: dict[str, Any], known: Container[str], most: int) -> None:
     """Refuse what is too long or has too many names, before all of it is looked at.
 
     Args:
         request: Parsed JSON.
+        known: The names that it may have.
         most: Most series.
 
     Raises:
         InvalidInputError: it is.
     """
+    check_names(request, known)
     series, parameters = request.get("series"), request.get("model_parameters")
-    sizes = series.get("sizes") if isinstance(series, dict) else None
-    if isinstance(sizes, list) and len(sizes) > most:
-        raise InvalidInputError(
-            f"expected at most {most} series in a request (max_inputs), got {len(sizes)}; pass "
-            "num_partitions",
-            param="series.sizes",
-        )
+    for name in ("sizes", "start_datetime"):
+        given = series.get(name) if isinstance(series, dict) else None
+        if isinstance(given, list) and len(given) > most:
+            raise InvalidInputError(
+                f"expected at most {most} series in a request (max_inputs), got {len(given)}; pass "
+                "num_partitions",
+                param=f"series.{name}",
+            )
     if isinstance(parameters, dict):
         check_names(parameters, Parameters.model_fields, "model_parameters.")
 
@@ -162,11 +165,10 @@ def check_request(request: Request) -> None:
     """Refuse what no model here does.
 
     Raises:
-        InvalidInputError: too many names are not known, or a time is no text.
+        InvalidInputError: a time is no text.
         NotSupportedError: the request asks for it.
     """
     series = request.series
-    check_names(request.model_extra or (), ())
     check_texts(series.start_datetime or [], "series.start_datetime")
     exogenous = [series.X, series.X_future, series.categorical_exog]
     for asked, place, said in (

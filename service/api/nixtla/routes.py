@@ -110,7 +110,7 @@ class _Read:
         self._decoder = decoder
         found = read_json(body, form_of(kind))
         if isinstance(found, dict):
-            check_counts(found, settings.max_inputs)
+            check_counts(found, kind.model_fields, settings.max_inputs)
         self._request = request = validate(kind, found)
         check_request(request)
         self._frequency = frequency_of(request.freq)
@@ -120,17 +120,20 @@ class _Read:
         return find(directory, self._request.model, self._frequency)
 
     def decode(self, model: Model, settings: Settings) -> Answering:
-        """Read the rest; raises a `ServiceError` that says where it does not fit."""
+        """Read the rest, and drop what was read; raises a `ServiceError` if it does not fit."""
+        request = self._request
+        self.drop()
         check_model(model, self._frequency)
         try:
-            found = self._decoder(self._request, model, settings)
+            return self._decoder(request, model, settings)
         except ServiceError as error:
             error.message = own_places(error.message)
             error.param = error.param and own_places(error.param)
             raise
-        # All that is needed any more is in the job.
+
+    def drop(self) -> None:
+        """Drop what was read."""
         del self._request
-        return found
 
 
 def _forecast(request: ForecastRequest, model: Model, settings: Settings) -> Answering:
