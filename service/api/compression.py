@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -30,10 +31,12 @@ Body = bytes | bytearray
 NAMES = ("gzip", "deflate", "zstd")
 # What compressed bodies begin with; zlib's is not told from other bytes.
 _MAGIC = {"gzip": b"\x1f\x8b", "zstd": b"\x28\xb5\x2f\xfd"}
+# What some programs put before texts, of UTF-16 and UTF-32 too.
+_BYTE_ORDER_MARKS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)
 
 
 def unreadable(message: str, body: Body | memoryview, param: str | None = None) -> UnreadableError:
-    """The error of a body that cannot be read; if it is compressed, it says how to send that.
+    """The error of a body that cannot be read, with a remedy for what is compressed or has a mark.
 
     Args:
         message: What is wrong.
@@ -44,6 +47,8 @@ def unreadable(message: str, body: Body | memoryview, param: str | None = None) 
         if body[: len(magic)] == magic:
             message += f"; it looks like {name}: send the header Content-Encoding: {name}"
             return UnreadableError(message, param="Content-Encoding")
+    if bytes(body[:4]).startswith(_BYTE_ORDER_MARKS):
+        message += "; it begins with a byte order mark: send UTF-8 without one"
     return UnreadableError(message, param=param)
 
 

@@ -18,6 +18,7 @@ from foretell.service.api.compression import (
     unreadable,
 )
 from foretell.service.errors import UnreadableError, UnsupportedMediaError
+from tests.service.client import Client
 
 FOLD: dict[str, Callable[[bytes], bytes]] = {
     "gzip": gzip.compress,
@@ -165,3 +166,15 @@ def test_parts_are_one_stream(encoding: str) -> None:
     folded = compress(encoding, parts)
     assert unfold(encoding, folded, 7) == b"head" + b"tail" * 1000
     assert len(folded) < 100
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32"])
+@pytest.mark.parametrize("blanks", [0, 300_000])
+@pytest.mark.parametrize(
+    "path", ["/forecast", "/backtest", "/v2/models/repeat/infer", "/nixtla/v2/forecast"]
+)
+def test_a_byte_order_mark_is_named(client: Client, path: str, blanks: int, encoding: str) -> None:
+    body = ("{" + " " * blanks + "}").encode(encoding)
+    answer = client.request("POST", path, content=body)
+    assert answer.status_code == 400
+    assert "begins with a byte order mark: send UTF-8 without one" in answer.text
