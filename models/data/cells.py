@@ -13,7 +13,6 @@ import pandas as pd
 from foretell.models.data.errors import DataError
 from foretell.models.data.numbers import MARKS, Mark, find_mark, is_text, read_numbers
 from foretell.models.data.problems import Problems
-from foretell.models.data.wide import refuse_wide
 
 
 class ArrowFrame(Protocol):
@@ -30,12 +29,14 @@ class Cells:
         frame: Its rows; of a text, columns without a number in all rows are as they were written.
         decimal: The decimal mark of its texts.
         problems: Where to say what is wrong.
+        read: The Python that reads it.
         notes: What was made of it.
     """
 
     frame: pd.DataFrame
     decimal: Mark
     problems: Problems
+    read: str
     notes: list[str] = field(default_factory=list)
 
 
@@ -43,7 +44,7 @@ def of_frame(
     given: pd.DataFrame | ArrowFrame,
     decimal: Mark | None = None,
     name: str = "the frame",
-    read: str = "frame",
+    read: str = "frame.rename(columns=str)",
 ) -> Cells:
     """The table that a frame is.
 
@@ -54,8 +55,7 @@ def of_frame(
         read: The Python that reads it.
 
     Raises:
-        DataError: it has two columns of one name, columns that are times, or numbers that can be
-            read in two ways.
+        DataError: it has two columns of one name, or numbers that can be read in two ways.
         TypeError: it is no frame.
     """
     if isinstance(given, pd.DataFrame):
@@ -68,13 +68,12 @@ def of_frame(
     frame.columns = pd.Index([plain_name(str(name)) for name in frame.columns])
     names = list(frame.columns)
     check_names(name, names, "")
-    refuse_wide(name, names, read)
     for column in names:
         frame[column] = _plain(frame[column])
     if decimal is None:
         texts = [frame[column] for column in names if _holds_texts(frame[column])]
         decimal = choose_mark(name, texts)
-    return Cells(frame, decimal, Problems(name, "row", 0))
+    return Cells(frame, decimal, Problems(name, "row", 0), read)
 
 
 def from_arrow(given: ArrowFrame) -> pd.DataFrame:

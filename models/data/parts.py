@@ -99,6 +99,12 @@ def is_part(cells: pd.Series) -> bool:
     return any(called in names and len(called) > 1 and _holds(cells, names[0]) for names in _NAMES)
 
 
+def part_called(name: str) -> str | None:
+    """The part of a time that a column is called as."""
+    called = _called(name)
+    return next((names[0] for names in _NAMES if called in names and len(called) > 1), None)
+
+
 def beside(names: Sequence[str], clock: str) -> tuple[str, ...]:
     """The columns of minutes and seconds that belong to one of hours."""
     found: list[str] = []

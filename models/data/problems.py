@@ -24,18 +24,19 @@ class Problems:
         first: What the first row is called.
 
     Attributes:
+        name: Of the file.
         found: What was added.
     """
 
     def __init__(self, name: str, word: str, first: int) -> None:
-        self._name = name
+        self.name = name
         self._word = word
         self._first = first
         self.found: list[str] = []
 
     def of_the_same_file(self) -> Problems:
         """A list of its own, without any."""
-        return Problems(self._name, self._word, self._first)
+        return Problems(self.name, self._word, self._first)
 
     def add(self, message: str, rows: Rows = (), column: str | None = None) -> None:
         """Add one.
@@ -62,12 +63,12 @@ class Problems:
             DataError: names them.
         """
         if len(self.found) == 1:
-            raise DataError(f"{self._name}: {self.found[0]}")
+            raise DataError(f"{self.name}: {self.found[0]}")
         if self.found:
             listed = [f"\n  {one}" for one in self.found[:_MOST]]
             if (more := len(self.found) - _MOST) > 0:
                 listed.append(f"\n  and {more} more")
-            raise DataError(f"{self._name}: {len(self.found)} problems:{''.join(listed)}")
+            raise DataError(f"{self.name}: {len(self.found)} problems:{''.join(listed)}")
 
 
 def _joined(named: list[str], more: int) -> str:

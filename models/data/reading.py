@@ -30,6 +30,7 @@ from foretell.models.data.roles import IDS, Roles, find_roles
 from foretell.models.data.series import Assembly, Rows
 from foretell.models.data.tail import cut
 from foretell.models.data.timestamps import read_timestamps
+from foretell.models.data.wide import refuse_wide
 
 
 def split_names(text: str) -> list[str]:
@@ -140,6 +141,8 @@ def read_frame(frame: pd.DataFrame | ArrowFrame, reading: Reading | None = None)
 
 
 def _panel(cells: Cells, reading: Reading, path: Path | None, last: int | None = None) -> Panel:
+    if reading.channels is None:
+        refuse_wide(cells)
     try:
         roles = find_roles(cells, reading.timestamp_column, reading.id_column, reading.channels)
         rows = _understand(cells, roles, reading, last)

@@ -23,7 +23,7 @@ from foretell.models.data.cells import Cells
 from foretell.models.data.clock import is_clock, is_written_so
 from foretell.models.data.errors import DataError
 from foretell.models.data.numbers import is_text, read_numbers
-from foretell.models.data.parts import are_dates, beside, find_parts
+from foretell.models.data.parts import are_dates, beside, find_parts, part_called
 from foretell.models.data.timestamps import read_timestamps
 
 TIMES = (
@@ -95,6 +95,7 @@ def _find_times(cells: Cells, ids: tuple[str, ...] | None) -> tuple[str, ...]:
     if candidates:
         return _choose_times(cells, candidates, _find_ids(frame, ()) if ids is None else ids)
     named = [lower[name] for name in TIMES if name in lower]
+    named += [name for name in lower.values() if part_called(name) == "year"]
     # Numbers that count weeks or periods are no times.
     named = [name for name in named if name.lower() not in _COUNTED or is_text(frame[name])]
     if named:

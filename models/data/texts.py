@@ -23,7 +23,8 @@ from foretell.models.data.header import (
 )
 from foretell.models.data.numbers import MISSING, Mark, is_text
 from foretell.models.data.problems import Problems
-from foretell.models.data.wide import refuse_wide
+from foretell.models.data.timestamps import looks_like_timestamp
+from foretell.models.data.wide import may_be_times
 
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _NO_TABLE = re.compile(r"\s*(\{|\[\s*\{|<(!doctype|html|\?xml))", re.IGNORECASE)
@@ -67,8 +68,7 @@ def read_text(
     check_names(str(path), names, place)
     separator = "" if header.separator == "," else f", sep={header.separator!r}"
     skipped = f", skiprows={header.line}" if header.line else ""
-    refuse_wide(str(path), names, f"pd.read_csv({str(path)!r}{separator}{skipped})")
-    if holds_data(names):
+    if holds_data(names) and not may_be_times(names) and not _are_above_times(text, header):
         raise DataError(
             f"{path}: {place}no names of columns but data; add a line with a name for each column"
         )
@@ -77,9 +77,9 @@ def read_text(
         if name not in (*names, "unnamed"):
             raise DataError(f"{path}: {place}no column {name!r}; {suggestion(name, names)}")
     names = [name or f" {i}" for i, name in enumerate(names)]
-    cells = Cells(
-        pd.DataFrame(), decimal or ".", Problems(str(path), "line", header.first + 1), header.notes
-    )
+    read = f"pd.read_csv({str(path)!r}{separator}{skipped})"
+    problems = Problems(str(path), "line", header.first + 1)
+    cells = Cells(pd.DataFrame(), decimal or ".", problems, read, header.notes)
     content, comments = _without_comments(text, header)
     # As large as the file.
     del text
@@ -101,6 +101,17 @@ def read_text(
             cells.frame = _parse(path, content, header, names, ",", texts)
     cells.frame = _without_nameless(cells.frame, f"{path}: {place}").dropna(how="all")
     return cells
+
+
+def _are_above_times(text: str, header: Header) -> bool:
+    """Whether a column of times has a name, so that the others' numbers are names too."""
+    first = next(records(text, header.separator, header.start), None)
+    return (
+        first is not None
+        and looks_like_timestamp(first.cells[0])
+        and not looks_like_timestamp(header.names[0])
+        and not header.names[0].isdigit()
+    )
 
 
 def _without_nameless(frame: pd.DataFrame, place: str) -> pd.DataFrame:

@@ -5,6 +5,7 @@ Statistics (`year,period`), OMIE (hours called periods), INMET (`1300 UTC`), Bin
 """
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,8 +24,8 @@ Y_QUARTERS = pd.date_range("1990-01-01", periods=120, freq="QS")
 DATES = HOURS.strftime("%Y-%m-%d")
 
 
-def written(folder: Path, header: str, *columns: object) -> Path:
-    frame = pd.DataFrame(dict(enumerate(map(list, columns))))  # type: ignore[call-overload]
+def written(folder: Path, header: str, *columns: Any) -> Path:
+    frame = pd.DataFrame({i: list(column) for i, column in enumerate(columns)})
     frame["load"] = np.arange(len(frame)) / 4
     path = folder / "data.csv"
     frame.to_csv(path, index=False, header=[*header.split(","), "load"])
