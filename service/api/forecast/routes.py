@@ -26,7 +26,7 @@ from foretell.service.api.forecast.answers import BacktestResponse, ErrorRespons
 from foretell.service.api.forecast.backtest import BACKTESTING, Backtest
 from foretell.service.api.forecast.encode import encode, encoding_work
 from foretell.service.api.forecast.job import Job, decode, run
-from foretell.service.api.forecast.parsing import parse, parsing_bytes
+from foretell.service.api.forecast.parsing import parse, parsing_bytes, reading_work
 from foretell.service.api.forecast.schemas import BacktestEnvelope, BacktestOptions, Envelope
 from foretell.service.api.forecast.task import FORECASTING, Task
 from foretell.service.arrays import Arrays
@@ -156,13 +156,12 @@ class _Endpoint:
             media = media_type(exchange.headers, *self._media_types)
             limit = settings.max_body_bytes
             body = await read_body(request, exchange.headers, limit, deadline, take)
-            size = len(body)
             query = request.query_params if request.scope["query_string"] else {}
-            work = size if media == JSON else ALWAYS
+            reading = reading_work(body, len(body)) if media == JSON else ALWAYS
             began = time.time_ns()
-            if media == JSON and size >= LARGE:
-                take(await run_off(size, deadline, parsing_bytes, body))
-            parsed = await run_off(work, deadline, self._reader, media, body, query, settings)
+            if media == JSON and reading >= LARGE:
+                take(await run_off(reading, deadline, parsing_bytes, body))
+            parsed = await run_off(reading, deadline, self._reader, media, body, query, settings)
             if parsed.memory:
                 take(parsed.memory)
             try:
@@ -172,7 +171,7 @@ class _Endpoint:
                 raise
             exchange.model, exchange.version = model.name, model.version
             work = parsed.work
-            if media == JSON and size < LARGE <= work:
+            if reading < LARGE <= work:
                 # It was parsed at once, and waits for a thread now, as others may.
                 take(parsing_bytes(body))
             found = await run_off(work, deadline, parsed.decode, model, settings)

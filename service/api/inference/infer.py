@@ -23,7 +23,7 @@ from foretell.service.api.body import (
 )
 from foretell.service.api.compression import choose_encoding, compress
 from foretell.service.api.examples import refusals
-from foretell.service.api.forecast.parsing import parsing_bytes
+from foretell.service.api.forecast.parsing import parsing_bytes, reading_work
 from foretell.service.api.inference.decode import Job, decode, json_bytes, url_notices
 from foretell.service.api.inference.tensors import datatype_of
 from foretell.service.api.inference.wire import InferenceError, InferResponse
@@ -186,10 +186,11 @@ def infer_router(shared: Shared) -> APIRouter:
             begun = time.time_ns()
             length, size, parsing = headers.get(HEADER), len(body), 0
             text = json_bytes(size, length)
-            if text >= LARGE:
-                parsing = await offload.run(text, deadline, parsing_bytes, memoryview(body)[:text])
+            work = reading_work(body, text)
+            if work >= LARGE:
+                parsing = await offload.run(work, deadline, parsing_bytes, memoryview(body)[:text])
                 take(parsing)
-            work = text + (size - text) // _TENSOR_BYTES
+            work += (size - text) // _TENSOR_BYTES
             job = await offload.run(work, deadline, decode, body, length, model, settings)
             if parsing:
                 take(-parsing)

@@ -11,9 +11,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pydantic_core import from_json
 
+from foretell.service.api.body import LARGE
 from foretell.service.api.forecast import parsing
 from foretell.service.api.forecast.job import decode
-from foretell.service.api.forecast.parsing import parse, parsing_bytes
+from foretell.service.api.forecast.parsing import parse, parsing_bytes, reading_work
 from foretell.service.api.forecast.schemas import Envelope
 from foretell.service.errors import InvalidInputError, ServiceError, UnreadableError
 from foretell.service.validation import Ignored
@@ -80,7 +81,7 @@ def test_any_number_is_read_as_the_slow_way_reads_it(client: Client, numbers: li
     assert outcome(client, body, parse) == outcome(client, body, slowly)
 
 
-LARGE = 300_000
+SIZE = 300_000
 # Bytes that orjson asks for a byte it reads; most of them it never writes to.
 RESERVED = 13
 
@@ -98,7 +99,7 @@ def peak(client: Client, body: bytes) -> int:
     "value", [b"0", b"0.5", b"0.123456789", b"[0]", b'"ab"', b'{"a":0}', b"{}", b"[]", b"null"]
 )
 def test_what_is_counted_is_what_it_takes(client: Client, value: bytes) -> None:
-    values = b",".join([value] * (LARGE // (len(value) + 1) + 1))
+    values = b",".join([value] * (SIZE // (len(value) + 1) + 1))
     body = b'{"model":"repeat","inputs":[{"series":[%s]}]}' % values
     counted = parsing_bytes(body)
     assert peak(client, body) <= counted + RESERVED * len(body)
@@ -107,7 +108,7 @@ def test_what_is_counted_is_what_it_takes(client: Client, value: bytes) -> None:
 
 @pytest.mark.parametrize("text", ["x", "\\u00e9", "é", "😀"])
 def test_texts_are_counted_too(client: Client, text: str) -> None:
-    body = ('{"metadata": {"a": "%s"}, "inputs": [{"series": [1]}]}' % (text * LARGE)).encode()
+    body = ('{"metadata": {"a": "%s"}, "inputs": [{"series": [1]}]}' % (text * SIZE)).encode()
     assert peak(client, body) <= parsing_bytes(body) + RESERVED * len(body)
 
 
@@ -122,6 +123,16 @@ def test_marks_are_counted_in_every_part_of_a_body(mark: bytes, cost: int) -> No
         marked = blank[:at] + mark + blank[at + 1 :]
         assert parsing_bytes(memoryview(marked)) == parsing_bytes(blank) + cost
     assert parsing_bytes(mark * 1000) == 1000 * (cost + 5)
+
+
+def test_brackets_are_work_besides_their_bytes() -> None:
+    numbers, lists = b"[" + b"1," * 60_000 + b"1]", b"[" + b"[]," * 40_000 + b"[]]"
+    assert len(numbers) <= reading_work(numbers, len(numbers)) < LARGE
+    assert len(lists) < LARGE <= reading_work(lists, len(lists))
+    objects = lists.replace(b"[]", b"{}")
+    assert reading_work(objects, len(objects)) == reading_work(lists, len(lists))
+    # What follows the JSON is none.
+    assert reading_work(numbers + lists, len(numbers)) == reading_work(numbers, len(numbers))
 
 
 @pytest.mark.parametrize("blank", [b" ", b"\n", b"\t", b"\r"])
