@@ -174,6 +174,25 @@ def kinds() -> Iterator[Kind]:
         yield Kind(f"{own}: no end", path, _filled(f'{{{model},"metadata":{{"a":', "1", ""))
         yield Kind(f"{own}: brackets", path, b"[" * _SIZE)
         yield Kind(f"{own}: nested lists", path, _filled(f'{{{model},"zz":', "[[[[[]]]]]", "}"))
+        for name, text in (("backslashes", "\\\\"), ("quotes", '\\"'), ("brackets", "]")):
+            long = text * (_SIZE // len(text))
+            yield Kind(
+                f"{own}: a text of {name}",
+                path,
+                f'{{{model},"metadata":{{"a":"{long}"}}}}'.encode(),
+            )
+        for size in (2_000_000, _SIZE):
+            for name, item in (("lists", "[" * 200 + "]" * 200), ("short lists", "[]")):
+                yield Kind(
+                    f"{own}: {size / 1e6:.0f} MB of {name} for a name",
+                    path,
+                    _filled(
+                        f'{{"model":"repeat","inputs":[{{"series":{series},"name":',
+                        item,
+                        "}]}",
+                        size,
+                    ),
+                )
         yield Kind(f"{own}: blanks", path, f"{{{model}{' ' * _SIZE}}}".encode())
     many = ",".join([f'{{"series":{json.dumps([0.125 * row for row in range(900)])}}}'] * 1024)
     yield Kind(
