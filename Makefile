@@ -24,8 +24,8 @@ PUBLISHED := aft-pytorch linear-attention-transformer linformer local-attention 
 	mixture-of-experts product_key_memory
 
 .PHONY: serve test lint types audit demo help bench bench-accuracy bench-adopted bench-attention bench-batch bench-bulk \
-	bench-dashboard bench-demo bench-door bench-exports bench-fleet bench-page bench-precision bench-server \
-	bench-soak bench-stall bench-endurance bench-many bench-wide gpu-check gpu-doors gpu-graphs gpu-overhead gpu-subjects mutants notebook \
+	bench-counts bench-dashboard bench-demo bench-door bench-exports bench-fleet bench-page bench-precision bench-server \
+	bench-soak bench-stall bench-ties bench-endurance bench-many bench-wide gpu-check gpu-doors gpu-graphs gpu-overhead gpu-subjects mutants notebook \
 	page-assets page-pictures clean
 .DELETE_ON_ERROR:
 
@@ -166,6 +166,14 @@ bench-attention: $(TEST)
 ## export a Transformer with each mechanism on four seeds; writes its part of docs/mechanisms.md; an hour
 bench-exports: $(TEST)
 	$(BIN)/python -m bench.mechanism_exports
+
+## train heads of counts on levels that shift; writes its part of docs/intervals.md; minutes
+bench-counts: $(TEST)
+	$(BIN)/python -m bench.counts --write
+
+## compare forecasts of flat histories alone and in batches; writes its part of docs/mechanisms.md; minutes
+bench-ties: $(TEST)
+	$(BIN)/python -m bench.ties --write
 
 ## measure the server next to others, which it installs in .bench/; needs wrk; BEFORE=COMMIT too
 bench-server: $(TEST)

@@ -14,6 +14,8 @@ from foretell.bundle.attention import AttentionStage
 from foretell.bundle.bounds import Limits
 from foretell.bundle.manifest import Scaler
 from foretell.export.rewrites.choices import extremes, smallest_margin
+from foretell.export.rewrites.conditioning import clearness_of_norms
+from foretell.export.rewrites.reductions import smallest
 from foretell.models.attention.evidence import Evidence
 from foretell.models.forecaster import Forecaster
 
@@ -39,7 +41,8 @@ class ServingForm(nn.Module):
         explains: Whether the model tells what it attended to, also if that is no output.
 
     A model that makes discrete choices has one more output, `margin` `[batch]`: how clear the least
-    clear of them was (`smallest_margin`). One with a head has `distribution`
+    clear of them was (`smallest_margin`), and 0 where a seasonal norm makes rounding errors so
+    large that a forecast shows them (`clearness_of_norms`). One with a head has `distribution`
     `[batch, horizon, targets, parameters]` after the forecast, which is its mean and bounded alone.
     """
 
@@ -100,13 +103,15 @@ class ServingForm(nn.Module):
         head = self.model.head
         if not self.explains:
             return (self._unscaled(self.model(*inputs)),)
-        forecast, attention, parameters, _ = self.model.explain(*inputs)
+        with clearness_of_norms(self.model) as norms:
+            forecast, attention, parameters, _ = self.model.explain(*inputs)
         outputs = [self._unscaled(forecast)]
         if head is not None and parameters is not None:
             parameters = head.scaled(parameters, self.forecast_mean, self.forecast_std)
             outputs = [self._bounded(head.mean(parameters)), parameters]
         if self.has_margin:
-            outputs.append(_margin(outputs[0], self.model.stages, attention))
+            margin = _margin(outputs[0], self.model.stages, attention)
+            outputs.append(smallest(torch.stack([margin, *norms], dim=1))[:, 0])
         if self.kind == "explain":
             for stage in self.model.stages:
                 outputs += [_part(stage, attention, name) for name in stage.output_names]

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from foretell.bundle.manifest import Scaler
 from foretell.models.forecaster import Explained, Forecaster
-from foretell.models.importers.convert import Request, import_checkpoint
+from foretell.models.importers.convert import Imported, Request, import_checkpoint
 from foretell.models.importers.registry import ARCHITECTURES
 
 SHARED = Path(__file__).resolve().parent.parent.parent / "shared"
@@ -93,9 +93,14 @@ class Case:
         )
 
     @cached_property
+    def imported(self) -> Imported:
+        """As the importer reads it."""
+        return import_checkpoint(self.request)
+
+    @property
     def model(self) -> Forecaster:
         """In eval mode, shared by the tests."""
-        return import_checkpoint(self.request).model
+        return self.imported.model
 
     @cache  # noqa: B019
     def arrays(self, name: str) -> dict[str, NDArray[Any]]:

@@ -14,6 +14,7 @@ import onnx
 import pytest
 from numpy.typing import NDArray
 
+from bench import ties
 from foretell.bundle.manifest import Scaler
 from foretell.export.graphs import trace_all
 from foretell.export.rewrites import inference_form
@@ -22,6 +23,7 @@ from foretell.export.verification import verify
 from foretell.export.window_set import WindowSet
 from foretell.models.architectures.autoformer import AutoformerConfig
 from foretell.models.architectures.itransformer import ITransformerConfig
+from tests import golden
 from tests.checkpoints import SMALL, randomised
 
 CONTEXT, CHANNELS, AMONG = SMALL["context"], SMALL["channels"], 64
@@ -113,3 +115,29 @@ def test_what_depends_on_the_batch_is_told(served: Served, kind: str) -> None:
     for history in histories(served.channels)[kind]:
         error, told = served.differences(history)
         assert told or error <= 1e-5
+
+
+@pytest.mark.parametrize(
+    ("name", "seed"),
+    [
+        # A seasonal part that is rounding alone is divided by what is left of its deviation.
+        ("Autoformer, 64 steps, one channel", 1),
+        ("Autoformer, 64 steps", 0),
+        ("huggingface-autoformer", 0),
+        ("iTransformer, probsparse", 0),
+        ("Transformer, reformer", 0),
+    ],
+)
+def test_a_hundred_flat_histories_are_forecast_alike_or_told(name: str, seed: int) -> None:
+    found = ties.measure(
+        next(each for each in ties.own(seed) if each.name == f"{name}, seed {seed}")
+    )
+    assert len(found.told) == 100
+    assert found.silent.max(initial=0) <= ties.LARGEST
+
+
+@pytest.mark.parametrize("name", ["tslib_autoformer_dec_shorter", "autoformer_official"])
+def test_so_are_they_by_published_models(name: str) -> None:
+    imported = golden.case(name).imported
+    found = ties.measure(ties.Subject(name, imported.info, imported.model))
+    assert found.silent.max(initial=0) <= ties.LARGEST

@@ -129,8 +129,8 @@ class Forecast(BaseModel):
     ill_conditioned: bool | None = Field(
         default=None,
         description="Rounding may decide what the model chooses for this history, such as the lags "
-        "that count (in a constant or exactly periodic one, say): another machine may forecast "
-        "otherwise.",
+        "that count (in a constant or exactly periodic one, say), or what little moves is made so "
+        "large that rounding shows: another machine may forecast otherwise.",
     )
     attention: list[Attention] | None = Field(
         default=None, description="Of the first pass, where there are several."
