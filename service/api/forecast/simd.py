@@ -23,8 +23,9 @@ _SMALL = 1024 * 1024
 _MOST_KEYS = 32
 # Objects with next to nothing in them take longer than as Python's own.
 _MOST_INPUTS = 4096
-# Values besides the numbers of series: as Python's own each takes half a microsecond.
-_MOST_OTHERS = 16 * 1024
+# Bytes of all but numbers, and what the lists in series take: of two each may be a list, which as
+# one of Python's takes half a microsecond.
+_MOST_OTHERS = 32 * 1024
 # The text is searched for the rows of each.
 _MOST_WIDTHS = 4
 _MARK = b"\xef\xbb\xbf"
@@ -55,12 +56,11 @@ def read(body: Body) -> dict[str, Any] | None:
     except IndexError:
         parser = simdjson.Parser()
     try:
-        request, lists = _read(parser, body)
+        return _read(parser, body)
     except (RuntimeError, TypeError, ValueError):
         return None
     finally:
         kept.append(parser)
-    return request if lists.describe(body) else None
 
 
 def forget() -> None:
@@ -69,8 +69,8 @@ def forget() -> None:
     _large.clear()
 
 
-def _read(parser: simdjson.Parser, body: Body) -> tuple[dict[str, Any], _Lists]:
-    """The request, and the lists that it would have.
+def _read(parser: simdjson.Parser, body: Body) -> dict[str, Any]:
+    """The request.
 
     Raises:
         ValueError: it is not for this module; RuntimeError or TypeError likewise.
@@ -86,13 +86,16 @@ def _read(parser: simdjson.Parser, body: Body) -> tuple[dict[str, Any], _Lists]:
     for entry in entries:
         if _SERIES in entry:
             entry[_SERIES] = lists.series(entry[_SERIES])
-    if lists.others(body) > _MOST_OTHERS:
+    form = body.translate(None, _NUMBERS)
+    if len(form) - lists.marks > _MOST_OTHERS:
         raise ValueError("much besides numbers")
     for part in (request, *entries):
         for name, value in part.items():
             part[name] = lists.plain(value)
     request["inputs"] = entries
-    return request, lists
+    if not lists.describe(form):
+        raise ValueError("other lists")
+    return request
 
 
 def _members(value: Any) -> dict[str, Any]:  # noqa: ANN401 - any JSON
@@ -124,8 +127,8 @@ class _Lists:
         # How many lists have so many numbers and nothing else; an empty one counts as of one.
         self._of_numbers: defaultdict[int, int] = defaultdict(int)
         self._widths: set[int] = set()
-        # Commas and opening brackets of those that are arrays.
-        self._marks = 0
+        # Of those that are arrays: their commas and brackets.
+        self.marks = 0
 
     def series(self, series: Any) -> Any:  # noqa: ANN401 - any JSON
         """Numbers as an array, `[time]` or `[time, channel]`; anything else is left for `plain`."""
@@ -146,13 +149,9 @@ class _Lists:
             self._count += 1 + rows
             self._of_numbers[width] += rows
             self._widths.add(width)
-            self._marks += rows
-        self._marks += values.size
+            self.marks += 2 * rows
+        self.marks += values.size + 1
         return values
-
-    def others(self, body: Body) -> int:
-        """At least how many values, lists and objects a body has that are in none of the arrays."""
-        return sum(map(body.count, (b",", b"[", b"{"))) - self._marks
 
     def plain(self, value: Any) -> Any:  # noqa: ANN401 - any JSON
         """The value as Python's own.
@@ -185,8 +184,10 @@ class _Lists:
                 for part in value:
                     self._note(part)
 
-    def describe(self, body: Body) -> bool:
-        """Whether a body has these lists and no others; False too if it would take long to tell.
+    def describe(self, form: Body) -> bool:
+        """Whether a body without its numbers has these lists and no others.
+
+        Also False if it would take long to tell.
 
         Were there any more among the numbers of an array, it would have more lists. And with as
         many rows of every width as were seen, none is in the wrong table: those of the least width
@@ -194,7 +195,6 @@ class _Lists:
         """
         if len(self._widths) > _MOST_WIDTHS:
             return False
-        form = body.translate(None, _NUMBERS)
         for width in self._widths:
             if form.count(b"[%s]" % (b"," * (width - 1))) != self._of_numbers[width]:
                 return False
