@@ -12,6 +12,7 @@ from foretell.bundle.frequency import MICROSECONDS_IN, Frequency, Unit
 from foretell.bundle.regularity import infer
 from foretell.bundle.timestamps import Timestamps
 from foretell.bundle.zones import find_zone, offsets_at
+from foretell.models.data.errors import DataError
 from foretell.models.data.timestamps import Moments
 
 _SECOND, _HOUR, _DAY = (MICROSECONDS_IN[unit] for unit in (Unit.SECOND, Unit.HOUR, Unit.DAY))
@@ -25,6 +26,8 @@ _USUAL = np.array(
 )
 # Of a step, and of all steps: what a device may be late.
 _TOLERANCE, _LATEST = 0.05, 600 * _SECOND
+# Of a step, where most times are off it and the steps are known.
+_JITTER = 0.2
 # Of a month.
 _DAYS = (28, 31)
 # Steps that are filled in for each row at most.
@@ -58,6 +61,9 @@ def made_regular(
         series: `[rows]`, the number of the series that each is of.
         frequency: Their spacing; found if not given.
         zone: Whose clock they are about, if it is known.
+
+    Raises:
+        DataError: most times are off steps that only a given frequency would move them to.
     """
     there = ~np.isnat(moments.walls)
     if not there.any():
@@ -76,9 +82,13 @@ def made_regular(
     changes = len(np.unique(offsets[there])) > 1 or zone is not None
     if step is None or (changes and step == _DAY):
         return moments
+    apart = _apart(times, series, there)
+    strays = 2 * np.count_nonzero(apart % step) > len(apart)
     for number in np.unique(series[there]):
         own = np.flatnonzero(there & (series == number))
-        nearest = _nearest(times[own], step)
+        nearest = _nearest(times[own], step, _TOLERANCE)
+        if nearest is None and strays:
+            nearest = _nearest(times[own], step, _JITTER)
         if nearest is None:
             return moments
         moved[own] = nearest
@@ -86,6 +96,11 @@ def made_regular(
     if not most:
         return moments
     name = frequency or Frequency.parse(_named(step))
+    if frequency is None and most > min(_TOLERANCE * step, _LATEST):
+        raise DataError(
+            f"times are up to {most / _SECOND:.4g} s off steps of frequency {name}; "
+            f"--frequency {name} moves them there"
+        )
     note = f"times up to {most / _SECOND:.4g} s off a step of frequency {name} are moved there"
     walls = moments.walls + (moved - times).astype("m8[us]")
     return Moments(walls, moments.offsets, moments.zone, moments.wrong, [note])
@@ -102,18 +117,24 @@ def _step(
         unit = MICROSECONDS_IN.get(frequency.unit)
         length = None if unit is None else unit * frequency.multiple
         return length if length is not None and length <= _DAY else None
-    there = ~np.isnat(moments.walls)
-    apart = [
-        np.diff(np.unique(times[there & (series == number)]))
-        for number in np.unique(series[there])[:_SERIES]
-    ]
-    found = np.concatenate([*apart, np.empty(0, np.int64)])
+    found = _apart(times, series, ~np.isnat(moments.walls))
     if not len(found) or (len(np.unique(found)) == 1 and _is_frequency(int(found[0]))):
         return None
     middle = np.median(found)
     usual = int(_USUAL[np.abs(_USUAL / middle - 1).argmin()])
     is_on = bool((found % usual == 0).all())
     return None if is_on or abs(usual / middle - 1) > _TOLERANCE else usual
+
+
+def _apart(
+    times: NDArray[np.int64], series: NDArray[np.int64], there: NDArray[np.bool_]
+) -> NDArray[np.int64]:
+    """How far times are apart in their series."""
+    apart = [
+        np.diff(np.unique(times[there & (series == number)]))
+        for number in np.unique(series[there])[:_SERIES]
+    ]
+    return np.concatenate([*apart, np.empty(0, np.int64)])
 
 
 def _is_frequency(step: int) -> bool:
@@ -124,7 +145,7 @@ def _is_frequency(step: int) -> bool:
     return True
 
 
-def _nearest(times: NDArray[np.int64], step: int) -> NDArray[np.int64] | None:
+def _nearest(times: NDArray[np.int64], step: int, tolerance: float) -> NDArray[np.int64] | None:
     """The steps that times are near; None if one is not, or two are of one step."""
     angles = times % step / step * 2 * np.pi
     middle = np.angle(np.exp(1j * angles).mean()) / (2 * np.pi) * step
@@ -133,12 +154,12 @@ def _nearest(times: NDArray[np.int64], step: int) -> NDArray[np.int64] | None:
         (
             round(middle / unit) * unit
             for unit in (step, 60 * _SECOND, _SECOND)
-            if abs(middle - round(middle / unit) * unit) <= min(_TOLERANCE * step, 60 * _SECOND)
+            if abs(middle - round(middle / unit) * unit) <= min(tolerance * step, 60 * _SECOND)
         ),
         0,
     )
     nearest = np.round((times - phase) / step).astype(np.int64) * step + phase
-    if np.abs(nearest - times).max() > min(_TOLERANCE * step, _LATEST):
+    if np.abs(nearest - times).max() > min(tolerance * step, _LATEST):
         return None
     return nearest if len(np.unique(nearest)) == len(np.unique(times)) else None
 

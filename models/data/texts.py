@@ -91,16 +91,36 @@ def read_text(
         )
     cells.frame = _parse(path, content, header, names, cells.decimal, texts)
     if decimal is None:
-        points = any(
-            cells.frame[name].dtype == "float64" and (cells.frame[name] % 1 > 0).any()
-            for name in names
-        )
-        columns = [cells.frame[name] for name in names if is_text(cells.frame[name])]
-        cells.decimal = choose_mark(str(path), columns, has_points=points)
+        cells.decimal = _find_mark(path, content, header, cells.frame, texts)
         if cells.decimal == ",":
             cells.frame = _parse(path, content, header, names, ",", texts)
     cells.frame = _without_nameless(cells.frame, f"{path}: {place}").dropna(how="all")
     return cells
+
+
+def _find_mark(
+    path: Path, content: bytes, header: Header, frame: pd.DataFrame, texts: frozenset[str]
+) -> Mark:
+    """The decimal mark, by columns of texts and, beside semicolons, what may be thousands."""
+    names = list(frame.columns)
+    columns = [frame[name] for name in names if is_text(frame[name])]
+    floats = {name for name in names if frame[name].dtype == "float64"}
+    unsure = set()
+    if header.separator == ";":
+        unsure = {name for name in floats if _may_be_thousands(frame[name])}
+    points = any((frame[name] % 1 > 0).any() for name in floats - unsure)
+    if unsure and not points:
+        kept = frozenset(name.lower() for name in unsure)
+        as_texts = _parse(path, content, header, names, ".", texts | kept)
+        columns += [as_texts[name] for name in names if name in unsure]
+    return choose_mark(str(path), columns, has_points=points)
+
+
+def _may_be_thousands(numbers: pd.Series) -> bool:
+    """Whether fractions could all be thousands, as 1.5 of 1.500 could."""
+    fractions = numbers[numbers % 1 > 0].abs()
+    is_short = (fractions * 1000 - (fractions * 1000).round()).abs() < 1e-6
+    return bool(fractions.between(1, 1000).all() and is_short.all())
 
 
 def _are_above_times(text: str, header: Header) -> bool:

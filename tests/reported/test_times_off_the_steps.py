@@ -145,6 +145,17 @@ def test_times_seconds_off_are_moved_to_their_steps(
     assert f"s off a step of frequency {frequency} are moved there" in panel.notes[0]
 
 
+@pytest.mark.parametrize("frequency", ["min", "5min", "h"])
+def test_jitter_is_moved_to_the_frequency_that_is_told(tmp_path: Path, frequency: str) -> None:
+    """Ten seconds about whole minutes and hours."""
+    steps = pd.date_range("2024-01-01", periods=300, freq=frequency)
+    off = pd.to_timedelta(np.random.default_rng(0).integers(-10, 11, 300), "s")
+    panel, options = follow(written(tmp_path, steps + off))
+    assert options == ({"frequency": "min"} if frequency == "min" else {})
+    assert panel.tables[0].timestamps.tolist() == steps.to_pydatetime().tolist()
+    assert panel.notes == (f"times up to 10 s off a step of frequency {frequency} are moved there",)
+
+
 def test_one_late_row_is_moved(tmp_path: Path) -> None:
     steps = pd.date_range("2024-01-01", periods=60, freq="15min").to_list()
     steps[30] += 3 * SECOND

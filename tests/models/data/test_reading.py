@@ -789,3 +789,26 @@ def test_real_files(path: Path, message: str | None, options: Any, rows: list[in
     panel = read(path, Reading(missing=options) if options else None)
     assert sum(map(len, panel.tables)) == (rows[0] if rows else 8760)
     assert np.isfinite(np.concatenate([table.values for table in panel.tables])).all()
+
+
+def test_thousands_or_fractions_beside_semicolons_are_asked_about(tmp_path: Path) -> None:
+    """A German table of 1.500 is no table of 1.5."""
+    path = tmp_path / "data.csv"
+    lines = [f"{day + 1:02d}.01.2024;{day + 990:_}".replace("_", ".") for day in range(30)]
+    path.write_text("\n".join(["Datum;load", *lines]))
+    with pytest.raises(DataError, match=r"'1\.000' can be read as 1 and as 1000; --decimal \. or"):
+        read(path)
+    values = read(path, Reading(decimal=",")).tables[0].values[:, 0]
+    assert values.tolist() == list(range(990, 1020))
+    assert read(path, Reading(decimal=".")).tables[0].values[-1, 0] == 1.019
+    path.write_text("\n".join(["Datum;load", *(f"{line[:10]};7.000" for line in lines)]))
+    with pytest.raises(DataError, match="--decimal"):
+        read(path)
+
+
+@pytest.mark.parametrize("other", ["0.125", "1234.567", "1.25", "12.3456"])
+def test_one_number_that_is_no_thousand_tells_the_others(tmp_path: Path, other: str) -> None:
+    lines = [f"2024-01-{day:02d};{day}.500" for day in range(1, 31)]
+    path = tmp_path / "data.csv"
+    path.write_text("\n".join(["date;load", f"2023-12-31;{other}", *lines]))
+    assert read(path).tables[0].values[:2, 0].tolist() == [float(other), 1.5]
