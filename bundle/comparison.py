@@ -38,7 +38,8 @@ def deviations(
     else:
         known = scaler.of(targets)
         std, is_constant = np.array(known.training.std), is_constant & known.constant
-    return np.where(is_constant, np.maximum(np.abs(lowest), 1.0), std)
+    sizes: NDArray[np.float64] = np.where(is_constant, np.maximum(np.abs(lowest), 1.0), std)
+    return sizes
 
 
 def relative_error(actual: Floats, expected: Floats, scale: Floats) -> NDArray[np.float64]:

@@ -119,15 +119,17 @@ def _with_index(frame: pd.DataFrame, name: str) -> pd.DataFrame:
     if frame.index.name is None and pd.api.types.is_integer_dtype(frame.index):
         return frame.reset_index(drop=True)
     check_names(name, [str(each) for each in frame.columns], "")
-    for level in [each for each in frame.index.names if each in frame.columns]:
-        if not frame.index.get_level_values(level).equals(pd.Index(frame[level])):
+    repeated = [i for i, level in enumerate(frame.index.names) if level in frame.columns]
+    for place in reversed(repeated):
+        level = frame.index.names[place]
+        if not frame.index.get_level_values(place).equals(pd.Index(frame[level])):
             raise DataError(
                 f"{name}: a level of the index and a column are called {level!r}, and differ; "
                 "rename one, or leave the index out, such as by frame.reset_index(drop=True)"
             )
         if frame.index.nlevels == 1:
             return frame.reset_index(drop=True)
-        frame = frame.droplevel(level)
+        frame = frame.droplevel(place)
     return frame.reset_index()
 
 
