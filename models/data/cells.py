@@ -29,14 +29,14 @@ class Cells:
         frame: Its rows; of a text, columns without a number in all rows are as they were written.
         decimal: The decimal mark of its texts.
         problems: Where to say what is wrong.
-        read: The Python that reads it.
+        read: The Python that reads it as a frame of pandas.
         notes: What was made of it.
     """
 
     frame: pd.DataFrame
     decimal: Mark
     problems: Problems
-    read: str
+    read: str = "frame.rename(columns=str)"
     notes: list[str] = field(default_factory=list)
 
 
@@ -44,7 +44,6 @@ def of_frame(
     given: pd.DataFrame | ArrowFrame,
     decimal: Mark | None = None,
     name: str = "the frame",
-    read: str = "frame.rename(columns=str)",
 ) -> Cells:
     """The table that a frame is.
 
@@ -52,7 +51,6 @@ def of_frame(
         given: Of pandas, or of any library that gives its frames as Arrow streams.
         decimal: The decimal mark of its texts; found if not given.
         name: What messages call it.
-        read: The Python that reads it.
 
     Raises:
         DataError: it has two columns of one name, or numbers that can be read in two ways.
@@ -73,7 +71,7 @@ def of_frame(
     if decimal is None:
         texts = [frame[column] for column in names if _holds_texts(frame[column])]
         decimal = choose_mark(name, texts)
-    return Cells(frame, decimal, Problems(name, "row", 0), read)
+    return Cells(frame, decimal, Problems(name, "row", 0))
 
 
 def from_arrow(given: ArrowFrame) -> pd.DataFrame:

@@ -9,8 +9,9 @@ import pandas as pd
 
 from foretell.models.data.cells import Cells, from_arrow, of_frame
 from foretell.models.data.errors import DataError
-from foretell.models.data.numbers import Mark
+from foretell.models.data.numbers import Mark, is_text, read_numbers
 from foretell.models.data.packed import read_bytes
+from foretell.models.data.roles import IDS
 from foretell.models.data.texts import read_text
 
 # By a file's first bytes.
@@ -35,10 +36,32 @@ def read_file(
     content = read_bytes(path)
     is_stream = path.suffix.lower() in _STREAMS
     if content.startswith((_PARQUET, _FEATHER)) or is_stream:
-        kind = "parquet" if content.startswith(_PARQUET) else "feather"
-        frame = _read_binary(path, content)
-        return of_frame(frame, decimal, str(path), f"pd.read_{kind}({str(path)!r})")
-    return read_text(path, content, decimal, texts, named)
+        cells = of_frame(_read_binary(path, content), decimal, str(path))
+    else:
+        cells = read_text(path, content, decimal, texts, named)
+    marked = "" if decimal is None else f", {decimal!r}"
+    cells.read = f"read_table({str(path)!r}{marked})"
+    return cells
+
+
+def read_table(path: str, decimal: Mark | None = None) -> pd.DataFrame:
+    """The table of a file, whichever its format, for who makes another one of it.
+
+    Args:
+        path: The file.
+        decimal: The decimal mark of its texts; found if not given.
+
+    Raises:
+        DataError: it is no table.
+    """
+    cells = read_file(Path(path), decimal, frozenset(IDS))
+    for name in cells.frame:
+        column = cells.frame[name]
+        if name.lower() not in IDS and is_text(column):
+            numbers = read_numbers(column, cells.decimal)
+            if not numbers.wrong.any():
+                cells.frame[name] = numbers.values
+    return cells.frame
 
 
 def _read_binary(path: Path, content: bytes) -> pd.DataFrame:

@@ -29,9 +29,7 @@ def cut(
         The times of the rows that are left.
     """
     kept = _at_the_end(moments, cells.frame, roles.ids, last)
-    earlier = Cells(
-        cells.frame[~kept], cells.decimal, cells.problems.of_the_same_file(), cells.read
-    )
+    earlier = Cells(cells.frame[~kept], cells.decimal, cells.problems.of_the_same_file())
     labels = cells.frame.index.to_numpy(np.int64)
     for problem, wrong in moments.wrong:
         if len(before := wrong[~kept[wrong]]):

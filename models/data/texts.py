@@ -66,8 +66,6 @@ def read_text(
             f"{path}: {place}expected at least two columns, separated by commas, semicolons or tabs"
         )
     check_names(str(path), names, place)
-    separator = "" if header.separator == "," else f", sep={header.separator!r}"
-    skipped = f", skiprows={header.line}" if header.line else ""
     if holds_data(names) and not may_be_times(names) and not _are_above_times(text, header):
         raise DataError(
             f"{path}: {place}no names of columns but data; add a line with a name for each column"
@@ -77,9 +75,8 @@ def read_text(
         if name not in (*names, "unnamed"):
             raise DataError(f"{path}: {place}no column {name!r}; {suggestion(name, names)}")
     names = [name or f" {i}" for i, name in enumerate(names)]
-    read = f"pd.read_csv({str(path)!r}{separator}{skipped})"
     problems = Problems(str(path), "line", header.first + 1)
-    cells = Cells(pd.DataFrame(), decimal or ".", problems, read, header.notes)
+    cells = Cells(pd.DataFrame(), decimal or ".", problems, notes=header.notes)
     content, comments = _without_comments(text, header)
     # As large as the file.
     del text

@@ -76,6 +76,8 @@ def refuse_wide(cells: Cells) -> None:
     kind, times, name, beside = found
     others = [each for each in frame.columns if each and each not in times]
     code = f"import pandas as pd; {cells.read}"
+    if cells.read.startswith("read_table"):
+        code = f"from foretell.models.data.files import read_table; {code}"
     if name == "ds":
         what = "are times, and each row is a series"
         code += f".melt({others!r}, var_name='ds', value_name='y').dropna(subset='y')"

@@ -6,6 +6,7 @@ attributes: rakshitha123/TSForecasting#2. Missing values: London's meters, FRED.
 """
 
 import bz2
+import gzip
 import io
 import lzma
 import re
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -205,3 +207,24 @@ def test_odd_marks_name_series_all_the_same(tmp_path: Path) -> None:
     names = ["NA", "007", "7", "1e3", "a,b", "*", ".", "NAT", "unknown", "x/y"]
     rows = "".join(f'{day},"{name}",1.5\n' for name in names for day in DAYS)
     assert list(read(written(tmp_path, f"ds,unique_id,y\n{rows}")).series) == names
+
+
+@pytest.mark.parametrize(
+    ("encoding", "above", "pack"),
+    [("utf-16", "A title\n", bytes), ("utf-8", '"Two\nlines"\n', gzip.compress)],
+)
+def test_what_makes_a_wide_table_long_reads_any_file_that_is_read(
+    tmp_path: Path, encoding: str, above: str, pack: Callable[[bytes], bytes]
+) -> None:
+    days = [f"2024-01-{day:02d}" for day in range(1, 31)]
+    content = f"{above}shop,{','.join(days)}\n" + "".join(
+        f"{shop},{','.join(str(i / 4) for i in range(30))}\n" for shop in ("A", "B")
+    )
+    packed = pack(content.encode(encoding))
+    with pytest.raises(ValueError, match="each row is a series") as told:
+        read(written(tmp_path, packed))
+    command = shlex.split(str(told.value).partition("a row for each time: ")[2])[:3]
+    subprocess.run([sys.executable, *command[1:]], check=True, cwd=tmp_path)
+    panel, _ = follow(tmp_path / "long.csv")
+    assert set(panel.series) == {"A", "B"}
+    assert panel.tables[0].values[:, 0].tolist() == [i / 4 for i in range(30)]
