@@ -57,7 +57,7 @@ def read_table(path: str, decimal: Mark | None = None) -> pd.DataFrame:
     cells = read_file(Path(path), decimal, frozenset(IDS))
     for name in cells.frame:
         column = cells.frame[name]
-        if name.lower() not in IDS and is_text(column):
+        if str(name).lower() not in IDS and is_text(column):
             numbers = read_numbers(column, cells.decimal)
             if not numbers.wrong.any():
                 cells.frame[name] = numbers.values
