@@ -13,6 +13,7 @@ import select
 import sys
 import threading
 import time
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -127,18 +128,15 @@ class BackgroundHandler(logging.Handler):
             self._told += dropped
             text = f"{dropped} records were dropped: the log's reader is too slow"
             lines.append(self._line(_own(text)))
-        data = [line.encode(errors="backslashreplace") for line in lines]
         # If nobody reads the log any more, the service goes on.
         with suppress(OSError):
-            if self._lock():
-                try:
-                    self._put(b"".join(data))
-                finally:
+            is_locked = self._lock()
+            try:
+                for data in _groups(lines):
+                    self._put(data)
+            finally:
+                if is_locked:
                     fcntl.lockf(self._file, fcntl.LOCK_UN)
-            else:
-                # A pipe does not tear what is up to 4 KiB.
-                for line in data:
-                    self._put(line)
         for waiter in taken:
             if isinstance(waiter, threading.Event):
                 waiter.set()
@@ -177,6 +175,19 @@ class BackgroundHandler(logging.Handler):
             return self.format(record) + "\n"
         except Exception:
             return self.format(_unwritable(record)) + "\n"
+
+
+def _groups(lines: Iterable[str]) -> Iterator[bytes]:
+    """Whole lines, together up to what a pipe does not tear, also without a lock."""
+    group = b""
+    for line in lines:
+        data = line.encode(errors="backslashreplace")
+        if group and len(group) + len(data) > select.PIPE_BUF:
+            yield group
+            group = b""
+        group += data
+    if group:
+        yield group
 
 
 def configure(level: LogLevel, form: LogFormat) -> None:

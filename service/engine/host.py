@@ -227,15 +227,17 @@ class Host:
 
     async def _all_know(self) -> None:
         """Wait until every door knows what is served now; a slow one is not waited for long."""
-        await self._tell()
+        # Others are told of it even if the door that asked is gone.
+        await asyncio.shield(self._begin_to_tell())
         end = self._loop.time() + _SEEN_SECONDS
         while any(door.seen < door.sent for door in self._doors) and self._loop.time() < end:
             await asyncio.sleep(_POLL_SECONDS)
 
-    def _begin_to_tell(self) -> None:
+    def _begin_to_tell(self) -> asyncio.Task[None]:
         task = asyncio.ensure_future(self._tell())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _tell(self) -> None:
         """Tell each door what is served, but what it knows."""

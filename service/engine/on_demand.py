@@ -126,4 +126,7 @@ class OnDemand(Bundled):
     def close(self, timeout: float) -> None:
         """See `directory.Loaded.close`."""
         self._residents.close(self._berth, timeout)
-        self._proofs.pop(self._folder, None)
+        proof = self._proofs.get(self._folder)
+        # A version that was replaced in place leaves that of the next one.
+        if proof is not None and proof.manifest == self.manifest:
+            del self._proofs[self._folder]

@@ -179,7 +179,8 @@ class Spare:
         """Begin to give free memory back if resident memory has moved since that was last done.
 
         It does not matter what moved it: requests that were answered, refused or cut off, or
-        models. To be called a few times a second. Giving back takes some milliseconds a gigabyte.
+        models. To be called a few times a second. Giving back takes some 150 ms a gigabyte that is
+        free, during which large allocations of other threads wait.
 
         Args:
             now: On the clock of `time.monotonic`.
@@ -194,7 +195,9 @@ class Spare:
             self._at = now
             options = {"busy": busy}
             self._giving = Thread(target=self._give, kwargs=options, name="spare", daemon=True)
-            self._giving.start()
+            # Where no more threads may be started it is tried again.
+            with suppress(RuntimeError):
+                self._giving.start()
         return self._giving
 
     def _give(self, *, busy: bool) -> None:

@@ -76,5 +76,5 @@ def updated(
 def _changes(
     before: Mapping[_Key, _Value], now: Mapping[_Key, _Value]
 ) -> dict[_Key, _Value | None]:
-    keys = before.keys() | now.keys()
-    return {key: now.get(key) for key in keys if before.get(key) != now.get(key)}
+    changed = {key: value for key, value in now.items() if before.get(key) != value}
+    return changed | dict.fromkeys(before.keys() - now.keys())

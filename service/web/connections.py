@@ -228,6 +228,7 @@ class Connection(HttpToolsProtocol):
         self._taken_since: float | None = None
         # Whether nothing has come of another request than those that are here as a whole.
         self._is_whole = False
+        self.is_too_many = False
         self._lingering: Lingering | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -237,7 +238,8 @@ class Connection(HttpToolsProtocol):
         self._caller = Caller(self.flow.resume_reading)
         limits = self._limits
         is_free = self.server is not None and self.server[1] == limits.free_port
-        if len(self.connections) > limits.connections and not is_free:
+        self.is_too_many = not is_free and self._served() > limits.connections
+        if self.is_too_many:
             self._refuse("too_many", HTTPStatus.SERVICE_UNAVAILABLE, "too many connections")
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -372,7 +374,8 @@ class Connection(HttpToolsProtocol):
 
     def _end(self) -> None:
         is_read = self._is_whole and not self._refused and not self.pipeline
-        if is_read or len(self.connections) > self._limits.connections + MOST_REFUSED:
+        is_more = self.is_too_many and len(self.connections) - self._served() > MOST_REFUSED
+        if is_read or is_more:
             self.transport.close()
             return
         self._unset_keepalive_if_required()
@@ -381,6 +384,13 @@ class Connection(HttpToolsProtocol):
         if self._stopping:
             seconds = min(seconds, _LAST_SECONDS)
         self._lingering = Lingering(self.transport, self.loop, seconds)
+
+    def _served(self) -> int:
+        """Open connections but those that were too many and wait for their callers to close."""
+        count = len(self.connections)
+        if count <= self._limits.connections:
+            return count
+        return count - sum(connection.is_too_many for connection in self.connections)
 
     def _is_answering(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete

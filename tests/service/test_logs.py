@@ -400,6 +400,26 @@ def test_a_lock_of_another_program_silences_nobody(
     until(lambda: "third" in pipe.lines)
 
 
+def test_lines_are_written_in_what_a_pipe_keeps_whole(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[bytes] = []
+    plain = os.write
+
+    def write(file: int, data: bytes) -> int:
+        if file == pipe.file:
+            written.append(data)
+        return plain(file, data)
+
+    monkeypatch.setattr(os, "write", write)
+    logger, handler = writer(pipe)
+    for number in range(100):
+        logger.info("%d %s", number, "x" * 200)
+    handler.close()
+    assert sum(data.count(b"\n") for data in written) == 100
+    assert all(data.endswith(b"\n") and len(data) <= select.PIPE_BUF for data in written)
+
+
 def test_a_file_on_which_another_program_turned_waiting_off_gets_all_lines(pipe: Pipe) -> None:
     logger, _ = writer(pipe)
     pipe.fill()

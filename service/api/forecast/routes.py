@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from typing import Protocol
@@ -31,7 +32,7 @@ from foretell.service.api.forecast.schemas import BacktestEnvelope, BacktestOpti
 from foretell.service.api.forecast.task import FORECASTING, Task
 from foretell.service.arrays import Arrays
 from foretell.service.engine.directory import Directory, Model, Pending
-from foretell.service.errors import ServiceError
+from foretell.service.errors import DeadlineExceededError, ServiceError
 from foretell.service.settings import Settings
 from foretell.service.validation import QUERY, Ignored
 from foretell.service.web.connections import caller_of
@@ -167,7 +168,8 @@ class _Endpoint:
             try:
                 model = parsed.find(self._engine.directory)
             except ServiceError:
-                await run_off(parsed.work, deadline, parsed.drop)
+                with suppress(DeadlineExceededError):
+                    await run_off(reading, deadline, parsed.drop)
                 raise
             exchange.model, exchange.version = model.name, model.version
             work = parsed.work

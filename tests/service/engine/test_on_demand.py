@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -237,6 +238,24 @@ def test_a_file_that_is_gone(scene: Scene, tmp_path: Path) -> None:
     (folder / layout.WEIGHTS).unlink()
     with pytest.raises(LoadFailedError, match=r"^m/1/weights\.bin: missing"):
         model.load()
+
+
+def test_a_version_that_was_replaced_leaves_what_the_next_has_shown(
+    scene: Scene, tmp_path: Path
+) -> None:
+    folder = write_bundle(tmp_path, Spec(name="m"))
+    before = scene.list(folder)
+    assert forecast(before) == [2.0] * 4
+    shutil.rmtree(folder)
+    write_bundle(tmp_path, Spec(name="m", horizon=3))
+    after = scene.list(folder)
+    before.close(1)
+    assert forecast(after) == [2.0] * 3
+    (proof,) = scene.proofs.values()
+    assert proof.manifest == after.manifest
+    scene.list(folder)
+    before.close(1)
+    assert [*scene.proofs.values()] == [proof]
 
 
 def test_it_is_closed(scene: Scene, tmp_path: Path) -> None:

@@ -237,6 +237,35 @@ def test_only_what_is_new_is_told(
     uvloop.run(run())
 
 
+def test_a_door_that_is_gone_while_it_is_told_keeps_nothing_from_others(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    halves = Halves(models, tmp_path / "engine")
+    telling, goes_on = threading.Event(), threading.Event()
+    plain = Host._news
+
+    def news(host: Host, doors: Any) -> Any:
+        telling.set()
+        goes_on.wait(_PATIENCE)
+        return plain(host, doors)
+
+    async def run() -> None:
+        async with halves.engine(), halves.door() as stays:
+            leaving = RemoteEngine(halves.path, Metrics())
+            await leaving.start()
+            monkeypatch.setattr(Host, "_news", news)
+            write_bundle(models, Spec(name="new"))
+            loading = asyncio.ensure_future(leaving.load("new", None))
+            await until(telling.is_set)
+            await leaving.close()
+            await until(lambda: halves.host.doors == 1)
+            goes_on.set()
+            await until(lambda: "new" in {model.name for model in stays.directory.models})
+            await asyncio.gather(loading, return_exceptions=True)
+
+    uvloop.run(run())
+
+
 def test_a_door_goes_on_while_it_reads_what_is_new(
     halves: Halves, models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

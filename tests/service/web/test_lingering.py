@@ -124,6 +124,18 @@ def test_a_connection_too_many_is_answered_while_its_caller_sends(
             assert is_answer(read_to_end(caller), 503)
 
 
+def test_who_was_one_too_many_takes_no_place_of_others(narrow: Callable[..., Server]) -> None:
+    with narrow(max_connections=1) as server, connected(server) as first:
+        first.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert first.recv(1000)
+        # It is refused, and does not close its end.
+        with connected(server) as other:
+            other.sendall(_UNREAD)
+            assert is_answer(read_to_end(other), 503)
+            first.close()
+            until(lambda: httpx.get(f"{server.url}/healthz").is_success)
+
+
 def test_nobody_holds_a_connection_that_is_over(narrow: Callable[..., Server]) -> None:
     with narrow(header_timeout_seconds=0.2) as server, connected(server) as caller:
         caller.sendall(_UNREAD)
