@@ -120,7 +120,7 @@ def _with_index(frame: pd.DataFrame, name: str) -> pd.DataFrame:
     repeated = [i for i, level in enumerate(frame.index.names) if level in frame.columns]
     for place in reversed(repeated):
         level = frame.index.names[place]
-        if not frame.index.get_level_values(place).equals(pd.Index(frame[level])):
+        if not _are_equal(frame.index.get_level_values(place), frame[level]):
             raise DataError(
                 f"{name}: a level of the index and a column are called {level!r}, and differ; "
                 "rename one, or leave the index out, such as by frame.reset_index(drop=True)"
@@ -129,6 +129,16 @@ def _with_index(frame: pd.DataFrame, name: str) -> pd.DataFrame:
             return frame.reset_index(drop=True)
         frame = frame.droplevel(place)
     return frame.reset_index()
+
+
+def _are_equal(level: pd.Index, column: pd.Series) -> bool:
+    """Whether a level of an index holds what a column does, or the times that its texts are."""
+    if level.equals(pd.Index(column)):
+        return True
+    if not isinstance(level, pd.DatetimeIndex):
+        return False
+    times = pd.to_datetime(column, errors="coerce", utc=True, format="ISO8601")
+    return pd.to_datetime(level, utc=True).equals(pd.Index(times))
 
 
 def _plain(column: pd.Series) -> pd.Series:

@@ -32,6 +32,8 @@ _CALLED = re.compile(
     re.IGNORECASE,
 )
 _DAY = 24 * 60 * 60 * 1_000_000
+# Cells that are looked at before all of a long column are.
+_SAMPLE = 1000
 # How many parts of a day may be counted.
 _PARTS = (24, 48, 96)
 
@@ -161,6 +163,8 @@ def _of_text(text: str) -> np.timedelta64 | None:
 def is_clock(cells: pd.Series) -> bool:
     """Whether a column holds times of the day, and nothing else."""
     known = cells.dropna().drop_duplicates()
+    if len(known) > _SAMPLE and not is_clock(known.iloc[:_SAMPLE]):
+        return False
     spans = read_clock(known) if len(known) else None
     return spans is not None and not np.isnat(spans).any()
 

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from foretell.bundle.timestamps import Offsets, Timestamps
 from foretell.bundle.zones import offsets_at, offsets_of
 
+# All clocks have changed by then.
+_CHANGED = np.timedelta64(4, "h")
 _DAY, _NOTHING = np.timedelta64(1, "D"), np.timedelta64(0, "us")
 
 
@@ -71,10 +73,15 @@ def times_of_counts(
 def _are_counted(
     days: Timestamps, spans: NDArray[np.timedelta64], first: np.timedelta64, part: np.timedelta64
 ) -> bool:
-    """Whether short days have all parts in order, none left out as those that a clock skips."""
+    """Whether short days have all parts in order, none left out as those that a clock skips.
+
+    What begins later than the day, or ends before the clock changes, tells nothing.
+    """
+    if first not in (_NOTHING, part):
+        return False
     for day in np.unique(days):
         found = np.unique(spans[days == day])
-        if found[0] != first or found[-1] >= _DAY or (np.diff(found) != part).any():
+        if found[0] != first or not _CHANGED <= found[-1] < _DAY or (np.diff(found) != part).any():
             return False
     return len(days) > 0
 

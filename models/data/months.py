@@ -62,4 +62,5 @@ def in_english(text: str) -> str:
     if len(named) != 1:
         return text
     month = month_of(named[0]) or 0
-    return _BETWEEN.sub(" ", text.replace(named[0], _ENGLISH[month - 1]))
+    plain = _BETWEEN.sub(" ", text.replace(named[0], _ENGLISH[month - 1]))
+    return plain.replace(" ,", ",")

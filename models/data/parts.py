@@ -270,6 +270,9 @@ def _days(numbers: dict[str, NDArray[np.float64]], count: int) -> Timestamps:
     """The days that years and their parts tell; NaT where there is none."""
     one = np.ones(count)
     years = numbers["year"]
+    if (years[~np.isnan(years)] < 100).all():
+        # Two digits are read as in POSIX.
+        years = years + np.where(years < 69, 2000, 1900)
     walls = np.full(count, "NaT", "M8[us]")
     known = (years >= 1) & (years <= 9999)
     if "week" in numbers and "month" not in numbers:

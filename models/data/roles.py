@@ -35,6 +35,22 @@ IDS = ("unique_id", "series_id", "item_id", "ts_id", "series", "symbol", "ticker
 _INDEX = ("index", "id", "no", "no.", "nr", "row", "instant", "step")
 # Numbers that are times are no less.
 _EPOCH, _TELLING = 1e5, 1000
+# What a column of times of the day is called, and not much else.
+_CLOCKS = (
+    *(
+        "time",
+        "hour",
+        "hh",
+        "hhmm",
+        "hh:mm",
+        "hh:mm:ss",
+        "clock",
+        "time of day",
+        "local time",
+        "utc",
+    ),
+    *("zeit", "uhrzeit", "stunde", "heure", "hora", "ora", "tijd", "uur", "time (utc)"),
+)
 _PARTS = ("year", "quarter", "month")
 _COUNTED = ("period", "week", "epoch", "month", "quarter")
 
@@ -156,11 +172,13 @@ def _find_clock(
         return ()
     names = list(frame.columns)
     at = max(names.index(name) for name in dates)
+    count = count_repeated(frame, [*ids, *dates])
     for after in names[at + 1 : at + 2]:
         first = frame[after].dropna().iloc[:1]
-        if is_written_so(first) and is_clock(first):
+        # Of daily rows it may be any other time: when the sun rises, how long a run took.
+        is_theirs = count or after.lower() in _CLOCKS or frame[after].nunique() == 1
+        if is_theirs and is_written_so(first) and is_clock(first):
             return (after,)
-    count = count_repeated(frame, [*ids, *dates])
     if not count:
         return ()
     found = [name for name in clocks_of(frame, (*ids, *dates)) if is_sure(frame, name)]

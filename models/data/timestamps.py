@@ -74,6 +74,8 @@ _DIGITS = (
 _LARGEST = 9e18
 # Numbers that are times are no less.
 _EPOCH = 1e5
+# Cells that are looked at before all of a long column are.
+_SAMPLE = 1000
 # What is written beside a time is of the same month.
 _NEAR = np.timedelta64(31, "D")
 _PLAIN_YEARS = (1700, 2200)
@@ -137,6 +139,8 @@ def are_times_near(cells: pd.Series, walls: Timestamps) -> bool:
         return False
     numbers, walls = cells[there].to_numpy(np.float64), walls[there]
     if numbers.min() >= _EPOCH:
+        if len(numbers) > _SAMPLE and not are_times_near(cells[there][:_SAMPLE], walls[:_SAMPLE]):
+            return False
         found = read_timestamps(cells[there])
         return not found.wrong and bool((np.abs(found.walls - walls) <= _NEAR).all())
     years = walls.astype("M8[Y]")
@@ -203,7 +207,7 @@ def _read_present(cells: pd.Series, texts: pd.Series, date_format: str | None) -
         return _checked(Moments(_none(len(texts))), f"no number of {date_format}", texts)
     if date_format is None:
         return _read_plain(texts, None)
-    texts = _whole(cells, texts)
+    texts = _whole(cells, texts, date_format)
     as_given = _read_as(texts, date_format)
     if not as_given.wrong:
         return as_given
@@ -237,11 +241,19 @@ def _read_forms(texts: pd.Series) -> Moments:
     return _read_dates(texts)
 
 
-def _whole(cells: pd.Series, texts: pd.Series) -> pd.Series:
-    """The texts, without the `.0` that missing cells give whole numbers."""
+def _whole(cells: pd.Series, texts: pd.Series, date_format: str) -> pd.Series:
+    """The texts of numbers as they were written: without `.0`, with zeros at the beginning."""
     if is_text(cells):
         return texts
-    return texts.str.removesuffix(".0")
+    texts = texts.str.removesuffix(".0")
+    if date_format and re.fullmatch(r"(?:%[a-zA-Z])+", date_format):
+        # Numbers have lost the zeros that dates of digits begin with.
+        try:
+            width = len(datetime(2000, 12, 31).strftime(date_format))
+        except ValueError:
+            return texts
+        return texts.str.zfill(width)
+    return texts
 
 
 def _read_numeric(values: NDArray[np.float64], date_format: str | None, name: str) -> Moments:

@@ -32,6 +32,8 @@ _CLOCK = re.compile(r"\d\d?[:.h]\d\d(?:[:.]\d\d)?.*")
 _DAY = np.timedelta64(1, "D")
 # So few are no table of times; a month has as many days, a day as many hours.
 _LEAST, _DAYS, _HOURS = 3, 28, 24
+# Names that are looked at before all of them are.
+_SAMPLE = 20
 _MONTHS, _QUARTERS = 12, ("q1", "q2", "q3", "q4")
 
 
@@ -108,13 +110,21 @@ def refuse_wide(cells: Cells) -> None:
     )
 
 
+def _maybe_times(names: list[str]) -> list[str]:
+    """Names that are times; none where a sample of many has none, for each takes a while."""
+    sample = names[:: max(1, len(names) // _SAMPLE)]
+    if not any(looks_like_timestamp(name) for name in sample):
+        return []
+    return [name for name in names if looks_like_timestamp(name)]
+
+
 def _find(frame: pd.DataFrame) -> _Wide | None:
     names = [str(name) for name in frame.columns]
     years = [name for name in names if _YEAR.fullmatch(name)]
     counted = [
         name for name in names if (match := _COUNTED.fullmatch(name)) and match[1] is not None
     ]
-    whole = [name for name in names if name not in years and looks_like_timestamp(name)]
+    whole = [name for name in _maybe_times(names) if name not in years]
     if _are_most(whole, names):
         return _Wide("times", whole)
     if (found := _parts_of_times(frame, names)) is not None:

@@ -54,7 +54,9 @@ _WEEKDAY = re.compile(
     r"|(?:mon|diens|donners|frei|sams|sonn)tag|(?:lun|mar|mercre|jeu|vendre|same)di|dimanche"
     r"|lun|mer|jeu|ven|sam|dim)[.,]{0,2} (?=.*\d)"
 )
-_MIDNIGHT = r"(\d.*[ T])24((?::?00){0,2}(?:[.,]0+)?(?: ?(?:Z|UTC|GMT|[+-]\d\d:?\d\d))?)"
+# After a whole date, of which 24 may be the year otherwise.
+_MIDNIGHT = r"(?=.*\d{4}|.*[ T]24:?00)(\d.*\d,?[ T])24"
+_MIDNIGHT += r"((?::?00){0,2}(?:[.,]0+)?(?: ?(?:Z|UTC|GMT|[+-]\d\d:?\d\d))?)"
 _MIDNIGHT_OF_DIGITS = r"(\d{8})24((?:00){0,2})"
 _STARTS = "times are intervals, and are read by their starts"
 # Cells that tell how the others are written.
