@@ -390,7 +390,8 @@ class Connection(HttpToolsProtocol):
         count = len(self.connections)
         if count <= self._limits.connections:
             return count
-        return count - sum(connection.is_too_many for connection in self.connections)
+        own = (each for each in self.connections if isinstance(each, Connection))
+        return count - sum(connection.is_too_many for connection in own)
 
     def _is_answering(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
