@@ -36,6 +36,8 @@ COPY . /src
 RUN sh -c "$FINISH"
 
 FROM base AS serving
+LABEL org.opencontainers.image.title=foretell org.opencontainers.image.version=0.1.0 \
+    org.opencontainers.image.licenses=Apache-2.0
 RUN useradd --system --uid 10001 --no-create-home --shell /usr/sbin/nologin foretell
 ENV PATH=/opt/foretell/bin:$PATH FORETELL_HOST=:: FORETELL_PORT=8000 FORETELL_MODELS=/models \
     FORETELL_CACHE=/tmp/foretell ORT_DISABLE_TELEMETRY=1

@@ -26,7 +26,7 @@ PUBLISHED := aft-pytorch linear-attention-transformer linformer local-attention 
 .PHONY: serve test lint types audit demo help bench bench-accuracy bench-adopted bench-attention bench-batch bench-bulk \
 	bench-counts bench-dashboard bench-demo bench-door bench-exports bench-fleet bench-page bench-precision bench-server \
 	bench-soak bench-stall bench-ties bench-endurance bench-many bench-wide gpu-check gpu-doors gpu-graphs gpu-overhead gpu-subjects mutants notebook \
-	page-assets page-pictures clean
+	package changes lowest page-assets page-pictures clean
 .DELETE_ON_ERROR:
 
 ## from nothing to a server with three demo models, on PORT
@@ -202,6 +202,37 @@ $(TEST): $(SERVE)
 # Published implementations of attention, which ours give the same numbers as.
 	$(INSTALL) --no-deps $(PUBLISHED)
 	touch $@
+
+# Into an environment of their own: what they need is none of foretell's business.
+PUBLISHING := $(VENV)/publishing
+$(PUBLISHING)/.done: constraints.txt $(TEST)
+	$(PYTHON) -m venv $(PUBLISHING)
+	$(PUBLISHING)/bin/python -m pip --quiet --disable-pip-version-check install --constraint constraints.txt \
+		check-wheel-contents hatchling reuse towncrier twine
+	touch $@
+
+## build what would be published, and check it: contents, metadata, licences
+package: $(PUBLISHING)/.done
+	rm -rf dist
+	$(PUBLISHING)/bin/hatchling build --directory dist
+	$(PUBLISHING)/bin/twine check --strict dist/*
+	$(PUBLISHING)/bin/check-wheel-contents dist/*.whl
+	$(PUBLISHING)/bin/reuse lint --quiet || $(PUBLISHING)/bin/reuse lint
+	@$(PUBLISHING)/bin/towncrier build --draft --version next > /dev/null
+
+# schemathesis needs newer libraries, and anyio's plugin another pytest.
+## test bundle/, export/ and service/ with the lowest versions that pyproject.toml allows; half an hour
+lowest: $(TEST)
+	$(PYTHON) -m venv $(VENV)/lowest
+	$(BIN)/python tests/lowest.py > $(VENV)/lowest/requirements.txt
+	$(VENV)/lowest/bin/python -m pip --quiet --disable-pip-version-check install --no-compile \
+		--requirement $(VENV)/lowest/requirements.txt --editable '.[cpu,otel,storage,train]'
+	$(VENV)/lowest/bin/python -m pytest -p no:anyio --numprocesses $(JOBS) --dist loadfile \
+		--no-loadscope-reorder --ignore tests/service/test_schema.py tests/bundle tests/export tests/service
+
+## the changelog that the lines in changes/ would give
+changes: $(PUBLISHING)/.done
+	@$(PUBLISHING)/bin/towncrier build --draft --version next
 
 ## fetch the libraries of the page from npm, as service/page/vendor/assets.json names them
 page-assets: $(TEST)

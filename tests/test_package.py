@@ -114,6 +114,15 @@ def test_a_wheel_made_of_the_source_archive_would_hold_as_much(tmp_path: Path) -
     with tarfile.open(archive) as file:
         names = {name.partition("/")[2] for name in file.getnames()}
     assert {name for name in names if name.startswith("foretell/")} == modules()
+    assert {"LICENSE", "NOTICE"} <= names
+
+
+def test_the_wheel_holds_its_licence(wheel: Path) -> None:
+    folder = f"foretell-{metadata.version('foretell')}.dist-info"
+    with ZipFile(wheel) as file:
+        for name in ("LICENSE", "NOTICE"):
+            assert file.read(f"{folder}/licenses/{name}") == (ROOT / name).read_bytes()
+        assert "License-Expression: Apache-2.0" in file.read(f"{folder}/METADATA").decode()
 
 
 @pytest.mark.parametrize("name", FOLDERS)

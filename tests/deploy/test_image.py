@@ -25,6 +25,20 @@ from tests.test_imports import with_requirements
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 # Of what the CPU's image adds to its base.
 MOST_MB = 220
+# What may be passed on in an image, beside its own text and without further conditions.
+LICENCES = {
+    *("0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "CC0-1.0", "MIT", "MPL-2.0", "PSF-2.0"),
+    "Zlib",
+}
+# As these tell it, which have no SPDX expression.
+CLASSIFIED = {
+    "Apache Software License": "Apache-2.0",
+    "BSD License": "BSD-3-Clause",
+    "MIT License": "MIT",
+    "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
+}
+# Read by hand: their metadata do not say it in either way.
+READ = {"protobuf": "BSD-3-Clause", "pysimdjson": "MIT AND Apache-2.0"}
 TABLE = "application/vnd.apache.arrow.stream"
 
 
@@ -50,6 +64,28 @@ def test_all_libraries_are_pinned() -> None:
     assert {"pyarrow", "uvloop"} <= libraries()
     assert not {"foretell", "httpx", "pandas"} & libraries()
     assert libraries() <= pinned, libraries() - pinned
+
+
+def licence(name: str) -> str:
+    """The licence of an installed distribution, as an SPDX expression where it is known."""
+    told = metadata.metadata(name)
+    classified = [
+        CLASSIFIED.get(one.rpartition(" :: ")[2], one)
+        for one in told.get_all("Classifier", [])
+        if one.startswith("License :: ") and one != "License :: OSI Approved"
+    ]
+    known = told["License-Expression"] or READ.get(name) or " OR ".join(classified)
+    return known or told["License"] or "unknown"
+
+
+def test_licences_allow_to_pass_an_image_on() -> None:
+    licences = {name: licence(name) for name in libraries()}
+    refused = {
+        name: text
+        for name, text in licences.items()
+        if not set(re.findall(r"[\w.-]+", text)) - {"AND", "OR"} <= LICENCES
+    }
+    assert not refused
 
 
 def test_what_is_copied_is_not_ignored() -> None:
