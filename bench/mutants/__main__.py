@@ -69,6 +69,8 @@ def draw(root: Path, count: int, seed: int) -> list[Drawn]:
         ]
         rng.shuffle(all_of)
         drawn += islice((one for one in all_of if _is_python(root, one)), share)
+    # The first ones, of a run that was ended early, are a fair sample too.
+    rng.shuffle(drawn)
     return drawn
 
 
