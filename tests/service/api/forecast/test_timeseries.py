@@ -169,9 +169,7 @@ def test_other_frequencies_are_those_of_pandas(
     tmp_path: Path, frequency: str, letter: str, multiple: int
 ) -> None:
     write_bundle(tmp_path, Spec(frequency=frequency, with_calendar=True))
-    # pandas 2 knows these offsets without the name.
-    offset = {"LWOM-FRI": pd.offsets.LastWeekOfMonth(weekday=4)}.get(frequency, frequency)
-    times = [str(time) for time in pd.date_range("2024-01-31", periods=12, freq=offset)]
+    times = [str(time) for time in pd.date_range("2024-01-31", periods=12, freq=frequency)]
     with Client(tmp_path) as client:
         listed = {"series": EIGHT, "timestamps": times[:8], "frequency": frequency}
         forecast = client.first(body(listed, horizon=4))
