@@ -74,8 +74,8 @@ def licence(name: str) -> str:
         for one in told.get_all("Classifier", [])
         if one.startswith("License :: ") and one != "License :: OSI Approved"
     ]
-    known = told["License-Expression"] or READ.get(name) or " OR ".join(classified)
-    return known or told["License"] or "unknown"
+    known = told.get("License-Expression") or READ.get(name) or " OR ".join(classified)
+    return known or told.get("License") or "unknown"
 
 
 def test_licences_allow_to_pass_an_image_on() -> None:
