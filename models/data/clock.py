@@ -23,7 +23,7 @@ _HOUR = re.compile(r"^(?:HE|H|Hr|Hour|Hour ending)[ _-]?(?=\d{1,3}$)", re.IGNORE
 # What follows four digits: 1300 UTC.
 _ZONED = re.compile(rf"^(\d{{4}}) ?(?:UTC|GMT|Z|{SAID})$", re.IGNORECASE)
 _NOON = {"noon": 12, "midnight": 0}
-_DASH = r" ?(?:-|\u2013|\u2014|to|/) ?"
+_DASH = " ?(?:-|\u2013|\u2014|to|/) ?"
 _FORM = re.compile(_TIME, re.IGNORECASE)
 _RANGE = re.compile(rf"(.+?){_DASH}(.+)", re.IGNORECASE)
 _CALLED = re.compile(

@@ -19,8 +19,11 @@ ZONE = re.compile(r"(?<=[\dMm]) \(?(?!UTC|GMT|OCT|SEPT|SAT)[A-Z]{1,3}[DS]?T\)?(?
 _ZONED = re.compile(
     r"(?<=:\d\d)( ?)(?:GMT|UTC|\((?:GMT|UTC))?([+-]\d\d:?\d\d)\)?(?: UTC| GMT| \([^)]*\))?$"
 )
+# Arrow's expressions know no escapes of these.
+_DASHES = "\u2013\u2014"
+_HOUR_SIGNS = "\u65f6\u6642"
 # What is said after the hour.
-SAID = r"(?:uhr|hrs?|hours?|o'clock|h|\u65f6|\u6642)\.?"
+SAID = rf"(?:uhr|hrs?|hours?|o'clock|h|[{_HOUR_SIGNS}])\.?"
 _HALF = re.compile(r"(?i)(?<=\d)(?!(?-i: [AP]M)(?: |$)) ?([ap])\.? ?(?:m\.?)?(?= |$)")
 _SAID = re.compile(rf"(?i)(?<=:\d\d) ?{SAID}(?= |$)")
 _SAID_HOUR = re.compile(rf"(?i)([ T]\d\d?) ?{SAID}$")
@@ -30,7 +33,7 @@ _DATE = (
     r"\d{4}[-/.:]\d\d?[-/.:]\d\d?|\d\d?[-/.]\d\d?[-/.]\d\d(?:\d\d)?|\d{8}"
     rf"|\d\d?[-/. ]?{_NAME}[-/. ,]{{0,2}}\d\d(?:\d\d)?|{_NAME} \d\d?,? \d{{4}}"
 )
-_AND = r" ?[-\u2013\u2014,;_|/] ?| ?: ?| (?:at|um|om|\u00e0|a las|alle|kl\.?) "
+_AND = rf" ?[-{_DASHES},;_|/] ?| ?: ?| (?:at|um|om|à|a las|alle|kl\.?) "
 _TIME = r"\d\d?(?:[:h]\d\d(?:[:m]\d\d(?:[.,]\d+)?s?)?| ?[AaPp]\.? ?[Mm]\.?).*|\d\d-\d\d(?:-\d\d)?"
 _JOINED = re.compile(rf"({_DATE})(?:{_AND})({_TIME})")
 _TURNED = re.compile(rf"(\d\d?:\d\d(?::\d\d)?(?: [AP]M)?),? ({_DATE})")
@@ -39,11 +42,11 @@ _JOINED_DIGITS = re.compile(rf"({_DATE})[-_:](\d\d)(?:(\d\d)(\d\d)?)?")
 _EITHER = re.compile(r"\d{4}-\d\d-\d\d-(\d\d):?(\d\d)")
 _COLONS = re.compile(r"^(\d{4}):(\d\d):(\d\d)(?=[ T])")
 # Both ends of an interval; the second may be a time of the day alone.
-_BETWEEN = r" (?:-|\u2013|\u2014|to|bis|au) |\u2013|\u2014|[/-](?=\d{4}-)|/(?=P)"
+_BETWEEN = rf" (?:[-{_DASHES}]|to|bis|au) |[{_DASHES}]|[/-](?=\d{{4}}-)|/(?=P)"
 _BETWEEN += r"|-(?=\d\d?[./]\d\d?[./]\d{4})"
 _INTERVAL = re.compile(rf"(.{{4,}}?)(?:{_BETWEEN})(.{{2,}}?)")
 _IN_BRACKETS = re.compile(r"[(\[](.{4,}?), (.{4,}?)[)\]]")
-_HOURS = re.compile(r"(\d.*[./-].*[ T])(\d\d?) ?[-\u2013] ?(\d\d?)(?: ?h)?")
+_HOURS = re.compile(rf"(\d.*[./-].*[ T])(\d\d?) ?[-{_DASHES}] ?(\d\d?)(?: ?h)?")
 # Those without spaces, which look like offsets from UTC: 00:00-01:00.
 _TIGHT = re.compile(r"(.+[ T](\d\d?):(\d\d)(?::\d\d)?)-(\d\d?):(\d\d)(?::\d\d)?")
 _CLOCK = re.compile(
