@@ -1,4 +1,4 @@
-"""What heads of counts forecast of levels that shift: `python -m bench.counts [--write]`.
+"""Forecasts of counts whose level shifts, by each count head: `python -m bench.counts [--write]`.
 
 Trains a small model with each head on a generated table of six series, whose levels shift between
 5 and 500, exports it, and prints a part of docs/intervals.md; `--write` puts it there.

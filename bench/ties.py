@@ -19,8 +19,6 @@ import torch
 from numpy.typing import NDArray
 
 from bench.page import table, write_part
-from foretell.bundle.calendar import Calendar
-from foretell.bundle.frequency import Frequency
 from foretell.bundle.manifest import Scaler
 from foretell.export.graphs import trace_all
 from foretell.export.rewrites import inference_form
@@ -35,26 +33,18 @@ from foretell.models.architectures.transformer import TransformerConfig
 from foretell.models.checkpoint import CheckpointInfo
 from foretell.models.forecaster import Forecaster, ForecasterConfig
 from tests import golden
+from tests.checkpoints import HOURLY, SMALL
 
 PAGE = Path(__file__).parent.parent / "docs" / "mechanisms.md"
-# Of what an error is relative to.
+# The largest error that needs no warning, relative to the size of the channel.
 LARGEST = 1e-5
 AMONG = 64
 Floats = NDArray[np.float32]
 
-_SIZES: dict[str, Any] = {
-    "channels": 3,
-    "context": 48,
-    "horizon": 12,
-    "d_model": 16,
-    "heads": 2,
-    "d_ff": 24,
-    "encoder_layers": 1,
-}
+_SIZES: dict[str, Any] = SMALL
 _AUTOFORMER = _SIZES | {"label": 24, "moving_average": 13}
 _LONG = _AUTOFORMER | {"context": 64, "horizon": 32, "label": 32}
 _CORRELATION = "autocorrelation"
-_HOURLY = Calendar.for_frequency(Frequency.parse("h"), "scaled")
 _NORMS = ("mean", "last", "standard", "magnitude", "robust", "invariant", "minmax")
 OWN: dict[str, ForecasterConfig] = {
     "Autoformer": AutoformerConfig(**_AUTOFORMER, decoder_layers=2),
@@ -68,7 +58,7 @@ OWN: dict[str, ForecasterConfig] = {
     ),
     "Autoformer, 73 steps": AutoformerConfig(**_LONG | {"context": 73, "horizon": 25}),
     "Autoformer, 96 steps, calendar": AutoformerConfig(
-        **_LONG | {"context": 96, "moving_average": 25}, calendar=_HOURLY
+        **_LONG | {"context": 96, "moving_average": 25}, calendar=HOURLY
     ),
     "Autoformer, softmax among its layers": AutoformerConfig(
         **_LONG, attention=[_CORRELATION, "softmax", _CORRELATION]
@@ -107,10 +97,10 @@ class Subject(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What forecasts of some histories told.
+    """The forecasts of some histories, alone and among others.
 
     Attributes:
-        told: `[histories]`, whether an answer says `ill_conditioned`.
+        told: `[histories]`, whether the server marks the answer as `ill_conditioned`.
         errors: `[histories]`, the largest difference between a forecast alone and among others, of
             the largest value of its channel or of what that deviates by, which is larger.
         kinds: What each is.
@@ -122,7 +112,7 @@ class Found(NamedTuple):
 
     @property
     def silent(self) -> NDArray[np.float64]:
-        """The errors of which no answer tells."""
+        """The errors of answers that are not marked."""
         return self.errors[~self.told]
 
 

@@ -38,7 +38,7 @@ def deviations(
     else:
         known = scaler.of(targets)
         std, is_constant = np.array(known.training.std), is_constant & known.constant
-    # Of a channel that has no value nothing is compared.
+    # A channel without values is not compared; 1 avoids a division by zero.
     std = np.where(std > 0, std, 1.0)
     sizes: NDArray[np.float64] = np.where(is_constant, np.maximum(np.abs(lowest), 1.0), std)
     return sizes
