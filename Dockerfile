@@ -18,7 +18,7 @@ ENV REQUIREMENTS="import sys, tomllib; project = tomllib.load(open('pyproject.to
 # what is in the image besides its base.
 ENV FINISH="set -e; /opt/foretell/bin/pip install --no-deps .; \
     /opt/foretell/bin/pip uninstall --yes pip setuptools; \
-    LD_BIND_NOW=1 /opt/foretell/bin/python -I -c 'import foretell.service.server, foretell.service.api.forecast.write_table, onnxruntime, uvloop, opentelemetry.sdk.trace.export, opentelemetry.exporter.otlp.proto.http.trace_exporter, foretell.storage.mirror'; \
+    LD_BIND_NOW=1 /opt/foretell/bin/python -I -c 'import foretell.service.server, foretell.service.forecast.arrow, onnxruntime, uvloop, opentelemetry.sdk.trace.export, opentelemetry.exporter.otlp.proto.http.trace_exporter, foretell.storage.mirror'; \
     /opt/sbom/bin/cyclonedx-py environment --output-reproducible --output-file /opt/foretell/sbom.json /opt/foretell/bin/python"
 
 # What foretell needs comes first: a change of its code does not install it again.

@@ -39,9 +39,9 @@ from foretell.batch.forecaster import Forecaster
 from foretell.batch.preparation import Asked
 from foretell.batch.run import Progress, forecast_table
 from foretell.bundle.layout import FORECAST_GRAPH
-from foretell.service.api.forecast.schemas import ForecastOptions
 from foretell.service.engine.resources import usable_cpus
 from foretell.service.engine.runtime import Runtime
+from foretell.service.forecast.requests import ForecastOptions
 
 SERIES, CHECKED, RAY_SERIES = 1_000_000, 10_000, 1_000_000
 CONTEXT, HORIZON = 336, 96

@@ -34,10 +34,10 @@ from bench.serving.subjects import NAME, prepare
 from bench.sizes import SIZES
 from bench.timing import interleaved_medians
 from foretell.service import server
-from foretell.service.api.forecast.routes import ARROW, JSON, Answering, read
-from foretell.service.api.forecast.table import write_table
 from foretell.service.arrays import FORECAST
 from foretell.service.engine.model import Model
+from foretell.service.forecast.routes import ARROW, JSON, Answering, read
+from foretell.service.forecast.table import write_table
 from foretell.service.metrics import Metrics
 from foretell.service.settings import Settings
 

@@ -25,15 +25,15 @@ import orjson
 import uvloop
 from fastapi import FastAPI
 
-from foretell.service.api import examples
 from foretell.service.api.app import create_app
-from foretell.service.engine.host import Host
-from foretell.service.engine.local import Engine, LocalEngine
+from foretell.service.engine.client import EngineClient
+from foretell.service.engine.engine import Engine, LocalEngine
 from foretell.service.engine.process import load
-from foretell.service.engine.remote import RemoteEngine
+from foretell.service.engine.server import EngineServer
+from foretell.service.http import examples
+from foretell.service.http.protocol import EXTENSION, ClientConnection
 from foretell.service.metrics import Metrics
 from foretell.service.settings import Settings
-from foretell.service.web.connections import EXTENSION, Caller
 
 ROOT = Path(__file__).parent.parent
 MODELS = ROOT / ".demo" / "repository"
@@ -68,7 +68,7 @@ class Tracer:
                 self.calls[path.removeprefix(self._service), code.co_qualname] += 1
 
 
-async def ask(app: FastAPI, content: bytes, client: Caller) -> int:
+async def ask(app: FastAPI, content: bytes, client: ClientConnection) -> int:
     """Send the request; returns the status of its answer."""
     headers = [(b"content-type", b"application/json"), (b"x-api-key", _KEY.encode())]
     scope = {
@@ -104,7 +104,7 @@ async def measure(engine: Engine, settings: Settings, tracer: Tracer) -> Counter
     """The calls of one request, by file and name."""
     app = create_app(settings, engine)
     (body, *_) = examples.requests("/forecast").values()
-    content, client = orjson.dumps(body), Caller(lambda: None)
+    content, client = orjson.dumps(body), ClientConnection(lambda: None)
     for _ in range(_WARM):
         if await ask(app, content, client) != HTTPStatus.OK:
             raise RuntimeError("the demo's PatchTST does not answer: see `make demo`")
@@ -148,8 +148,8 @@ def main() -> None:
             listener.bind(str(path))
             listener.listen()
             going = True
-            serving = asyncio.ensure_future(Host(own).serve(listener, lambda: going))
-            door = RemoteEngine(path, Metrics())
+            serving = asyncio.ensure_future(EngineServer(own).serve(listener, lambda: going))
+            door = EngineClient(path, Metrics())
             await door.start()
             calls = await measure(door, settings, tracer)
             show("A door and the engine", calls, verbose=verbose)

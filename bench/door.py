@@ -26,16 +26,16 @@ import uvloop
 from bench.page import machine, table, write_part
 from bench.parsers import CHANNELS, parsers
 from foretell.service.api.app import create_app
-from foretell.service.api.forecast.encode import encode
-from foretell.service.api.forecast.job import decode
-from foretell.service.api.forecast.parsing import parse
 from foretell.service.arrays import FORECAST, HISTORY, Arrays
-from foretell.service.engine.directory import Model
-from foretell.service.engine.local import LocalEngine
+from foretell.service.engine.engine import LocalEngine
 from foretell.service.engine.process import load
+from foretell.service.engine.registry import Model
+from foretell.service.forecast.encode import encode
+from foretell.service.forecast.job import decode
+from foretell.service.forecast.parse import parse
+from foretell.service.http.protocol import EXTENSION, ClientConnection
 from foretell.service.metrics import Metrics
 from foretell.service.settings import Settings
-from foretell.service.web.connections import EXTENSION, Caller
 from tests.service.bundles import Spec, write_bundle
 
 CONTEXT, HORIZON = 336, 96
@@ -120,7 +120,7 @@ class Door:
             "client": ("127.0.0.1", 1),
             "server": ("127.0.0.1", 80),
             "state": {},
-            "extensions": {EXTENSION: Caller(lambda: None)},
+            "extensions": {EXTENSION: ClientConnection(lambda: None)},
         }
         await self.app(scope, receive, send)
         assert answer[0]["status"] == 200, answer
@@ -134,7 +134,7 @@ def opened(spec: Spec) -> Iterator[Door]:
         settings = Settings(models=Path(folder), device="cpu", threads=1)
         metrics = Metrics()
         repository = load(settings, metrics)
-        model = repository.directory.find(spec.name)
+        model = repository.registry.find(spec.name)
         model.submit = _answer_at_once  # type: ignore[method-assign]
         try:
             app = create_app(settings, LocalEngine(repository, metrics))

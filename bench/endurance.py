@@ -217,7 +217,7 @@ def kill(port: int, process: psutil.Process, name: str, subject: Subject, scale:
     Args:
         port: Of the server.
         process: The server's first.
-        name: Of the role whose process is killed, as `foretell.service.processes` has it.
+        name: Of the role whose process is killed, as `foretell.service.workers` has it.
         subject: Whom requests are for.
         scale: For how long.
     """

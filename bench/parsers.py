@@ -73,7 +73,7 @@ def msgspec_reader() -> Read:
 
 
 def with_simdjson(body: bytes) -> NDArray[np.float32]:
-    from foretell.service.api.forecast import simd
+    from foretell.service.forecast import simd
 
     request = simd.read(body)
     series = request["inputs"][0]["series"] if request else None

@@ -15,7 +15,7 @@ import httpx
 from foretell.bundle import checksums, layout, manifest
 from foretell.client import Client
 from foretell.service.api.app import create_app
-from foretell.service.engine.local import LocalEngine
+from foretell.service.engine.engine import LocalEngine
 from foretell.service.engine.process import load
 from foretell.service.errors import StartError
 from foretell.service.metrics import Metrics

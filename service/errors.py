@@ -172,7 +172,7 @@ class DeadlineExceededError(ServiceError):
     status = 504
 
 
-class CallerGoneError(ServiceError):
+class ClientDisconnectedError(ServiceError):
     """The caller hung up before the answer was ready; nobody reads this error."""
 
     type = "caller_gone"

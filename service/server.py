@@ -19,17 +19,17 @@ from typing import Any, cast
 import uvicorn
 
 from foretell.service.api.app import ByPort, create_app, create_operations_app
-from foretell.service.api.body import give_back
-from foretell.service.engine.local import Engine, LocalEngine
-from foretell.service.engine.process import REPLACE_ME, Watch, end, load
-from foretell.service.engine.remote import RemoteEngine
-from foretell.service.engine.resources import Spare, keep_what_is_loaded
+from foretell.service.engine.client import EngineClient
+from foretell.service.engine.engine import Engine, LocalEngine
+from foretell.service.engine.process import REPLACE_ME, HealthMonitor, end, load
+from foretell.service.engine.resources import Spare, keep_what_is_loaded, return_free_memory
+from foretell.service.forecast.parse import forget_parsers
+from foretell.service.http.protocol import MOST_REFUSED, Connection, Limits, protocol
+from foretell.service.http.sockets import Acceptor, accept_all, listen
 from foretell.service.metrics import Metrics, Processes
 from foretell.service.settings import Settings
-from foretell.service.signals import Echoes, end_at_once, handled, heard
+from foretell.service.signals import SignalDebounce, end_at_once, handled, heard
 from foretell.service.tracing import open_tracer
-from foretell.service.web.connections import MOST_REFUSED, Connection, Limits, protocol
-from foretell.service.web.sockets import Acceptor, accept_all, listen
 
 _logger = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ def run(settings: Settings) -> None:
         metrics = Metrics()
         with _ending_at_once():
             repository = load(settings, metrics)
-            watch = Watch(repository, settings.grace_seconds, math.inf)
+            watch = HealthMonitor(repository, settings.grace_seconds, math.inf)
             engine = LocalEngine(repository, metrics)
             server = _Server(settings, engine, sockets, watch=watch)
         server.run(sockets)
@@ -83,7 +83,7 @@ def run_door(
     path: Path,
     sockets: list[socket.socket],
     processes: Processes,
-    pulse: Callable[[], None],
+    heartbeat: Callable[[], None],
 ) -> None:
     """Serve from a process of several; see `run`.
 
@@ -93,11 +93,11 @@ def run_door(
         sockets: Those of the service and, if it is another one, of the operators; they do not
             listen yet.
         processes: Of the server.
-        pulse: Called about once a second from when it takes connections.
+        heartbeat: Called about once a second from when it takes connections.
     """
-    engine = RemoteEngine(path, Metrics(processes))
+    engine = EngineClient(path, Metrics(processes))
     keep_what_is_loaded()
-    _Server(settings, engine, sockets, pulse=pulse).run(sockets)
+    _Server(settings, engine, sockets, heartbeat=heartbeat).run(sockets)
 
 
 def _listen(settings: Settings, stack: ExitStack) -> list[socket.socket]:
@@ -154,6 +154,12 @@ def _allow_connections(count: int) -> int:
     return allowed
 
 
+def _give_back() -> None:
+    """Free what is kept of requests for the next ones, and return free memory to the system."""
+    forget_parsers()
+    return_free_memory()
+
+
 class _Server(uvicorn.Server):
     """Ends when asked to stop, or when it has lost a GPU, and says at once that it is not ready.
 
@@ -162,7 +168,7 @@ class _Server(uvicorn.Server):
         engine: Runs the models.
         sockets: What it will listen on.
         watch: Says when the engine has to be replaced, if it is this process'.
-        pulse: Called about once a second.
+        heartbeat: Called about once a second.
 
     Attributes:
         gave_up: Whether it ended by itself.
@@ -174,17 +180,17 @@ class _Server(uvicorn.Server):
         engine: Engine,
         sockets: list[socket.socket],
         *,
-        watch: Watch | None = None,
-        pulse: Callable[[], None] | None = None,
+        watch: HealthMonitor | None = None,
+        heartbeat: Callable[[], None] | None = None,
     ) -> None:
         super().__init__(_configuration(settings, engine, sockets))
         self._engine = engine
         self._watch = watch
-        self._pulse = pulse
-        self._spare = Spare(give_back)
+        self._pulse = heartbeat
+        self._spare = Spare(_give_back)
         self._unready_seconds = settings.unready_seconds
         self._stops_at = math.inf
-        self._echoes = Echoes()
+        self._echoes = SignalDebounce()
         self.gave_up = False
         self._acceptor: Acceptor | None = None
 

@@ -89,7 +89,7 @@ def let_in() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _EVERY)
 
 
-class Echoes:
+class SignalDebounce:
     """Tells signals from echoes of the one before.
 
     Attributes:

@@ -116,7 +116,7 @@ def _message(error: ErrorDetails) -> str:
 # Of different names that are not known, in one request: each is compared with those that are.
 MOST_IGNORED = 64
 # Names that nobody reads, by level and name: where each came first.
-Ignored = dict[tuple[str, str], str]
+UnknownFields = dict[tuple[str, str], str]
 
 
 # The level of the URL's parameters, of which a request in JSON reads none.
@@ -136,7 +136,7 @@ class Names:
     def __init__(self, levels: Mapping[str, Mapping[str, Any]]) -> None:
         self.levels = levels
 
-    def sift(self, level: str, given: Iterable[str], place: str, ignored: Ignored) -> None:
+    def sift(self, level: str, given: Iterable[str], place: str, ignored: UnknownFields) -> None:
         """Refuse a name that is near a known one, and note one that is not.
 
         Args:

@@ -47,9 +47,9 @@ LIBRARIES: dict[str, set[str]] = {
 }
 # What only the files of tables need: it takes its time and memory to load.
 TABLES = {
-    "service/api/forecast/table.py": {"flatbuffers", "pyarrow"},
-    "service/api/forecast/read_table.py": {"pyarrow"},
-    "service/api/forecast/write_table.py": {"pyarrow"},
+    "service/forecast/table.py": {"flatbuffers", "pyarrow"},
+    "service/forecast/read_table.py": {"pyarrow"},
+    "service/forecast/arrow.py": {"pyarrow"},
 }
 HEAVY = {"torch", "onnx", "onnxruntime", "fastapi", "pandas", "matplotlib"}
 # The extras of the installation with which each package works.
@@ -62,7 +62,7 @@ EXTRAS: dict[str, set[str]] = {
     "foretell": {"demo", "mlflow", "plot", "ray", "report", "storage", "train", "tune"},
 }
 # The parts of `service` that know HTTP; the others are its core.
-HTTP_PARTS = {"api", "server", "web"}
+HTTP_PARTS = {"api", "forecast", "http", "inference", "nixtla", "server"}
 HTTP_LIBRARIES = {"fastapi", "httptools", "starlette", "uvicorn", "http"}
 
 
@@ -251,17 +251,17 @@ def ours(path: Path) -> set[str]:
 
 
 def test_a_door_holds_no_model() -> None:
-    """All that it asks of one is in `engine/directory.py`: the model may be anywhere."""
-    known = {"engine.directory", "engine.intervals", "engine.local", "engine.resources"}
+    """All that it asks of one is in `engine/registry.py`: the model may be anywhere."""
+    known = {"engine.registry", "engine.intervals", "engine.engine", "engine.resources"}
     for path in modules("service"):
-        if part_of(path) in ("api", "web"):
+        if part_of(path) in HTTP_PARTS - {"server"}:
             used = {name for name in ours(path) if name.startswith(("engine.", "cuda", "session"))}
             assert used <= known, path
 
 
 def test_the_batcher_knows_neither_models_nor_runtimes() -> None:
     known = {"arrays", "errors", "gil", "engine.queues"}
-    for name in ("batcher", "queues"):
+    for name in ("scheduler", "queues"):
         path = ROOT / "service" / "engine" / f"{name}.py"
         own = {each for each in ours(path) if is_module(ROOT / "service" / each.replace(".", "/"))}
         assert own <= known, path

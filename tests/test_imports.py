@@ -36,7 +36,7 @@ BARE = "import json, sys; print(json.dumps(sorted(sys.modules)))"
 APP = """
 import json, sys
 from foretell.service.api.app import create_app
-from foretell.service.engine.local import LocalEngine
+from foretell.service.engine.engine import LocalEngine
 from foretell.service.metrics import Metrics
 from foretell.service.engine.process import load
 from foretell.service.settings import Settings

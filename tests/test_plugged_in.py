@@ -45,9 +45,9 @@ NAMES_IN = (
     # A baseline that is trained.
     "foretell/backtest.py",
     # An example too: what the interface's document shows.
-    "service/api/forecast/answers.py",
+    "service/forecast/answers.py",
     # A mechanism has the name of what is between two origins.
-    "service/api/forecast/backtest.py",
+    "service/forecast/backtest.py",
     # Another one has Ray's word for a cluster of this machine alone.
     "foretell/batch/on_ray.py",
     "foretell/commands/batch.py",

@@ -1,6 +1,6 @@
 """Discrete events: requests, doors, queues and batches of a fleet.
 
-Batches are put together as `service/engine/batcher.py` does it: a device that is free takes what
+Batches are put together as `service/engine/scheduler.py` does it: a device that is free takes what
 waits, the oldest first, up to its largest batch, and leaves their share to others that are free. Of
 the service's other rules (small requests before large ones, several models, deadlines) there is
 nothing here. Nobody who is refused tries again. Doors take whoever comes first; a balancer costs

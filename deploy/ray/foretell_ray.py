@@ -5,7 +5,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from foretell.service import logs
 from foretell.service.api.app import create_app
-from foretell.service.engine.local import LocalEngine
+from foretell.service.engine.engine import LocalEngine
 from foretell.service.engine.process import load
 from foretell.service.errors import ServiceError
 from foretell.service.metrics import Metrics
@@ -32,7 +32,7 @@ class Multiplexed:
         """Serve a request."""
         if scope["type"] == "http" and (name := serve.get_multiplexed_model_id()):
             try:
-                self._engine.directory.find(name)
+                self._engine.registry.find(name)
             except ServiceError:
                 # The server answers that, and Ray notes nothing.
                 pass

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from foretell.batch.errors import RepeatedError
 from foretell.batch.plan import plain, starts_of
 from foretell.batch.rows import Rows
-from foretell.service.api.forecast.table import ID
+from foretell.service.forecast.table import ID
 
 # Of series that are forecast together: enough to fill batches, and fewer than are read at a time.
 _ROWS = 128 * 1024

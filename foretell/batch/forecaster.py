@@ -12,15 +12,15 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from foretell.batch.windows import Reader, Rejected, Windows
-from foretell.service.api.forecast.job import Job, run
-from foretell.service.api.forecast.schemas import ForecastOptions
-from foretell.service.api.forecast.task import FORECASTING
 from foretell.service.arrays import DISTRIBUTION, FORECAST, MARGIN, Arrays
-from foretell.service.engine.batcher import Batcher
-from foretell.service.engine.directory import Pending
 from foretell.service.engine.model import Capacity, Model
+from foretell.service.engine.registry import Pending
 from foretell.service.engine.runtime import Runtime
+from foretell.service.engine.scheduler import Scheduler
 from foretell.service.errors import ModelFailedError
+from foretell.service.forecast.job import Job, run
+from foretell.service.forecast.options import FORECASTING
+from foretell.service.forecast.requests import ForecastOptions
 from foretell.service.metrics import Metrics
 from foretell.service.settings import DeviceChoice, Settings
 
@@ -71,7 +71,7 @@ class Forecaster:
 
     def __init__(self, bundle: Path, options: ForecastOptions, device: DeviceChoice) -> None:
         runtime = Runtime(device)
-        self._batcher = Batcher(workers=runtime.workers(1))
+        self._batcher = Scheduler(workers=runtime.workers(1))
         capacity = Capacity(None, _UNLIMITED, _UNLIMITED)
         observer = Metrics().observer(bundle.parent.name, bundle.name)
         self.model = Model(bundle, runtime, self._batcher, capacity, observer, anywhere=True)

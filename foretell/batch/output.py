@@ -21,7 +21,7 @@ from foretell.batch.rows import Rows
 from foretell.batch.tables import Columns, Tables
 from foretell.batch.windows import Rejected
 from foretell.bundle.manifest import Manifest
-from foretell.service.api.forecast.table import ID, TIME
+from foretell.service.forecast.table import ID, TIME
 
 FORECASTS, REJECTED = "forecasts", "rejected"
 # What the metadata of a part's forecasts say of it; where Arrow's readers look for types.

@@ -17,8 +17,8 @@ from foretell.batch.places import open_place
 from foretell.batch.plan import Part
 from foretell.batch.tables import Columns, Tables
 from foretell.bundle.errors import BundleError
-from foretell.service.api.forecast.schemas import ForecastOptions
 from foretell.service.errors import ServiceError, StartError
+from foretell.service.forecast.requests import ForecastOptions
 from foretell.service.settings import DeviceChoice
 from foretell.storage.errors import StorageError
 

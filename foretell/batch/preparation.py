@@ -18,12 +18,12 @@ from foretell.batch.tables import Tables, columns_of, read_schema
 from foretell.bundle import calibration, manifest
 from foretell.bundle.gaps import Missing
 from foretell.bundle.manifest import Manifest
-from foretell.service.api.forecast.schemas import ForecastOptions
-from foretell.service.api.forecast.table import ID, TIME, read_times, read_values
-from foretell.service.api.forecast.task import FORECASTING
-from foretell.service.engine.directory import Model
 from foretell.service.engine.intervals import Intervals
+from foretell.service.engine.registry import Model
 from foretell.service.errors import ServiceError
+from foretell.service.forecast.options import FORECASTING
+from foretell.service.forecast.requests import ForecastOptions
+from foretell.service.forecast.table import ID, TIME, read_times, read_values
 from foretell.service.settings import DeviceChoice
 from foretell.service.validation import validate
 

@@ -25,7 +25,7 @@ from foretell.batch.texts import (
     with_remedy,
 )
 from foretell.bundle.nearness import listed
-from foretell.service.api.forecast.table import ID, TARGET, TIME
+from foretell.service.forecast.table import ID, TARGET, TIME
 from foretell.service.validation import shown
 
 Name = str | int

@@ -37,8 +37,8 @@ def command(**flags: object) -> None:
 
 def _serve(flags: dict[str, object]) -> None:
     from foretell.service.errors import StartError
-    from foretell.service.processes import serve
     from foretell.service.settings import Settings
+    from foretell.service.workers import serve
 
     try:
         serve(Settings.read(**flags))

@@ -63,18 +63,18 @@ def command(bundle: Path, checkpoint: Path | None, data: Path | None, report: bo
 
 def _open(bundle: Path, manifest: Manifest) -> str:
     """Load a bundle with all that serving asks of it; what ran it."""
-    from foretell.service.engine.batcher import Batcher
     from foretell.service.engine.model import Capacity, Model
     from foretell.service.engine.runtime import Runtime
+    from foretell.service.engine.scheduler import Scheduler
     from foretell.service.metrics import Metrics
 
     observer = Metrics().observer(manifest.name, manifest.version)
-    batcher = Batcher(workers=1)
+    scheduler = Scheduler(workers=1)
     capacity = Capacity(max_batch=1, max_windows=1, max_bytes=1)
     runtime = Runtime("cpu")
-    model = Model(bundle, runtime, batcher, capacity, observer, anywhere=True)
+    model = Model(bundle, runtime, scheduler, capacity, observer, anywhere=True)
     model.close(timeout=1)
-    batcher.close(timeout=1)
+    scheduler.close(timeout=1)
     return f"onnxruntime {runtime.library}, {model.provider}"
 
 

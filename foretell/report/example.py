@@ -13,10 +13,10 @@ from foretell.evidence import Evidence, find_evidence
 from foretell.export.runtime import Graph
 from foretell.forecast_file import Forecast
 from foretell.models.data.table import Table
-from foretell.service.api.forecast.attention import describe, select
-from foretell.service.api.forecast.schemas import AttentionOptions
-from foretell.service.api.forecast.timeline import timeline_from
 from foretell.service.engine.intervals import Intervals
+from foretell.service.forecast.attention import describe, select
+from foretell.service.forecast.requests import AttentionOptions
+from foretell.service.forecast.times import timeline_from
 
 LEVELS = (0.025, 0.1, 0.9, 0.975)
 # Weights of all stages together; more are no picture.

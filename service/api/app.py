@@ -20,24 +20,29 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.gzip import GZipMiddleware, IdentityResponder
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from foretell.service.api.body import BodyBudget, Offload, Shared
-from foretell.service.api.compression import choose_encoding, respond
-from foretell.service.api.forecast.routes import JSON, timeseries_router
-from foretell.service.api.inference.infer import infer_router
-from foretell.service.api.inference.models import control_router, server_router
-from foretell.service.api.inference.models import models_router as inference_models_router
 from foretell.service.api.models import models_router
-from foretell.service.api.nixtla.routes import nixtla_router
 from foretell.service.api.openapi import document_router
-from foretell.service.api.page import Pages, page_router
-from foretell.service.engine.directory import brief
-from foretell.service.engine.local import Engine, Status
+from foretell.service.engine.engine import Engine, Status
+from foretell.service.engine.registry import brief
 from foretell.service.errors import error_body, error_fields, is_inference
+from foretell.service.forecast.routes import JSON, timeseries_router
+from foretell.service.http.auth import Keys
+from foretell.service.http.body import MemoryBudget, Offload, Shared
+from foretell.service.http.compression import choose_encoding, respond
+from foretell.service.http.middleware import (
+    AuthMiddleware,
+    HotRoutes,
+    RequestMiddleware,
+    RootPathMiddleware,
+)
+from foretell.service.http.static import Pages, page_router
+from foretell.service.inference.models import control_router, server_router
+from foretell.service.inference.models import models_router as inference_models_router
+from foretell.service.inference.routes import infer_router
 from foretell.service.metrics import Metrics
+from foretell.service.nixtla.routes import nixtla_router
 from foretell.service.settings import Settings
 from foretell.service.tracing import Tracer
-from foretell.service.web.keys import Keys
-from foretell.service.web.middleware import Direct, Guarded, Observed, Prefixed
 
 _logger = logging.getLogger(__name__)
 
@@ -73,7 +78,7 @@ def create_app(settings: Settings, engine: Engine, *, tracer: Tracer | None = No
         StartError: a file of keys cannot be used.
     """
     offload = Offload()
-    shared = Shared(engine, settings, BodyBudget(settings.max_buffered_bytes), offload)
+    shared = Shared(engine, settings, MemoryBudget(settings.max_buffered_bytes), offload)
     keys = Keys.read(settings)
 
     @asynccontextmanager
@@ -105,14 +110,14 @@ def create_app(settings: Settings, engine: Engine, *, tracer: Tracer | None = No
     )
     forecasts = timeseries_router(shared)
     inferences = infer_router(shared)
-    # The last one added is the first to be asked; who raises errors stands within `Observed`.
+    # The last one added runs first. What raises errors runs within `RequestMiddleware`.
     app.add_middleware(Compressed, minimum_size=_COMPRESSED_BYTES, compresslevel=1)
-    app.add_middleware(Direct, routes=forecasts.routes + inferences.routes)
+    app.add_middleware(HotRoutes, routes=forecasts.routes + inferences.routes)
     if keys.required:
-        app.add_middleware(Guarded, keys=keys, also_open=pages.paths)
+        app.add_middleware(AuthMiddleware, keys=keys, also_open=pages.paths)
     if settings.root_path:
-        app.add_middleware(Prefixed, prefix=settings.root_path)
-    app.add_middleware(Observed, metrics=engine.metrics, tracer=tracer)
+        app.add_middleware(RootPathMiddleware, prefix=settings.root_path)
+    app.add_middleware(RequestMiddleware, metrics=engine.metrics, tracer=tracer)
     if settings.cors_origins:
         # Around all others: browsers show no answer without its headers, and ask without a key.
         # Keys are headers and no cookies, so pages need no credentials, which `*` would forbid.
@@ -146,7 +151,7 @@ def create_operations_app(engine: Engine) -> FastAPI:
     """The application of a port of its own, for probes and metrics."""
     app = FastAPI(openapi_url=None, redirect_slashes=False)
     app.add_middleware(Compressed, minimum_size=_COMPRESSED_BYTES, compresslevel=1)
-    app.add_middleware(Observed, metrics=engine.metrics)
+    app.add_middleware(RequestMiddleware, metrics=engine.metrics)
     _include(app, engine.metrics, [probes_router(engine, Keys())])
     return app
 

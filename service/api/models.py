@@ -11,15 +11,15 @@ from pydantic import TypeAdapter
 from foretell.bundle.example import Example
 from foretell.bundle.layout import EXAMPLE, NAME, VERSION
 from foretell.bundle.verdict import verdict
-from foretell.service.api import examples
-from foretell.service.api.compression import respond
-from foretell.service.api.forecast.answers import ErrorResponse, ModelExample
-from foretell.service.api.forecast.routes import JSON
-from foretell.service.api.forecast.schemas import ModelCard, ModelReport
-from foretell.service.api.forecast.task import most_steps
-from foretell.service.engine.directory import Directory, Model
-from foretell.service.engine.local import Engine
+from foretell.service.engine.engine import Engine
+from foretell.service.engine.registry import Model, Registry
 from foretell.service.errors import NoExampleError
+from foretell.service.forecast.answers import ErrorResponse, ModelExample
+from foretell.service.forecast.options import most_steps
+from foretell.service.forecast.requests import ModelCard, ModelReport
+from foretell.service.forecast.routes import JSON
+from foretell.service.http import examples
+from foretell.service.http.compression import respond
 from foretell.service.settings import Settings
 
 _CARDS = TypeAdapter(list[ModelCard])
@@ -36,15 +36,15 @@ def models_router(engine: Engine, settings: Settings) -> APIRouter:
     """The routes for clients that ask what there is."""
     router = APIRouter(tags=["models"])
     # Of thousands it takes a while, and it is the same until the directory is another one.
-    written: tuple[Directory | None, bytes] = None, b""
+    written: tuple[Registry | None, bytes] = None, b""
 
     @router.get("/models", response_model=list[ModelCard])
     async def models(request: Request) -> Response:
         """Every served model: what a client needs to build a request."""
         nonlocal written
-        directory = engine.directory
-        if written[0] is not directory:
-            written = directory, await asyncio.to_thread(_cards, directory, settings)
+        registry = engine.registry
+        if written[0] is not registry:
+            written = registry, await asyncio.to_thread(_cards, registry, settings)
         accepted = request.headers.get("accept-encoding", "")
         return await asyncio.to_thread(respond, written[1], accepted, JSON)
 
@@ -55,9 +55,9 @@ def models_router(engine: Engine, settings: Settings) -> APIRouter:
     )
     async def one(request: Request) -> ModelReport:
         """A model, with what was measured of it in the test split and when it was verified."""
-        directory = engine.directory
-        model = directory.find(request.path_params["model"])
-        return _card(model, directory, settings)
+        registry = engine.registry
+        model = registry.find(request.path_params["model"])
+        return _card(model, registry, settings)
 
     @router.get(
         "/models/{model}/example",
@@ -73,7 +73,7 @@ def models_router(engine: Engine, settings: Settings) -> APIRouter:
 
         A bundle that was exported without data has none.
         """
-        model = engine.directory.find(request.path_params["model"])
+        model = engine.registry.find(request.path_params["model"])
         found = await model.example()
         if found is None:
             raise NoExampleError(
@@ -87,13 +87,13 @@ def models_router(engine: Engine, settings: Settings) -> APIRouter:
     return router
 
 
-def _card(model: Model, directory: Directory, settings: Settings) -> ModelReport:
+def _card(model: Model, registry: Registry, settings: Settings) -> ModelReport:
     manifest = model.manifest
     return ModelReport(
         name=model.name,
         version=model.version,
-        versions=directory.versions(model.name),
-        refused=directory.get(model.name, model.version).refused or None,
+        versions=registry.versions(model.name),
+        refused=registry.get(model.name, model.version).refused or None,
         architecture=manifest.architecture,
         channels=manifest.channels,
         targets=manifest.targets,
@@ -118,8 +118,8 @@ def _card(model: Model, directory: Directory, settings: Settings) -> ModelReport
     )
 
 
-def _cards(directory: Directory, settings: Settings) -> bytes:
-    cards: list[ModelCard] = [_card(model, directory, settings) for model in directory.defaults]
+def _cards(registry: Registry, settings: Settings) -> bytes:
+    cards: list[ModelCard] = [_card(model, registry, settings) for model in registry.defaults]
     return _CARDS.dump_json(cards)
 
 

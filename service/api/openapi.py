@@ -11,22 +11,22 @@ from fastapi import APIRouter, FastAPI, Response
 from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 
-from foretell.service.api import examples
-from foretell.service.api.forecast.answers import ErrorResponse
-from foretell.service.api.forecast.routes import ARROW, JSON
-from foretell.service.api.forecast.schemas import (
+from foretell.service.forecast.answers import ErrorResponse
+from foretell.service.forecast.requests import (
     BacktestRequest,
     ForecastRequest,
     TableBacktestOptions,
     TableOptions,
 )
-from foretell.service.api.inference.wire import (
+from foretell.service.forecast.routes import ARROW, JSON
+from foretell.service.http import examples
+from foretell.service.http.middleware import OPEN
+from foretell.service.inference.wire import (
     ChangeRequest,
     IndexRequest,
     InferenceError,
     InferRequest,
 )
-from foretell.service.web.middleware import OPEN
 
 _REFERENCE = "#/components/schemas/"
 _KEYS = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from foretell.service.engine.directory import Loaded
+from foretell.service.engine.registry import Loaded
 from foretell.service.exposition import gauge
 
 _MODEL = ("model", "version")

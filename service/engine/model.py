@@ -23,14 +23,14 @@ from foretell.bundle.manifest import Manifest
 from foretell.bundle.placement import misplacement
 from foretell.bundle.private_copy import PrivateCopy
 from foretell.service.arrays import HISTORY, Arrays
-from foretell.service.engine.batcher import Batcher, Limits
-from foretell.service.engine.catalogue import without_folder
-from foretell.service.engine.directory import Named
 from foretell.service.engine.intervals import Intervals
 from foretell.service.engine.queues import Observer, Usage, Work, check_rows, own_error
+from foretell.service.engine.registry import Named
 from foretell.service.engine.resources import return_free_memory
 from foretell.service.engine.runtime import Runtime
+from foretell.service.engine.scheduler import Limits, Scheduler
 from foretell.service.engine.selftest import Health, Seconds, SelfTest, fastest_batch
+from foretell.service.engine.store import without_folder
 from foretell.service.errors import ModelFailedError, NotReadyError
 from foretell.service.session import Session
 
@@ -105,7 +105,7 @@ class Bundled(Named):
         self.intervals = Intervals(about, calibration.read(folder, about, read))
 
     def is_of_folder(self) -> bool:
-        """See `directory.Loaded.is_of_folder`."""
+        """See `registry.Loaded.is_of_folder`."""
         try:
             if manifest.read(self._folder) != self.manifest:
                 return False
@@ -115,7 +115,7 @@ class Bundled(Named):
         return True
 
     async def example(self) -> Example | None:
-        """See `directory.Model.example`.
+        """See `registry.Model.example`.
 
         Raises:
             NotReadyError: the model is closed, or is not in memory and its bundle is another one by
@@ -134,7 +134,7 @@ class Model(Bundled):
     Args:
         folder: The bundle.
         runtime: Opens its sessions.
-        batcher: Runs it.
+        scheduler: Runs it.
         capacity: Batch and queue.
         observer: Told of waits and batches.
         anywhere: Whether the folder need not be `<name>/<version>`.
@@ -158,7 +158,7 @@ class Model(Bundled):
         self,
         folder: Path,
         runtime: Runtime,
-        batcher: Batcher,
+        scheduler: Scheduler,
         capacity: Capacity,
         observer: Observer,
         *,
@@ -174,7 +174,7 @@ class Model(Bundled):
         try:
             # What is damaged is told before what lies at the wrong place.
             super().__init__(folder, about, self._copy.read, anywhere=anywhere)
-            self._load(runtime, batcher, capacity, observer, proof)
+            self._load(runtime, scheduler, capacity, observer, proof)
         except BaseException:
             self._copy.close()
             raise
@@ -184,14 +184,14 @@ class Model(Bundled):
     def _load(
         self,
         runtime: Runtime,
-        batcher: Batcher,
+        scheduler: Scheduler,
         capacity: Capacity,
         observer: Observer,
         proof: Proof | None,
     ) -> None:
         folder = self._folder
         self._runtime = runtime
-        self._batcher = batcher
+        self._batcher = scheduler
         if proof is None:
             # Few ask for it: it is read again when somebody does.
             example.read(folder, self.manifest, self._read)
@@ -226,7 +226,7 @@ class Model(Bundled):
         explained = max(1, _ATTENTION_VALUES // attention_values(self.manifest))
         graphs = {layout.EXPLAIN_GRAPH: explained}
         limits = Limits(self.max_batch, capacity.max_windows, capacity.max_bytes, graphs)
-        self._queue = batcher.add(self._run, limits, observer)
+        self._queue = scheduler.add(self._run, limits, observer)
 
     @property
     def usage(self) -> Usage:
@@ -247,7 +247,7 @@ class Model(Bundled):
         deadline: float,
         admitted: bool = False,
     ) -> Work:
-        """See `directory.Model.submit`.
+        """See `registry.Model.submit`.
 
         Raises:
             ModelFailedError: the model has failed.
@@ -295,7 +295,7 @@ class Model(Bundled):
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     def load(self) -> None:
-        """See `directory.Loaded.load`: it is."""
+        """See `registry.Loaded.load`: it is."""
 
     def close(self, timeout: float) -> None:
         """Refuse new work and finish what was accepted, within `timeout` seconds; drop the rest."""

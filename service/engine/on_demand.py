@@ -9,17 +9,17 @@ from pathlib import Path
 from foretell.bundle import checksums
 from foretell.bundle.example import Example
 from foretell.service.arrays import Arrays
-from foretell.service.engine.directory import Pending
+from foretell.service.engine.cache import CacheEntry, ModelCache
 from foretell.service.engine.model import Bundled, Capacity, Proof, read_manifest
 from foretell.service.engine.queues import Usage
-from foretell.service.engine.residents import Berth, Residents
+from foretell.service.engine.registry import Pending
 from foretell.service.engine.runtime import Runtime
 from foretell.service.engine.waiting import Waiting
 from foretell.service.errors import NotReadyError
 
 
 class OnDemand(Bundled):
-    """A bundle that is loaded when it is asked for; see `directory.Loaded`.
+    """A bundle that is loaded when it is asked for; see `registry.Loaded`.
 
     Its sums are compared and its probes replayed when it is loaded.
 
@@ -27,7 +27,7 @@ class OnDemand(Bundled):
         folder: The bundle.
         runtime: Where it is to run.
         capacity: Batch and queue, here of what waits for a load.
-        residents: Loads it.
+        cache: Loads it.
         proofs: What loads have shown, by folder: of this one it is forgotten with it.
 
     Attributes:
@@ -44,7 +44,7 @@ class OnDemand(Bundled):
         folder: Path,
         runtime: Runtime,
         capacity: Capacity,
-        residents: Residents,
+        cache: ModelCache,
         proofs: dict[Path, Proof],
     ) -> None:
         about = read_manifest(folder, runtime)
@@ -53,9 +53,9 @@ class OnDemand(Bundled):
         )
         self.provider = runtime.provider
         self._max_batch = capacity.max_batch or runtime.largest_batch
-        self._residents = residents
+        self._residents = cache
         self._proofs = proofs
-        self._berth = Berth(folder, self.manifest, capacity.max_windows, capacity.max_bytes)
+        self._berth = CacheEntry(folder, self.manifest, capacity.max_windows, capacity.max_bytes)
 
     @property
     def max_batch(self) -> int:
@@ -90,10 +90,10 @@ class OnDemand(Bundled):
         deadline: float,
         admitted: bool = False,
     ) -> Pending:
-        """See `directory.Model.submit`; it may wait to be loaded.
+        """See `registry.Model.submit`; it may wait to be loaded.
 
         Raises:
-            ServiceError: as `Model.submit`, or `Residents.wait`.
+            ServiceError: as `Model.submit`, or `ModelCache.wait`.
         """
         berth = self._berth
         berth.used = time.monotonic()
@@ -110,7 +110,7 @@ class OnDemand(Bundled):
         return run
 
     async def example(self) -> Example | None:
-        """See `directory.Model.example`."""
+        """See `registry.Model.example`."""
         if (model := self._berth.model) is not None:
             try:
                 return await model.example()
@@ -120,11 +120,11 @@ class OnDemand(Bundled):
         return await super().example()
 
     def load(self) -> None:
-        """See `directory.Loaded.load`."""
+        """See `registry.Loaded.load`."""
         self._residents.load(self._berth)
 
     def close(self, timeout: float) -> None:
-        """See `directory.Loaded.close`."""
+        """See `registry.Loaded.close`."""
         self._residents.close(self._berth, timeout)
         proof = self._proofs.get(self._folder)
         # A version that was replaced in place leaves that of the next one.

@@ -14,15 +14,12 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
-from foretell.service.engine.batcher import Batcher
-from foretell.service.engine.catalogue import Policy
-from foretell.service.engine.directory import Loaded
-from foretell.service.engine.host import Host
-from foretell.service.engine.local import LocalEngine
+from foretell.service.engine.cache import ModelCache
+from foretell.service.engine.engine import LocalEngine
 from foretell.service.engine.model import Capacity, Model, Proof
 from foretell.service.engine.on_demand import OnDemand
+from foretell.service.engine.registry import Loaded
 from foretell.service.engine.repository import Repository
-from foretell.service.engine.residents import Residents
 from foretell.service.engine.resources import (
     Memory,
     Spare,
@@ -31,7 +28,10 @@ from foretell.service.engine.resources import (
     usable_cpus,
 )
 from foretell.service.engine.runtime import Runtime
+from foretell.service.engine.scheduler import Scheduler
+from foretell.service.engine.server import EngineServer
 from foretell.service.engine.source import open_source
+from foretell.service.engine.store import Policy
 from foretell.service.metrics import Metrics, Processes
 from foretell.service.settings import Settings
 
@@ -61,18 +61,18 @@ def load(settings: Settings, metrics: Metrics) -> Repository:
     capacity = Capacity(settings.max_batch, settings.max_queue, settings.max_queue_bytes)
     policy = Policy(settings.versions, settings.pin)
     folder, source = open_source(settings, policy.choose)
-    batcher = Batcher(runtime.workers(settings.threads or usable_cpus()))
+    scheduler = Scheduler(runtime.workers(settings.threads or usable_cpus()))
     doors = settings.workers * _DOOR_BYTES if settings.workers > 1 else 0
     limit = settings.max_memory_bytes or container_limit(doors)
     memory = Memory(limit)
-    residents = None
+    cache = None
     proofs: dict[Path, Proof] = {}
     on_demand = settings.load == "on-demand"
 
     def open_now(folder: Path) -> Loaded:
         observer = metrics.observer(folder.parent.name, folder.name)
         return Model(
-            folder, runtime, batcher, capacity, observer, proofs=proofs if on_demand else None
+            folder, runtime, scheduler, capacity, observer, proofs=proofs if on_demand else None
         )
 
     open_model = open_now
@@ -80,7 +80,7 @@ def load(settings: Settings, metrics: Metrics) -> Repository:
         if limit is None and settings.max_loaded is None:
             _logger.warning("nothing bounds the memory of models: see FORETELL_MAX_MEMORY_BYTES")
         metrics.loads_on_demand()
-        residents = Residents(
+        cache = ModelCache(
             open_now,
             memory,
             metrics,
@@ -88,7 +88,7 @@ def load(settings: Settings, metrics: Metrics) -> Repository:
             wait_seconds=settings.load_wait_seconds,
             drain_seconds=settings.timeout_seconds,
         )
-        open_model = partial(_list, runtime, capacity, residents, proofs, settings.keep)
+        open_model = partial(_list, runtime, capacity, cache, proofs, settings.keep)
         # Whoever loads one makes room for it.
         memory = Memory(None)
     repository = Repository(
@@ -100,9 +100,9 @@ def load(settings: Settings, metrics: Metrics) -> Repository:
         watch_seconds=settings.watch_seconds,
         memory=memory,
         request_seconds=settings.timeout_seconds,
-        batcher=batcher,
+        scheduler=scheduler,
         lost=lambda: runtime.lost,
-        residents=residents,
+        cache=cache,
     )
     try:
         repository.start()
@@ -122,7 +122,7 @@ def run_engine(
     settings: Settings,
     listener: socket.socket,
     processes: Processes,
-    pulse: Callable[[], None],
+    heartbeat: Callable[[], None],
 ) -> None:
     """Run models for doors until SIGTERM, and until no door is left.
 
@@ -130,19 +130,19 @@ def run_engine(
         settings: Device, limits and the repository's folder.
         listener: A Unix socket, listening.
         processes: Of the server.
-        pulse: Called about once a second from when doors are served.
+        heartbeat: Called about once a second from when doors are served.
 
     Raises:
         StartError: as `load`.
     """
     metrics = Metrics(processes)
     repository = load(settings, metrics)
-    watch = Watch(repository, settings.grace_seconds, _STUCK_SECONDS)
+    watch = HealthMonitor(repository, settings.grace_seconds, _STUCK_SECONDS)
     # As uvicorn's doors have it.
     factory = import_module("uvloop").new_event_loop if find_spec("uvloop") else None
     with asyncio.Runner(loop_factory=factory) as runner:
         engine = LocalEngine(repository, metrics)
-        told = runner.run(_serve(engine, watch, listener, pulse))
+        told = runner.run(_serve(engine, watch, listener, heartbeat))
     end(engine, 0 if told else REPLACE_ME)
 
 
@@ -159,10 +159,13 @@ def end(engine: LocalEngine, status: int) -> None:
 
 
 async def _serve(
-    engine: LocalEngine, watch: Watch, listener: socket.socket, pulse: Callable[[], None]
+    engine: LocalEngine,
+    watch: HealthMonitor,
+    listener: socket.socket,
+    heartbeat: Callable[[], None],
 ) -> bool:
     """Returns whether it was told to stop."""
-    host = Host(engine)
+    host = EngineServer(engine)
     stopping = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
     pulsed = 0.0
@@ -173,7 +176,7 @@ async def _serve(
         now = time.monotonic()
         if now - pulsed >= _PULSE_SECONDS and not watch.stuck:
             pulsed = now
-            pulse()
+            heartbeat()
             spare.look(now, busy=host.busy)
         if watch.is_over(now):
             return False
@@ -185,7 +188,7 @@ async def _serve(
     return stopping.is_set()
 
 
-class Watch:
+class HealthMonitor:
     """Whether the engine of this process still works.
 
     Args:
@@ -225,7 +228,7 @@ class Watch:
 def _list(
     runtime: Runtime,
     capacity: Capacity,
-    residents: Residents,
+    cache: ModelCache,
     proofs: dict[Path, Proof],
     kept: Sequence[str],
     folder: Path,
@@ -233,5 +236,5 @@ def _list(
     """A model that is loaded when it is asked for, or now if it is to be kept."""
     name, version = folder.parent.name, folder.name
     if name in kept or f"{name}@{version}" in kept:
-        return residents.keep(folder)
-    return OnDemand(folder, runtime, capacity, residents, proofs)
+        return cache.keep(folder)
+    return OnDemand(folder, runtime, capacity, cache, proofs)

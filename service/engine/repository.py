@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from foretell.bundle.errors import BundleError, NoRoomError
 from foretell.bundle.nearness import Index
-from foretell.service.engine.batcher import Batcher
-from foretell.service.engine.catalogue import Catalogue, Fingerprints, Policy, without_folder
-from foretell.service.engine.directory import (
-    Directory,
+from foretell.service.engine.cache import ModelCache
+from foretell.service.engine.registry import (
     Entry,
     Loaded,
+    Registry,
     Slot,
     Standing,
     State,
     unready,
 )
-from foretell.service.engine.residents import Residents
 from foretell.service.engine.resources import Memory, return_free_memory
+from foretell.service.engine.scheduler import Scheduler
 from foretell.service.engine.source import fill
+from foretell.service.engine.store import Fingerprints, ModelStore, Policy, without_folder
 from foretell.service.errors import (
     LoadFailedError,
     NotReadyError,
@@ -81,12 +81,12 @@ class Repository:
         memory: Refuses bundles that do not fit.
         request_seconds: Most time that a request takes: a model is closed so long after it could
             last be found.
-        batcher: What runs the models; closed after them.
+        scheduler: What runs the models; closed after them.
         lost: Why a GPU works no more, by the worker that it was of; empty while all do.
-        residents: What loads models on demand, stopped before them.
+        cache: What loads models on demand, stopped before them.
 
     Attributes:
-        directory: What is served at this moment. A model found in it answers for `request_seconds`,
+        registry: What is served at this moment. A model found in it answers for `request_seconds`,
             whatever is loaded and unloaded.
         draining: Whether the server is stopping.
     """
@@ -102,11 +102,11 @@ class Repository:
         watch_seconds: float | None = None,
         memory: Memory | None = None,
         request_seconds: float = 30.0,
-        batcher: Batcher | None = None,
+        scheduler: Scheduler | None = None,
         lost: Callable[[], dict[int, str]] = dict,
-        residents: Residents | None = None,
+        cache: ModelCache | None = None,
     ) -> None:
-        self._catalogue = Catalogue(folder)
+        self._catalogue = ModelStore(folder)
         self._source = source
         self._place = source or folder
         self._failures: Mapping[tuple[str, str], str] = {}
@@ -116,9 +116,9 @@ class Repository:
         self._watch_seconds = watch_seconds
         self._memory = memory or Memory(None)
         self._request_seconds = request_seconds
-        self._batcher = batcher
+        self._batcher = scheduler
         self._lost = lost
-        self._residents = residents
+        self._residents = cache
         self.draining = False
         # Held while models are opened, for what should be loaded and what was seen in the folder.
         self._changing = threading.Lock()
@@ -128,7 +128,7 @@ class Repository:
         self._short: set[tuple[str, str]] = set()
         # Held for moments, for what is loaded and what is told of it.
         self._replacing = threading.Lock()
-        self.directory = Directory(pins=self._policy.pins)
+        self.registry = Registry(pins=self._policy.pins)
         self._standing: Standing | None = None
         self._opened: dict[tuple[str, str], _Opened] = {}
         self._retired: dict[Loaded, threading.Timer] = {}
@@ -164,19 +164,19 @@ class Repository:
     @property
     def because(self) -> tuple[object, ...]:
         """What its standing follows from: it may be another one once this is."""
-        return self.directory, self._metrics.changes, self.draining, dict(self.lost)
+        return self.registry, self._metrics.changes, self.draining, dict(self.lost)
 
     @property
     def standing(self) -> Standing:
         """How it stands: the same object until something changes, however much is served."""
         known, because = self._standing, self.because
         if known is None or known.because != because:
-            directory, lost = self.directory, self.lost
-            report = directory.report()
+            registry, lost = self.registry, self.lost
+            report = registry.report()
             if reason := "; ".join(lost.values()) or ("draining" if self.draining else ""):
                 report = unready(report, reason)
-            ready = not self.draining and not lost and directory.ready
-            known = self._standing = Standing(directory, ready, report, because)
+            ready = not self.draining and not lost and registry.ready
+            known = self._standing = Standing(registry, ready, report, because)
         return known
 
     @property
@@ -197,7 +197,7 @@ class Repository:
 
     def index(self) -> list[Entry]:
         """Every version that is loaded, was refused, or is on disk; by name, oldest first."""
-        slots = {(name, version): slot for name, version, slot in self.directory}
+        slots = {(name, version): slot for name, version, slot in self.registry}
         for key in self._catalogue.versions():
             slots.setdefault(key, Slot())
         known = sorted(slots, key=lambda key: (key[0], int(key[1])))
@@ -219,7 +219,7 @@ class Repository:
             for name, present in self._seen.items():
                 self._begin(name, present)
             self._tell_failures(wanted=True)
-        if self._watch_seconds is None and not self.directory.models:
+        if self._watch_seconds is None and not self.registry.models:
             self._refuse_to_start()
         if not self._seen:
             _logger.warning(self._nothing())
@@ -317,7 +317,7 @@ class Repository:
         try:
             gone = [
                 (name, version, slot)
-                for name, version, slot in self.directory
+                for name, version, slot in self.registry
                 if slot.refused
                 and (name, version) not in self._failures
                 and self._is_gone(name, version)
@@ -337,7 +337,7 @@ class Repository:
         """Forget what was counted of versions that are gone, also by answers that ended later."""
         # What comes now is in the directory before anything is counted of it.
         with self._replacing:
-            self._metrics.keep(self.directory.counted)
+            self._metrics.keep(self.registry.counted)
 
     def drain(self) -> None:
         """Say that the server is stopping: no model is loaded any more, requests still answered."""
@@ -417,12 +417,12 @@ class Repository:
             return
         before, self._failures = self._failures, self._source.failures
         for (name, version), said in before.items():
-            slot = self.directory.get(name, version)
+            slot = self.registry.get(name, version)
             if (name, version) not in self._failures and slot.refused == said:
                 kept = replace(slot, refused="") if slot.model else self._left(name, version)
                 self._put(name, version, kept)
         for (name, version), said in self._failures.items():
-            slot = self.directory.get(name, version)
+            slot = self.registry.get(name, version)
             self._put(name, version, replace(slot, refused=said, wanted=slot.wanted or wanted))
             if before.get((name, version)) != said:
                 _logger.error("refused %s@%s: %s", name, version, said)
@@ -433,7 +433,7 @@ class Repository:
         chosen = self._policy.choose(name, present)
         older = sorted(present.keys() - set(chosen), key=int, reverse=True)
         for version in [*chosen, *(older if self._policy.may_fall_back(name) else [])]:
-            if version not in chosen and self.directory.versions(name):
+            if version not in chosen and self.registry.versions(name):
                 return
             try:
                 self._bring(name, version, chosen=version in chosen)
@@ -446,7 +446,7 @@ class Repository:
         if not self._seen and not self._failures:
             raise StartError(self._nothing())
         # There is none where all names are pinned to versions that are not there.
-        if reasons := [f"  {slot.refused}" for _, _, slot in self.directory if slot.refused]:
+        if reasons := [f"  {slot.refused}" for _, _, slot in self.registry if slot.refused]:
             raise StartError(
                 "\n".join([f"model repository {self._place}: no bundle could be loaded:", *reasons])
             )
@@ -466,12 +466,12 @@ class Repository:
         changed = [version for version in chosen if present[version] != seen.get(version)]
         short = [version for version in chosen if (name, version) in self._short]
         news = [version for version in chosen if version in changed or version in short]
-        if self._policy.only_latest and set(gone) & set(self.directory.versions(name)):
+        if self._policy.only_latest and set(gone) & set(self.registry.versions(name)):
             news = chosen
         try:
             if news:
                 # Nothing that is not tested takes the place of what answers.
-                now = bool(self.directory.versions(name))
+                now = bool(self.registry.versions(name))
                 self._load(name, news, alone=self._policy.only_latest, now=now)
         except ServiceError as error:
             if changed:
@@ -492,7 +492,7 @@ class Repository:
         if reasons:
             raise LoadFailedError("; ".join(reasons), param="model")
         if alone:
-            for version in self.directory.versions(name):
+            for version in self.registry.versions(name):
                 if version not in versions:
                     self._drop(name, version)
 
@@ -511,7 +511,7 @@ class Repository:
         Raises:
             LoadFailedError: the bundle is refused; what was there still answers.
         """
-        slot = self.directory.get(name, version)
+        slot = self.registry.get(name, version)
         slot = replace(slot, wanted=slot.wanted or chosen)
         is_retry = (name, version) in self._short
         self._short.discard((name, version))
@@ -547,7 +547,7 @@ class Repository:
         seconds = time.monotonic() - started
         with self._replacing:
             self._opened[name, version] = _Opened(model, fingerprint)
-            self.directory = self.directory.having(name, version, Slot(model, wanted=True))
+            self.registry = self.registry.having(name, version, Slot(model, wanted=True))
             if old is not None:
                 self._retire(old.model)
             if not model.on_demand:
@@ -577,16 +577,16 @@ class Repository:
     def _drop(self, name: str, version: str) -> None:
         """Take a version out of service; it finishes what it has begun."""
         self._short.discard((name, version))
-        slot = self.directory.get(name, version)
+        slot = self.registry.get(name, version)
         if slot.model is None:
             # One that is unloading goes once it is closed; what was never tried is no part of it.
-            if slot.busy is None and version in self.directory.slots.get(name, {}):
+            if slot.busy is None and version in self.registry.slots.get(name, {}):
                 self._put(name, version, self._left(name, version))
             return
         with self._replacing:
             opened = self._opened.pop((name, version))
             leaving = Slot(busy=State.UNLOADING)
-            self.directory = self.directory.having(name, version, leaving)
+            self.registry = self.registry.having(name, version, leaving)
             self._retire(opened.model, leaving)
 
     def _retire(self, model: Loaded, leaving: Slot | None = None) -> None:
@@ -609,8 +609,8 @@ class Repository:
         with self._replacing:
             del self._retired[model]
             # Unless it is in use again.
-            if self.directory.get(name, version) is leaving:
-                self.directory = self.directory.having(name, version, left)
+            if self.registry.get(name, version) is leaving:
+                self.registry = self.registry.having(name, version, left)
         _logger.info("closed a model of %s@%s", name, version)
 
     def _left(self, name: str, version: str) -> Slot | None:
@@ -625,4 +625,4 @@ class Repository:
 
     def _put(self, name: str, version: str, slot: Slot | None) -> None:
         with self._replacing:
-            self.directory = self.directory.having(name, version, slot)
+            self.registry = self.registry.having(name, version, slot)

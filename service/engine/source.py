@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from foretell.service.engine.catalogue import Catalogue
+from foretell.service.engine.store import ModelStore
 from foretell.service.errors import StartError
 from foretell.service.settings import Settings
 from foretell.storage.errors import StorageError
@@ -45,11 +45,11 @@ def open_source(
     return mirror.folder, mirror
 
 
-def fill(catalogue: Catalogue, source: Mirror | None) -> None:
+def fill(store: ModelStore, source: Mirror | None) -> None:
     """Have a folder filled at the start; what it holds is enough where its source cannot be read.
 
     Args:
-        catalogue: Of the folder.
+        store: Of the folder.
         source: What fills it, if anything does.
 
     Raises:
@@ -62,6 +62,6 @@ def fill(catalogue: Catalogue, source: Mirror | None) -> None:
     except OSError as error:
         raise StartError(f"the cache cannot be written (FORETELL_CACHE): {error}") from error
     except StorageError as error:
-        if not catalogue.versions():
+        if not store.versions():
             raise StartError(f"model repository {error}") from error
         _logger.warning("models are served as they were fetched before: %s", error)

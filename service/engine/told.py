@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from foretell.service.engine.directory import Model, Standing
+from foretell.service.engine.registry import Model, Standing
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
@@ -16,9 +16,9 @@ class Told(NamedTuple):
 
     Attributes:
         ready: Whether the server can answer.
-        report: As `Directory.report`.
-        means: As `Directory.means`.
-        pins: As `Directory.pins`.
+        report: As `Registry.report`.
+        means: As `Registry.means`.
+        pins: As `Registry.pins`.
         slots: By name and version the handle of the model, why it does not work any more, and why
             the last attempt to load it failed.
     """
@@ -37,14 +37,14 @@ class Told(NamedTuple):
             standing: How it does.
             handle: The handle of a model.
         """
-        directory = standing.directory
+        registry = standing.registry
         slots = {}
-        for name, version, slot in directory:
+        for name, version, slot in registry:
             own, failure = None, None
             if slot.model is not None:
                 own, failure = handle(slot.model), slot.model.failure
             slots[name, version] = own, failure, slot.refused
-        return cls(standing.ready, standing.report, directory.means, directory.pins, slots)
+        return cls(standing.ready, standing.report, registry.means, registry.pins, slots)
 
     @property
     def handles(self) -> set[int]:

@@ -8,13 +8,13 @@ from concurrent.futures import CancelledError, Future, InvalidStateError
 from contextlib import suppress
 
 from foretell.service.arrays import Arrays
-from foretell.service.engine.directory import Loaded, Pending
 from foretell.service.engine.queues import own_error
+from foretell.service.engine.registry import Loaded, Pending
 from foretell.service.errors import NotReadyError
 
 
 class Waiting(Future[Arrays]):
-    """A `directory.Pending` that waits for its model, and then is the run of that model.
+    """A `registry.Pending` that waits for its model, and then is the run of that model.
 
     Args:
         feeds: `[windows, …]` by input name.

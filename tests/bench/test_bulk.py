@@ -19,7 +19,7 @@ def test_both_forms_hold_the_same_series(monkeypatch: pytest.MonkeyPatch, tmp_pa
     settings = Settings(models=tmp_path, device="cpu", threads=1)
     repository = server.load(settings, Metrics())
     try:
-        model = repository.directory.find(bulk.NAME)
+        model = repository.registry.find(bulk.NAME)
         jobs = [form.read(model, settings).job for form in bulk.forms().values()]
     finally:
         repository.close(5)

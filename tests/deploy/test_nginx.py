@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from foretell.service.api.page import Pages
+from foretell.service.http.static import Pages
 from tests.deploy.files import DEFAULTS, DEPLOY, directive, directives, seconds
 from tests.service.bundles import Spec, write_bundle
 from tests.service.process import Server

@@ -7,8 +7,8 @@ from typing import Any
 
 import httpx
 
-from foretell.service.api.examples import FORECAST_ANSWER, PARAMETERS
-from foretell.service.api.forecast.routes import JSON
+from foretell.service.forecast.routes import JSON
+from foretell.service.http.examples import FORECAST_ANSWER, PARAMETERS
 from tests.docs.reader import assert_shows
 from tests.service.process import Server
 

@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from foretell.service.errors import StartError
-from foretell.service.web.sockets import listen, reserve
+from foretell.service.http.sockets import listen, reserve
 from tests.deploy.test_compose import PROBES
 
 _LOOPBACK = {socket.AF_INET: "127.0.0.1", socket.AF_INET6: "::1"}

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import tritonclient.http as triton
 
-from foretell.service.api.inference import tensors
 from foretell.service.errors import InvalidInputError
+from foretell.service.inference import tensors
 from tests.service.bundles import Spec, write_bundle
 from tests.service.client import Client
 

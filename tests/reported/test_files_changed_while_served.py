@@ -19,7 +19,7 @@ import pytest
 from foretell.bundle import layout
 from foretell.bundle.errors import NoRoomError
 from foretell.bundle.private_copy import PrivateCopy
-from foretell.service.engine.directory import State
+from foretell.service.engine.registry import State
 from tests.service.bundles import Spec, rewrite_manifest, softmax_stage, write_bundle
 from tests.service.client import Client
 from tests.service.process import Server

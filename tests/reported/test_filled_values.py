@@ -37,8 +37,8 @@ from foretell.models.training.progress import Progress
 from foretell.models.training.refits import refit_errors
 from foretell.models.training.train import train
 from foretell.models.training.trainer import Trainer
-from foretell.service.api.forecast.inputs import fill
 from foretell.service.errors import InvalidInputError
+from foretell.service.forecast.inputs import fill
 from foretell.subject import load_subject
 
 Method = Literal["interpolate", "ffill"]

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import orjson
 import pytest
 
-from foretell.service.api.forecast import pieces
+from foretell.service.forecast import pieces
 from tests.service.bundles import Spec, write_bundle
 from tests.service.client import Client
 

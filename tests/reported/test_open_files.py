@@ -13,8 +13,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from foretell.service.http.sockets import Acceptor, accept_all, listen
 from foretell.service.metrics import Metrics
-from foretell.service.web.sockets import Acceptor, accept_all, listen
 from tests.service.bundles import Spec, write_bundle
 from tests.service.process import Server
 from tests.service.waiting import until

@@ -19,8 +19,8 @@ import psutil
 import pytest
 from fastapi.routing import APIRoute, APIRouter
 
+from foretell.service.http.sockets import listen
 from foretell.service.server import _Server
-from foretell.service.web.sockets import listen
 from tests.reported.refusals import (
     ADMIN_KEY,
     LARGE,
@@ -61,7 +61,7 @@ class Here:
         self.client = Client(models, admin_keys=ADMIN_KEY, max_body_bytes=MOST_BYTES)
         (self._socket,) = listen("127.0.0.1", 0)
         sockets = [self._socket]
-        self._server = InThread(self.client.settings, self.client.engine, sockets, pulse=int)
+        self._server = InThread(self.client.settings, self.client.engine, sockets, heartbeat=int)
         self._thread = threading.Thread(target=self._server.run, args=(sockets,), daemon=True)
         self._thread.start()
         wait_for(lambda: self._server.started)

@@ -10,7 +10,7 @@ from typing import Any, Self
 import httpx
 
 from foretell.service.api.app import create_app
-from foretell.service.engine.local import LocalEngine
+from foretell.service.engine.engine import LocalEngine
 from foretell.service.engine.process import load
 from foretell.service.engine.repository import Repository
 from foretell.service.metrics import BATCH_WINDOWS, Metrics

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from foretell.bundle.bounds import Bound
-from foretell.service.engine.batcher import Batcher
 from foretell.service.engine.model import Capacity, Model
 from foretell.service.engine.runtime import Runtime
+from foretell.service.engine.scheduler import Scheduler
 from tests.service.bundles import Spec, lag_stage, softmax_stage, write_bundle
 from tests.service.client import Client
 
@@ -69,20 +69,20 @@ def runtime() -> Runtime:
 
 
 @pytest.fixture
-def batcher() -> Iterator[Batcher]:
+def scheduler() -> Iterator[Scheduler]:
     """A worker for the models of a test."""
-    batcher = Batcher(workers=1)
-    yield batcher
-    batcher.close(5)
+    scheduler = Scheduler(workers=1)
+    yield scheduler
+    scheduler.close(5)
 
 
 @pytest.fixture
-def open_model(runtime: Runtime, batcher: Batcher) -> Iterator[object]:
+def open_model(runtime: Runtime, scheduler: Scheduler) -> Iterator[object]:
     """Opens models and closes them after the test."""
     opened: list[Model] = []
 
     def open_one(folder: Path) -> Model:
-        opened.append(Model(folder, runtime, batcher, Capacity(8, 64, 1 << 20), Quiet()))
+        opened.append(Model(folder, runtime, scheduler, Capacity(8, 64, 1 << 20), Quiet()))
         return opened[-1]
 
     yield open_one

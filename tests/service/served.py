@@ -9,9 +9,9 @@ from typing import Any
 
 from foretell.bundle import layout
 from foretell.bundle.errors import BundleError
-from foretell.service.engine.catalogue import Policy
 from foretell.service.engine.repository import Repository
 from foretell.service.engine.resources import Memory
+from foretell.service.engine.store import Policy
 from foretell.service.settings import VersionChoice
 
 
@@ -152,16 +152,16 @@ class Scene:
         place(self.folder, *reference.split("@"), content)
 
     def find(self, reference: str | None) -> Served:
-        model = self.repository.directory.find(reference)
+        model = self.repository.registry.find(reference)
         assert isinstance(model, Served)
         return model
 
     @property
     def has(self) -> list[str]:
-        return [f"{model.name}@{model.version}" for model in self.repository.directory.models]
+        return [f"{model.name}@{model.version}" for model in self.repository.registry.models]
 
     @property
     def states(self) -> dict[str, str]:
         """State of every version that is known of, by `name@version`."""
-        entries = self.repository.directory.entries()
+        entries = self.repository.registry.entries()
         return {f"{entry.name}@{entry.version}": entry.state for entry in entries}

@@ -112,7 +112,7 @@ def test_who_gives_up_makes_room_and_who_comes_too_late_is_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with Client(models, max_queue=4, max_inputs=4) as client:
-        held = Held(client.repository.directory.find("multi"), monkeypatch)
+        held = Held(client.repository.registry.find("multi"), monkeypatch)
 
         async def scene() -> list[httpx.Response]:
             async with connect(client) as http:

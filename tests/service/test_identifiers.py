@@ -4,7 +4,7 @@ import re
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
-from foretell.service.web.middleware import new_identifier
+from foretell.service.http.middleware import new_identifier
 
 
 def test_identifiers_differ() -> None:

@@ -95,7 +95,7 @@ class Pipe:
                 self._read += more
         return self._read.decode().split("\n")
 
-    def hang_up(self) -> None:
+    def disconnect(self) -> None:
         os.close(self._reader)
 
     def replace(self, other: Pipe) -> None:
@@ -254,7 +254,7 @@ def test_a_record_that_cannot_be_written_sinks_no_other(pipe: Pipe) -> None:
 def test_a_reader_who_left_ends_nothing(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "_LAST_SECONDS", 60.0)
     logger, handler = writer(pipe)
-    pipe.hang_up()
+    pipe.disconnect()
     logger.error("lost")
     handler.close()
     other = Pipe()

@@ -21,7 +21,7 @@ from foretell.service.engine.resources import resident_bytes
 from foretell.service.errors import NotReadyError
 from tests.service.bundles import Spec, write_bundle
 from tests.service.client import Client
-from tests.service.engine.test_remote import Halves, deadline, outcome, until
+from tests.service.engine.test_client import Halves, deadline, outcome, until
 
 _MODELS, _ROOM = 12, 3
 _PATIENCE = 30.0
@@ -39,7 +39,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     # All that the tests have imported would be looked through for each model that goes.
-    monkeypatch.setattr("foretell.service.engine.residents.gc", Mock())
+    monkeypatch.setattr("foretell.service.engine.cache.gc", Mock())
 
 
 @pytest.fixture
@@ -108,12 +108,12 @@ def test_at_once(server: Client) -> None:
         return model
 
     server.repository._residents._open_model = count
-    directory = server.repository.directory
+    registry = server.repository.registry
     random = np.random.default_rng(0)
 
     def ask(number: int) -> None:
         feeds = {"history": np.full((1, 8, 1), float(number), np.float32)}
-        model = directory.find(f"m{number}")
+        model = registry.find(f"m{number}")
         run = model.submit(feeds, deadline=time.monotonic() + _PATIENCE)
         found = run.result(_PATIENCE)["forecast"]
         assert found.tolist() == [[[float(number)]] * (number + 1)]
@@ -148,12 +148,10 @@ def test_by_bytes(many: Path, tmp_path: Path) -> None:
 
 def test_a_first_caller_is_told_how_long(server: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     gate = threading.Event()
-    residents = server.repository._residents
-    was = residents._open_model
-    monkeypatch.setattr(residents, "_wait_seconds", 0.05)
-    monkeypatch.setattr(
-        residents, "_open_model", lambda folder: gate.wait(_PATIENCE) and was(folder)
-    )
+    cache = server.repository._residents
+    was = cache._open_model
+    monkeypatch.setattr(cache, "_wait_seconds", 0.05)
+    monkeypatch.setattr(cache, "_open_model", lambda folder: gate.wait(_PATIENCE) and was(folder))
     answer = server.forecast(body(5))
     assert answer.status_code == 503
     assert answer.headers["retry-after"] == "1"
@@ -188,7 +186,7 @@ def test_through_a_door(many: Path, tmp_path: Path) -> None:
     async def run() -> None:
         async with halves.engine() as engine, halves.door() as door:
             for number in [*range(_MODELS), 0, 1]:
-                model = door.directory.find(f"m{number}")
+                model = door.registry.find(f"m{number}")
                 assert model.manifest.horizon == number + 1
                 feeds = {"history": np.full((2, 8, 1), 3.0, np.float32)}
                 going = model.submit(feeds, deadline=deadline())
@@ -199,7 +197,7 @@ def test_through_a_door(many: Path, tmp_path: Path) -> None:
                 assert going.batch >= 1
             assert sum(model.resident for model in engine.repository.models) == _ROOM + 1
             # Whoever leaves is not waited for.
-            gone = door.directory.find("m5").submit(feeds, deadline=deadline())
+            gone = door.registry.find("m5").submit(feeds, deadline=deadline())
             gone.cancel()
             await asyncio.sleep(0)
 
@@ -216,20 +214,20 @@ def test_doors_are_told_of_what_differs_alone(many: Path, tmp_path: Path) -> Non
 
     async def run() -> None:
         async with halves.engine() as engine, halves.door() as door:
-            directory = door.directory
+            registry = door.registry
             for number in range(_MODELS):
-                run = directory.find(f"m{number}").submit(feeds, deadline=deadline())
+                run = registry.find(f"m{number}").submit(feeds, deadline=deadline())
                 await outcome(run)
             # What a load on request has changed is known once it is answered.
             await door.load("m2", "1")
             assert sum(model.resident for model in engine.repository.models) == _ROOM
-            assert door.directory is directory
+            assert door.registry is registry
             weights.write_bytes(b"other")
             with pytest.raises(NotReadyError):
-                await outcome(directory.find("m7").submit(feeds, deadline=deadline()))
+                await outcome(registry.find("m7").submit(feeds, deadline=deadline()))
             said = "m7/1/weights.bin: sha256 differs from the manifest; the file was changed"
             await until(lambda: door.status.models["m7@1"] == said)
-            assert door.directory.get("m7", "1").model.failure == said
+            assert door.registry.get("m7", "1").model.failure == said
             assert {*door.status.models.values()} == {"ready", said}
             weights.write_bytes(content)
             await door.load("m7", "1")

@@ -21,7 +21,7 @@ import httpx
 import psutil
 import pytest
 
-from foretell.service.engine.process import Watch
+from foretell.service.engine.process import HealthMonitor
 from foretell.service.errors import StartError
 from foretell.service.server import _allow_connections, _Server, run
 from foretell.service.settings import Settings
@@ -188,7 +188,7 @@ def test_who_is_still_sending_when_the_grace_period_ends_is_told(
         assert "Traceback" not in server.log
 
 
-def process(client: Client, watch: Watch | None = None, **settings: object) -> _Server:
+def process(client: Client, watch: HealthMonitor | None = None, **settings: object) -> _Server:
     """What serves the application of a client, without its sockets."""
     given = client.settings.model_copy(update=settings)
     return _Server(given, client.engine, [], watch=watch)
@@ -212,7 +212,7 @@ def test_of_several_processes_each_is_told_to_hurry_by_another_signal(slow: Path
     """A process group, or a container, may be told as a whole, and then they tell each other."""
     with Client(slow) as client:
         given = client.settings.model_copy(update={"unready_seconds": 3600})
-        server = _Server(given, client.engine, [], pulse=lambda: None)
+        server = _Server(given, client.engine, [], heartbeat=lambda: None)
         server.started = True
         server.handle_exit(signal.SIGTERM, None)
         assert not server.should_exit
@@ -223,7 +223,7 @@ def test_of_several_processes_each_is_told_to_hurry_by_another_signal(slow: Path
         server.handle_exit(signal.SIGINT, None)
         assert server.force_exit
         # Of two that wait Python looks at this one first.
-        server = _Server(given, client.engine, [], pulse=lambda: None)
+        server = _Server(given, client.engine, [], heartbeat=lambda: None)
         for number in (signal.SIGINT, signal.SIGTERM):
             server.handle_exit(number, None)
         assert server.force_exit
@@ -353,7 +353,7 @@ def test_an_idle_connection_is_answered_once_more(slow: Path, tmp_path: Path) ->
 
 
 def test_a_lost_gpu_ends_the_process(slow: Path) -> None:
-    class Over(Watch):
+    class Over(HealthMonitor):
         def __init__(self) -> None:
             self.over = False
 
@@ -375,7 +375,7 @@ def test_a_lost_gpu_ends_the_process(slow: Path) -> None:
 
 
 def test_a_server_that_is_stopping_anyway_does_not_ask_to_be_replaced(slow: Path) -> None:
-    class Over(Watch):
+    class Over(HealthMonitor):
         def __init__(self) -> None: ...
 
         def is_over(self, now: float) -> bool:

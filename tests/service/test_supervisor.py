@@ -15,7 +15,7 @@ import pytest
 from foretell.service import processes as supervisor
 from foretell.service.errors import StartError
 from foretell.service.metrics import Processes
-from foretell.service.processes import Pulse, Role, Supervisor, watched
+from foretell.service.workers import Heartbeat, Supervisor, WorkerSpec, watched
 from tests.service import workers
 from tests.service.process import ROOT
 from tests.service.waiting import until
@@ -43,11 +43,11 @@ def is_alive(pid: int) -> bool:
     return True
 
 
-Act = Callable[[int, Pulse], None]
+Act = Callable[[int, Heartbeat], None]
 
 
-def two(act: Act, stuck_seconds: int = 60) -> list[Role]:
-    return [Role(f"role-{slot}", partial(act, slot), stuck_seconds) for slot in range(2)]
+def two(act: Act, stuck_seconds: int = 60) -> list[WorkerSpec]:
+    return [WorkerSpec(f"role-{slot}", partial(act, slot), stuck_seconds) for slot in range(2)]
 
 
 def of_two() -> Processes:

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from foretell.service.errors import StartError
-from foretell.service.processes import Pulse
+from foretell.service.workers import Heartbeat
 
 
 def folder() -> Path:
@@ -30,67 +30,67 @@ def told(word: str) -> list[int]:
     return sorted(int(file.name.split("-")[-1]) for file in folder().glob(f"*-{word}-*"))
 
 
-def serve_until(ended: list[int], slot: int, pulse: Pulse) -> None:
+def serve_until(ended: list[int], slot: int, heartbeat: Heartbeat) -> None:
     """Serve until a signal's handler has put something into a list; events do not bear handlers."""
-    pulse()
+    heartbeat()
     tell(slot, "serving")
     while not ended:
         time.sleep(0.02)
-        pulse()
+        heartbeat()
 
 
-def until_told_to_stop(slot: int, pulse: Pulse) -> None:
+def until_told_to_stop(slot: int, heartbeat: Heartbeat) -> None:
     stopped: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: stopped.append(number))
-    serve_until(stopped, slot, pulse)
+    serve_until(stopped, slot, heartbeat)
     tell(slot, "stopped")
 
 
-def counting(slot: int, pulse: Pulse) -> None:
+def counting(slot: int, heartbeat: Heartbeat) -> None:
     """Says which signals it gets, until it is told to hurry."""
     hurried: list[int] = []
     signal.signal(signal.SIGTERM, lambda *_: tell(slot, f"terminate{time.monotonic_ns()}"))
     signal.signal(signal.SIGINT, lambda number, _: hurried.append(number))
-    serve_until(hurried, slot, pulse)
+    serve_until(hurried, slot, heartbeat)
     tell(slot, "hurried")
 
 
-def slow_to_stop(slot: int, pulse: Pulse) -> None:
+def slow_to_stop(slot: int, heartbeat: Heartbeat) -> None:
     """Goes on for a second, saying that it lives all the time."""
-    until_told_to_stop(slot, pulse)
+    until_told_to_stop(slot, heartbeat)
     end = time.monotonic() + 1
     while time.monotonic() < end:
-        pulse()
+        heartbeat()
         time.sleep(0.02)
 
 
-def for_ever(slot: int, pulse: Pulse) -> None:
+def for_ever(slot: int, heartbeat: Heartbeat) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    pulse()
+    heartbeat()
     tell(slot, "serving")
     threading.Event().wait()
 
 
-def never(slot: int, pulse: Pulse) -> None:
+def never(slot: int, heartbeat: Heartbeat) -> None:
     if slot == 1:
         raise StartError("no such device")
-    until_told_to_stop(slot, pulse)
+    until_told_to_stop(slot, heartbeat)
 
 
-def dies_at_once(slot: int, pulse: Pulse) -> None:
+def dies_at_once(slot: int, heartbeat: Heartbeat) -> None:
     if slot == 1:
         os.kill(os.getpid(), signal.SIGKILL)
-    until_told_to_stop(slot, pulse)
+    until_told_to_stop(slot, heartbeat)
 
 
-def cannot_return(slot: int, pulse: Pulse) -> None:
+def cannot_return(slot: int, heartbeat: Heartbeat) -> None:
     if len(told("serving")) > 1:
         tell(slot, "refused")
         raise StartError("no longer")
-    until_told_to_stop(slot, pulse)
+    until_told_to_stop(slot, heartbeat)
 
 
-def fails_with_last_words(slot: int, pulse: Pulse) -> None:
+def fails_with_last_words(slot: int, heartbeat: Heartbeat) -> None:
     from foretell.service import logs
 
     logs.configure("info", "json")
@@ -98,10 +98,10 @@ def fails_with_last_words(slot: int, pulse: Pulse) -> None:
     raise RuntimeError
 
 
-def supervised(act: Callable[[int, Pulse], None] = until_told_to_stop) -> None:
+def supervised(act: Callable[[int, Heartbeat], None] = until_told_to_stop) -> None:
     """A supervisor of two, as a program: `python -c 'from … import supervised; supervised()'`."""
-    from foretell.service.processes import Role, Supervisor, watched
+    from foretell.service.workers import Supervisor, WorkerSpec, watched
 
-    roles = [Role(f"role-{slot}", partial(act, slot)) for slot in range(2)]
+    roles = [WorkerSpec(f"role-{slot}", partial(act, slot)) for slot in range(2)]
     processes = watched([role.name for role in roles], 2)
     Supervisor(roles, stop_seconds=5, processes=processes).run(together=2)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from foretell.batch.forecaster import Forecaster
-from foretell.service.api.forecast.schemas import ForecastOptions
+from foretell.service.forecast.requests import ForecastOptions
 from foretell.service.session import CpuSession
 from tests.foretell.batch.tables import many, wave
 

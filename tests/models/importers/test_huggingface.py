@@ -25,8 +25,8 @@ from foretell.export.write import verify_bundle
 from foretell.models.importers.convert import Request
 from foretell.models.importers.errors import ImporterError
 from foretell.models.importers.folders import import_folder
-from foretell.service.api.forecast.schemas import ForecastOptions
 from foretell.service.engine.intervals import Intervals
+from foretell.service.forecast.requests import ForecastOptions
 from tests.models.importers.damage import break_file
 from tests.service.client import Client
 

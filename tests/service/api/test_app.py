@@ -17,14 +17,14 @@ import pytest
 from backports import zstd
 
 from foretell.service.api.app import create_operations_app
-from foretell.service.api.body import BodyBudget
-from foretell.service.api.forecast import routes as forms
-from foretell.service.api.forecast.table import write_table
 from foretell.service.arrays import Arrays
 from foretell.service.engine.model import Model
 from foretell.service.errors import BuffersFullError, QueueFullError
+from foretell.service.forecast import routes as forms
+from foretell.service.forecast.table import write_table
+from foretell.service.http.body import MemoryBudget
+from foretell.service.http.protocol import EXTENSION, ClientConnection
 from foretell.service.metrics import REJECTED
-from foretell.service.web.connections import EXTENSION, Caller
 from tests.service.bundles import Spec, softmax_stage, write_bundle
 from tests.service.client import Client
 
@@ -200,7 +200,7 @@ def test_a_request_is_not_refused_for_another_version(
         write_bundle(tmp_path, Spec(version=version))
     series = [{"series": [1.0] * 8}]
     with Client(tmp_path) as client:
-        monkeypatch.setattr(client.repository.directory.find("repeat@2"), "submit", full)
+        monkeypatch.setattr(client.repository.registry.find("repeat@2"), "submit", full)
         assert client.forecast({"inputs": series, "model": "repeat@1"}).status_code == 200
         assert client.forecast({"inputs": series, "model": "repeat"}).status_code == 429
         assert client.forecast({"inputs": series}).status_code == 429
@@ -326,7 +326,7 @@ def test_an_answer_counts_until_it_is_taken(models: Path, path: str, limit: int)
 
             scope = {"type": "http", "method": "POST", "path": path, "query_string": b""}
             # Its caller neither hangs up nor reads.
-            extensions = {EXTENSION: Caller(lambda: None)}
+            extensions = {EXTENSION: ClientConnection(lambda: None)}
             await client.app({**scope, "headers": [], "extensions": extensions}, receive, send)
             return statuses[0], pieces
 
@@ -409,7 +409,7 @@ def test_what_is_echoed_counts_until_it_is_answered(
     request: dict[str, Any] = {**BODY, "inputs": [{"series": [1] * 8}]}
     (request if "metadata" in large else request["inputs"][0]).update(large)
     body = json.dumps(request).encode()
-    budget, model_submits = BodyBudget(5 * 10**6), Model.submit
+    budget, model_submits = MemoryBudget(5 * 10**6), Model.submit
     submitted: list[bool] = []
 
     def submit(*arguments: Any, **options: Any) -> Any:

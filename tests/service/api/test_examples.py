@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 from pydantic import BaseModel
 
-from foretell.service.api import examples
-from foretell.service.api.forecast.answers import ForecastResponse
-from foretell.service.api.forecast.schemas import ForecastRequest, TableOptions
-from foretell.service.api.inference.wire import ChangeRequest, IndexRequest, InferRequest
+from foretell.service.forecast.answers import ForecastResponse
+from foretell.service.forecast.requests import ForecastRequest, TableOptions
+from foretell.service.http import examples
+from foretell.service.inference.wire import ChangeRequest, IndexRequest, InferRequest
 
 FORECAST, INFER = "/forecast", "/v2/models/{model}/infer"
 REPOSITORY = "/v2/repository/"

@@ -11,11 +11,11 @@ import pytest
 from foretell.bundle import layout
 from foretell.bundle.distribution import Distribution
 from foretell.bundle.manifest import CalibrationReport, Manifest, Scaler
-from foretell.service.api import compression
-from foretell.service.api.compression import compress
-from foretell.service.api.forecast.answers import ModelExample
 from foretell.service.engine.intervals import Intervals
 from foretell.service.errors import StartError
+from foretell.service.forecast.answers import ModelExample
+from foretell.service.http import compression
+from foretell.service.http.compression import compress
 from tests.service.bundles import Spec, write_bundle
 from tests.service.client import Client
 

@@ -8,10 +8,10 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from foretell.service.api import examples
-from foretell.service.api.forecast.routes import JSON
-from foretell.service.api.forecast.schemas import ForecastRequest
-from foretell.service.web.middleware import OPEN
+from foretell.service.forecast.requests import ForecastRequest
+from foretell.service.forecast.routes import JSON
+from foretell.service.http import examples
+from foretell.service.http.middleware import OPEN
 from tests.service.client import Client
 
 

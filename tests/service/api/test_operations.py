@@ -11,9 +11,9 @@ import pytest
 from foretell.bundle import layout
 from foretell.bundle.manifest import Accuracy, TestResult
 from foretell.service.api.app import create_operations_app
-from foretell.service.api.forecast.schemas import ModelCard, ModelReport
 from foretell.service.engine.model import Model
 from foretell.service.errors import ServiceError
+from foretell.service.forecast.requests import ModelCard, ModelReport
 from foretell.service.metrics import REJECTED
 from tests.service.bundles import Spec, write_bundle
 from tests.service.client import Client

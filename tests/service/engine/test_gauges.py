@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 from prometheus_client.parser import text_string_to_metric_families
 
-from foretell.service.engine.batcher import Batcher
 from foretell.service.engine.gauges import gauges
 from foretell.service.engine.model import Model
+from foretell.service.engine.scheduler import Scheduler
 from tests.service.bundles import Spec, write_bundle
 
 KEY = (("model", "m"), ("version", "1"))
@@ -37,14 +37,14 @@ def test_when_object_storage_was_read() -> None:
         assert found["storage_last_sync_timestamp_seconds", ()] == read_at
 
 
-def test_a_model(open_model: Callable[[Path], Model], batcher: Batcher, tmp_path: Path) -> None:
+def test_a_model(open_model: Callable[[Path], Model], scheduler: Scheduler, tmp_path: Path) -> None:
     model = open_model(write_bundle(tmp_path, Spec(name="m", calibrated=2)))
     gate = threading.Event()
 
     def busy(_: int) -> None:
         assert gate.wait(30)
 
-    batcher.on_workers(busy)
+    scheduler.on_workers(busy)
     window = np.zeros((3, 8, 1), np.float32)
     model.submit({"history": window}, deadline=time.monotonic() + 30)
     provider = ("provider", "CPUExecutionProvider")

@@ -15,9 +15,9 @@ from foretell.bundle import layout
 from foretell.bundle.errors import BundleError
 from foretell.bundle.manifest import Manifest
 from foretell.service.arrays import Arrays
-from foretell.service.engine.batcher import Batcher
 from foretell.service.engine.model import Capacity, Model, attention_values
 from foretell.service.engine.runtime import Runtime
+from foretell.service.engine.scheduler import Scheduler
 from foretell.service.errors import DeviceLostError, ModelFailedError, NotReadyError, StartError
 from foretell.service.session import Session
 from tests.service.bundles import (
@@ -52,8 +52,8 @@ def test_forecasts_and_explains(open_model: Open, tmp_path: Path) -> None:
 
 
 def test_runs_batches_of_what_is_given_on_all_workers(runtime: Runtime, tmp_path: Path) -> None:
-    spec, batcher = Spec(channels=("a", "b")), Batcher(workers=2)
-    model = Model(write_bundle(tmp_path, spec), runtime, batcher, Capacity(3, 0, 0), Quiet())
+    spec, scheduler = Spec(channels=("a", "b")), Scheduler(workers=2)
+    model = Model(write_bundle(tmp_path, spec), runtime, scheduler, Capacity(3, 0, 0), Quiet())
     session = Watched(model._sessions[layout.FORECAST_GRAPH])
     model._sessions[layout.FORECAST_GRAPH] = session
     history = np.random.default_rng(0).normal(size=(20, 8, 2)).astype(np.float32)
@@ -78,7 +78,7 @@ def test_runs_batches_of_what_is_given_on_all_workers(runtime: Runtime, tmp_path
     # Who has left does not come again.
     assert len(session.runs) == ran + 2
     model.close(5)
-    batcher.close(5)
+    scheduler.close(5)
     with pytest.raises(NotReadyError):
         model.run({"history": history})
 
@@ -546,9 +546,9 @@ def test_a_bundle_that_is_refused_holds_no_sessions(
 def test_who_gives_up_a_call_of_all_workers_leaves_none_behind(
     runtime: Runtime, tmp_path: Path
 ) -> None:
-    batcher = Batcher(workers=2)
+    scheduler = Scheduler(workers=2)
     model = Model(
-        write_bundle(tmp_path, Spec()), runtime, batcher, Capacity(8, 64, 1 << 20), Quiet()
+        write_bundle(tmp_path, Spec()), runtime, scheduler, Capacity(8, 64, 1 << 20), Quiet()
     )
     done: list[int] = []
 
@@ -562,15 +562,15 @@ def test_who_gives_up_a_call_of_all_workers_leaves_none_behind(
         model._on_workers(call)
     assert done == [1]
     model.close(5)
-    batcher.close(5)
+    scheduler.close(5)
 
 
 def test_a_worker_that_is_never_free_is_waited_for_only_so_long(
-    open_model: Open, batcher: Batcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    open_model: Open, scheduler: Scheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("foretell.service.engine.model._WORKERS_SECONDS", 0.05)
     busy = threading.Event()
-    held = batcher.on_workers(lambda worker: busy.wait(30))
+    held = scheduler.on_workers(lambda worker: busy.wait(30))
     with pytest.raises(ModelFailedError, match="a worker was not free within 0 s"):
         open_model(write_bundle(tmp_path, Spec()))
     busy.set()
@@ -579,7 +579,7 @@ def test_a_worker_that_is_never_free_is_waited_for_only_so_long(
 
 
 def test_a_cpu_batches_what_it_runs_fastest(
-    batcher: Batcher, runtime: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scheduler: Scheduler, runtime: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     timed: list[set[int]] = []
 
@@ -590,7 +590,7 @@ def test_a_cpu_batches_what_it_runs_fastest(
     monkeypatch.setattr("foretell.service.engine.model.fastest_batch", fastest)
     bundle = write_bundle(tmp_path, Spec())
     for given, most in ((None, 4), (3, 3)):
-        model = Model(bundle, runtime, batcher, Capacity(given, 64, 1 << 20), Quiet())
+        model = Model(bundle, runtime, scheduler, Capacity(given, 64, 1 << 20), Quiet())
         assert model.max_batch == most
         model.close(1)
     assert timed == [{2, 4, 8, 16}]

@@ -13,13 +13,13 @@ import pytest
 from foretell.bundle import checksums, layout
 from foretell.bundle.errors import BundleError
 from foretell.bundle.example import Example
-from foretell.service.engine.batcher import Batcher
+from foretell.service.engine.cache import ModelCache
 from foretell.service.engine.model import Capacity, Model, Proof
 from foretell.service.engine.on_demand import OnDemand
 from foretell.service.engine.queues import Usage, Work
-from foretell.service.engine.residents import Residents
 from foretell.service.engine.resources import Memory
 from foretell.service.engine.runtime import Runtime
+from foretell.service.engine.scheduler import Scheduler
 from foretell.service.engine.selftest import SelfTest
 from foretell.service.errors import LoadFailedError, NotReadyError
 from foretell.service.metrics import Metrics
@@ -33,12 +33,12 @@ _PATIENCE = 30.0
 class Scene:
     """Models of this process, one of them in memory at a time, or `most`."""
 
-    def __init__(self, runtime: Runtime, batcher: Batcher, most: int = 1) -> None:
+    def __init__(self, runtime: Runtime, scheduler: Scheduler, most: int = 1) -> None:
         self._runtime = runtime
-        self._batcher = batcher
+        self._batcher = scheduler
         self.proofs: dict[Path, Proof] = {}
         self.opened: list[Model] = []
-        self.residents = Residents(
+        self.cache = ModelCache(
             self._open, Memory(None), Metrics(), most=most, wait_seconds=_PATIENCE, drain_seconds=1
         )
 
@@ -48,21 +48,21 @@ class Scene:
         return model
 
     def list(self, folder: Path) -> OnDemand:
-        return OnDemand(folder, self._runtime, _CAPACITY, self.residents, self.proofs)
+        return OnDemand(folder, self._runtime, _CAPACITY, self.cache, self.proofs)
 
 
 @pytest.fixture
 def scene(
     runtime: Runtime,
-    batcher: Batcher,
+    scheduler: Scheduler,
     monkeypatch: pytest.MonkeyPatch,
     request: pytest.FixtureRequest,
 ) -> Iterator[Scene]:
-    monkeypatch.setattr("foretell.service.engine.residents.gc", Mock())
-    scene = Scene(runtime, batcher, getattr(request, "param", 1))
+    monkeypatch.setattr("foretell.service.engine.cache.gc", Mock())
+    scene = Scene(runtime, scheduler, getattr(request, "param", 1))
     yield scene
-    scene.residents.stop()
-    scene.residents.join(_PATIENCE)
+    scene.cache.stop()
+    scene.cache.join(_PATIENCE)
     for model in scene.opened:
         model.close(1)
 

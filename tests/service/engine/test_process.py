@@ -22,9 +22,9 @@ import uvloop
 
 from foretell.bundle.errors import BundleError
 from foretell.service.arrays import HISTORY
-from foretell.service.engine.local import LocalEngine
-from foretell.service.engine.process import Watch, end, load, run_engine
-from foretell.service.engine.remote import RemoteEngine
+from foretell.service.engine.client import EngineClient
+from foretell.service.engine.engine import LocalEngine
+from foretell.service.engine.process import HealthMonitor, end, load, run_engine
 from foretell.service.engine.repository import Repository
 from foretell.service.errors import StartError
 from foretell.service.metrics import Metrics, Processes
@@ -45,8 +45,8 @@ class Losing:
         self.busy_seconds = 0.0
 
 
-def watch(repository: Losing) -> Watch:
-    return Watch(cast("Repository", repository), grace_seconds=30, stuck_seconds=300)
+def watch(repository: Losing) -> HealthMonitor:
+    return HealthMonitor(cast("Repository", repository), grace_seconds=30, stuck_seconds=300)
 
 
 @pytest.mark.parametrize(("others", "seconds"), [(True, 30), (False, 0)])
@@ -152,7 +152,7 @@ def test_nor_is_what_else_goes_on(tmp_path: Path, what: str) -> None:
 
     choice = "on-demand" if what == "a load on demand" else "start"
     repository = load(Settings(models=tmp_path, device="cpu", load=choice), Metrics())
-    (model,) = repository.directory.models
+    (model,) = repository.registry.models
     if what == "a run":
         repository._batcher.on_workers(hold)
     elif what == "a load on demand":
@@ -177,7 +177,7 @@ def test_an_engine_has_the_loop_of_doors_and_stops_when_told(
         monkeypatch.setitem(sys.modules, "uvloop", None)
     loops: list[asyncio.AbstractEventLoop] = []
 
-    def pulse() -> None:
+    def heartbeat() -> None:
         loops.append(asyncio.get_running_loop())
         os.kill(os.getpid(), signal.SIGTERM)
 
@@ -187,7 +187,7 @@ def test_an_engine_has_the_loop_of_doors_and_stops_when_told(
         listener.bind("engine")
         listener.listen()
         settings = Settings(models=Path("models"), device="cpu")
-        run_engine(settings, listener, Processes(("door",), 1, RawArray(c_int64, 2)), pulse)
+        run_engine(settings, listener, Processes(("door",), 1, RawArray(c_int64, 2)), heartbeat)
     assert [isinstance(loop, uvloop.Loop) for loop in loops] == [installed]
 
 
@@ -206,7 +206,7 @@ class Looks:
     def look(self, now: float, *, busy: bool) -> None:
         self.busy.append(busy)
 
-    def pulse(self) -> None:
+    def heartbeat(self) -> None:
         found = self.busy[-len(self._until) :] == self._until
         if found or time.monotonic() > self._gives_up:
             os.kill(os.getpid(), signal.SIGTERM)
@@ -222,7 +222,7 @@ def look_after(looks: Looks, folder: Path, monkeypatch: pytest.MonkeyPatch) -> N
         listener.listen()
         settings = Settings(models=Path("models"), device="cpu", threads=1)
         processes = Processes(("door",), 1, RawArray(c_int64, 2))
-        run_engine(settings, listener, processes, looks.pulse)
+        run_engine(settings, listener, processes, looks.heartbeat)
 
 
 def test_the_engine_gives_free_memory_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,12 +239,12 @@ def test_the_engine_keeps_free_memory_for_longer_while_it_runs_models(
     looks = Looks([True])
 
     async def ask() -> None:
-        door = RemoteEngine(tmp_path / "engine", Metrics())
+        door = EngineClient(tmp_path / "engine", Metrics())
         await door.start()
         deadline = time.monotonic() + PATIENCE
         feeds = {HISTORY: np.zeros((1, 8, 1), np.float32)}
         while True not in looks.busy and time.monotonic() < deadline:
-            run = door.directory.find(None).submit(feeds, deadline=deadline)
+            run = door.registry.find(None).submit(feeds, deadline=deadline)
             while not run.done():
                 await asyncio.sleep(0.01)
         await door.close()

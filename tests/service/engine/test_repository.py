@@ -10,11 +10,11 @@ import pytest
 
 from foretell.bundle import layout
 from foretell.bundle.errors import BundleError
-from foretell.service.engine.batcher import Batcher
-from foretell.service.engine.directory import Entry, State
 from foretell.service.engine.model import Model
+from foretell.service.engine.registry import Entry, State
 from foretell.service.engine.repository import Repository
 from foretell.service.engine.resources import Memory
+from foretell.service.engine.scheduler import Scheduler
 from foretell.service.errors import (
     LoadFailedError,
     NotReadyError,
@@ -43,10 +43,10 @@ def test_real_bundles(open_model: Open, tmp_path: Path) -> None:
     (broken / layout.WEIGHTS).write_bytes(b"broken")
     repository = Repository(tmp_path, open_model, Recorder())
     repository.start()
-    assert [model.name for model in repository.directory.defaults] == ["repeat"]
-    assert repository.directory.versions("repeat") == ["2", "10"]
-    assert repository.directory.find(None).version == "10"
-    assert repository.directory.find("repeat@2").version == "2"
+    assert [model.name for model in repository.registry.defaults] == ["repeat"]
+    assert repository.registry.versions("repeat") == ["2", "10"]
+    assert repository.registry.find(None).version == "10"
+    assert repository.registry.find("repeat@2").version == "2"
     assert not repository.ready
     report = repository.report()
     assert report["repeat@10"] == "ready"
@@ -54,7 +54,7 @@ def test_real_bundles(open_model: Open, tmp_path: Path) -> None:
     assert report["broken@1"].startswith("broken/1/weights.bin: sha256 differs")
     for reference in ("broken", "broken@1"):
         with pytest.raises(NotReadyError, match="is not loaded"):
-            repository.directory.find(reference)
+            repository.registry.find(reference)
 
 
 def closers() -> list[str]:
@@ -153,14 +153,14 @@ def test_versions_are_loaded_and_unloaded(scene: Scene) -> None:
     scene.repository.load("one", "3")
     assert scene.has == ["one@1", "one@2", "one@3"]
     assert scene.find("one").version == "3"
-    assert scene.repository.directory.get("one", "3").wanted
+    assert scene.repository.registry.get("one", "3").wanted
     scene.repository.unload("one", "3")
-    assert not scene.repository.directory.get("one", "3").wanted
+    assert not scene.repository.registry.get("one", "3").wanted
     assert scene.find("one").version == "2"
     with pytest.raises(NotReadyError):
         scene.find("one@3")
     scene.repository.unload("one")
-    assert scene.has == scene.repository.directory.defaults == []
+    assert scene.has == scene.repository.registry.defaults == []
     with pytest.raises(NotReadyError):
         scene.find("one")
     scene.repository.load("one")
@@ -461,8 +461,8 @@ def test_a_lost_gpu_makes_it_unready_at_once(tmp_path: Path) -> None:
     place(tmp_path, "one", "1")
     place(tmp_path, "two", "1", "bad weights")
     lost: dict[int, str] = {}
-    batcher = Batcher(workers=2)
-    repository = Repository(tmp_path, Opener(), Recorder(), batcher=batcher, lost=lambda: lost)
+    scheduler = Scheduler(workers=2)
+    repository = Repository(tmp_path, Opener(), Recorder(), scheduler=scheduler, lost=lambda: lost)
     repository.start()
     (tmp_path / "two" / "1" / layout.MANIFEST).write_text("good")
     repository.load("two")
@@ -475,9 +475,9 @@ def test_a_lost_gpu_makes_it_unready_at_once(tmp_path: Path) -> None:
     report = repository.report()
     assert "bad weights" in report.pop("three@1")
     assert report == {"one@1": "GPU 1 is lost", "two@1": "GPU 1 is lost"}
-    assert repository.workers == batcher.workers - 1
+    assert repository.workers == scheduler.workers - 1
     # Others go on answering.
-    assert repository.directory.find("one").name == "one"
+    assert repository.registry.find("one").name == "one"
     lost[0] = "GPU 0 is lost"
     assert repository.dead
     repository.drain()
@@ -503,7 +503,7 @@ def test_nothing_changes_while_it_is_draining(scene: Scene) -> None:
 
 
 def test_nothing_is_loaded_once_it_is_closed(scene: Scene) -> None:
-    models = scene.repository.directory.models
+    models = scene.repository.registry.models
     scene.repository.close(5)
     assert all(model.closed.is_set() for model in models)
     with pytest.raises(NotReadyError, match="stopping"):
@@ -702,8 +702,8 @@ def test_a_folder_that_is_empty_at_once_is_no_wish(scene: Scene) -> None:
 def test_a_model_that_cannot_be_read_holds_up_no_other(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    catalogue = scene.repository._catalogue
-    has = catalogue.has
+    store = scene.repository._catalogue
+    has = store.has
 
     def fail(name: str, version: str) -> bool:
         if name == "one":
@@ -714,7 +714,7 @@ def test_a_model_that_cannot_be_read_holds_up_no_other(
     until(lambda: scene.repository.report()["one@1"] == "not loaded")
     remove(scene.folder, "one", "1")
     scene.place("two@1")
-    monkeypatch.setattr(catalogue, "has", fail)
+    monkeypatch.setattr(store, "has", fail)
     for _ in range(3):
         scene.repository.look()
     assert scene.has == ["one@2", "two@1"]

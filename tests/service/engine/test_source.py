@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from foretell.service.engine.directory import State
+from foretell.service.engine.registry import State
 from foretell.service.errors import LoadFailedError, StartError, UnknownVersionError
 from foretell.storage.errors import StorageError
 from tests.service.served import Scene, place, remove
@@ -185,11 +185,11 @@ def test_what_cannot_be_fetched_again_answers_as_it_was(tmp_path: Path) -> None:
     source.failures = {("one", "1"): "differs"}
     scene.repository.look()
     assert scene.find("one").content == "good"
-    assert scene.repository.directory.get("one", "1").refused == "differs"
+    assert scene.repository.registry.get("one", "1").refused == "differs"
     # It is whole again, and as it was.
     source.holds["one@1"], source.failures = "good", {}
     scene.repository.look()
-    assert not scene.repository.directory.get("one", "1").refused
+    assert not scene.repository.registry.get("one", "1").refused
     assert scene.open.opened == ["one@1"]
 
 

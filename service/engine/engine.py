@@ -1,0 +1,213 @@
+"""What a door talks to: the engine of its own process, or one in another (`remote`)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Protocol, Self
+
+from pydantic import BaseModel
+
+from foretell.service.engine.gauges import gauges
+from foretell.service.engine.registry import Entry, Registry
+from foretell.service.engine.repository import Repository
+from foretell.service.errors import NotReadyError
+from foretell.service.metrics import Metrics
+from foretell.service.statistics import statistics
+
+# Models are loaded one at a time; another call may only look.
+_THREADS = 2
+_LAST_RUNS_SECONDS = 0.5
+
+
+class Workers(BaseModel):
+    """Processes that take requests.
+
+    Attributes:
+        wanted: How many there should be.
+        running: How many there are; while one is replaced, others answer.
+    """
+
+    wanted: int
+    running: int
+
+
+class Status(BaseModel):
+    """Whether the server can answer.
+
+    Attributes:
+        ready: Whether every model does, and the server is not stopping.
+        workers: Who takes requests.
+        models: State of every version, by `name@version`: `ready`, or why it is not.
+    """
+
+    ready: bool
+    workers: Workers
+    models: dict[str, str]
+
+    @classmethod
+    def of(cls, metrics: Metrics, models: Mapping[str, str], *, ready: bool) -> Self:
+        """The status of a server with these processes."""
+        workers = Workers(wanted=metrics.processes.wanted, running=metrics.processes.running)
+        return cls(ready=ready, workers=workers, models=dict(models))
+
+
+class Engine(Protocol):
+    """Models that come and go, their queues and what is counted; for one event loop.
+
+    Attributes:
+        metrics: Where a door counts.
+    """
+
+    metrics: Metrics
+
+    @property
+    def registry(self) -> Registry:
+        """What is served now."""
+
+    @property
+    def status(self) -> Status:
+        """Whether the server can answer."""
+
+    async def start(self) -> None:
+        """Wait until it is known what is served; to be called before anything else."""
+
+    async def index(self) -> list[Entry]:
+        """Every version that is loaded, was refused, or is on disk; by name, oldest first."""
+
+    async def load(self, name: str, version: str | None) -> None:
+        """See `Repository.load`; every door serves it once this returns, but one that is stuck.
+
+        Raises:
+            ServiceError: likewise; `NotReadyError` once the server is stopping, too.
+        """
+
+    async def unload(self, name: str, version: str | None) -> None:
+        """See `Repository.unload` and `load`."""
+
+    async def statistics(self, name: str | None, version: str | None) -> bytes:
+        """A `StatisticsReport` of what is loaded, as JSON.
+
+        Args:
+            name: Of one model; None for all.
+            version: Of it; None for all.
+        """
+
+    async def render(self) -> bytes:
+        """The metrics of all processes, in Prometheus' text format."""
+
+    def drain(self) -> None:
+        """Say that the server is stopping: requests are still answered."""
+
+    async def close(self) -> None:
+        """Finish what was accepted, and stop; every request was answered or cut off."""
+
+
+class LocalEngine:
+    """The engine of this process; see `Engine`.
+
+    Args:
+        repository: Its models, closed with it.
+        metrics: Where all is counted.
+    """
+
+    def __init__(self, repository: Repository, metrics: Metrics) -> None:
+        self.metrics = metrics
+        self.repository = repository
+        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="change")
+        self._changes: set[Future[None]] = set()
+        self._draining = asyncio.Event()
+
+    @property
+    def registry(self) -> Registry:
+        """See `Engine.registry`."""
+        return self.repository.registry
+
+    @property
+    def status(self) -> Status:
+        """See `Engine.status`."""
+        repository = self.repository
+        standing = repository.standing
+        return Status.of(self.metrics, standing.report, ready=standing.ready)
+
+    @property
+    def changing(self) -> bool:
+        """Whether a load or unload is going on; nothing interrupts it, and Python waits for it."""
+        return any(change.running() for change in [*self._changes])
+
+    async def start(self) -> None:
+        """See `Engine.start`: the repository has been started."""
+
+    async def index(self) -> list[Entry]:
+        """See `Engine.index`."""
+        return await asyncio.to_thread(self.repository.index)
+
+    async def load(self, name: str, version: str | None) -> None:
+        """See `Engine.load`."""
+        await self._change(self.repository.load, name, version)
+
+    async def unload(self, name: str, version: str | None) -> None:
+        """See `Engine.unload`."""
+        await self._change(self.repository.unload, name, version)
+
+    async def statistics(self, name: str | None, version: str | None) -> bytes:
+        """See `Engine.statistics`."""
+        return await asyncio.to_thread(self._statistics, name, version)
+
+    async def render(self) -> bytes:
+        """See `Engine.render`."""
+        return await asyncio.to_thread(self._render)
+
+    def drain(self) -> None:
+        """See `Engine.drain`."""
+        self.repository.drain()
+        self._draining.set()
+
+    async def close(self) -> None:
+        """See `Engine.close`."""
+        self.drain()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        await asyncio.to_thread(self.repository.close, _LAST_RUNS_SECONDS)
+
+    def _render(self) -> bytes:
+        repository = self.repository
+        repository.forget_counts()
+        now = gauges(
+            repository.models,
+            repository.workers,
+            ready=repository.ready,
+            read_at=repository.read_at,
+        )
+        return self.metrics.render(now)
+
+    def _statistics(self, name: str | None, version: str | None) -> bytes:
+        loaded = [(model.name, model.version) for model in self.registry.models]
+        versions = [key for key in loaded if name in (None, key[0]) and version in (None, key[1])]
+        return statistics(self.metrics, versions).model_dump_json().encode()
+
+    async def _change(
+        self, change: Callable[[str, str | None], None], name: str, version: str | None
+    ) -> None:
+        """Call what may wait for long, on a thread that nothing else waits for.
+
+        Raises:
+            NotReadyError: the server is stopping, and does not wait for the change to end.
+        """
+        if self._draining.is_set():
+            raise NotReadyError("the server is stopping")
+        stopping = asyncio.ensure_future(self._draining.wait())
+        begun = self._pool.submit(change, name, version)
+        self._changes.add(begun)
+        begun.add_done_callback(self._changes.discard)
+        changing = asyncio.wrap_future(begun)
+        try:
+            both: set[asyncio.Future[Any]] = {changing, stopping}
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            if not changing.done():
+                raise NotReadyError("the server is stopping")
+            changing.result()
+        finally:
+            # Nobody waits any more; what has not begun never will.
+            stopping.cancel()
+            changing.cancel()

@@ -1,0 +1,338 @@
+"""`POST /backtest`: how well a model would have forecast the rows that a request holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretell.bundle.gaps import fill
+from foretell.bundle.recalibration import LEAST_ORIGINS, MOST_ORIGINS, stride_of
+from foretell.bundle.season import season_of
+from foretell.service.arrays import DISTRIBUTION, FORECAST, Arrays
+from foretell.service.engine.registry import Model
+from foretell.service.errors import InvalidInputError
+from foretell.service.forecast.encode import respond
+from foretell.service.forecast.inputs import Series
+from foretell.service.forecast.job import Job, again, gaps, warn
+from foretell.service.forecast.options import (
+    Operation,
+    Plan,
+    check_corrected,
+    check_options,
+    form_of,
+)
+from foretell.service.forecast.origins import LIMITS, RollingOrigins, room
+from foretell.service.forecast.requests import (
+    BACKTEST_NAMES,
+    BacktestEnvelope,
+    BacktestOptions,
+    TableBacktestOptions,
+)
+from foretell.service.forecast.warnings import Notice, notice, outside
+from foretell.service.settings import Settings
+
+Floats = NDArray[np.floating]
+# Of two levels that make an interval.
+_ROUNDING = 1e-9
+# Each of them takes as long to correct as all before it are many: half of these have the most.
+_MOST_CORRECTED = 2 * MOST_ORIGINS
+# Errors that correct the quantiles of a request: seconds of a thread that many share.
+_MOST_ERRORS = 32_000_000
+
+
+def plan(options: BacktestOptions, inputs: int, model: Model, settings: Settings) -> Plan:
+    """Read the options of a request; see `task.plan`."""
+    manifest = model.manifest
+    horizon, passes, quantiles = check_options(options, model, settings)
+    most = room(inputs, horizon, passes, len(quantiles), manifest, settings)
+    if quantiles and (searched := model.intervals.most) is not None:
+        values = inputs * horizon * len(manifest.targets) * len(quantiles)
+        most = min(most, searched // values)
+    stride, least = options.stride or horizon, 1
+    is_corrected = options.calibration == "history"
+    if is_corrected:
+        check_corrected(quantiles, model)
+        stride = options.stride or stride_of(horizon)
+        # So many that one has enough before it whose steps are known there.
+        least = LEAST_ORIGINS - (-horizon // stride)
+        if least > _MOST_CORRECTED:
+            shortest = -(-horizon // (_MOST_CORRECTED - LEAST_ORIGINS))
+            raise InvalidInputError(
+                f"expected at least {shortest}, so that one of {_MOST_CORRECTED} origins has "
+                f"{LEAST_ORIGINS} before it whose {horizon} steps are known there, got {stride}",
+                param="options.stride",
+            )
+        if options.origins is not None and options.origins < least:
+            raise InvalidInputError(
+                f"expected at least {least}, so that one has {LEAST_ORIGINS} to be corrected by, "
+                f"got {options.origins}",
+                param="options.origins",
+            )
+    if most < (wanted := options.origins or least):
+        raise InvalidInputError(
+            f"{inputs} inputs leave room for {most} origins of each, got {wanted} ({LIMITS}); send "
+            "fewer inputs, or ask for fewer origins, steps or quantiles",
+            param="options" if options.origins is None else "options.origins",
+        )
+    most = min(options.origins or most, _MOST_CORRECTED if is_corrected else most)
+    rolling = RollingOrigins(stride, least, most, is_asked=options.origins is not None)
+    return Plan(horizon, passes, options.missing, quantiles, None, rolling, is_corrected)
+
+
+class Backtest:
+    """A request to backtest, read whole.
+
+    Args:
+        job: What it would be as a request for forecasts; its past is what is forecast.
+        is_table: Whether it came as a table.
+
+    Attributes:
+        job: What to do.
+        held: Once the answer is written: of each level of intervals, how many values were in them,
+            and how many there were.
+    """
+
+    def __init__(self, job: Job, *, is_table: bool) -> None:
+        assert job.past is not None  # noqa: S101 - `plan` has it made
+        self._read = job
+        self._is_table = is_table
+        self._past = job.past
+        self.job = again(job, job.past)
+        self.held: dict[float, tuple[int, int]] = {}
+
+    def encode(self, outputs: Arrays) -> bytes:
+        """Write the answer.
+
+        Raises:
+            ServiceError: no input could be forecast; it is the first one's error.
+        """
+        content = partial(self._content, outputs)
+        return respond(self._read, "backtest", content, self.warnings(outputs))
+
+    def warnings(self, outputs: Arrays) -> list[Notice]:
+        """What the answer warns of; of windows and forecasts, those of the latest origins."""
+        job, past = self.job, self._past
+        latest = [span.stop - 1 for span in past.spans]
+        forecast = outputs[FORECAST][latest, : job.plan.horizon]
+        far = outside(
+            job.model.manifest,
+            past.history[latest],
+            forecast,
+            lambda row: self._place(*self._read.entry_of(row)),
+        )
+        # Of a forecast's window it would count what is filled.
+        warnings = warn(replace(job, notices=self._read.notices), far)
+        if past.filled:
+            warnings.append(gaps(past.filled, job.plan))
+        if past.left_out and not (job.plan.rolling and job.plan.rolling.is_asked):
+            text = (
+                f"there was no room for {past.left_out} earlier origins that the rows hold "
+                f"({LIMITS}); with a longer stride they reach further back"
+            )
+            warnings.append(notice("origins_left_out", text, "options.stride"))
+        return warnings
+
+    def _place(self, index: int, series: Series) -> str:
+        """Where a series stands in the request."""
+        return f"unique_id={series.name[:60]}" if self._is_table else f"inputs[{index}].series"
+
+    def _content(self, outputs: Arrays, index: int, series: Series) -> dict[str, Any]:
+        job, span = self.job, self._past.spans[series.row]
+        origins = self._past.origins[series.row]
+        forecast = outputs[FORECAST][span, : job.plan.horizon]
+        if not np.isfinite(forecast).all():
+            raise InvalidInputError(
+                "a forecast from these rows is not finite: their values are too far from those "
+                "the model was trained on",
+                param=self._place(index, series),
+            )
+        manifest = job.model.manifest
+        history, future = job.history[span], self._past.future[span]
+        quantiles, notes = None, {}
+        if job.plan.is_corrected:
+            quantiles = self._corrected(history, forecast, future, origins)
+            notes["calibration"] = {"method": "history", "origins": quantiles.shape[1]}
+        elif job.plan.quantiles:
+            further = outputs[DISTRIBUTION][span] if DISTRIBUTION in outputs else None
+            quantiles = job.model.intervals.quantiles(
+                history, forecast, job.plan.quantiles, further
+            )
+        results = _results(history, forecast, future, quantiles, job)
+        if not job.plan.is_corrected:
+            # Beside what the stored offsets held of the test split.
+            self._count(results, future)
+        names, order = manifest.targets, series.columns
+        if order is None or manifest.columns is not None:
+            order = [*range(len(names))]
+        first, last = self._named(series, origins)
+        return {
+            "name": series.name,
+            "horizon": job.plan.horizon,
+            "stride": job.plan.rolling and job.plan.rolling.stride,
+            "origins": len(origins),
+            "first_origin": first,
+            "last_origin": last,
+            "channels": [{"name": names[at]} | results[at] for at in order],
+            **notes,
+        }
+
+    def _count(self, results: list[dict[str, Any]], future: Floats) -> None:
+        """Add what the intervals of each target held of what followed."""
+        columns = self.job.model.manifest.columns
+        known = np.isfinite(future if columns is None else future[..., columns]).sum(axis=(0, 1))
+        for result, values in zip(results, known.tolist(), strict=True):
+            for interval in result.get("intervals", ()) if values else ():
+                held, among = self.held.get(interval["level"], (0, 0))
+                held += round(interval["coverage"] * values)
+                self.held[interval["level"]] = held, among + values
+
+    def _corrected(
+        self, history: Floats, forecast: Floats, future: Floats, origins: NDArray[np.int64]
+    ) -> Floats:
+        """Quantiles of the latest origins, by the errors that were known at each of them.
+
+        Args:
+            history: As in `_results`.
+            forecast: Likewise.
+            future: Likewise.
+            origins: Their rows.
+
+        Returns:
+            `[levels, latest origins, horizon, targets]`: those with enough of others before them,
+            as far as it does not take too long.
+        """
+        plan, intervals = self.job.plan, self.job.model.intervals
+        assert plan.rolling is not None  # noqa: S101 - as above
+        errors = intervals.errors(history, forecast, future)
+        known = np.searchsorted(origins, origins - plan.horizon, side="right")
+        most = _MOST_ERRORS // (MOST_ORIGINS * errors[0].size * len(self._past.spans))
+        first = np.searchsorted(known, LEAST_ORIGINS)
+        latest = slice(int(max(first, len(origins) - max(1, most))), None)
+        return intervals.corrected(
+            history[latest],
+            forecast[latest],
+            plan.quantiles,
+            [errors[max(0, end - MOST_ORIGINS) : end] for end in known[latest]],
+            plan.rolling.stride,
+        )
+
+    def _named(self, series: Series, origins: NDArray[np.int64]) -> list[str | int]:
+        """The first and the last origin: its time, or the number of its row."""
+        ends = [int(origins[0]), int(origins[-1])]
+        if series.timeline is None:
+            return [*ends]
+        rows = series.timeline.rows
+        return [series.timeline.labels(row - rows, 1)[0] for row in ends]
+
+
+def _results(
+    history: Floats, forecast: Floats, future: Floats, quantiles: Floats | None, job: Job
+) -> list[dict[str, Any]]:
+    """What was found of each channel.
+
+    Args:
+        history: `[origins, context, channels]`; NaN where a value was missing and left out.
+        forecast: `[origins, horizon, targets]`.
+        future: `[origins, horizon, channels]`, what followed; NaN where it is missing.
+        quantiles: `[levels, latest origins, horizon, targets]`, if any are asked for.
+        job: What was done.
+    """
+    manifest, steps = job.model.manifest, np.arange(job.plan.horizon)
+    season = season_of(manifest.step, manifest.context)
+    if manifest.columns is not None:
+        history, future = history[..., manifest.columns], future[..., manifest.columns]
+    found: list[dict[str, Any]] = []
+    # One after the other: all at once would take several times the memory of the forecasts.
+    for channel, name in enumerate(manifest.targets):
+        known, actual = _filled(history[..., channel]), future[..., channel].astype(np.float64)
+        error = forecast[..., channel] - actual
+        own = _errors(error)
+        result = {"name": name, **own, "steps": _errors(error, axis=0)}
+        result["last_value"] = _beside(own, known[:, -1:] - actual)
+        result["seasonal_naive"] = None
+        if season is not None:
+            seasonal = _beside(own, known[:, steps % season - season] - actual)
+            result["seasonal_naive"] = {**seasonal, "season": season}
+        if quantiles is not None:
+            latest = actual[-quantiles.shape[1] :]
+            result |= _held(quantiles[..., channel], latest, job.plan.quantiles)
+        found.append(result)
+    return found
+
+
+def _filled(history: Floats) -> Floats:
+    """What baselines read of `[origins, context]`: what was left out is filled in by a line."""
+    if not (holes := np.isnan(history).any(axis=1)).any():
+        return history
+    found = history.astype(np.float64)
+    for row in np.flatnonzero(holes):
+        fill(found[row], np.flatnonzero(np.isnan(found[row])), "interpolate")
+    return found
+
+
+def _errors(error: Floats, axis: int | None = None) -> dict[str, Any]:
+    """Mean errors of `[origins, horizon]`, NaN where what followed is missing."""
+    return {"mse": _mean(np.square(error), axis), "mae": _mean(np.abs(error), axis)}
+
+
+def _beside(model: dict[str, Any], error: Floats) -> dict[str, Any]:
+    """Those of a baseline of a model."""
+    found = _errors(error)
+    return {**found, "relative_mae": model["mae"] / found["mae"] if found["mae"] else None}
+
+
+def _held(quantiles: Floats, future: Floats, levels: Sequence[float]) -> dict[str, Any]:
+    """How often what followed was below quantiles, and between those that make an interval.
+
+    Args:
+        quantiles: `[levels, origins, horizon]`.
+        future: `[origins, horizon]`, NaN where it is missing.
+        levels: Of the quantiles.
+    """
+    is_missing = np.isnan(future)
+    below = {
+        str(level): _mean(np.where(is_missing, np.nan, future <= values))
+        for level, values in zip(levels, quantiles, strict=True)
+    }
+    intervals = []
+    for low, high in combinations(sorted(range(len(levels)), key=levels.__getitem__), 2):
+        if abs(levels[low] + levels[high] - 1) > _ROUNDING:
+            continue
+        inside = (quantiles[low] <= future) & (future <= quantiles[high])
+        held = np.where(is_missing, np.nan, inside)
+        width = quantiles[high].astype(np.float64) - quantiles[low]
+        intervals.append(
+            {
+                "level": round(levels[high] - levels[low], 9),
+                "coverage": _mean(held),
+                "width": _mean(width),
+                "steps": {"coverage": _mean(held, axis=0), "width": _mean(width, axis=0)},
+            }
+        )
+    return {"below": below, "intervals": intervals}
+
+
+def _mean(values: Floats, axis: int | None = None) -> Any:  # noqa: ANN401 - as many as there are
+    """The mean of what is known; NaN, which JSON has as null, where nothing is."""
+    is_known = ~np.isnan(values)
+    with np.errstate(invalid="ignore"):
+        return (values.sum(axis=axis, where=is_known) / is_known.sum(axis=axis)).tolist()
+
+
+BACKTESTING = Operation(
+    "backtest",
+    "How well the model would have forecast the rows that the request holds: from rolling "
+    "origins, in its units, next to repeating the last value and the last season.",
+    BacktestEnvelope,
+    BACKTEST_NAMES,
+    form_of(BACKTEST_NAMES),
+    TableBacktestOptions,
+    BacktestOptions,
+    plan,
+)

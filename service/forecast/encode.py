@@ -1,0 +1,242 @@
+"""From a job's outputs to the bytes of an answer, inside KServe's ForecastResponse."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from foretell.bundle.frequency import Frequency
+from foretell.bundle.recalibration import stride_of
+from foretell.service.arrays import DISTRIBUTION, FORECAST, MARGIN, Arrays
+from foretell.service.errors import InvalidInputError, ServiceError, error_object, kept
+from foretell.service.forecast.attention import describe
+from foretell.service.forecast.inputs import Series
+from foretell.service.forecast.job import PAST, Job, warn
+from foretell.service.forecast.times import write_labels
+from foretell.service.forecast.warnings import Notice, outside
+from foretell.service.http.body import ALWAYS
+from foretell.service.http.middleware import new_identifier
+
+Floats = NDArray[np.float32]
+
+_QUANTILES = "quantiles"
+# What takes about as long as to write so many bytes of numbers: the rest of an entry, and a time
+# whose UTC offset is its own.
+_ENTRY, _LABEL = 4096, 64
+# As many bytes of numbers as are written while one is put in order.
+_SORTED = 8
+
+
+def encoding_work(job: Job, outputs: Arrays) -> int:
+    """How much there is to do to write the answer, as bytes of numbers that it might hold."""
+    if not job.entries:
+        # What is forecast again is compared with what followed.
+        return ALWAYS
+    if job.plan.quantiles and job.model.intervals.most is not None:
+        # Even a few that are searched for take milliseconds.
+        return ALWAYS
+    size = len(job.plan.quantiles) * outputs[FORECAST].nbytes
+    for rows in outputs.values():
+        size += rows.nbytes
+    if job.past is not None:
+        size += _SORTED * outputs[PAST].nbytes
+    if job.plan.attention is not None:
+        # A whole map is made of a few lags or keys.
+        channels = len(job.model.manifest.channels)
+        size += 4 * len(job.entries) * job.plan.attention.values(channels)
+    if job.metadata is not None:
+        size += len(job.metadata)
+    for entry in job.entries:
+        size += _ENTRY
+        if isinstance(entry, Series):
+            size += len(entry.name)
+            if entry.timeline and entry.timeline.varies:
+                size += _LABEL * job.plan.horizon
+    return size
+
+
+def encode(job: Job, outputs: Arrays) -> bytes:
+    """Write the answer.
+
+    Args:
+        job: The request.
+        outputs: `[windows, …]` by output name.
+
+    Raises:
+        ServiceError: no input has a forecast; it is the first input's error.
+    """
+    quantiles = quantiles_of(job, outputs) if job.plan.quantiles else None
+    far = outside(
+        job.model.manifest,
+        job.history,
+        outputs[FORECAST][:, : job.plan.horizon],
+        lambda row: f"inputs[{job.entry_of(row)[0]}].series",
+    )
+    content = partial(_forecast, job, outputs, quantiles, is_sound=far is None)
+    return respond(job, "forecast", content, warn(job, far))
+
+
+def respond(
+    job: Job, kind: str, content: Callable[[int, Series], dict[str, Any]], warnings: list[Notice]
+) -> bytes:
+    """Write an answer with an output for every input.
+
+    Args:
+        job: The request.
+        kind: What an output is: `forecast`, say.
+        content: That of an input, which is given after its index; raises why there is none.
+        warnings: What it warns of.
+
+    Raises:
+        ServiceError: no input has any; it is the first input's error.
+    """
+    identifier = f"{kind}-{new_identifier()}"
+    answers: list[dict[str, Any]] = []
+    failures: list[ServiceError] = []
+    for index, entry in enumerate(job.entries):
+        answer: dict[str, Any] = {
+            "type": f"time_series_{kind}",
+            "id": f"{identifier}-{index}",
+            "status": "completed",
+            "content": [],
+            "error": None,
+        }
+        answers.append(answer)
+        try:
+            if isinstance(entry, ServiceError):
+                raise entry
+            answer["content"] = [content(index, entry)]
+        except ServiceError as error:
+            failures.append(kept(error))
+            answer |= {"status": "error", "error": error_object(error)}
+    if len(failures) == len(answers):
+        raise failures[0]
+    response: dict[str, Any] = {
+        "id": identifier,
+        "created_at": int(time.time()),
+        "status": "partial" if failures else "completed",
+        "error": None,
+        "model": job.model.name,
+        "model_version": job.model.version,
+        "outputs": answers,
+    }
+    if warnings:
+        response["warnings"] = warnings
+    if job.metadata is not None:
+        response["metadata"] = orjson.Fragment(job.metadata)
+    return orjson.dumps(response, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def _forecast(
+    job: Job,
+    outputs: Arrays,
+    quantiles: Floats | None,
+    index: int,
+    series: Series,
+    *,
+    is_sound: bool,
+) -> dict[str, Any]:
+    # Further outputs that the answer is made of: others need not be finite.
+    used = [] if job.model.manifest.margin_bound is None else [MARGIN]
+    if job.plan.attention is not None:
+        used.extend(job.plan.attention.outputs)
+    order = series.columns if job.model.manifest.columns is None else None
+    own = {FORECAST: outputs[FORECAST][series.row, : job.plan.horizon]}
+    for name in used:
+        own[name] = outputs[name][series.row]
+    if quantiles is not None:
+        own[_QUANTILES] = quantiles[:, series.row]
+    for name, values in own.items():
+        # A sound forecast was looked at with all others.
+        if not (is_sound and name == FORECAST) and not np.isfinite(values).all():
+            raise not_finite(f"inputs[{index}].series")
+    frequency = job.model.manifest.step
+    answer: dict[str, Any] = {
+        "type": f"{'univariate' if series.univariate else 'multivariate'}_time_series",
+        "name": series.name,
+        "mean_forecast": _shaped(own[FORECAST], series, order),
+        "frequency": frequency.kserve,
+        "start_timestamp": "",
+    }
+    if frequency.multiple != 1:
+        answer["frequency_multiple"] = frequency.multiple
+    if Frequency.parse(frequency.kserve) != frequency:
+        answer["frequency_alias"] = str(frequency)
+    if series.timeline is not None:
+        times = write_labels(series.timeline, job.plan.horizon)
+        answer["start_timestamp"] = orjson.Fragment(times[1 : times.index(b'"', 2) + 1])
+        answer["timestamps"] = orjson.Fragment(times)
+    return answer | _notes(job, series, own, order)
+
+
+def not_finite(place: str) -> InvalidInputError:
+    """The error of a series, which stands there in the request, whose forecast is none."""
+    return InvalidInputError(
+        "the model's forecast of this series is not finite: its values are too far from those it "
+        "was trained on",
+        param=place,
+    )
+
+
+def _notes(job: Job, series: Series, own: Arrays, order: list[int] | None) -> dict[str, Any]:
+    """What only some answers have."""
+    manifest = job.model.manifest
+    notes: dict[str, Any] = {}
+    if job.plan.quantiles:
+        notes["quantiles"] = {
+            str(level): _shaped(values, series, order)
+            for level, values in zip(job.plan.quantiles, own[_QUANTILES], strict=True)
+        }
+    if job.past is not None:
+        origins = len(job.past.origins[series.row])
+        notes["calibration"] = {"method": "history", "origins": origins}
+    if job.plan.passes > 1:
+        notes["rolled_from"] = manifest.horizon
+    if series.filled:
+        notes[job.plan.of_gaps] = series.filled
+    if manifest.margin_bound is not None:
+        notes["ill_conditioned"] = bool(own[MARGIN] < manifest.margin_bound)
+    if manifest.columns is not None:
+        notes["channels"] = manifest.targets
+    elif series.columns is not None:
+        notes["channels"] = [manifest.channels[column] for column in series.columns]
+    if job.plan.attention is not None:
+        notes["attention"] = describe(
+            job.plan.attention, own, series.timeline, manifest, series.columns
+        )
+    return notes
+
+
+def _shaped(values: Floats, series: Series, order: list[int] | None) -> Floats:
+    """Values `[steps, targets]` in the shape of the input, and in an order of columns."""
+    if series.univariate:
+        return np.ascontiguousarray(values[:, 0])
+    return np.ascontiguousarray(values if order is None else values[:, order])
+
+
+def quantiles_of(job: Job, outputs: Arrays) -> Floats:
+    """Quantiles `[levels, windows, horizon, targets]`.
+
+    Args:
+        job: The request, which asks for some.
+        outputs: `[windows, …]` by output name.
+    """
+    plan, intervals, past = job.plan, job.model.intervals, job.past
+    forecast = outputs[FORECAST][:, : plan.horizon]
+    if past is None:
+        further = outputs.get(DISTRIBUTION)
+        return intervals.quantiles(job.history, forecast, plan.quantiles, further)
+    errors = intervals.errors(past.history, outputs[PAST][:, : plan.horizon], past.future)
+    return intervals.corrected(
+        job.history,
+        forecast,
+        plan.quantiles,
+        [errors[span] for span in past.spans],
+        stride_of(plan.horizon),
+    )

@@ -1,0 +1,242 @@
+"""What requests may ask for, and how their options are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import BaseModel
+
+from foretell.bundle.gaps import Missing
+from foretell.bundle.manifest import Manifest
+from foretell.bundle.recalibration import LEAST_ORIGINS, MOST_ORIGINS, stride_of
+from foretell.service.engine.registry import Model
+from foretell.service.errors import InvalidInputError, NotSupportedError
+from foretell.service.forecast.attention import Selection, select
+from foretell.service.forecast.origins import LIMITS, RollingOrigins, room
+from foretell.service.forecast.pieces import Form
+from foretell.service.forecast.requests import (
+    NAMES,
+    AttentionOptions,
+    BacktestOptions,
+    Envelope,
+    ForecastOptions,
+    TableOptions,
+)
+from foretell.service.settings import Settings
+from foretell.service.validation import Names, shown
+
+_CORRECTED = "options.calibration"
+
+
+# One each is made of every request and input: frozen ones take three times as long.
+@dataclass(slots=True)
+class Plan:
+    """What to forecast of every input.
+
+    Attributes:
+        horizon: Steps to answer.
+        passes: Runs of the model it takes to forecast them.
+        missing: What becomes of missing values.
+        quantiles: Levels of the quantiles to answer.
+        attention: The attention to answer, if any.
+        rolling: Which known rows to forecast again, if any.
+        is_corrected: Whether the quantiles are corrected by the errors of such forecasts.
+    """
+
+    horizon: int
+    passes: int
+    missing: Missing
+    quantiles: tuple[float, ...]
+    attention: Selection | None
+    rolling: RollingOrigins | None = None
+    is_corrected: bool = False
+
+    @property
+    def of_gaps(self) -> Literal["filled", "masked"]:
+        """What became of missing values, by the name of their count in answers."""
+        return "masked" if self.missing == "mask" else "filled"
+
+
+Planner = Callable[[Any, int, Model, Settings], Plan]
+
+
+def plan(options: ForecastOptions, inputs: int, model: Model, settings: Settings) -> Plan:
+    """Read the options of a request.
+
+    Args:
+        options: The options.
+        inputs: How many inputs the request has.
+        model: Who forecasts.
+        settings: Limits.
+
+    Raises:
+        InvalidInputError: an option does not fit the model, or the answer would be too large.
+        NotSupportedError: the model cannot do it.
+    """
+    horizon, passes, quantiles = check_options(options, model, settings)
+    forecasts, most = inputs * horizon * len(model.manifest.targets), model.intervals.most
+    values = forecasts * (1 + len(quantiles))
+    if values > settings.max_answer_values:
+        raise InvalidInputError(
+            f"the answer would hold {values} values and may hold {settings.max_answer_values} "
+            "(max_answer_values); send fewer inputs, or ask for fewer steps or quantiles",
+            param="options",
+        )
+    if most is not None and (searched := forecasts * len(quantiles)) > most:
+        raise InvalidInputError(
+            f"the answer would hold {searched} quantiles of counts, which are searched for, and "
+            f"may hold {most}; send fewer inputs, or ask for fewer steps or quantiles",
+            param="options.quantiles",
+        )
+    attention = None
+    if options.attention is not None:
+        attention = _check_attention(options.attention, inputs, model, settings)
+    rolling = None
+    if options.calibration == "history":
+        rolling = _rolling(horizon, passes, quantiles, inputs, model, settings)
+    return Plan(horizon, passes, options.missing, quantiles, attention, rolling)
+
+
+def most_steps(manifest: Manifest, settings: Settings) -> int:
+    """Most steps that a model forecasts: further passes read what it forecast in earlier ones."""
+    passes = settings.max_horizon_multiple if manifest.columns is None else 1
+    return passes * manifest.horizon
+
+
+def check_options(
+    options: ForecastOptions | BacktestOptions, model: Model, settings: Settings
+) -> tuple[int, int, tuple[float, ...]]:
+    """Check what forecasts and backtests are asked alike.
+
+    Returns:
+        Steps to forecast, the runs of the model that they take, and the quantiles to answer.
+
+    Raises:
+        InvalidInputError: an option is none that the model has; `NotSupportedError` likewise.
+    """
+    if options.missing == "mask" and model.manifest.observed_steps is None:
+        raise NotSupportedError(
+            f"{model.name} reads no missing values, so that none can be left out; 'interpolate' or "
+            "'ffill' fills them in",
+            param="options.missing",
+        )
+    own, multiple = model.manifest.horizon, settings.max_horizon_multiple
+    horizon, levels = options.horizon or own, options.quantiles or ()
+    if horizon > most_steps(model.manifest, settings):
+        if model.manifest.columns is not None:
+            raise NotSupportedError(
+                f"expected at most {own} steps: {model.name} does not forecast all channels that "
+                f"it reads, so that it cannot go on from its forecasts; got {shown(horizon)}",
+                param="options.horizon",
+            )
+        raise NotSupportedError(
+            f"expected at most {multiple * own} steps, {multiple} times (max_horizon_multiple) the "
+            f"{own} that {model.name} forecasts at once, got {shown(horizon)}",
+            param="options.horizon",
+        )
+    place = "options.quantiles"
+    for index, level in enumerate(levels):
+        if level in levels[:index]:
+            raise InvalidInputError(f"{level} is asked for twice", param=f"{place}[{index}]")
+    if levels:
+        model.intervals.check(levels, horizon, place)
+    return horizon, -(-horizon // own), tuple(levels)
+
+
+def check_corrected(quantiles: tuple[float, ...], model: Model) -> None:
+    """Refuse to correct what is not asked for, or not calibrated.
+
+    Raises:
+        InvalidInputError: there are no quantiles.
+        NotSupportedError: they are of distributions.
+    """
+    if not quantiles:
+        raise InvalidInputError("it is of quantiles, and none is asked for", param=_CORRECTED)
+    if model.intervals.calibration is None:
+        drawn = model.manifest.distribution
+        source = "" if drawn is None else drawn.source
+        raise NotSupportedError(
+            f"the quantiles of {model.name} are {source}, which no errors correct",
+            param=_CORRECTED,
+        )
+
+
+def _rolling(
+    horizon: int,
+    passes: int,
+    quantiles: tuple[float, ...],
+    inputs: int,
+    model: Model,
+    settings: Settings,
+) -> RollingOrigins:
+    """The origins whose errors correct quantiles."""
+    check_corrected(quantiles, model)
+    # The forecasts themselves wait with them.
+    most = room(inputs, horizon, passes, len(quantiles), model.manifest, settings, beside=1)
+    if most < LEAST_ORIGINS:
+        raise InvalidInputError(
+            f"{inputs} inputs leave room for {most} origins of each, and it takes {LEAST_ORIGINS} "
+            f"({LIMITS}); send fewer inputs",
+            param=_CORRECTED,
+        )
+    return RollingOrigins(stride_of(horizon), LEAST_ORIGINS, min(MOST_ORIGINS, most))
+
+
+def _check_attention(
+    options: AttentionOptions, inputs: int, model: Model, settings: Settings
+) -> Selection:
+    place = "options.attention"
+    selection = select(options, model.manifest, place)
+    values = inputs * selection.values(len(model.manifest.channels))
+    if values > settings.max_attention_values:
+        raise InvalidInputError(
+            f"the answer would hold {values} attention weights and may hold "
+            f"{settings.max_attention_values} (max_attention_values); send fewer inputs, choose "
+            "stages, layers or heads, or set heads to 'mean'",
+            param=place,
+        )
+    return selection
+
+
+@dataclass(frozen=True)
+class Operation:
+    """What is asked for.
+
+    Attributes:
+        name: As paths end.
+        description: For the OpenAPI document.
+        envelope: A request in JSON.
+        names: Those it may have.
+        form: What of it is read.
+        query: What the URL says to a table.
+        options: The same as in JSON.
+        plan: Reads the options.
+    """
+
+    name: str
+    description: str
+    envelope: type[Any]
+    names: Names
+    form: Form
+    query: type[TableOptions]
+    options: type[BaseModel]
+    plan: Planner
+
+
+def form_of(names: Names) -> Form:
+    """What is read of a request that may have these names."""
+    return Form(names.levels, texts={"inputs[].timestamps"}, numbers={"inputs[].series"})
+
+
+FORECASTING = Operation(
+    "forecast",
+    "Forecast every series of the request.",
+    Envelope,
+    NAMES,
+    form_of(NAMES),
+    TableOptions,
+    ForecastOptions,
+    plan,
+)

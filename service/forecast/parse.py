@@ -1,0 +1,146 @@
+"""From the bytes of a request to its envelope."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import orjson
+
+from foretell.service.forecast.options import FORECASTING, Operation
+from foretell.service.forecast.pieces import Form, echo, read_leniently, read_pieces
+from foretell.service.http.compression import Body, unreadable
+from foretell.service.validation import UnknownFields, validate
+
+# It has no wheels for the latest Python.
+_simd = import_module("foretell.service.forecast.simd") if find_spec("simdjson") else None
+
+# What smaller bodies take, with few brackets, is less than 10 ms.
+_WHOLE = 256 * 1024
+# Bytes, each measured where there is nothing else: values, lists and objects, keys and texts as
+# Python has them, with the parser's own and an array of the numbers.
+_COSTS = {ord(","): 64, ord("["): 88, ord("{"): 64, ord(":"): 104, ord('"'): 24}
+_EACH, _NOT_ASCII = 5, 8
+_PIECE = 1024 * 1024
+# A list or an object takes as long as so many bytes of numbers.
+_BRACKET = 4
+_BEGINNING = 64 * 1024
+
+
+def forget_parsers() -> None:
+    """Free the memory that parsers keep for the next requests."""
+    if _simd is not None:
+        _simd.forget()
+
+
+def parsing_bytes(body: Body | memoryview) -> int:
+    """About how many bytes of memory it takes to parse JSON, and to make arrays of its numbers.
+
+    They are over those of the body.
+    """
+    marks = np.frombuffer(body, np.uint8)
+    total = _EACH * len(marks)
+    for start in range(0, len(marks), _PIECE):
+        piece = marks[start : start + _PIECE]
+        total += _NOT_ASCII * int(np.count_nonzero(piece >= 128))
+        for mark, cost in _COSTS.items():
+            total += cost * int(np.count_nonzero(piece == mark))
+    return total
+
+
+def reading_work(body: Body, size: int) -> int:
+    """How much there is to do to read JSON, as `Offload` has it.
+
+    Args:
+        body: The JSON, and perhaps what follows it.
+        size: Bytes of the JSON.
+    """
+    if size >= _WHOLE:
+        return size
+    return size + _BRACKET * (body.count(b"[", 0, size) + body.count(b"{", 0, size))
+
+
+# The objects of a request above its inputs, each with the name of the next in it.
+_LEVELS = (("", "options"), ("options", "attention"), ("options.attention", ""))
+
+
+def parse(
+    body: Body, task: Operation = FORECASTING, most: int = sys.maxsize
+) -> tuple[Any, UnknownFields]:
+    """Read a request as far as it can be read without knowing its model.
+
+    Args:
+        body: JSON.
+        task: What it asks for.
+        most: Most inputs; of more, only their number is read.
+
+    Returns:
+        The request, an envelope of the task, whose inputs are not read yet, and names in it that
+        nobody will read.
+
+    Raises:
+        UnreadableError: the body is no JSON, or begins with more than 64 KiB of blanks.
+        InvalidInputError: the request does not fit the interface.
+    """
+    _check_beginning(body)
+    found = request = _read(body, task, most)
+    names, ignored = task.names, UnknownFields()
+    for level, inner in _LEVELS:
+        if not isinstance(found, dict) or level not in names.levels:
+            break
+        if not found.keys() <= names.levels[level].keys():
+            names.sift(level, found, level, ignored)
+        found = found.get(inner)
+    return validate(task.envelope, request), ignored
+
+
+def read_json(body: Body | memoryview, form: Form | None = None, most: int = sys.maxsize) -> Any:  # noqa: ANN401 - any JSON
+    """Read JSON, and numbers that it has not, such as NaN: they are refused with their place.
+
+    Args:
+        body: The JSON.
+        form: What is read of large JSON; all if not given.
+        most: Most objects in a list of them.
+
+    Raises:
+        UnreadableError: the body is no JSON, or begins with more than 64 KiB of blanks.
+        InvalidInputError: the metadata have a number that JSON has not.
+    """
+    _check_beginning(body)
+    try:
+        if form is not None and len(body) >= _WHOLE:
+            return read_pieces(memoryview(body), form, most)
+        try:
+            return orjson.loads(body)
+        except orjson.JSONDecodeError:
+            return read_leniently(bytes(body))
+    except ValueError as error:
+        raise unreadable(f"the body is not JSON: {error}", body) from None
+
+
+def _check_beginning(body: Body | memoryview) -> None:
+    """A parser looks at, and copies, all of what may be nothing but blanks or zeros."""
+    if len(body) > _BEGINNING:
+        first = bytes(body[:_BEGINNING]).lstrip(b" \t\n\r")[:1]
+        if not first or first not in b'{["-0123456789tfnNI':
+            raise unreadable(f"the body is not JSON: it begins with {bytes(body[:20])!r}", body)
+
+
+def _read(body: Body, task: Operation, most: int) -> Any:  # noqa: ANN401 - any JSON
+    if _simd is not None and (request := _simd.read(body)) is not None:
+        return request
+    if len(body) >= _WHOLE:
+        return read_json(body, task.form, most)
+    try:
+        try:
+            value = orjson.loads(body)
+        except orjson.JSONDecodeError:
+            return read_leniently(body)
+        if isinstance(value, dict):
+            echo(value, body)
+        return value
+    except ValueError as error:
+        raise unreadable(f"the body is not JSON: {error}", body) from None

@@ -1,0 +1,545 @@
+"""Large JSON, read in pieces: no call holds the interpreter's lock for long.
+
+A text is cut at commas. Each piece is completed with the brackets that are open around it, parsed
+by itself, and merged with those before it. Of what spans several pieces only what is read later is
+kept: see `Form`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+from pydantic_core import from_json
+
+from foretell.service.errors import InvalidInputError
+from foretell.service.forecast.series import NULL, pack
+from foretell.service.http.compression import Body
+from foretell.service.validation import MOST_IGNORED
+
+# Bytes of a piece: it takes at most 2 ms to parse.
+_PIECE = 64 * 1024
+# Brackets that parsers let be open at a time.
+_DEEPEST = 1024
+# Items that are freed at a time; each may be lists in lists, as long as a piece.
+_FREED = 8
+# Items of a list that is neither data nor made of a request's objects: no longer one is valid.
+_MOST_ITEMS = 64 * 1024
+
+_COMMA, _LIST, _OBJECT, _END, _QUOTE, _BACKSLASH = range(1, 7)
+_KINDS = np.zeros(256, np.uint8)
+for _kind, _marks in enumerate((b",", b"[", b"{", b"]}", b'"', b"\\"), start=1):
+    _KINDS[[*_marks]] = _kind
+
+# Names of members that stand for what a piece does not hold; no caller can know them.
+_BEFORE, _AFTER = (secrets.token_hex(8) for _ in range(2))
+_CONTINUED = {_LIST: "[", _OBJECT: f'{{"{_BEFORE}":'}
+_INTERRUPTED = {_LIST: "null]", _OBJECT: f'"{_AFTER}":null}}'}
+_CLOSED = {_LIST: "]", _OBJECT: "}"}
+_METADATA = "metadata"
+_PLACE = re.compile(r"line (\d+) column (\d+)")
+
+
+@dataclass(frozen=True)
+class Form:
+    """What is read of a request.
+
+    Paths are as in `Names`: `` is the request, `inputs[]` one of its inputs.
+
+    Attributes:
+        objects: Names that an object may have, by its path. Of members of other names the first
+            names are kept, without values.
+        texts: Lists of any length, of what is no list and no object.
+        nested: Lists of any length, or of lists likewise.
+        numbers: Lists of any length that become arrays of float64, `[time]` or `[time, channel]`,
+            if they hold nothing but numbers and nulls, which are `NULL`.
+    """
+
+    objects: Mapping[str, Mapping[str, Any]]
+    texts: Set[str] = frozenset()
+    nested: Set[str] = frozenset()
+    numbers: Set[str] = frozenset()
+
+
+def read_pieces(body: memoryview, form: Form, most: int) -> Any:  # noqa: ANN401 - any JSON
+    """Read JSON as far as the form has it.
+
+    Metadata become bytes: see `echo`. A list that is too long has its true length, but from the
+    limit on one item again and again.
+
+    Args:
+        body: The JSON.
+        form: What is read.
+        most: Most objects in a list of objects that the form knows.
+
+    Raises:
+        ValueError: the body is no JSON.
+        InvalidInputError: the metadata have a number that JSON has not.
+    """
+    merged = _Merged(form, most, body)
+    for piece in _pieces(body):
+        is_strict = True
+        try:
+            value = orjson.loads(piece.text)
+        except orjson.JSONDecodeError:
+            is_strict = False
+            try:
+                value = read_leniently(piece.text)
+            except ValueError as error:
+                raise ValueError(_moved(str(error), body, piece)) from None
+        merged.add(value, piece, is_strict=is_strict)
+    return merged.value
+
+
+class _Opened(NamedTuple):
+    """A bracket that a piece opens and does not close.
+
+    Attributes:
+        kind: `_LIST` or `_OBJECT`.
+        key: What is before it: its name and a colon, in an object.
+        start: Where it is in the body.
+    """
+
+    kind: int
+    key: bytes
+    start: int
+
+
+@dataclass
+class _Piece:
+    """A part of the body, as JSON.
+
+    Attributes:
+        text: The JSON.
+        start: Where the part begins in the body.
+        added: Bytes of the text before it.
+        is_last: Whether nothing follows it.
+        kept: How many of the brackets that were open before it are open after it.
+        opened: Those that are open after it besides.
+        brackets: `[brackets]`, where they are in the part.
+        depths: `[brackets]`, how many are open after each, more than before the part.
+    """
+
+    text: bytes
+    start: int
+    added: int
+    is_last: bool
+    kept: int
+    opened: list[_Opened]
+    brackets: NDArray[np.int64]
+    depths: NDArray[np.int64]
+
+    def end_of(self, depth: int) -> int:
+        """Where the bracket at this depth, of those open before the part, ends in the body."""
+        return self.start + int(self.brackets[np.argmax(self.depths == depth)]) + 1
+
+
+def _pieces(body: memoryview) -> Iterator[_Piece]:
+    start, stack = 0, list[int]()
+    while start < len(body):
+        end, at, kinds = _part(body, start)
+        piece = _piece(body, start, end, at, kinds, stack)
+        yield piece
+        stack = stack[: piece.kept] + [each.kind for each in piece.opened]
+        start = end
+
+
+def _part(body: memoryview, start: int) -> tuple[int, NDArray[np.int64], NDArray[np.uint8]]:
+    """Where the next part ends, and its structure, without the comma there.
+
+    Of its bytes only the last `_PIECE` may have a comma. What is before them is one text, number or
+    blank, or too many brackets to be JSON: these are not read to their end.
+    """
+    end, is_quoted, brackets = start, False, 0
+    found: list[tuple[NDArray[np.int64], NDArray[np.uint8]]] = []
+    while end < len(body):
+        begin, end = end, min(end + _PIECE, len(body))
+        text = bytes(body[begin:end])
+        if (len(text) - len(text.rstrip(b"\\"))) % 2:
+            # The last backslash escapes what follows it.
+            end = min(end + 1, len(body))
+        at, kinds, is_quoted = _structure(np.frombuffer(body[begin:end], np.uint8), is_quoted)
+        at += begin - start
+        commas = np.flatnonzero(kinds == _COMMA)
+        if len(commas) and end < len(body):
+            cut = int(commas[-1])
+            end = start + int(at[cut]) + 1
+            found.append((at[:cut], kinds[:cut]))
+            break
+        found.append((at, kinds))
+        brackets += len(kinds)
+        if brackets > 2 * _DEEPEST:
+            break
+    at, kinds = (np.concatenate(each) for each in zip(*found, strict=True))
+    return end, at, kinds
+
+
+def _structure(
+    text: NDArray[np.uint8], is_quoted: bool
+) -> tuple[NDArray[np.int64], NDArray[np.uint8], bool]:
+    """Where brackets and commas are outside of strings, and of which kind each is.
+
+    Args:
+        text: No longer than a piece: this takes many times its memory.
+        is_quoted: Whether it begins within a string.
+
+    Returns:
+        Also whether it ends within one.
+    """
+    kinds = _KINDS[text]
+    at = np.flatnonzero(kinds)
+    kinds = kinds[at]
+    if not is_quoted and not (kinds >= _QUOTE).any():
+        return at, kinds, False
+    quotes = kinds == _QUOTE
+    slashes = at[kinds == _BACKSLASH]
+    if len(slashes):
+        # Every other backslash of a run escapes what follows it.
+        order = np.arange(len(slashes))
+        firsts = np.maximum.accumulate(np.where(np.diff(slashes, prepend=-2) != 1, order, 0))
+        escaped = np.zeros(len(text) + 1, bool)
+        escaped[slashes[(order - firsts) % 2 == 0] + 1] = True
+        quotes &= ~escaped[at]
+    before = np.cumsum(quotes) + is_quoted
+    outside = (kinds < _QUOTE) & (before % 2 == 0)
+    return at[outside], kinds[outside], bool((quotes.sum() + is_quoted) % 2)
+
+
+def _piece(
+    body: memoryview,
+    start: int,
+    end: int,
+    at: NDArray[np.int64],
+    kinds: NDArray[np.uint8],
+    stack: list[int],
+) -> _Piece:
+    """The piece of a part, whose structure is given, and the kinds of brackets open before it."""
+    ranks = np.flatnonzero(kinds != _COMMA)
+    steps = np.where(kinds[ranks] == _END, -1, 1)
+    depths = np.cumsum(steps)
+    kept = max(0, len(stack) + int(depths.min(initial=0)))
+    # A bracket stays open if no later depth is below that in it.
+    lowest = np.minimum.accumulate(depths[::-1])[::-1]
+    opened = []
+    # With more, no parser reads the piece.
+    for rank in ranks[(steps > 0) & (depths == lowest)][: _DEEPEST + 1].tolist():
+        before = int(at[rank - 1]) + 1 if rank else 0
+        position = start + int(at[rank])
+        opened.append(_Opened(int(kinds[rank]), bytes(body[start + before : position]), position))
+    prefix = "".join([_CONTINUED[kind] for kind in stack]) + ("null," if stack else "")
+    suffix, is_last = "", end == len(body)
+    if not is_last and (now := stack[:kept] + [each.kind for each in opened]):
+        suffix = _INTERRUPTED[now[-1]] + "".join([_CLOSED[kind] for kind in now[-2::-1]])
+    text = b"".join((prefix.encode(), body[start:end], suffix.encode()))
+    return _Piece(text, start, len(prefix), is_last, kept, opened, at[ranks], depths)
+
+
+def _moved(message: str, body: memoryview, piece: _Piece) -> str:
+    """The message of an error in a piece, with its place in the body."""
+    before = bytes(body[: piece.start])
+    lines, columns = before.count(b"\n"), piece.start - (before.rfind(b"\n") + 1)
+
+    def move(found: re.Match[str]) -> str:
+        line, column = int(found[1]), int(found[2])
+        if line == 1:
+            column = columns + max(1, column - piece.added)
+        return f"line {lines + line} column {column}"
+
+    return _PLACE.sub(move, message)
+
+
+class _Merged:
+    """What pieces make together; its value is whole after the last one."""
+
+    def __init__(self, form: Form, most: int, body: memoryview) -> None:
+        self._form = form
+        self._most = most
+        self._body = body
+        self._open: list[_Skipped] = []
+        self.value: Any = None
+
+    def add(self, value: Any, piece: _Piece, *, is_strict: bool) -> None:  # noqa: ANN401 - any JSON
+        """Merge a piece, parsed."""
+        if not self._open and not piece.opened:
+            self.value = value
+            return
+        # The part of each container that was open before, and then of each that is open after.
+        parts, rest = [], value
+        for container in self._open:
+            parts.append(rest)
+            rest = rest.pop(container.before)
+        opened: list[Any] = []
+        last = parts[piece.kept - 1] if piece.kept else value
+        for each in piece.opened:
+            if opened or piece.kept:
+                last = last.pop() if isinstance(last, list) else last.pop(_name(each.key))
+            opened.append(last)
+        if not piece.is_last:
+            last.pop(*(() if isinstance(last, list) else (_AFTER,)))
+        if is_strict and isinstance(value, dict):
+            echo(value, piece.text)
+        self._close(piece, parts, is_strict=is_strict)
+        if piece.kept:
+            self._open[-1].add(parts[piece.kept - 1], is_strict=is_strict)
+        for each, part in zip(piece.opened, opened, strict=True):
+            self._open.append(self._container(each))
+            self._open[-1].add(part, is_strict=is_strict)
+
+    def _close(self, piece: _Piece, parts: list[Any], *, is_strict: bool) -> None:
+        """End the containers that a piece closes, innermost first."""
+        count = len(self._open)
+        for index in range(count - 1, piece.kept - 1, -1):
+            container = self._open.pop()
+            container.add(parts[index], is_strict=is_strict)
+            value = container.value
+            if isinstance(container, _Echoed):
+                value = bytes(self._body[container.start : piece.end_of(index - count)])
+            if self._open:
+                self._open[-1].put(container.name, value)
+            else:
+                self.value = value
+
+    def _container(self, opened: _Opened) -> _Skipped:
+        """What takes the parts of a list or an object, by its path."""
+        form, is_list = self._form, opened.kind == _LIST
+        if not self._open:
+            return _Items("", "", _MOST_ITEMS) if is_list else _Members("", "", form.objects[""])
+        parent = self._open[-1]
+        name = "" if parent.before == 0 else _name(opened.key)
+        if isinstance(parent, _Items):
+            path = f"{parent.path}[]"
+        elif isinstance(parent, _Members) and name in parent.known:
+            path = f"{parent.path}.{name}" if parent.path else name
+        else:
+            return _Skipped(is_list, name, is_echoed=parent.is_echoed)
+        if not is_list:
+            if path in form.objects:
+                return _Members(path, name, form.objects[path])
+            if path == _METADATA and path in form.objects[""]:
+                return _Echoed(name, opened.start)
+            return _Skipped(is_list, name)
+        if path in form.numbers:
+            return _Numbers(path, name)
+        if path.rstrip("[]") in form.nested:
+            return _Items(path, name, None, (dict,))
+        if f"{path}[]" in form.objects:
+            return _Items(path, name, self._most, (list,))
+        is_data = path.rstrip("[]") in form.texts | form.numbers
+        return _Items(path, name, None if is_data else _MOST_ITEMS)
+
+
+def _name(key: bytes) -> str:
+    """The name of a member, of the text before its value."""
+    name: str = orjson.loads(key.rstrip(b" \t\r\n")[:-1])
+    return name
+
+
+class _Skipped:
+    """A list or an object that spans pieces, of which nothing is kept.
+
+    Args:
+        is_list: Which of both.
+        name: Its name in the object that it is in.
+        is_echoed: Whether its text is kept.
+    """
+
+    def __init__(self, is_list: bool, name: str = "", *, is_echoed: bool = False) -> None:
+        self.name = name
+        self.is_echoed = is_echoed
+        # Where a piece has what is inside, in its part of this.
+        self.before: Any = 0 if is_list else _BEFORE
+        self._value: Any = [] if is_list else {}
+
+    @property
+    def value(self) -> Any:  # noqa: ANN401 - any JSON
+        """All that was kept."""
+        return self._value
+
+    def add(self, part: Any, *, is_strict: bool) -> None:  # noqa: ANN401 - any JSON
+        """Take what a piece has of it, without what is still open."""
+        if self.is_echoed and not is_strict:
+            echoed(part)
+
+    def put(self, name: str, value: Any) -> None:  # noqa: ANN401 - any JSON
+        """Take what several pieces had of one value in it."""
+
+
+class _Echoed(_Skipped):
+    """Likewise, but that its text is kept, from its start in the body on."""
+
+    def __init__(self, name: str, start: int) -> None:
+        super().__init__(is_list=False, name=name, is_echoed=True)
+        self.start = start
+
+
+class _Members(_Skipped):
+    """An object at a path, with the names that it may have."""
+
+    def __init__(self, path: str, name: str, known: Mapping[str, Any]) -> None:
+        super().__init__(is_list=False, name=name)
+        self.path = path
+        self.known = known
+        self._unknown = 0
+
+    def add(self, part: Any, *, is_strict: bool) -> None:  # noqa: ANN401, ARG002 - as above
+        for name, value in part.items():
+            self.put(name, value)
+
+    def put(self, name: str, value: Any) -> None:  # noqa: ANN401 - as above
+        if name in self.known:
+            self._value[name] = value
+        elif self._unknown <= MOST_IGNORED and name not in self._value:
+            self._value[name] = None
+            self._unknown += 1
+
+
+class _Freed(list[Any]):
+    """A list whose items are freed a few at a time: one call for all would hold the lock."""
+
+    def __del__(self) -> None:
+        while self:
+            del self[-_FREED:]
+
+
+class _Items(_Skipped):
+    """A list at a path, of any length or at most so many items.
+
+    Args:
+        path: As in `Form`.
+        name: As of all.
+        most: How many.
+        wrong: Types of what it may not hold. Of such items the first stands for them all: it is
+            where the refusal looks.
+    """
+
+    def __init__(
+        self, path: str, name: str, most: int | None, wrong: tuple[type, ...] = (list, dict)
+    ) -> None:
+        super().__init__(is_list=True, name=name)
+        self.path = path
+        self._value = _Freed()
+        self._most = most
+        self._wrong = wrong
+        self._first: Any = None
+
+    def add(self, part: Any, *, is_strict: bool) -> None:  # noqa: ANN401, ARG002 - as above
+        if self._most is not None and len(self._value) > self._most:
+            part = self._value[-1:] * len(part)
+        elif any(issubclass(kind, self._wrong) for kind in set(map(type, part))):
+            part = [self._instead(item) for item in part]
+        self._value.extend(part)
+
+    def _instead(self, item: Any) -> Any:  # noqa: ANN401 - as above
+        if not isinstance(item, self._wrong):
+            return item
+        if self._first is None:
+            self._first = item
+        return self._first
+
+    def put(self, name: str, value: Any) -> None:  # noqa: ANN401, ARG002 - as above
+        self.add([value], is_strict=True)
+
+
+class _Numbers(_Items):
+    """A list of numbers and nulls, or of lists of as many of them each; others are refused later.
+
+    Of such others the list is as long as up to the first of them, where the refusal looks.
+    """
+
+    def __init__(self, path: str, name: str) -> None:
+        super().__init__(path, name, None)
+        self._arrays: list[NDArray[np.float64]] = []
+        self._odd: list[Any] = []
+
+    @property
+    def value(self) -> Any:  # noqa: ANN401 - as above
+        if not self._odd:
+            return np.concatenate(self._arrays) if self._arrays else []
+        usual = [part for array in self._arrays[:1] for part in array[:1].tolist()]
+        return usual * sum(map(len, self._arrays)) + self._odd
+
+    def add(self, part: Any, *, is_strict: bool) -> None:  # noqa: ANN401, ARG002 - as above
+        if self._odd or not part:
+            return
+        found = _array(part)
+        if found is None or found.shape[1:] != (self._arrays or [found])[0].shape[1:]:
+            self._odd = part
+        else:
+            self._arrays.append(found)
+
+
+def _array(items: list[Any]) -> NDArray[np.float64] | None:
+    """Numbers and nulls, or rows of them of one length, as an array."""
+    flat, kinds = items, set(map(type, items))
+    is_nested = all(issubclass(kind, list) for kind in kinds)
+    if is_nested:
+        flat = [*chain.from_iterable(items)]
+        if len(set(map(len, items))) != 1 or not flat:
+            return None
+        kinds = set(map(type, flat))
+    if not kinds <= {int, float, type(None)}:
+        return None
+    if type(None) in kinds:
+        flat = [NULL if value is None else value for value in flat]
+    values = pack(flat, "d")
+    return values if values is None or not is_nested else values.reshape(len(items), -1)
+
+
+class _Echo(msgspec.Struct):
+    metadata: msgspec.Raw
+
+
+_echo = msgspec.json.Decoder(_Echo)
+
+
+def echo(request: dict[str, Any], text: Body) -> None:
+    """Put the text of a request's metadata in their place, if they are an object.
+
+    Args:
+        request: The request, as orjson has it: integers beyond 64 bits have become floats.
+        text: What it was parsed from.
+
+    Raises:
+        ValueError: it is too deep.
+    """
+    if isinstance(request.get(_METADATA), dict):
+        try:
+            request[_METADATA] = bytes(_echo.decode(text).metadata)
+        except RecursionError:
+            request[_METADATA] = read_leniently(text)[_METADATA]
+
+
+def echoed(metadata: dict[str, Any] | bytes) -> bytes:
+    """Metadata as JSON.
+
+    Raises:
+        InvalidInputError: they have a number that JSON has not.
+    """
+    if isinstance(metadata, bytes):
+        return metadata
+    try:
+        return json.dumps(metadata, allow_nan=False).encode()
+    except ValueError:
+        raise InvalidInputError(
+            "expected JSON values; NaN and Infinity are none", param=_METADATA
+        ) from None
+
+
+def read_leniently(text: Body) -> Any:  # noqa: ANN401 - any JSON
+    """Read JSON at half the speed, with integers of any size, and NaN and Infinity as numbers.
+
+    `read_values` knows what to make of them, or refuses them with their place.
+
+    Raises:
+        ValueError: it is no JSON.
+    """
+    return from_json(text, allow_inf_nan=True, cache_strings="keys")

@@ -1,0 +1,347 @@
+"""The wire types of the time-series door: KServe's, plus what foretell adds."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, final
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    StrictInt,
+    WithJsonSchema,
+    field_validator,
+)
+from pydantic_core import PydanticKnownError
+
+from foretell.bundle.bounds import Bounds
+from foretell.bundle.gaps import Missing
+from foretell.bundle.manifest import CalibrationReport, TestResult, Verification
+from foretell.service.validation import QUERY, Names, at_most, check_list
+
+SeriesType = Literal["univariate_time_series", "multivariate_time_series"]
+Calibrated = Literal["stored", "history"]
+
+# What every reader of JSON keeps as it is.
+MOST_INTEGER = 2**53
+
+_Number = {"type": ["number", "null"]}
+
+
+def _check_rows(value: object) -> object:
+    if not isinstance(value, list | np.ndarray):
+        raise PydanticKnownError("list_type")
+    return value
+
+
+# Numbers are checked in bulk by `foretell.service.forecast.series`, not one by one here.
+Rows = Annotated[
+    list[Any] | NDArray[np.float64],
+    PlainValidator(_check_rows),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "array", "items": _Number},
+                {"type": "array", "items": {"type": "array", "items": _Number}},
+            ]
+        }
+    ),
+]
+# As many as there are rows: checked in bulk by `check_texts`.
+Texts = Annotated[
+    list[str],
+    PlainValidator(check_list),
+    WithJsonSchema({"type": "array", "items": {"type": "string"}}),
+]
+
+
+def _check_metadata(value: object) -> object:
+    if not isinstance(value, dict | bytes | None):
+        raise PydanticKnownError("dict_type")
+    return value
+
+
+# As it came where that is known (see `foretell.service.forecast.pieces.echo`).
+Metadata = Annotated[
+    dict[str, Any] | bytes | None,
+    PlainValidator(_check_metadata),
+    WithJsonSchema({"anyOf": [{"type": "object", "additionalProperties": True}, {"type": "null"}]}),
+]
+Reference = Annotated[
+    str | None,
+    Field(description="`name` or `name@version`; may be absent when one model is served."),
+]
+# No model has as many channels, stages or layers.
+_MOST = 16 * 1024
+Strings = Annotated[list[str], Field(fail_fast=True, max_length=_MOST), at_most(_MOST)]
+Level = Annotated[float, Field(strict=True, gt=0, lt=1)]
+Levels = Annotated[list[Level], Field(fail_fast=True, max_length=99), at_most(99)]
+# Checked by `foretell.service.forecast.attention`: pydantic would name each branch in
+# the place.
+Heads = Annotated[
+    Any,
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"enum": ["all", "mean"]},
+                {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1},
+            ]
+        }
+    ),
+]
+
+
+class SeriesInput(BaseModel):
+    """One history to forecast."""
+
+    name: str | None = Field(
+        default=None, description="Unique in the request; `series-<index>` if absent."
+    )
+    type: SeriesType | None = Field(
+        default=None, description="Given by the shape of `series` if absent."
+    )
+    series: Rows = Field(
+        description="`[time]` for a model of one channel, `[time][channel]` otherwise, oldest "
+        "first; of a longer history than the model reads, the latest part is used."
+    )
+    channels: Strings | None = Field(
+        default=None, description="Names of the columns of `series`, if not in the model's order."
+    )
+    frequency: str | None = Field(
+        default=None,
+        description="S T H D W M Q Y or second … year, which name the unit, or a pandas alias; the "
+        "model's if absent.",
+    )
+    frequency_multiple: Annotated[int, Field(strict=True, ge=1)] | None = Field(
+        default=None, description="Units a step, as in answers; the model's if absent."
+    )
+    start_timestamp: str | None = Field(
+        default=None,
+        description="ISO 8601 time of the first row; models with calendar features need it.",
+    )
+    timestamps: Texts | None = Field(
+        default=None, description="ISO 8601 time of every row, instead of `start_timestamp`."
+    )
+    time_zone: str | None = Field(
+        default=None,
+        description="IANA name, such as `Europe/Berlin`: whose clock times without a UTC offset "
+        "are about, and calendar features and answered times follow, over clock changes too.",
+    )
+
+
+class AttentionOptions(BaseModel):
+    """Which attention to return."""
+
+    layers: (
+        Annotated[list[StrictInt], Field(fail_fast=True, max_length=_MOST), at_most(_MOST)] | None
+    ) = Field(default=None, description="Layer numbers, from 0; all if absent.")
+    heads: Heads = Field(
+        default="all", description="Every head's weights, their mean, or some heads by number."
+    )
+    stages: Strings | None = Field(
+        default=None,
+        description="Names as in `GET /models`, such as `encoder.0.self`; all if absent.",
+    )
+
+
+class ForecastOptions(BaseModel):
+    """How to forecast."""
+
+    # As a default it is then not copied.
+    model_config = ConfigDict(frozen=True)
+
+    horizon: Annotated[int, Field(strict=True, ge=1)] | None = Field(
+        default=None,
+        description="Steps to forecast; the model's horizon if absent. More are forecast in "
+        "further passes, each on the forecasts before it, up to `max_horizon` of `GET /models`.",
+    )
+    quantiles: Levels | None = Field(
+        default=None,
+        description="Levels of quantiles to answer, in any order; of models that are calibrated.",
+    )
+    calibration: Calibrated = Field(
+        default="stored",
+        description="What the quantiles come from: errors of the model's validation, stored with "
+        "it, or these corrected by those it makes on the rows of the history before the last ones.",
+    )
+    missing: Missing = Field(
+        default="error",
+        description="What becomes of missing values (null): an error; a line from the value before "
+        "to the one after, or the nearest at either end; the value before; or `mask`, which leaves "
+        "them out, for models that read gaps (`reads_gaps` of `GET /models`).",
+    )
+    attention: AttentionOptions | None = Field(
+        default=None, description="Whether, and which, attention weights are returned."
+    )
+
+    @field_validator("attention", mode="before", json_schema_input_type=bool | AttentionOptions)
+    @classmethod
+    def _all_of_it(cls, value: object) -> object:
+        if isinstance(value, bool):
+            return AttentionOptions() if value else None
+        return value
+
+
+class TableOptions(BaseModel):
+    """How to forecast a table, as parameters of the URL."""
+
+    model: Reference = None
+    horizon: int | None = Field(default=None, description="As `options.horizon` of JSON.")
+    quantiles: list[float] | None = Field(
+        default=None, description="Levels, separated by commas: columns `<channel>_q<level>`."
+    )
+    calibration: Calibrated = Field(
+        default="stored", description="As `options.calibration` of JSON."
+    )
+    missing: Missing = Field(default="error", description="As `options.missing` of JSON.")
+
+    @field_validator("quantiles", mode="before", json_schema_input_type=str)
+    @classmethod
+    def _separated(cls, value: object) -> object:
+        return value.split(",") if isinstance(value, str) else value
+
+
+class TableBacktestOptions(TableOptions):
+    """How to backtest on a table, as parameters of the URL."""
+
+    stride: int | None = Field(default=None, description="As `options.stride` of JSON.")
+    origins: int | None = Field(default=None, description="As `options.origins` of JSON.")
+
+
+@final
+class BacktestOptions(BaseModel):
+    """How to backtest."""
+
+    model_config = ConfigDict(frozen=True)
+
+    horizon: Annotated[int, Field(strict=True, ge=1)] | None = Field(
+        default=None, description="Steps of each forecast; the model's horizon if absent."
+    )
+    stride: Annotated[int, Field(strict=True, ge=1, le=MOST_INTEGER)] | None = Field(
+        default=None,
+        description="Rows from an origin to the next; the horizon if absent, so that every row is "
+        "forecast once, and half of it where `calibration` is `history`.",
+    )
+    origins: Annotated[int, Field(strict=True, ge=1, le=MOST_INTEGER)] | None = Field(
+        default=None, description="At most how many, the latest; as many as there are if absent."
+    )
+    quantiles: Levels | None = Field(
+        default=None, description="Levels of quantiles to look at; of models that are calibrated."
+    )
+    calibration: Calibrated = Field(
+        default="stored",
+        description="What the quantiles come from, as in forecasts: those of an origin are "
+        "corrected by the errors of the origins before it.",
+    )
+    missing: Missing = Field(
+        default="error",
+        description="What becomes of missing values (null) in what the model reads, as in "
+        "forecasts. No error is counted against one.",
+    )
+
+
+class _Request(BaseModel):
+    """What all requests have; their inputs are checked one by one: a bad one sinks no others."""
+
+    model: Reference = None
+    inputs: Annotated[list[Any], Field(min_length=1)]
+    metadata: Metadata = Field(default=None, description="Echoed in the answer.")
+
+    @field_validator("options", mode="before", check_fields=False)
+    @classmethod
+    def _defaults(cls, value: object) -> object:
+        return cls.model_fields["options"].default if value is None else value
+
+
+class Envelope(_Request):
+    """A request for forecasts whose inputs are not checked yet."""
+
+    options: ForecastOptions = ForecastOptions()
+
+
+class ForecastRequest(Envelope):
+    """A request for forecasts."""
+
+    inputs: Annotated[list[SeriesInput], Field(min_length=1)]
+
+
+class BacktestEnvelope(_Request):
+    """A request to backtest whose inputs are not checked yet."""
+
+    options: BacktestOptions = BacktestOptions()
+
+
+class BacktestRequest(BacktestEnvelope):
+    """A request to backtest."""
+
+    inputs: Annotated[list[SeriesInput], Field(min_length=1)]
+
+
+NAMES = Names(
+    {
+        "": Envelope.model_fields,
+        "options": ForecastOptions.model_fields,
+        "options.attention": AttentionOptions.model_fields,
+        "inputs[]": SeriesInput.model_fields,
+        QUERY: {},
+    }
+)
+BACKTEST_NAMES = Names(
+    {
+        "": BacktestEnvelope.model_fields,
+        "options": BacktestOptions.model_fields,
+        "inputs[]": SeriesInput.model_fields,
+        QUERY: {},
+    }
+)
+
+
+class ModelCard(BaseModel):
+    """What a client needs to know to build a request."""
+
+    name: str
+    version: str
+    versions: list[str]
+    refused: str | None = Field(
+        description="Why the bundle was refused that the repository holds of this version by now; "
+        "the one that was tested answers. Null where there is no other."
+    )
+    architecture: str
+    channels: tuple[str, ...]
+    targets: tuple[str, ...] = Field(description="The channels it forecasts, of those it reads.")
+    bounds: Bounds = Field(description="Limits of channels that no forecast goes beyond.")
+    context: int
+    horizon: int
+    max_horizon: int
+    frequency: str
+    needs_timestamps: bool
+    reads_gaps: bool = Field(
+        description="Whether it reads which values are missing: `options.missing` may be `mask`."
+    )
+    quantiles: bool
+    quantile_levels: tuple[float, float] | None = Field(
+        description="The lowest and the highest level that a quantile within `horizon` can have; "
+        "null without quantiles."
+    )
+    verdict: str | None = Field(
+        description="How it does against repeating the last value and the last season, in the "
+        "test split, in both errors; null where that was not measured."
+    )
+    attention: list[str]
+    example: bool = Field(description="Whether `GET /models/{model}/example` has one.")
+    provider: str
+
+
+class ModelReport(ModelCard):
+    """All that is said of a model."""
+
+    parameters: int
+    test: TestResult | None
+    calibration: CalibrationReport | None
+    calibration_missing: str | None = Field(
+        description="Why it has no quantiles, where it has none and its bundle says why."
+    )
+    verification: Verification

@@ -1,0 +1,127 @@
+"""What an answer warns of: it is one, and yet may not be what was meant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextvars import copy_context
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretell.bundle.manifest import Manifest
+from foretell.service.validation import UnknownFields
+
+Notice = dict[str, str | None]
+Floats = NDArray[np.float32]
+
+# Standard deviations in training, of a mean over time: docs/requests.md says how they were chosen.
+_HISTORY, _FORECAST = 4.5, 9.0
+_LARGEST = float(np.finfo(np.float32).max)
+# Of one kind that are told one by one.
+_MOST = 8
+# Where infinities are no matter; in a third of the time that `np.errstate` takes.
+_QUIET = copy_context()
+_QUIET.run(np.seterr, invalid="ignore", over="ignore")
+
+
+def notice(kind: str, message: str, param: str | None) -> Notice:
+    """A warning, as answers have it."""
+    return {"type": kind, "message": message, "param": param}
+
+
+def ignored_fields(ignored: UnknownFields) -> list[Notice]:
+    """Of names that nobody reads."""
+    return [notice("ignored_field", "not known, and not read", at) for at in ignored.values()]
+
+
+def outside(
+    manifest: Manifest, history: Floats, forecast: Floats, place: Callable[[int], str]
+) -> list[Notice] | None:
+    """Of windows that are far, on average over their time, from what the model was trained on.
+
+    Args:
+        manifest: The model's.
+        history: `[windows, context, channels]` in the user's units, finite, or NaN where a value is
+            missing, which none of its channels is all along.
+        forecast: `[windows, steps, targets]`, what the model made of it; a window that is not
+            finite is no matter of warnings.
+        place: Where a window's history stands in the request.
+
+    Returns:
+        None if nothing is far, and the forecast is finite.
+    """
+    known, (_, steps, _) = manifest.scaler.training, forecast.shape
+    before, after, low, high = _known(known.mean, known.std, history.shape[1], steps)
+    means = np.empty((2, *history.shape[::2]), np.float32)
+    np.matmul(before, history, out=means[0])
+    if (at := manifest.columns) is None:
+        _QUIET.copy().run(np.matmul, after, forecast, means[1])
+    else:
+        means[1] = means[0]
+        means[1][:, at] = _QUIET.copy().run(np.matmul, after, forecast)
+    # What is not finite has a mean that is not, and becomes another.
+    if np.fmin(np.fmax(means, low), high).tobytes() == means.tobytes():
+        return None
+    return [
+        *_describe(manifest, history, place, is_forecast=False),
+        *_describe(manifest, forecast, place, is_forecast=True),
+    ]
+
+
+@lru_cache
+def _known(
+    mean: tuple[float, ...], std: tuple[float, ...], before: int, after: int
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """What `outside` compares with.
+
+    Args:
+        mean: Of each channel in training.
+        std: Their standard deviations.
+        before: Steps of a history.
+        after: Steps of a forecast.
+
+    Returns:
+        The weights of the steps of either in its mean; and of both, the least and the largest mean
+        that is not far `[2, 1, channels]`.
+    """
+    far = np.array([[[_HISTORY]], [[_FORECAST]]]) * _spread(mean, std)
+    bounds = [(np.array(mean) + way * far).clip(-_LARGEST, _LARGEST) for way in (-1, 1)]
+    low, high = (bound.astype(np.float32) for bound in bounds)
+    weights = [np.full(steps, 1 / steps, np.float32) for steps in (before, after)]
+    return weights[0], weights[1], low, high
+
+
+def _spread(mean: tuple[float, ...], std: tuple[float, ...]) -> NDArray[np.float64]:
+    """The standard deviations of the training; boundless where the bundle tells nothing of it."""
+    values, is_identity = np.array(std), not any(mean) and set(std) == {1.0}
+    return np.where((values > 0) & (not is_identity), values, np.inf)
+
+
+def _describe(
+    manifest: Manifest, values: Floats, place: Callable[[int], str], *, is_forecast: bool
+) -> Iterator[Notice]:
+    if is_forecast:
+        kind, what, limit = "forecast_outside_training_range", "its forecast", _FORECAST
+        names, known = manifest.targets, manifest.target_scaler.training
+        rows = np.flatnonzero(np.isfinite(values).all(axis=(1, 2)))
+    else:
+        kind, what, limit = "outside_training_range", "this history", _HISTORY
+        names, known = manifest.channels, manifest.scaler.training
+        rows = np.arange(len(values))
+    mean, std = np.array(known.mean), _spread(known.mean, known.std)
+    # Sums of float32 are not exact.
+    means = np.asarray(np.nanmean(values[rows], axis=1, dtype=np.float64))
+    distances = np.abs(means - mean) / std
+    far = np.flatnonzero((distances > limit).any(axis=1)).tolist()
+    for at in far[:_MOST]:
+        most = int(distances[at].argmax())
+        text = (
+            f"{names[most]!r} is {means[at, most]:.4g} on average over {what}, "
+            f"{distances[at, most]:.3g} standard deviations from the mean of its training "
+            f"({mean[most]:.4g}, standard deviation {std[most]:.3g}): is its unit another one, or "
+            "is it another channel?"
+        )
+        yield notice(kind, text, place(int(rows[at])))
+    if len(far) > _MOST:
+        yield notice(kind, f"so it is with {len(far) - _MOST} more series", None)

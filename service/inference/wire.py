@@ -1,0 +1,296 @@
+"""The wire types of the Open Inference Protocol, as far as they are read, and what they say."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    StrictBool,
+    StrictInt,
+    WithJsonSchema,
+)
+
+from foretell.bundle.attention import ElementType
+from foretell.service.arrays import input_shapes, output_shapes
+from foretell.service.engine.registry import Model
+from foretell.service.forecast.pieces import Form
+from foretell.service.settings import Settings
+from foretell.service.validation import QUERY, Names, at_most, check_list
+
+# Of a request.
+MOST_OUTPUTS = 1024
+Whole = Annotated[StrictInt, Field(ge=0, le=2**53)]
+NullIsEmpty = BeforeValidator(lambda value: {} if value is None else value)
+NullIsNone = BeforeValidator(lambda value: [] if value is None else value)
+# Numbers are checked in bulk by `tensors`, not one by one here.
+Data = Annotated[
+    list[Any], PlainValidator(check_list), WithJsonSchema({"type": "array", "items": {}})
+]
+
+
+class InputParameters(BaseModel):
+    """How a tensor comes."""
+
+    binary_data_size: Whole | None = Field(
+        default=None, description="Bytes of the tensor after the JSON, instead of `data`."
+    )
+    shared_memory_region: str | None = Field(default=None, description="Not supported.")
+    shared_memory_byte_size: Any = Field(default=None, description="Not supported.")
+    shared_memory_offset: Any = Field(default=None, description="Not supported.")
+
+
+class InputTensor(BaseModel):
+    """One input."""
+
+    name: str
+    shape: Annotated[list[Whole], Field(fail_fast=True, max_length=1024), at_most(1024)]
+    datatype: str = Field(description="INT8 … INT64, UINT8 … UINT64, BF16, FP16, FP32 or FP64.")
+    parameters: Annotated[InputParameters, NullIsEmpty] = InputParameters()
+    data: Data | None = Field(
+        default=None, description="Numbers, row-major in one list, or nested as the shape says."
+    )
+
+
+class OutputParameters(BaseModel):
+    """How an output is to be answered."""
+
+    binary_data: StrictBool | None = Field(
+        default=None,
+        description="Whether after the JSON; if absent, as `binary_data_output` of the request.",
+    )
+    classification: Any = Field(default=None, description="Not supported.")
+    shared_memory_region: str | None = Field(default=None, description="Not supported.")
+    shared_memory_byte_size: Any = Field(default=None, description="Not supported.")
+    shared_memory_offset: Any = Field(default=None, description="Not supported.")
+
+
+class RequestedOutput(BaseModel):
+    """One output to answer."""
+
+    name: str
+    parameters: Annotated[OutputParameters, NullIsEmpty] = OutputParameters()
+
+
+class RequestParameters(BaseModel):
+    """How to answer."""
+
+    binary_data_output: StrictBool = Field(
+        default=False, description="Whether outputs are answered after the JSON."
+    )
+    timeout: Whole = Field(
+        default=0,
+        description="Microseconds for the whole request; may only shorten the server's limit. 0 "
+        "is no limit of its own.",
+    )
+    sequence_id: Any = Field(default=None, description="Taken, and not read.")
+    sequence_start: Any = Field(default=None, description="Taken, and not read.")
+    sequence_end: Any = Field(default=None, description="Taken, and not read.")
+    priority: Any = Field(default=None, description="Taken, and not read.")
+
+
+class InferRequest(BaseModel):
+    """A request for one run of the model."""
+
+    id: str | None = Field(default=None, description="Echoed.")
+    model_name: Any = Field(
+        default=None, description="Taken, and not read: the URL names the model."
+    )
+    parameters: Annotated[RequestParameters, NullIsEmpty] = RequestParameters()
+    inputs: Annotated[list[InputTensor], Field(fail_fast=True, max_length=64), at_most(64)]
+    outputs: Annotated[
+        list[RequestedOutput],
+        Field(fail_fast=True, max_length=MOST_OUTPUTS),
+        at_most(MOST_OUTPUTS),
+        NullIsNone,
+    ] = Field(
+        default=[], description="Names from the model's metadata; what it forecasts if absent."
+    )
+
+
+NAMES = Names(
+    {
+        "": InferRequest.model_fields,
+        "parameters": RequestParameters.model_fields,
+        "inputs[]": InputTensor.model_fields,
+        "inputs[].parameters": InputParameters.model_fields,
+        "outputs[]": RequestedOutput.model_fields,
+        "outputs[].parameters": OutputParameters.model_fields,
+        QUERY: {},
+    }
+)
+
+
+FORM = Form(NAMES.levels, nested={"inputs[].data"})
+
+
+class OutputTensor(BaseModel):
+    """One output."""
+
+    name: str
+    datatype: str
+    shape: list[int]
+    parameters: dict[str, int] | None = None
+    data: list[float] | None = None
+
+
+class InferResponse(BaseModel):
+    """The outputs; those in binary follow the JSON, in order. For the OpenAPI document alone."""
+
+    id: str | None = None
+    model_name: str
+    model_version: str
+    parameters: dict[str, str] | None = Field(
+        default=None, description="`warnings`, where there are any: a list of them, as JSON."
+    )
+    outputs: list[OutputTensor]
+
+
+class TensorMetadata(BaseModel):
+    """An input or output of a model; -1 is an axis whose length may vary."""
+
+    name: str
+    datatype: str
+    shape: list[int]
+
+
+class ModelMetadata(BaseModel):
+    """What a model takes and returns."""
+
+    name: str
+    versions: list[str]
+    platform: str
+    inputs: list[TensorMetadata]
+    outputs: list[TensorMetadata]
+
+
+class ServerMetadata(BaseModel):
+    """What the server is."""
+
+    name: str
+    version: str
+    extensions: list[str]
+
+
+class ServerHealth(BaseModel):
+    """Whether the server runs, and whether it can answer."""
+
+    live: bool
+    ready: bool
+
+
+class ModelHealth(BaseModel):
+    """Whether a model can answer."""
+
+    name: str
+    ready: bool
+
+
+class IndexRequest(BaseModel):
+    """Which versions to list."""
+
+    ready: StrictBool = Field(default=False, description="Only those that answer.")
+
+
+class IndexEntry(BaseModel):
+    """A version of a model, loaded or not."""
+
+    name: str
+    version: str
+    state: str
+    reason: str
+
+
+class ChangeParameters(BaseModel):
+    """What to load or unload, and from what; others, as `unload_dependents`, mean nothing here."""
+
+    model_config = ConfigDict(extra="allow")
+
+    version: Annotated[
+        str | None, BeforeValidator(lambda value: str(value) if type(value) is int else value)
+    ] = Field(default=None, description="A version; those that the server would choose if absent.")
+    config: Any = Field(default=None, description="Not supported.")
+
+
+class ChangeRequest(BaseModel):
+    """How to load or unload a model."""
+
+    parameters: Annotated[ChangeParameters, NullIsEmpty] = ChangeParameters()
+
+
+class InferenceError(BaseModel):
+    """What was expected and what came. For the OpenAPI document alone."""
+
+    error: str
+
+
+PLATFORM = "onnxruntime_onnx"
+
+_FREE = -1
+_DATATYPES: dict[ElementType, str] = {"float32": "FP32", "int64": "INT64"}
+
+
+def describe(model: Model, versions: list[str]) -> ModelMetadata:
+    """The metadata of a model.
+
+    Args:
+        model: The model.
+        versions: Those of its name that are loaded.
+    """
+    manifest = model.manifest
+    inputs, outputs = input_shapes(manifest), output_shapes(manifest)
+    # Only runs with attention have these.
+    attention = [
+        _tensor(each.name, _DATATYPES[each.type], *(size or _FREE for size in each.shape))
+        for stage in manifest.attention
+        for each in stage.outputs
+    ]
+    return ModelMetadata(
+        name=model.name,
+        versions=versions,
+        platform=PLATFORM,
+        inputs=[_tensor(name, "FP32", *shape) for name, shape in inputs.items()],
+        outputs=[*(_tensor(name, "FP32", *shape) for name, shape in outputs.items()), *attention],
+    )
+
+
+def configuration(model: Model, settings: Settings) -> dict[str, Any]:
+    """What is true of a model of Triton's ModelConfig.
+
+    Args:
+        model: The model.
+        settings: Limits.
+    """
+    metadata = describe(model, [model.version])
+    return {
+        "name": model.name,
+        "platform": PLATFORM,
+        "backend": "onnxruntime",
+        "version_policy": {"specific": {"versions": [int(model.version)]}},
+        # Of a request: larger ones than fit a batch are split.
+        "max_batch_size": settings.max_inputs,
+        "input": [_configured(tensor) for tensor in metadata.inputs],
+        "output": [_configured(tensor) for tensor in metadata.outputs],
+        "dynamic_batching": {
+            "preferred_batch_size": [model.max_batch],
+            "max_queue_delay_microseconds": 0,
+        },
+        "parameters": {"provider": {"string_value": model.provider}},
+    }
+
+
+def _tensor(name: str, datatype: str, *shape: int) -> TensorMetadata:
+    return TensorMetadata(name=name, datatype=datatype, shape=[_FREE, *shape])
+
+
+def _configured(tensor: TensorMetadata) -> dict[str, Any]:
+    # Where there is a largest batch, its axis is left out.
+    return {
+        "name": tensor.name,
+        "data_type": f"TYPE_{tensor.datatype}",
+        "dims": tensor.shape[1:],
+    }

@@ -1,0 +1,813 @@
+"""A door and the engine in two halves of one process, connected as processes are."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import socket
+import threading
+import time
+import weakref
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import uvloop
+
+from foretell.bundle.manifest import Manifest
+from foretell.service.engine.client import EngineClient, RemoteRun
+from foretell.service.engine.engine import LocalEngine
+from foretell.service.engine.intervals import Intervals
+from foretell.service.engine.ipc import Frame, Kind, unpack_document
+from foretell.service.engine.process import load
+from foretell.service.engine.registry import Entry, Model, Pending, State
+from foretell.service.engine.server import EngineServer, _about
+from foretell.service.errors import (
+    EngineLostError,
+    LoadFailedError,
+    ModelFailedError,
+    NotReadyError,
+    QueueFullError,
+    ServiceError,
+    UnknownModelError,
+)
+from foretell.service.metrics import Metrics
+from foretell.service.settings import Settings
+from foretell.service.statistics import StatisticsReport
+from tests.service.bundles import Spec, lag_stage, softmax_stage, write_bundle
+
+_PATIENCE = 30.0
+
+
+def windows(count: int = 1, value: float = 1.0) -> dict[str, np.ndarray]:
+    return {"history": np.full((count, 8, 1), value, np.float32)}
+
+
+async def outcome(run: Pending) -> dict[str, np.ndarray]:
+    done = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    run.add_done_callback(lambda _: loop.call_soon_threadsafe(done.set))
+    async with asyncio.timeout(_PATIENCE):
+        await done.wait()
+    return run.result()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(_PATIENCE):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+def deadline() -> float:
+    return time.monotonic() + _PATIENCE
+
+
+class Halves:
+    """An engine that serves doors.
+
+    Attributes:
+        engine: Its own.
+        path: Of its socket.
+        host: What serves them, within `engine`.
+    """
+
+    def __init__(self, models: Path, path: Path, **settings: object) -> None:
+        self.path = path
+        self.host: EngineServer
+        given = {"models": models, "device": "cpu", "threads": 1, **settings}
+        self._settings = Settings.read(**given)
+
+    @asynccontextmanager
+    async def engine(self) -> AsyncIterator[LocalEngine]:
+        """Serve doors, within `async with`."""
+        metrics = Metrics()
+        engine = LocalEngine(load(self._settings, metrics), metrics)
+        going = True
+        with contextlib.suppress(FileNotFoundError):
+            self.path.unlink()
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(str(self.path))
+        listener.listen()
+        self.host = EngineServer(engine)
+        serving = asyncio.ensure_future(self.host.serve(listener, lambda: going))
+        try:
+            yield engine
+        finally:
+            going = False
+            await serving
+            await engine.close()
+
+    @asynccontextmanager
+    async def door(self) -> AsyncIterator[EngineClient]:
+        """A door that is connected, within `async with`."""
+        door = EngineClient(self.path, Metrics())
+        async with asyncio.timeout(_PATIENCE):
+            await door.start()
+        try:
+            yield door
+        finally:
+            await door.close()
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> Path:
+    folder = tmp_path / "models"
+    write_bundle(folder, Spec(stages=(softmax_stage(), lag_stage()), calibrated=2))
+    return folder
+
+
+@pytest.fixture
+def halves(models: Path, tmp_path: Path) -> Halves:
+    return Halves(models, tmp_path / "engine", max_queue=64, max_inputs=64)
+
+
+def test_a_door_runs_models_it_does_not_hold(halves: Halves) -> None:
+    async def run() -> None:
+        async with halves.engine() as engine, halves.door() as door:
+            own, model = engine.registry.find(None), door.registry.find("repeat@1")
+            assert model.manifest == own.manifest
+            assert (model.name, model.version) == ("repeat", "1")
+            assert (model.provider, model.max_batch) == (own.provider, own.max_batch)
+            assert model.failure is None
+            history = np.arange(24, dtype=np.float32).reshape(3, 8, 1)
+            for attention in ((), ("encoder.0.self.weights",)):
+                sent = {"history": history}
+                there = model.submit(sent, attention=attention, deadline=deadline())
+                here = own.submit(sent, attention=attention, deadline=deadline())
+                found, expected = await outcome(there), await outcome(here)
+                # Of the attention, only what is wanted is sent.
+                assert found.keys() - {"forecast", "margin"} == set(attention)
+                assert {"forecast", "margin"} & expected.keys() <= found.keys()
+                for name, array in found.items():
+                    assert array.dtype == expected[name].dtype
+                    np.testing.assert_array_equal(array, expected[name])
+                assert there.submitted <= there.began < there.ended
+                assert there.batch >= 3
+            forecast = found["forecast"]
+            of_both = [
+                each.intervals.quantiles(history, forecast, [0.1, 0.9]) for each in (model, own)
+            ]
+            np.testing.assert_array_equal(*of_both)
+
+    uvloop.run(run())
+
+
+def test_whatever_a_manifest_holds_is_told_once(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    halves = Halves(models, tmp_path / "engine")
+    told: list[str] = []
+
+    def about(model: Model) -> dict[str, Any]:
+        told.append(model.name)
+        return _about(model)
+
+    monkeypatch.setattr("foretell.service.engine.server._about", about)
+
+    async def run() -> None:
+        async with halves.engine() as engine, halves.door() as door:
+            write_bundle(models, Spec(name="large", changes={"config": {"seed": 2**70}}))
+            await engine.load("large", None)
+            async with halves.door() as later:
+                assert later.registry.find("large").manifest.config == {"seed": 2**70}
+            await until(lambda: "large" in {model.name for model in door.registry.models})
+            await engine.unload("repeat", None)
+            await until(lambda: {model.name for model in door.registry.models} == {"large"})
+
+    uvloop.run(run())
+    # Each for both of the doors.
+    assert sorted(told) == ["large", "repeat"]
+
+
+def test_a_new_worker_is_told_alone(halves: Halves) -> None:
+    async def run() -> None:
+        async with halves.engine(), halves.door() as first:
+            (served,) = first.registry.models
+            registry = first.registry
+            async with halves.door() as later:
+                assert later.registry.versions(served.name) == ["1"]
+                # Many looks at what has changed.
+                await asyncio.sleep(0.5)
+            assert first.registry is registry
+
+    uvloop.run(run())
+
+
+def test_only_what_is_new_is_told(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(8):
+        write_bundle(models, Spec(name=f"other-{number}"))
+    halves = Halves(models, tmp_path / "engine")
+    told: list[Frame] = []
+    plain = EngineClient.take
+
+    def take(engine: EngineClient, link: Any, come: Frame) -> None:
+        if come.kind in (Kind.MODEL, Kind.DIRECTORY):
+            told.append(come)
+        plain(engine, link, come)
+
+    monkeypatch.setattr(EngineClient, "take", take)
+
+    def versions() -> list[tuple[str, str]]:
+        found = [unpack_document(come.body)[0] for come in told if come.kind == Kind.DIRECTORY]
+        told.clear()
+        return [tuple(version) for document in found for version, _ in document["slots"]]
+
+    async def run() -> None:
+        async with halves.engine() as engine, halves.door() as one, halves.door() as two:
+            assert len({*versions()}) == 9
+            write_bundle(models, Spec(name="new"))
+            await one.load("new", None)
+            assert sum(come.kind == Kind.MODEL for come in told) == 2
+            assert {*versions()} == {("new", "1")}
+            await two.unload("other-3", None)
+            assert not [come for come in told if come.kind == Kind.MODEL]
+            assert {*versions()} == {("other-3", "1")}
+            expected = {"repeat", "new", *(f"other-{number}" for number in range(8))} - {"other-3"}
+            for door in (one, two):
+                assert {model.name for model in door.registry.models} == expected
+                assert door.registry.means == engine.registry.means
+                assert door.status.models == engine.repository.report()
+
+    uvloop.run(run())
+
+
+def test_a_door_that_is_gone_while_it_is_told_keeps_nothing_from_others(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    halves = Halves(models, tmp_path / "engine")
+    telling, goes_on = threading.Event(), threading.Event()
+    plain = EngineServer._news
+
+    def news(host: EngineServer, doors: Any) -> Any:
+        telling.set()
+        goes_on.wait(_PATIENCE)
+        return plain(host, doors)
+
+    async def run() -> None:
+        async with halves.engine(), halves.door() as stays:
+            leaving = EngineClient(halves.path, Metrics())
+            await leaving.start()
+            monkeypatch.setattr(EngineServer, "_news", news)
+            write_bundle(models, Spec(name="new"))
+            loading = asyncio.ensure_future(leaving.load("new", None))
+            await until(telling.is_set)
+            await leaving.close()
+            await until(lambda: halves.host.doors == 1)
+            goes_on.set()
+            await until(lambda: "new" in {model.name for model in stays.registry.models})
+            await asyncio.gather(loading, return_exceptions=True)
+
+    uvloop.run(run())
+
+
+def test_a_door_goes_on_while_it_reads_what_is_new(
+    halves: Halves, models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a restart of the engine this is every manifest of a repository."""
+    reading, released = threading.Event(), threading.Event()
+
+    def read(*given: Any) -> Intervals:
+        reading.set()
+        assert released.wait(_PATIENCE)
+        return Intervals(*given)
+
+    async def run() -> None:
+        async with halves.engine() as engine, halves.door() as door:
+            monkeypatch.setattr("foretell.service.engine.client.Intervals", read)
+            write_bundle(models, Spec(version="2", horizon=6))
+            loading = asyncio.ensure_future(door.load("repeat", "2"))
+            await until(reading.is_set)
+            model = door.registry.find(None)
+            assert (model.version, engine.registry.find(None).version) == ("1", "2")
+            run = model.submit(windows(), deadline=deadline())
+            assert (await outcome(run))["forecast"].shape == (1, 4, 1)
+            assert not loading.done()
+            released.set()
+            await loading
+            assert door.registry.find(None).version == "2"
+
+    uvloop.run(run())
+
+
+def test_what_the_next_engine_serves_as_the_last_is_not_read_again(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+
+    def reading(manifest: Manifest, *given: Any) -> Intervals:
+        read.append(manifest.name)
+        return Intervals(manifest, *given)
+
+    monkeypatch.setattr("foretell.service.engine.client.Intervals", reading)
+    write_bundle(models, Spec(name="zeta"))
+
+    async def run() -> None:
+        halves = Halves(models, tmp_path / "engine")
+        async with contextlib.AsyncExitStack() as stack:
+            async with halves.engine():
+                door = await stack.enter_async_context(halves.door())
+            assert sorted(read) == ["repeat", "zeta"]
+            for name in ("alpha", "beta"):
+                # The handles of the next one are others.
+                write_bundle(models, Spec(name=name))
+                await until(lambda: bool(door.registry.gone))
+                async with halves.engine():
+                    await until(lambda: door.status.ready)
+                    assert read[2:] == ["alpha", "beta"][: len(read) - 2]
+                    for each in door.registry.models:
+                        assert (await outcome(each.submit(windows(), deadline=deadline()))).keys()
+            assert len(read) == 4
+
+    uvloop.run(run())
+
+
+def test_a_door_that_cannot_read_what_is_served_tries_again(
+    halves: Halves, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    failed: list[Manifest] = []
+
+    def read(manifest: Manifest, *given: Any) -> Intervals:
+        if len(failed) < 2:
+            failed.append(manifest)
+            raise MemoryError("for a moment")
+        return Intervals(manifest, *given)
+
+    monkeypatch.setattr("foretell.service.engine.client.Intervals", read)
+
+    async def run() -> None:
+        async with halves.engine(), halves.door() as door:
+            assert door.registry.versions("repeat") == ["1"]
+
+    uvloop.run(run())
+    assert caplog.text.count("what the engine serves could not be read") == 2
+
+
+def test_an_engine_goes_on_while_it_writes_what_is_new(
+    halves: Halves, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writing, released = threading.Event(), threading.Event()
+
+    def about(model: Model) -> dict[str, Any]:
+        writing.set()
+        assert released.wait(_PATIENCE)
+        return _about(model)
+
+    monkeypatch.setattr("foretell.service.engine.server._about", about)
+
+    async def run() -> None:
+        async with halves.engine():
+            door = EngineClient(halves.path, Metrics())
+            starting = asyncio.ensure_future(door.start())
+            await until(writing.is_set)
+            _, other = await asyncio.open_unix_connection(halves.path)
+            await until(lambda: halves.host.doors == 2)
+            released.set()
+            await starting
+            assert door.registry.versions("repeat") == ["1"]
+            await door.close()
+            other.close()
+
+    uvloop.run(run())
+
+
+def test_what_cannot_be_told_costs_no_door(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    halves = Halves(models, tmp_path / "engine")
+    path = "foretell.service.engine.server._about"
+
+    def fail(_: object) -> None:
+        raise ValueError("a manifest that nobody can write")
+
+    async def run() -> None:
+        async with halves.engine() as engine, halves.door() as door:
+            with monkeypatch.context() as patched:
+                patched.setattr(path, fail)
+                write_bundle(models, Spec(version="2"))
+                await engine.load("repeat", "2")
+                said = "the doors could not be told what is served"
+                await until(lambda: said in caplog.text)
+                late = EngineClient(halves.path, Metrics())
+                starting = asyncio.ensure_future(late.start())
+                # Once for what is new, and once for who is new.
+                await until(lambda: caplog.text.count(said) == 2)
+                await asyncio.sleep(0.5)
+                assert caplog.text.count(said) == 2
+                assert door.registry.versions("repeat") == ["1"]
+            await engine.unload("repeat", "1")
+            await starting
+            await until(lambda: door.registry.versions("repeat") == ["2"])
+            assert late.registry.versions("repeat") == ["2"]
+            run = door.registry.find("repeat").submit(windows(), deadline=deadline())
+            assert (await outcome(run))["forecast"].shape == (1, 4, 1)
+            await late.close()
+
+    uvloop.run(run())
+
+
+def test_windows_of_all_doors_fill_one_batch(models: Path, tmp_path: Path) -> None:
+    write_bundle(models, Spec(name="slow", burn=300))
+
+    async def run() -> None:
+        halves = Halves(models, tmp_path / "engine", max_batch=64)
+        async with halves.engine() as engine, halves.door() as one, halves.door() as two:
+            first = one.registry.find("slow").submit(windows(), deadline=deadline())
+            async with asyncio.timeout(_PATIENCE):
+                while engine.repository.busy_seconds < 0:
+                    await asyncio.sleep(0.001)
+            runs = [
+                door.registry.find("slow").submit(windows(), deadline=deadline())
+                for _ in range(8)
+                for door in (one, two)
+            ]
+            for each in (first, *runs):
+                await outcome(each)
+            # They came while the first one ran.
+            assert [each.batch for each in runs] == 16 * [16]
+
+    uvloop.run(run())
+
+
+def test_refusals_are_told_as_they_are(halves: Halves) -> None:
+    async def run() -> None:
+        async with halves.engine(), halves.door() as door:
+            model = door.registry.find(None)
+            runs = [model.submit(windows(64), deadline=deadline()) for _ in range(8)]
+            results = await asyncio.gather(*map(outcome, runs), return_exceptions=True)
+            refused = [each for each in results if isinstance(each, BaseException)]
+            assert refused
+            for error in refused:
+                assert type(error) is QueueFullError
+                assert error.retry_after >= 1
+                assert "windows are waiting" in error.message
+
+    uvloop.run(run())
+
+
+def test_a_model_that_fails_says_so(models: Path, tmp_path: Path) -> None:
+    write_bundle(models, Spec(name="fragile", fails=True))
+
+    async def run() -> None:
+        halves = Halves(models, tmp_path / "engine")
+        async with halves.engine(), halves.door() as door:
+            model = door.registry.find("fragile")
+            with pytest.raises(ModelFailedError):
+                await outcome(model.submit(windows(value=1.0), deadline=deadline()))
+            found = await outcome(model.submit(windows(value=0.5), deadline=deadline()))
+            assert found["forecast"][0, 0, 0] == 0.5
+
+    uvloop.run(run())
+
+
+def test_what_is_given_up_leaves_the_queue(models: Path, tmp_path: Path) -> None:
+    write_bundle(models, Spec(name="slow", burn=40))
+
+    async def run() -> None:
+        halves = Halves(models, tmp_path / "engine", max_batch=1, max_queue=64, max_inputs=64)
+        async with halves.engine() as engine, halves.door() as door, halves.door() as other:
+
+            def depth() -> int:
+                [usage] = [own.usage for own in engine.repository.models if own.name == "slow"]
+                return usage.windows
+
+            model = door.registry.find("slow")
+            first = model.submit(windows(30), deadline=deadline())
+            other.registry.find("slow").submit(windows(20), deadline=deadline())
+            await until(lambda: depth() > 30)
+            assert first.cancel()
+            assert first.done()
+            assert not first.cancel()
+            await until(lambda: depth() <= 20)
+            # A door that goes takes its work with it.
+            await other.close()
+            await until(lambda: depth() == 0)
+
+    uvloop.run(run())
+
+
+def test_models_come_and_go(halves: Halves, models: Path) -> None:
+    async def run() -> None:
+        async with halves.engine(), halves.door() as one, halves.door() as two:
+            write_bundle(models, Spec(version="2", horizon=6))
+            assert await one.index() == [
+                Entry("repeat", "1", State.READY),
+                Entry("repeat", "2", State.UNAVAILABLE, "not loaded"),
+            ]
+            await one.load("repeat", "2")
+            # Every door serves it once the call returns.
+            for door in (one, two):
+                model = door.registry.find(None)
+                assert (model.version, model.manifest.horizon) == ("2", 6)
+                found = await outcome(model.submit(windows(), deadline=deadline()))
+                assert found["forecast"].shape == (1, 6, 1)
+            before = two.registry.find("repeat@1")
+            await two.unload("repeat", "1")
+            for door in (one, two):
+                assert door.registry.versions("repeat") == ["2"]
+            # Who had found it may use it for as long as a request takes.
+            await outcome(before.submit(windows(), deadline=deadline()))
+            with pytest.raises(UnknownModelError):
+                await one.load("nope", None)
+            (models / "repeat" / "2" / "weights.bin").write_bytes(b"")
+            with pytest.raises(LoadFailedError, match=r"weights\.bin"):
+                await one.load("repeat", "2")
+            assert one.registry.find(None).version == "2"
+
+    uvloop.run(run())
+
+
+def test_a_door_that_says_nothing_is_not_waited_for_for_long(
+    halves: Halves, models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("foretell.service.engine.server._SEEN_SECONDS", 0.05)
+
+    async def run() -> None:
+        async with halves.engine(), halves.door() as door:
+            _, silent = await asyncio.open_unix_connection(halves.path)
+            await until(lambda: halves.host.doors == 2)
+            write_bundle(models, Spec(version="2"))
+            async with asyncio.timeout(_PATIENCE / 3):
+                await door.load("repeat", "2")
+            assert halves.host.doors == 2
+            silent.close()
+
+    uvloop.run(run())
+
+
+def test_who_is_ready(halves: Halves) -> None:
+    async def run() -> None:
+        async with halves.engine() as engine, halves.door() as one, halves.door():
+            assert one.status.ready
+            assert one.status.models == {"repeat@1": "ready"}
+            one.drain()
+            assert not one.status.ready
+            assert one.status.models == {"repeat@1": "draining"}
+            with pytest.raises(NotReadyError):
+                await one.load("repeat", "1")
+            # Only this door is stopping.
+            assert engine.status.ready
+
+    uvloop.run(run())
+
+
+def test_doors_count_for_all(halves: Halves) -> None:
+    async def run() -> None:
+        async with halves.engine(), halves.door() as one, halves.door() as two:
+            for door, times in ((one, 1), (two, 2)):
+                for _ in range(times):
+                    door.metrics.began()
+                    door.metrics.answered("/forecast", 200, 0.01)
+            two.metrics.began()
+            line = 'foretell_requests_total{model="",route="/forecast",status="200",version=""} 3.0'
+            # The own ones at once, those of other doors within a moment.
+            await until_async(lambda: contains(one, line))
+            await until_async(lambda: contains(one, "foretell_requests_in_flight 1.0"))
+            await two.close()
+            # A door that is gone answers nothing any more; what it has answered counts.
+            await until_async(lambda: contains(one, "foretell_requests_in_flight 0.0"))
+            assert await contains(one, line)
+            one.metrics.answered("/forecast", 200, 0.5, ("repeat", "1"), [("decode", 0.5)])
+            for key in (("repeat", None), ("repeat", "1"), (None, None)):
+                told = StatisticsReport.model_validate_json(await one.statistics(*key))
+                (found,) = (each for each in told.model_stats if each.name == "repeat")
+                assert found.inference_stats.success.count == 1
+                assert found.inference_stats.compute_input.ns == 500_000_000
+
+    async def contains(door: EngineClient, line: str) -> bool:
+        return line in (await door.render()).decode().splitlines()
+
+    async def until_async(condition: Callable[[], Awaitable[bool]]) -> None:
+        async with asyncio.timeout(_PATIENCE):
+            while not await condition():
+                await asyncio.sleep(0.05)
+
+    uvloop.run(run())
+
+
+def test_an_engine_that_is_lost_and_comes_back(models: Path, tmp_path: Path) -> None:
+    write_bundle(models, Spec(name="slow", burn=40))
+
+    async def run() -> None:
+        halves = Halves(models, tmp_path / "engine", max_batch=1)
+        async with contextlib.AsyncExitStack() as stack:
+            async with halves.engine():
+                door = await stack.enter_async_context(halves.door())
+                model = door.registry.find("slow")
+                runs = [model.submit(windows(20), deadline=deadline()) for _ in range(3)]
+                # As if it were killed.
+                for each in [*halves.host._doors]:
+                    each._transport.abort()
+                await until(lambda: not door.status.ready)
+                halves.path.unlink()
+            # It has gone.
+            for run in runs:
+                with pytest.raises((EngineLostError, NotReadyError)) as lost:
+                    await outcome(run)
+                assert getattr(lost.value, "retry_after", 1) == 1
+            await until(lambda: not door.status.ready)
+            assert set(door.status.models) == {"repeat@1", "slow@1"}
+            with pytest.raises(EngineLostError) as refused:
+                model.submit(windows(), deadline=deadline())
+            assert refused.value.retry_after == 1
+            with pytest.raises(EngineLostError):
+                door.registry.find("slow")
+            with pytest.raises(EngineLostError):
+                await door.load("slow", "1")
+            # What is counted meanwhile is told later.
+            door.metrics.rejected("engine_lost")
+            async with halves.engine() as engine:
+                await until(lambda: door.status.ready)
+                found = await outcome(
+                    door.registry.find("slow").submit(windows(), deadline=deadline())
+                )
+                assert found["forecast"].shape == (1, 4, 1)
+                await door.render()
+                count = engine.metrics.counts.count
+                await until(lambda: count("foretell_rejected", "engine_lost") == 1)
+                # Rates are of counters that were 0 once, with every engine.
+                assert b'foretell_rejected_total{reason="queue_full"} 0.0' in await door.render()
+
+    uvloop.run(run())
+
+
+def test_a_door_that_comes_back_at_once_is_told_what_is_served(halves: Halves) -> None:
+    async def run() -> None:
+        async with halves.engine(), halves.door() as door:
+            link = door._link
+            assert link is not None
+            link._transport.abort()
+            # Nothing has changed meanwhile.
+            await until(lambda: door._link not in (None, link))
+            assert door.status.ready
+            await outcome(door.registry.find(None).submit(windows(), deadline=deadline()))
+
+    uvloop.run(run())
+
+
+def test_a_model_of_an_engine_that_is_gone_is_none_of_the_next(
+    models: Path, tmp_path: Path
+) -> None:
+    write_bundle(models, Spec(name="zeta"))
+
+    async def run() -> None:
+        halves = Halves(models, tmp_path / "engine")
+        async with contextlib.AsyncExitStack() as stack:
+            async with halves.engine():
+                door = await stack.enter_async_context(halves.door())
+                before = door.registry.find("zeta")
+            # The handles of the next one are others.
+            write_bundle(models, Spec(name="alpha"))
+            async with halves.engine():
+                await until(lambda: door.status.ready)
+                with pytest.raises(EngineLostError):
+                    before.submit(windows(), deadline=deadline())
+
+    uvloop.run(run())
+
+
+def test_requests_in_flight_are_those_of_the_doors_there_are(halves: Halves) -> None:
+    async def run() -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            async with halves.engine():
+                door = await stack.enter_async_context(halves.door())
+                for _ in range(3):
+                    door.metrics.began()
+                assert b"foretell_requests_in_flight 3.0" in await door.render()
+            async with halves.engine():
+                await until(lambda: door.status.ready)
+                for _ in range(2):
+                    door.metrics.answered("/forecast", 503, 0.1)
+                assert b"foretell_requests_in_flight 1.0" in await door.render()
+
+    uvloop.run(run())
+
+
+def test_a_door_that_is_stopping_still_tells_what_is_counted(halves: Halves) -> None:
+    async def run() -> None:
+        async with halves.engine() as engine, halves.door() as door:
+            gate = threading.Event()
+            engine.repository.load = lambda *_: gate.wait(_PATIENCE)  # type: ignore[method-assign]
+            loading = asyncio.ensure_future(door.load("repeat", "1"))
+            await asyncio.sleep(0.05)
+            door.drain()
+            with pytest.raises(NotReadyError):
+                await loading
+            assert b"foretell_ready 1.0" in await door.render()
+            assert len(await door.index()) == 1
+            gate.set()
+
+    uvloop.run(run())
+
+
+def test_a_call_that_fails_for_any_reason_is_answered(
+    halves: Halves, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail() -> None:
+        raise OSError("Stale file handle")
+
+    async def run() -> None:
+        async with halves.engine() as engine, halves.door() as door:
+            engine.repository.index = fail  # type: ignore[assignment,method-assign]
+            with pytest.raises(ServiceError, match="the server failed; its log says why") as told:
+                async with asyncio.timeout(_PATIENCE):
+                    await door.index()
+            assert told.value.status == 500
+
+    uvloop.run(run())
+    assert "Stale file handle" in caplog.text
+
+
+def test_a_door_gets_the_window_that_a_bundle_carries(models: Path, tmp_path: Path) -> None:
+    write_bundle(models, Spec("window", channels=("load", "wind"), targets=("wind",), example=9))
+
+    async def run() -> None:
+        halves = Halves(models, tmp_path / "engine")
+        async with contextlib.AsyncExitStack() as stack:
+            async with halves.engine() as engine:
+                door = await stack.enter_async_context(halves.door())
+                model = door.registry.find("window")
+                own = engine.registry.find("window")
+                found, expected = await model.example(), await own.example()
+                assert found is not None
+                assert expected is not None
+                for name in ("history", "timestamps", "actual"):
+                    one, other = getattr(found, name), getattr(expected, name)
+                    assert one.dtype == other.dtype
+                    np.testing.assert_array_equal(one, other)
+                assert found.series == expected.series == "a house"
+                assert await door.registry.find("repeat").example() is None
+                halves.host._models.clear()
+                with pytest.raises(NotReadyError, match="unloaded"):
+                    await model.example()
+            await until(lambda: bool(door.registry.gone))
+            async with halves.engine():
+                await until(lambda: not door.registry.gone)
+                assert await door.registry.find("window").example() is not None
+                # Another model may have its handle now.
+                with pytest.raises(EngineLostError):
+                    await model.example()
+
+    uvloop.run(run())
+
+
+def test_an_engine_that_ends_answers_what_it_runs(halves: Halves) -> None:
+    async def run() -> None:
+        begun, released = threading.Event(), threading.Event()
+
+        def hold(_: int) -> None:
+            begun.set()
+            assert released.wait(_PATIENCE)
+
+        async def release() -> None:
+            await until(lambda: halves.host._closing)
+            released.set()
+
+        async with contextlib.AsyncExitStack() as stack:
+            async with halves.engine() as engine:
+                door = await stack.enter_async_context(halves.door())
+                scheduler = engine.repository._batcher
+                assert scheduler is not None
+                scheduler.on_workers(hold)
+                assert begun.wait(_PATIENCE)
+                going = door.registry.find(None).submit(windows(4), deadline=deadline())
+                await until(lambda: any(each.runs for each in halves.host._doors))
+                # No earlier than the engine has been told to end.
+                releasing = asyncio.create_task(release())
+            await releasing
+            assert (await outcome(going))["forecast"].shape == (4, 4, 1)
+
+    uvloop.run(run())
+
+
+def test_a_run_tells_once(halves: Halves) -> None:
+    told: list[RemoteRun] = []
+    run = RemoteRun(lambda: None)
+    run.add_done_callback(told.append)
+    run.fail(NotReadyError("no"))
+    assert told == [run]
+    run.add_done_callback(told.append)
+    assert told == [run, run]
+    assert not run.cancel()
+    with pytest.raises(NotReadyError):
+        run.result()
+
+
+def test_a_failure_that_was_told_leaves_no_cycle() -> None:
+    def fail() -> weakref.ref[NotReadyError]:
+        run, error = RemoteRun(lambda: None), NotReadyError("no")
+        run.fail(error)
+        with contextlib.suppress(NotReadyError):
+            run.result()
+        return weakref.ref(error)
+
+    gc.disable()
+    try:
+        assert fail()() is None
+    finally:
+        gc.enable()

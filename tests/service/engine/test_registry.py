@@ -1,0 +1,200 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from foretell.service.engine.registry import (
+    LOADING,
+    Entry,
+    Registry,
+    Slot,
+    State,
+    brief,
+)
+from foretell.service.errors import (
+    InvalidInputError,
+    NotReadyError,
+    ServiceError,
+    UnknownModelError,
+    UnknownVersionError,
+)
+from tests.service.served import Served
+
+
+def registry(pins: dict[str, str] | None = None, **slots: Slot) -> Registry:
+    """Slots, each under `name_version`."""
+    made = Registry(pins=pins or {})
+    for key, slot in slots.items():
+        made = made.having(*key.split("_"), slot)
+    return made
+
+
+def loaded(name: str = "one", version: str = "1", failure: str | None = None) -> Slot:
+    model = Served(Path(name, version))
+    model.failure = failure
+    return Slot(model, wanted=True)
+
+
+REFUSED = Slot(refused="sha256 differs", wanted=True)
+
+
+def test_the_newest_loaded_version_answers() -> None:
+    found = registry(one_2=loaded(), one_9=loaded(), one_10=loaded(version="10"), one_11=REFUSED)
+    assert found.versions("one") == ["2", "9", "10"]
+    for reference in (None, "one", "one@10"):
+        assert found.find(reference).version == "10"
+    assert found.find("one@9") is found.get("one", "9").model
+
+
+def test_a_model_that_recovers_meanwhile_has_failed_for_a_reason_or_not_at_all() -> None:
+    class Recovering(Served):
+        reasons = iter(["probes differ", None, None])
+
+        @property
+        def failure(self) -> str | None:
+            return next(self.reasons)
+
+        @failure.setter
+        def failure(self, _: str | None) -> None:
+            """As it is made."""
+
+    found = registry(one_1=Slot(Recovering(Path("one/1")), wanted=True))
+    assert found.report() == {"one@1": "probes differ"}
+    assert found.report() == {"one@1": "ready"}
+
+
+def test_or_the_pinned_one() -> None:
+    pinned = registry({"one": "9"}, one_9=loaded(version="9"), one_10=loaded(version="10"))
+    assert pinned.find("one").version == "9"
+    assert pinned.ready
+    without = pinned.having("one", "9", Slot())
+    with pytest.raises(NotReadyError, match="one is not loaded"):
+        without.find("one")
+    without.find("one@10")
+    assert without.defaults == []
+    assert not without.ready
+
+
+def test_a_pin_to_nothing_is_not_ready() -> None:
+    pinned = registry({"two": "3"}, one_1=loaded())
+    assert not pinned.ready
+    assert pinned.report() == {"one@1": "ready", "two@3": "pinned, and not loaded"}
+
+
+def test_strangers_are_told_no_more_than_that_something_is_wrong() -> None:
+    pinned = registry({"two": "3"}, one_1=loaded(), one_2=REFUSED, one_3=Slot())
+    failed = pinned.having("one", "4", loaded(failure="CUDA failure 719"))
+    report = failed.report()
+    for key in ("one@2", "one@4"):
+        assert brief(report.pop(key)) == "unavailable; the log says why"
+    assert set(report.values()) == {"ready", "not loaded", "pinned, and not loaded"}
+    for said in (*report.values(), "draining", "loading", "unloading", LOADING, ""):
+        assert brief(said) == said
+
+
+def test_what_is_loaded() -> None:
+    served = registry(two_1=loaded("two"), one_1=loaded(), one_2=loaded(version="2"))
+    served = served.having("one", "3", REFUSED)
+    assert [(model.name, model.version) for model in served.models] == [
+        ("one", "1"),
+        ("one", "2"),
+        ("two", "1"),
+    ]
+    assert [(model.name, model.version) for model in served.defaults] == [
+        ("one", "2"),
+        ("two", "1"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("reference", "error", "message"),
+    [
+        (None, InvalidInputError, "required when several models are served: one, two"),
+        ("three", UnknownModelError, r"no model 'three'; served \(GET /models\): one, two"),
+        ("", UnknownModelError, "no model ''"),
+        ("../one", UnknownModelError, "no model '../one'"),
+        ("one/1", UnknownModelError, "no model 'one/1'"),
+        ("one@2", UnknownVersionError, "one has no version '2'; served: 1"),
+        ("one@", UnknownVersionError, "one has no version ''"),
+        ("one@1@1", UnknownVersionError, "one has no version '1@1'"),
+        ("two@2", NotReadyError, "two@2 is not loaded; /readyz says why"),
+    ],
+)
+def test_what_is_not_served(reference: str | None, error: type[ServiceError], message: str) -> None:
+    served = registry(one_1=loaded("one"), two_1=loaded("two"), two_2=REFUSED)
+    with pytest.raises(error, match=message) as raised:
+        served.find(reference)
+    assert raised.value.param == "model"
+
+
+def test_nothing_at_all() -> None:
+    with pytest.raises(NotReadyError, match="no model is loaded"):
+        registry().find(None)
+    assert not registry().ready
+
+
+@pytest.mark.parametrize(
+    ("slot", "state", "reason"),
+    [
+        (loaded(), State.READY, ""),
+        (loaded(failure="CUDA failure 700"), State.UNAVAILABLE, "CUDA failure 700"),
+        (Slot(Served(Path("one/1")), refused="bad"), State.READY, "bad"),
+        (REFUSED, State.UNAVAILABLE, "sha256 differs"),
+        (Slot(), State.UNAVAILABLE, "not loaded"),
+        (Slot(busy=State.LOADING), State.LOADING, ""),
+        (Slot(busy=State.UNLOADING), State.UNLOADING, ""),
+    ],
+)
+def test_the_index_tells_the_state(slot: Slot, state: State, reason: str) -> None:
+    assert slot.entry("one", "1") == Entry("one", "1", state, reason)
+
+
+@pytest.mark.parametrize(
+    ("slots", "ready"),
+    [
+        ({"one_1": loaded()}, True),
+        ({"one_1": loaded(), "one_2": REFUSED}, True),
+        ({"one_1": loaded(), "two_1": REFUSED}, False),
+        ({"one_1": loaded(), "two_1": Slot(refused="bad")}, True),
+        ({"one_1": loaded(), "two_1": Slot()}, True),
+        ({"one_1": loaded(), "two_1": Slot(busy=State.LOADING)}, True),
+        ({"one_1": loaded(), "two_1": loaded("two", failure="lost")}, False),
+        ({"one_1": Slot()}, False),
+    ],
+)
+def test_readiness(slots: dict[str, Slot], ready: bool) -> None:
+    assert registry(**slots).ready is ready
+
+
+def test_the_report() -> None:
+    slots = {"one_1": loaded(), "one_2": REFUSED, "two_1": Slot(busy=State.LOADING)}
+    assert registry(**slots).report() == {
+        "one@1": "ready",
+        "one@2": "sha256 differs",
+        "two@1": "loading",
+    }
+
+
+def test_a_change_leaves_what_others_hold_as_it_is() -> None:
+    before = registry(one_1=loaded(), one_2=loaded(version="2"), two_1=loaded("two"))
+    after = before.having("one", "2", None).having("two", "1", None)
+    assert [(name, version) for name, version, _ in after] == [("one", "1")]
+    assert after.find(None).version == "1"
+    with pytest.raises(UnknownModelError):
+        after.find("two")
+    with pytest.raises(UnknownVersionError):
+        after.find("one@2")
+    assert before.find("one").version == "2"
+    assert before.versions("one") == ["1", "2"]
+    assert before.find("two").name == "two"
+    assert not list(after.having("one", "1", None))
+
+
+def test_the_entries_are_in_order() -> None:
+    listed = registry(two_1=Slot(), one_10=Slot(), one_9=REFUSED).entries()
+    assert [(entry.name, entry.version) for entry in listed] == [
+        ("one", "9"),
+        ("one", "10"),
+        ("two", "1"),
+    ]

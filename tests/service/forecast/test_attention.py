@@ -1,0 +1,266 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from foretell.bundle.attention import Axis, stage
+from foretell.bundle.frequency import Frequency
+from foretell.bundle.manifest import Manifest
+from foretell.service.errors import InvalidInputError, NotSupportedError
+from foretell.service.forecast.attention import (
+    Selection,
+    circulant,
+    describe,
+    duration,
+    labels,
+    select,
+)
+from foretell.service.forecast.requests import AttentionOptions
+from foretell.service.forecast.times import timeline_from
+from tests.service.bundles import lag_stage, softmax_stage
+
+STAGES = (
+    softmax_stage(),
+    lag_stage(),
+    softmax_stage(name="decoder.0.cross", channels=2),
+)
+NAMES = [stage.name for stage in STAGES]
+MANIFEST = Manifest.model_construct(name="m", attention=STAGES)
+
+
+@pytest.mark.parametrize(
+    ("options", "chosen"),
+    [
+        ({}, NAMES),
+        ({"layers": [0]}, ["encoder.0.self", "decoder.0.cross"]),
+        ({"stages": ["encoder.1.self"]}, ["encoder.1.self"]),
+        ({"stages": NAMES[::-1], "layers": [1]}, ["encoder.1.self"]),
+    ],
+)
+def test_selects(options: dict[str, object], chosen: list[str]) -> None:
+    selection = select(AttentionOptions.model_validate(options), MANIFEST, "a")
+    assert [stage.name for stage in selection.stages] == chosen
+
+
+@pytest.mark.parametrize(
+    ("options", "param", "message"),
+    [
+        ({"stages": ["x"]}, "a.stages[0]", "expected one of encoder.0.self, .* got 'x'"),
+        ({"layers": [0, 7]}, "a.layers[1]", "expected one of the layers 0, 1"),
+        ({"layers": [0], "stages": ["encoder.1.self"]}, "a", "select nothing"),
+        ({"stages": []}, "a", "select nothing"),
+        ({"heads": "none"}, "a.heads", "expected 'all', 'mean' or a list .* got the string 'none'"),
+        ({"heads": []}, "a.heads", "a list of head numbers, got a list of 0"),
+        ({"heads": [0, 2]}, "a.heads[1]", "from 0, of which every selected stage has 2, got 2"),
+        ({"heads": [-1]}, "a.heads[0]", "got -1"),
+        ({"heads": [True]}, "a.heads[0]", "got true"),
+        ({"heads": [0.0]}, "a.heads[0]", "got 0.0"),
+        ({"heads": [1, 0, 1]}, "a.heads", "asked for twice"),
+        ({"heads": ["x"], "layers": [1]}, "a.heads[0]", "a head by its number from 0, got"),
+    ],
+)
+def test_names_what_is_not_there(options: dict[str, object], param: str, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message) as error:
+        select(AttentionOptions.model_validate(options), MANIFEST, "a")
+    assert error.value.param == param
+
+
+def test_some_heads_in_any_order() -> None:
+    options = AttentionOptions.model_validate({"heads": [1, 0], "stages": NAMES[:2]})
+    selection = select(options, MANIFEST, "a")
+    manifest = Manifest.model_construct(name="m", channels=("x",), frequency="h")
+    weights = np.arange(18, dtype=np.float32).reshape(2, 3, 3)
+    outputs = {
+        "encoder.0.self.weights": weights,
+        "encoder.1.self.lags": np.array([1, 3]),
+        "encoder.1.self.lag_weights": np.array([0.75, 0.25], np.float32),
+        "encoder.1.self.correlation": np.zeros(8, np.float32),
+    }
+    softmax, lags = describe(selection, outputs, None, manifest, None)
+    assert softmax["heads"] == [1, 0]
+    assert softmax["axes"] == ["head", "query", "key"]
+    np.testing.assert_array_equal(softmax["weights"], weights[::-1])
+    assert "heads" not in lags
+    assert lags["lag_durations"] == ["PT1H", "PT3H"]
+
+
+def test_channels_in_the_order_of_the_request() -> None:
+    options = AttentionOptions.model_validate({"stages": NAMES[2:], "heads": "mean"})
+    selection = select(options, MANIFEST, "a")
+    manifest = Manifest.model_construct(name="m", channels=("load", "wind"), frequency="h")
+    weights = np.arange(36, dtype=np.float32).reshape(2, 2, 3, 3)
+    outputs = {"decoder.0.cross.weights": weights}
+    (answer,) = describe(selection, outputs, None, manifest, [1, 0])
+    assert (answer["channels"], answer["axes"]) == (["wind", "load"], ["channel", "query", "key"])
+    np.testing.assert_array_equal(answer["weights"], weights.mean(axis=1)[::-1])
+    (answer,) = describe(selection, outputs, None, manifest, None)
+    assert answer["channels"] == ["load", "wind"]
+    np.testing.assert_array_equal(answer["weights"], weights.mean(axis=1))
+
+
+@pytest.mark.parametrize("padding", [0, 1])
+def test_axes_of_channels_in_the_order_of_the_request(padding: int) -> None:
+    axis = Axis(of="channels", length=3 + padding, padding=padding)
+    size = axis.length
+    stages = (
+        stage("dense", "x", "dense", 1, axis, axis),
+        stage("sparse", "x", "sparse", 1, axis, axis, kept=2),
+    )
+    weights = np.arange(size * size, dtype=np.float32).reshape(1, size, size)
+    keys = np.array([[[0, 2], [1, -1], [2, size + 1], [-7, 0]]])[:, :size]
+    kept = np.arange(2 * size, dtype=np.float32).reshape(1, size, 2)
+    outputs = {"dense.weights": weights, "sparse.keys": keys, "sparse.weights": kept}
+    manifest = Manifest.model_construct(channels=("a", "b", "c"), attention=stages)
+    # The request has c, a, b: its column 0 is channel 2.
+    dense, sparse = describe(Selection(stages, "all"), outputs, None, manifest, [2, 0, 1])
+    order = [2, 0, 1, 3][:size]
+    names = ["c", "a", "b", None][:size]
+    assert dense["query"] == dense["key"] == sparse["query"] == sparse["key"] == names
+    np.testing.assert_array_equal(dense["weights"], weights[:, order][..., order])
+    np.testing.assert_array_equal(sparse["weights"], kept[:, order])
+    # Of every number, and of those of no key, what the column of the request is.
+    place = {0: 1, 1: 2, 2: 0}
+    expected = [[place.get(int(key), -1) for key in row] for row in keys[0]]
+    np.testing.assert_array_equal(sparse["keys"][0], np.array(expected)[order])
+    (mean,) = describe(Selection(stages[1:], "mean"), outputs, None, manifest, [2, 0, 1])
+    full = np.zeros((size, size))
+    for row, (own, amounts) in enumerate(zip(keys[0], kept[0], strict=True)):
+        for key, amount in zip(own, amounts, strict=True):
+            if 0 <= key < size:
+                full[row, key] += amount
+    np.testing.assert_array_equal(mean["weights"], full[order][:, order])
+    assert (mean["form"], mean["axes"]) == ("dense", ["query", "key"])
+
+
+def test_a_sparse_map_of_each_channel() -> None:
+    rows, keys = Axis(of="landmarks", length=2), Axis(of="clusters", length=3)
+    own = stage("s", "x", "sparse", 2, rows, keys, kept=1, channels=2)
+    manifest = Manifest.model_construct(channels=("a", "b"), attention=(own,))
+    outputs = {
+        "s.keys": np.array([[[[0], [1]], [[2], [-1]]], [[[1], [1]], [[1], [0]]]]),
+        "s.weights": np.arange(1, 9, dtype=np.float32).reshape(2, 2, 2, 1),
+    }
+    (told,) = describe(Selection((own,), (1,)), outputs, None, manifest, [1, 0])
+    assert (told["channels"], told["heads"]) == (["b", "a"], [1])
+    assert told["axes"] == ["channel", "head", "query", "kept"]
+    assert (told["query"], told["key"]) == ([0, 1], [0, 1, 2])
+    assert told["keys"].tolist() == [[[[1], [0]]], [[[2], [-1]]]]
+    assert told["weights"].tolist() == [[[[7], [8]]], [[[3], [4]]]]
+    (mean,) = describe(Selection((own,), "mean"), outputs, None, manifest, [1, 0])
+    assert (mean["channels"], mean["axes"]) == (["b", "a"], ["channel", "query", "key"])
+    # Both heads of the second channel's first row have the same key.
+    assert mean["weights"].tolist() == [[[0, 6, 0], [4, 3, 0]], [[0.5, 0, 1.5], [0, 1, 0]]]
+
+
+def test_lags_of_patches() -> None:
+    patches = Axis(of="patches", length=4, start=-8, stride=2, width=2)
+    own = stage("a", "x", "circulant", 1, patches, patches)
+    manifest = Manifest.model_construct(channels=("x",), frequency="h", attention=(own,))
+    outputs = {
+        "a.lags": np.array([3]),
+        "a.lag_weights": np.ones(1, np.float32),
+        "a.correlation": np.zeros(4, np.float32),
+    }
+    (told,) = describe(Selection((own,), "all"), outputs, None, manifest, None)
+    assert (told["lags"].tolist(), told["lag_durations"]) == ([3], ["PT6H"])
+    assert told["weights"][0].tolist() == [0, 0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("heads", "values"),
+    [("all", 18 + 64 + 36), ("mean", 9 + 64 + 18), ([1], 9 + 64 + 18), ([1, 0], 18 + 64 + 36)],
+)
+def test_counts_the_weights_of_an_answer(heads: object, values: int) -> None:
+    options = AttentionOptions.model_validate({"heads": heads})
+    assert select(options, MANIFEST, "a").values(channels=2) == values
+
+
+def test_the_circulant_map() -> None:
+    weights = circulant(np.array([1, 3]), np.array([0.75, 0.25], np.float32), 4)
+    expected = [[0, 0.75, 0, 0.25], [0.25, 0, 0.75, 0], [0, 0.25, 0, 0.75], [0.75, 0, 0.25, 0]]
+    np.testing.assert_array_equal(weights, expected)
+    # A lag of a full period is no lag; both count.
+    both = circulant(np.array([0, 2]), np.array([0.5, 0.5], np.float32), 2)
+    np.testing.assert_array_equal(both, np.eye(2))
+
+
+def test_labels_beyond_time() -> None:
+    channels = Axis(of="channels", length=3, padding=1)
+    assert labels(channels, None, ["wind", "load"]) == ["wind", "load", None]
+    assert labels(Axis(of="clusters", length=2), None, ["load"]) == [0, 1]
+    assert labels(Axis(of="landmarks", length=3, padding=1), None, ["load"]) == [0, 1, None]
+
+
+def test_labels_of_steps() -> None:
+    assert labels(Axis(length=5, start=-2, padding=1), None, ()) == [-2, -1, 0, 1, None]
+    timeline = timeline_from("2024-01-01", None, Frequency.parse("D"), 3, "i")
+    assert labels(Axis(length=3, start=-1), timeline, ()) == [
+        "2024-01-03T00:00:00",
+        "2024-01-04T00:00:00",
+        "2024-01-05T00:00:00",
+    ]
+
+
+def test_labels_of_patches() -> None:
+    axis = Axis(of="patches", length=3, start=-8, stride=2, width=4)
+    assert labels(axis, None, ()) == [
+        {"start": -8, "end": -5},
+        {"start": -6, "end": -3},
+        {"start": -4, "end": -1},
+    ]
+    timeline = timeline_from("2024-01-01T00:00Z", None, Frequency.parse("h"), 8, "i")
+    assert labels(axis, timeline, ())[-1] == {
+        "start": "2024-01-01T04:00:00+00:00",
+        "end": "2024-01-01T07:00:00+00:00",
+    }
+
+
+@pytest.mark.parametrize(
+    ("patch", "stride", "patches", "last"),
+    [
+        (4, 2, 4, {"start": -2, "end": -1}),
+        (2, 3, 4, {"start": -1, "end": -1}),
+        (2, 4, 3, {"start": -1, "end": -1}),
+        (1, 1, 9, -1),
+    ],
+)
+def test_labels_of_a_padded_history_end_with_it(
+    patch: int, stride: int, patches: int, last: object
+) -> None:
+    axis = Axis(of="patches", length=patches, start=-8, stride=stride, width=patch, end=0)
+    assert labels(axis, None, ())[-1] == last
+
+
+@pytest.mark.parametrize(
+    ("frequency", "text"),
+    [
+        ("15min", "PT45M"),
+        ("h", "PT3H"),
+        ("s", "PT3S"),
+        ("D", "P3D"),
+        ("W", "P3W"),
+        ("MS", "P3M"),
+        ("2QE", "P18M"),
+        ("Y", "P3Y"),
+        ("B", None),
+        ("SMS", None),
+        ("10ms", None),
+        ("BQS", "P9M"),
+    ],
+)
+def test_durations(frequency: str, text: str | None) -> None:
+    assert duration(3, Frequency.parse(frequency)) == text
+
+
+def test_stages_of_a_name_without_a_number_are_layer_0() -> None:
+    step = Axis(length=2, start=-2)
+    only = stage("only", "softmax", "dense", 1, step, step)
+    manifest = Manifest.model_construct(name="m", attention=(only,))
+    assert select(AttentionOptions(layers=[0]), manifest, "a").stages == (only,)
+
+
+@pytest.mark.parametrize("options", [{}, {"stages": ["encoder.0.self"]}, {"layers": [0]}])
+def test_a_model_without_attention(options: dict[str, list[object]]) -> None:
+    manifest = Manifest.model_construct(name="m", attention=())
+    with pytest.raises(NotSupportedError, match="m has no attention maps"):
+        select(AttentionOptions(**options), manifest, "a")

@@ -1,0 +1,259 @@
+from __future__ import annotations
+
+import tracemalloc
+from datetime import date, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from foretell.bundle.frequency import Frequency
+from foretell.service.errors import InvalidInputError
+from foretell.service.forecast.clocks import FixedClock
+from foretell.service.forecast.table import read_groups, read_times, read_values
+
+HOURLY, DAILY = Frequency.parse("h"), Frequency.parse("D")
+
+
+def table(**columns: Any) -> pa.Table:
+    return pa.table(columns)
+
+
+def days(*numbers: int) -> pa.Array:
+    return pa.array([date(2024, 1, number) for number in numbers])
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        pa.array(["b", "b", "a"]),
+        *(
+            pa.DictionaryArray.from_arrays(pa.array([1, 1, 0], kind), pa.array(["a", "b"]))
+            for kind in (pa.int8(), pa.uint32(), pa.uint64())
+        ),
+        pa.array(["b", "b", "a"], pa.large_string()),
+        pa.array(["b", "b", "a"], pa.string_view()),
+        pa.array(["b", "b", "a"]).dictionary_encode(),
+        pa.DictionaryArray.from_arrays([1, 1, 0], pa.array(["a", "b"], pa.string_view())),
+        pa.chunked_array([["b"], ["b", "a"]]),
+        pa.chunked_array(
+            [pa.array(["b"]).dictionary_encode(), pa.array(["b", "a"]).dictionary_encode()]
+        ),
+        pl.Series(["b", "b", "a"]).to_arrow(),
+    ],
+)
+def test_series_in_order_of_appearance(ids: pa.Array) -> None:
+    groups = read_groups(table(unique_id=ids), 2)
+    assert groups.ids.to_pylist() == ["b", "a"]
+    assert [groups.of(0).tolist(), groups.of(1).tolist()] == [[0, 1], [2]]
+
+
+def test_rows_of_a_series_keep_their_order_when_series_are_mixed() -> None:
+    groups = read_groups(table(unique_id=[7, 9, 7, 9, 7]), 2)
+    assert groups.ids.to_pylist() == [7, 9]
+    assert [groups.of(0).tolist(), groups.of(1).tolist()] == [[0, 2, 4], [1, 3]]
+
+
+def test_mixed_series_of_many_rows() -> None:
+    """In pieces of which each has a dictionary of its own."""
+    names = np.random.default_rng(0).integers(0, 300, 600_000)
+    groups = read_groups(table(unique_id=pa.array(names).cast(pa.string())), 300)
+    assert len(groups) == 300
+    for series in range(0, 300, 50):
+        rows = groups.of(series)
+        np.testing.assert_array_equal(
+            rows, np.flatnonzero(names == int(groups.ids[series].as_py()))
+        )
+
+
+def ids_of_many(kind: str, count: int) -> pa.Array:
+    numbers = pa.array(np.arange(count))
+    match kind:
+        case "texts":
+            return numbers.cast(pa.string())
+        case "a dictionary":
+            return numbers.dictionary_encode()
+    return numbers
+
+
+@pytest.mark.parametrize("kind", ["numbers", "texts", "a dictionary"])
+@pytest.mark.parametrize("count", [1025, 1_000_000])
+def test_too_many_series_are_refused_before_rows_take_memory(kind: str, count: int) -> None:
+    whole = table(unique_id=ids_of_many(kind, count))
+    pool, usual = pa.proxy_memory_pool(pa.default_memory_pool()), pa.default_memory_pool()
+    tracemalloc.start()
+    pa.set_memory_pool(pool)
+    try:
+        with pytest.raises(InvalidInputError, match="at most 1024 series") as error:
+            read_groups(whole, 1024)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        pa.set_memory_pool(usual)
+        tracemalloc.stop()
+    assert error.value.param == "unique_id"
+    assert peak < 2 * count + 100_000
+    assert pool.max_memory() < 20 * 2**20
+
+
+def test_rows_of_series_one_after_another_take_little_memory() -> None:
+    whole = table(unique_id=pa.array(np.repeat(np.arange(10), 100_000)))
+    tracemalloc.start()
+    try:
+        groups = read_groups(whole, 10)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert groups.of(9).tolist() == list(range(900_000, 1_000_000))
+    assert peak < 2 * 1_000_000
+
+
+def test_values_that_a_dictionary_does_not_use_are_no_series() -> None:
+    codes, many = pa.array(np.zeros(5, np.int8)), pa.array([str(one) for one in range(100)])
+    groups = read_groups(table(unique_id=pa.DictionaryArray.from_arrays(codes, many)), 1)
+    assert groups.ids.to_pylist() == ["0"]
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.string_view()])
+def test_a_value_that_a_dictionary_holds_twice_is_one_series(kind: pa.DataType) -> None:
+    # A value that is not used, the first of its kind that is not the first, and rows in between.
+    values = pa.array(["a", "unused", "b", "a", "c"]).cast(kind)
+    ids = pa.DictionaryArray.from_arrays(pa.array([2, 3, 4, 0, 3, 2], pa.int8()), values)
+    groups = read_groups(table(unique_id=ids), 4)
+    assert groups.ids.to_pylist() == ["a", "b", "c"]
+    assert [groups.of(each).tolist() for each in range(3)] == [[1, 3, 4], [0, 5], [2]]
+    # As many runs of rows as there are values that are used.
+    groups = read_groups(table(unique_id=ids.take([1, 0, 3])), 4)
+    assert [groups.of(each).tolist() for each in range(2)] == [[0, 2], [1]]
+
+
+def test_a_long_name_that_a_dictionary_holds_twice_is_not_written_out() -> None:
+    ids = pa.DictionaryArray.from_arrays(np.arange(40_000, dtype=np.int8) % 2, ["a" * 100_000] * 2)
+    pool, usual = pa.proxy_memory_pool(pa.default_memory_pool()), pa.default_memory_pool()
+    pa.set_memory_pool(pool)
+    try:
+        # What it returns must not outlive the pool.
+        assert len(read_groups(table(unique_id=ids), 2).ids) == 1
+    finally:
+        pa.set_memory_pool(usual)
+    assert pool.max_memory() < 2**20
+
+
+@pytest.mark.parametrize(
+    ("columns", "message", "place"),
+    [
+        ({"load": [1.0]}, "one column of this name; the table has load", "unique_id"),
+        ({"unique_id": pa.array([], pa.string())}, "at least one row", "unique_id"),
+        ({"unique_id": ["a", None]}, "got null", "unique_id[1]"),
+        (
+            {"unique_id": pa.DictionaryArray.from_arrays([0, 1], ["a", None])},
+            "got null",
+            "unique_id",
+        ),
+        (
+            {"unique_id": pa.DictionaryArray.from_arrays([0, 2, 1], ["a", None, "a"])},
+            "got null",
+            "unique_id",
+        ),
+        ({"unique_id": [1.5]}, "strings or integers, got double", "unique_id"),
+    ],
+)
+def test_bad_ids(columns: dict[str, Any], message: str, place: str) -> None:
+    with pytest.raises(InvalidInputError, match=message) as error:
+        read_groups(table(**columns), 9)
+    assert error.value.param == place
+
+
+def test_dates_and_timestamps_of_any_unit() -> None:
+    expected = np.array(["2024-01-01", "2024-01-02"], "M8[us]")
+    kinds = [pa.date32(), pa.date64(), pa.timestamp("s"), pa.timestamp("ns")]
+    for kind in kinds:
+        times = read_times(table(ds=days(1, 2).cast(kind)), DAILY)
+        assert times is not None
+        np.testing.assert_array_equal(times.steps, expected)
+        assert times.clock == FixedClock(None)
+        assert times.kind == kind
+
+
+def test_a_name_that_two_columns_have() -> None:
+    twice = pa.table([days(1), days(1)], names=["ds", "ds"])
+    with pytest.raises(InvalidInputError, match="one column of this name; the table has ds, ds"):
+        read_times(twice, DAILY)
+
+
+def test_no_timestamps() -> None:
+    assert read_times(table(load=[1.0]), HOURLY) is None
+
+
+def test_a_fixed_offset_is_the_wall_clock() -> None:
+    moments = pa.array([datetime(2024, 1, 1)], pa.timestamp("us", "+05:30"))
+    times = read_times(table(ds=moments), HOURLY)
+    assert times is not None
+    assert times.steps.tolist() == [datetime(2024, 1, 1, 5, 30)]
+    assert times.clock == FixedClock(timedelta(hours=5, minutes=30))
+
+
+def test_days_of_a_time_zone_begin_at_its_midnight() -> None:
+    # The clock goes forward on 31 March.
+    moments = [datetime(2024, 3, 30, 23), datetime(2024, 3, 31, 22)]
+    column = pa.array(moments, pa.timestamp("us", "Europe/Berlin"))
+    times = read_times(table(ds=column), DAILY)
+    assert times is not None
+    assert times.steps.tolist() == [datetime(2024, 3, 31), datetime(2024, 4, 1)]
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        (pa.array(["2024-01-01"]), "timestamps or dates, got string"),
+        (pa.array([0], pa.timestamp("us", "Mars/Base")), "IANA database"),
+    ],
+)
+def test_bad_times(column: pa.Array, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message) as error:
+        read_times(table(ds=column), HOURLY)
+    assert error.value.param == "ds"
+
+
+def test_periods_are_known_without_pandas() -> None:
+    """Which would have made another type of them; their storage is numbers of months."""
+    field = pa.field("ds", pa.int64(), metadata={"ARROW:extension:name": "pandas.period"})
+    months = pa.table([[648]], schema=pa.schema([field]))
+    with pytest.raises(InvalidInputError, match=r"got int64; convert .*: df\['ds'\]\.dt\.to_times"):
+        read_times(months, HOURLY)
+
+
+def test_values_of_any_number_type() -> None:
+    kinds = [pa.float16(), pa.float32(), pa.float64(), pa.int8(), pa.uint64()]
+    for kind in kinds:
+        column = pa.array([1, None, 3]).cast(kind)
+        (values,) = read_values(table(load=column), ("load",))
+        np.testing.assert_array_equal(values, [1, np.nan, 3])
+
+
+def test_the_one_channel_may_be_called_y() -> None:
+    assert read_values(table(y=[1.0]), ("load",))[0].tolist() == [1.0]
+
+
+def test_another_channel_is_not_what_was_meant() -> None:
+    with pytest.raises(InvalidInputError, match=r"the table has HULL$"):
+        read_values(table(HULL=[1.0]), ("HUFL", "HULL"))
+    with pytest.raises(InvalidInputError, match=r"the table has HULL, hufl; did you mean 'hufl'"):
+        read_values(table(HULL=[1.0], hufl=[1.0]), ("HUFL", "HULL"))
+
+
+@pytest.mark.parametrize(
+    ("columns", "message", "place"),
+    [
+        ({"load": [1.0]}, "the table has load", "wind"),
+        ({"load": [1.0], "wind": ["x"]}, "column of numbers, got string; convert", "wind"),
+        ({"load": [1.0], "wind": [True]}, "column of numbers, got bool", "wind"),
+        ({"load": [1.0, 2.0], "wind": [1.0, 1e39]}, "float32.*got 1e\\+39", "wind[1]"),
+        ({"load": [1.0, 2.0], "wind": [1.0, float("-inf")]}, "got -inf", "wind[1]"),
+    ],
+)
+def test_bad_values(columns: dict[str, Any], message: str, place: str) -> None:
+    with pytest.raises(InvalidInputError, match=message) as error:
+        read_values(table(**columns), ("load", "wind"))
+    assert error.value.param == place

@@ -1,0 +1,200 @@
+"""`options.missing: "mask"`: missing values are what the model reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from foretell.bundle.manifest import Scaler
+from foretell.service.forecast.warnings import outside
+from tests.service.bundles import Spec, write_bundle
+from tests.service.client import Client
+from tests.service.forecast.test_backtest import error as refused_backtest
+from tests.service.forecast.test_backtest import first as backtest
+from tests.service.forecast.test_backtest import one_by_one
+from tests.service.forecast.test_tables import error as refused_table
+from tests.service.forecast.test_tables import forecast as forecast_table
+from tests.service.forecast.test_tables import notes
+
+NAN, CONTEXT, NEEDED = np.nan, 8, 3
+LEVELS = [0.1, 0.9]
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    """Serves a model of two channels that reads gaps, and one that does not."""
+    folder = tmp_path_factory.mktemp("models")
+    two = ("load", "wind")
+    write_bundle(folder, Spec(name="gaps", channels=two, observed_steps=NEEDED, calibrated=2))
+    write_bundle(folder, Spec(name="whole", channels=two, calibrated=2))
+    with Client(folder) as client:
+        yield client
+
+
+def rows(count: int = CONTEXT) -> np.ndarray:
+    found = np.random.default_rng(3).normal(size=(count, 2)).round(3)
+    found[-5:-3, 0] = found[-1, 1] = NAN
+    return found
+
+
+def asked(values: np.ndarray, model: str = "gaps", **options: Any) -> dict[str, Any]:
+    series = [[None if np.isnan(one) else one for one in row] for row in values.tolist()]
+    return {"model": model, "inputs": [{"series": series}], "options": options}
+
+
+def test_gaps_reach_the_model_and_are_counted(client: Client) -> None:
+    values = rows(10)
+    answer = client.forecast(asked(values, missing="mask", horizon=6)).json()
+    (found,) = answer["outputs"][0]["content"]
+    # The last value of `wind` is missing, which this model takes for 0; `load` is carried on.
+    np.testing.assert_allclose(found["mean_forecast"], [[values[-1, 0], 0]] * 6, rtol=1e-6)
+    assert (found["masked"], found["rolled_from"]) == ({"load": 2, "wind": 1}, 4)
+    assert "filled" not in found
+    (_, told) = answer["warnings"]
+    assert (told["type"], told["param"]) == ("masked", "options.missing")
+    assert told["message"] == "3 missing values of what the model read were left out (mask)"
+
+
+def test_a_whole_history_is_told_nothing_of(client: Client) -> None:
+    answer = client.forecast(asked(np.ones((8, 2)), missing="mask")).json()
+    assert "warnings" not in answer
+    assert "masked" not in answer["outputs"][0]["content"][0]
+
+
+def test_columns_in_another_order(client: Client) -> None:
+    body = asked(rows()[:, ::-1], missing="mask")
+    body["inputs"][0]["channels"] = ["wind", "load"]
+    found = client.first(body)
+    plain = client.first(asked(rows(), missing="mask"))
+    assert found["masked"] == plain["masked"]
+    assert [row[::-1] for row in found["mean_forecast"]] == plain["mean_forecast"]
+
+
+def test_intervals_are_as_wide_as_what_is_known_moves(client: Client) -> None:
+    found = client.first(asked(rows(), missing="mask", quantiles=LEVELS))
+    forecast, low, high = (
+        np.array(one) for one in (found["mean_forecast"], *found["quantiles"].values())
+    )
+    step = np.arange(1, 5)[:, None]
+    expected = np.nanstd(rows(), axis=0) * 0.4 * step
+    np.testing.assert_allclose(forecast - low, expected, rtol=1e-3, atol=1e-6)
+    np.testing.assert_allclose(high - forecast, expected, rtol=1e-3, atol=1e-6)
+
+
+def test_a_model_that_reads_no_gaps_refuses_them(client: Client) -> None:
+    message = (
+        "whole reads no missing values, so that none can be left out; 'interpolate' or 'ffill' "
+        "fills them in"
+    )
+    body = asked(rows(), "whole", missing="mask")
+    for found in (client.error(body), refused_backtest(client, body)):
+        assert (found["param"], found["message"]) == ("options.missing", message)
+    table = pa.table({"unique_id": ["x"] * 8, "load": rows()[:, 0], "wind": rows()[:, 1]})
+    found = refused_table(client, table, "?model=whole&missing=mask")
+    assert (found["param"], found["message"]) == ("options.missing", message)
+
+
+def test_the_card_says_who_reads_them(client: Client) -> None:
+    cards = {one["name"]: one["reads_gaps"] for one in client.get("/models").json()}
+    assert cards == {"gaps": True, "whole": False}
+
+
+@pytest.mark.parametrize("missing", ["mask", "interpolate"])
+def test_each_channel_needs_a_value_where_it_is_scaled(client: Client, missing: str) -> None:
+    values = rows()
+    values[:, 0] = values[:, 1] = NAN
+    values[CONTEXT - NEEDED - 1] = 1
+    if missing == "interpolate":
+        assert client.first(asked(values, missing=missing))["filled"] == {"load": 7, "wind": 7}
+        return
+    found = client.error(asked(values, missing=missing))
+    assert found["param"] == "inputs[0].series[5][0]"
+    assert found["message"] == (
+        "'load' has no value in the last 3 rows, by which the model scales it"
+    )
+    values[-NEEDED] = 1
+    assert client.first(asked(values, missing=missing))["masked"] == {"load": 6, "wind": 6}
+    values[-NEEDED:, 1] = NAN
+    table = pa.table({"unique_id": ["x"] * 8, "load": values[:, 0], "wind": values[:, 1]})
+    assert refused_table(client, table, "?model=gaps&missing=mask")["param"] == "wind[5]"
+
+
+def test_tables_are_answered_as_json(client: Client) -> None:
+    values = rows(11)
+    table = pa.table({"unique_id": ["x"] * 11, "load": values[:, 0], "wind": values[:, 1]})
+    found = forecast_table(client, table, "?model=gaps&missing=mask&horizon=5&quantiles=0.1")
+    told = client.first(asked(values, missing="mask", horizon=5, quantiles=[0.1]))
+    np.testing.assert_array_equal(
+        np.stack([found["load"], found["wind"]], axis=1), np.float32(told["mean_forecast"])
+    )
+    np.testing.assert_array_equal(
+        np.stack([found["load_q0.1"], found["wind_q0.1"]], axis=1),
+        np.float32(told["quantiles"]["0.1"]),
+    )
+    assert notes(found)["masked"] == {"x": told["masked"]}
+
+
+def long_rows() -> np.ndarray:
+    values = np.random.default_rng(4).normal(size=(50, 2)).round(3)
+    values[[5, 11, 12, 20, 33, 40]] = NAN
+    # No window that ends in these has a value to be scaled by.
+    values[25:28, 0] = NAN
+    return values
+
+
+def test_a_backtest_is_of_forecasts_one_by_one(client: Client) -> None:
+    values, options = long_rows(), {"missing": "mask", "horizon": 2}
+    body = asked(values, **options, stride=1, quantiles=LEVELS)
+    found = backtest(client, body)
+    origins = [origin for origin in range(8, 49) if origin != 28]
+    assert found["origins"] == len(origins)
+    entry = asked(values)["inputs"][0]
+    forecast, quantiles = one_by_one(client, "gaps", entry, origins, **options, quantiles=LEVELS)
+    future = np.stack([values[origin : origin + 2] for origin in origins])
+    filled = [[interpolated(values[origin - 8 : origin])] for origin in origins]
+    last = np.concatenate(filled)[:, -1:]
+    for channel, told in enumerate(found["channels"]):
+        error = np.abs(forecast - future)[..., channel]
+        assert told["mae"] == pytest.approx(np.nanmean(error), rel=1e-5)
+        naive = np.abs(last - future)[..., channel]
+        assert told["last_value"]["mae"] == pytest.approx(np.nanmean(naive), rel=1e-5)
+        is_known = ~np.isnan(future[..., channel])
+        inside = (quantiles["0.1"] <= future) & (future <= quantiles["0.9"])
+        coverage = inside[..., channel][is_known].mean()
+        assert told["intervals"][0]["coverage"] == pytest.approx(coverage)
+
+
+def interpolated(window: np.ndarray) -> np.ndarray:
+    steps = np.arange(len(window))
+    columns = [(column, ~np.isnan(column)) for column in window.T]
+    filled = [np.interp(steps, steps[known], column[known]) for column, known in columns]
+    return np.stack(filled, axis=1)
+
+
+def test_errors_of_late_correct_quantiles(client: Client) -> None:
+    options = {"missing": "mask", "quantiles": LEVELS}
+    stored = client.first(asked(long_rows(), **options))["quantiles"]
+    found = client.first(asked(long_rows(), **options, calibration="history"))
+    assert found["calibration"]["origins"] == 19
+    for level, values in found["quantiles"].items():
+        assert np.isfinite(np.array(values, float)).all()
+        assert not np.allclose(values, stored[level])
+
+
+def test_a_history_far_off_is_told_by_what_is_known_of_it(client: Client) -> None:
+    manifest = client.repository.registry.find("gaps").manifest
+    manifest = manifest.model_copy(update={"scaler": Scaler(mean=(0, 0), std=(1, 1.5))})
+    history = np.full((2, CONTEXT, 2), 1, np.float32)
+    history[1] = 100
+    history[:, 1:, 0] = NAN
+    forecast = np.ones((2, 4, 2), np.float32)
+    found = outside(manifest, history, forecast, "inputs[{}]".format)
+    assert found is not None
+    assert [(one["type"], one["param"]) for one in found] == [
+        ("outside_training_range", "inputs[1]")
+    ]
+    assert "'load' is 100 on average over this history" in str(found[0]["message"])

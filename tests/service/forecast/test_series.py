@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import tracemalloc
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from foretell.service.errors import InvalidInputError
+from foretell.service.forecast.series import read_values
+
+TWO = ("load", "wind")
+
+
+def test_one_channel() -> None:
+    values = read_values([1, 2.5, -3e38], ["load"], "s")
+    assert values.shape == (3, 1)
+    np.testing.assert_array_equal(values[:, 0], [1, 2.5, -3e38])
+    assert read_values([[1.0], [2.0]], ["load"], "s").shape == (2, 1)
+    assert read_values([], ["load"], "s").shape == (0, 1)
+
+
+def test_many_channels() -> None:
+    values = read_values([[1, 2.0], [3.0, 4]], TWO, "s")
+    np.testing.assert_array_equal(values, [[1, 2], [3, 4]])
+
+
+@pytest.mark.parametrize(
+    ("rows", "channels", "place", "message"),
+    [
+        ([1, None], ["a"], "s[1]", "missing .null., and options.missing is 'error'"),
+        ([1, "2"], ["a"], "s[1]", "expected a number, got the string '2'"),
+        ([True], ["a"], "s[0]", "expected a number, got true"),
+        ([1, [2]], ["a"], "s[1]", "expected a number, got a list of 1"),
+        ([1, {}], ["a"], "s[1]", "expected a number, got an object"),
+        ([1, float("nan")], ["a"], "s[1]", "missing .NaN., and options.missing"),
+        ([float("-inf")], ["a"], "s[0]", "finite number .*, got -Infinity"),
+        ([3.5e38], ["a"], "s[0]", "at most 3.4e38 .float32., got 3.5e.38"),
+        ([10**400], ["a"], "s[0]", "got a number of over 70 digits"),
+        ([[1, 2], [3]], TWO, "s[1]", "a list of 2 values .load, wind., got a list of 1"),
+        ([[1, 2], [3, 4, 5]], TWO, "s[1]", "got a list of 3"),
+        ([[1, 2], 3], TWO, "s[1]", "a list of 2 values .load, wind., got 3"),
+        ([[1, 2], None], TWO, "s[1]", "a list of 2 values .load, wind., got null"),
+        ([[1, 2], "34"], TWO, "s[1]", "a list of 2 values .load, wind., got the string '34'"),
+        ([[1, 2], {"3": 3, "4": 4}], TWO, "s[1]", "a list of 2 values .* got an object"),
+        ([[1, 2], ""], TWO, "s[1]", "got the string ''"),
+        ([[1, None], [1, "2"]], TWO, "s[0][1]", "missing"),
+        ([[1, 2], [3, None]], TWO, "s[1][1]", "missing"),
+        ([[1, 2], [float("nan"), 4]], TWO, "s[1][0]", "missing"),
+        ([[1, [2]]], TWO, "s[0][1]", "expected a number, got a list"),
+        ([1, 2], TWO, "s[0]", "a list of 2 values at every time .load, wind., got 1"),
+        ([], TWO, "s", "got an empty list"),
+        ([1], [f"c{n}" for n in range(32)], "s[0]", "c18, c19 and 12 more"),
+    ],
+)
+def test_names_the_culprit(rows: list[Any], channels: list[str], place: str, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message) as error:
+        read_values(rows, channels, "s")
+    assert error.value.param == place
+
+
+def test_gaps_where_they_are_allowed() -> None:
+    nan = float("nan")
+    values = read_values([1, None, nan, 4], ["load"], "s", gaps=True)
+    np.testing.assert_array_equal(values[:, 0], [1, nan, nan, 4])
+    values = read_values([[1, nan], [nan, 2]], TWO, "s", gaps=True)
+    np.testing.assert_array_equal(values, [[1, nan], [nan, 2]])
+    assert np.isnan(read_values([None, nan], ["load"], "s", gaps=True)).all()
+
+
+@pytest.mark.parametrize(
+    ("rows", "place", "message"),
+    [
+        ([None, "2"], "s[1]", "expected a number, got the string '2'"),
+        ([None, False], "s[1]", "expected a number, got false"),
+        ([None, 10**400], "s[1]", "got a number of over 70 digits"),
+        ([None, float("nan"), float("inf")], "s[2]", "finite number .*, got Infinity"),
+        ([float("nan"), -1e39], "s[1]", "got -1e.39"),
+    ],
+)
+def test_names_the_culprit_among_gaps(rows: list[Any], place: str, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message) as error:
+        read_values(rows, ["load"], "s", gaps=True)
+    assert error.value.param == place
+
+
+def test_long_lists() -> None:
+    numbers: list[Any] = np.random.default_rng(0).normal(size=200_000).tolist()
+    numbers[1::2] = [0, 1] * 50_000
+    np.testing.assert_array_equal(read_values(numbers, ["load"], "s")[:, 0], numbers)
+    for place in (70_001, 199_999):
+        for wrong in (True, False, "1"):
+            with pytest.raises(InvalidInputError) as error:
+                read_values([*numbers[:place], wrong, *numbers[place + 1 :]], ["load"], "s")
+            assert error.value.param == f"s[{place}]"
+
+
+@pytest.mark.parametrize("value", [0, 1, 1.5])
+def test_numbers_take_no_memory_but_their_own(value: float) -> None:
+    numbers: list[Any] = [value] * 1_000_000
+    tracemalloc.start()
+    try:
+        read_values(numbers, ["load"], "s")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    # Of the range check, a copy: the largest of the absolute values.
+    assert peak < 8 * len(numbers) * 2.5
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    st.lists(
+        st.lists(
+            st.one_of(
+                st.integers(-3, 3),
+                st.floats(),
+                st.booleans(),
+                st.none(),
+                st.text(max_size=2),
+                st.sampled_from([0, 1, 0.0, 1.0, -0.0, 2**63, 10**400, [], {}, [1], {"a": 1}]),
+            ),
+            min_size=1,
+            max_size=3,
+        )
+        | st.sampled_from([None, 1, "ab", {"a": 1, "b": 2}]),
+        max_size=6,
+    ),
+    st.booleans(),
+)
+def test_reads_numbers_and_nothing_else(rows: list[Any], gaps: bool) -> None:
+    """Value by value, what the fast way does in bulk."""
+
+    def number(value: Any) -> float | None:
+        if gaps and (value is None or (isinstance(value, float) and np.isnan(value))):
+            return float("nan")
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        return float(value) if is_number and abs(value) <= 3.4028234663852886e38 else None
+
+    expected: list[list[float | None]] | None = None
+    if rows and all(isinstance(row, list) and len(row) == 2 for row in rows):
+        expected = [[number(value) for value in row] for row in rows]
+    if expected is None or any(None in row for row in expected):
+        with pytest.raises(InvalidInputError):
+            read_values(rows, TWO, "s", gaps=gaps)
+    else:
+        np.testing.assert_array_equal(read_values(rows, TWO, "s", gaps=gaps), expected)

@@ -1,0 +1,224 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("simdjson", reason="simdjson has no wheel for this Python")
+
+from foretell.service.forecast import simd
+
+NUMBERS = st.one_of(st.integers(-(2**63), 2**64 - 1), st.floats(allow_nan=False, width=64))
+VALUES = st.recursive(
+    st.one_of(NUMBERS.filter(lambda number: abs(number) < 1e308), st.none(), st.booleans())
+    | st.text("a[]{}", max_size=3),
+    lambda children: (
+        st.lists(children, max_size=4)
+        | st.dictionaries(st.text("ab\0\U00038235", max_size=2), children)
+    ),
+    max_leaves=12,
+)
+
+
+def body_of(*inputs: object, **members: object) -> bytes:
+    return json.dumps({"inputs": inputs, **members}).encode()
+
+
+def series_of(series: object) -> Any:
+    found = simd.read(body_of({"series": series}))
+    return None if found is None else found["inputs"][0]["series"]
+
+
+def plain(value: object) -> object:
+    """Arrays as lists."""
+    if isinstance(value, dict):
+        return {name: plain(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [plain(part) for part in value]
+    return value.tolist() if isinstance(value, np.ndarray) else value
+
+
+@pytest.mark.parametrize(
+    "series", [[1, 2.5, -3e38], [[1, 2], [3.5, 4], [5, 6]], [[1], [2]], [7], [[0.1, 1e-320]]]
+)
+def test_numbers_become_arrays(series: Any) -> None:
+    found = series_of(series)
+    assert isinstance(found, np.ndarray)
+    assert found.dtype == np.float64
+    assert np.array_equal(found, np.array(series, np.float64))
+
+
+@pytest.mark.parametrize(
+    "series",
+    [
+        [],
+        [[]],
+        [[], []],
+        [1, None],
+        [True, 1],
+        [1, "2"],
+        ["1", "2"],
+        [[1, 2], [3]],
+        [[1, 2], 3],
+        [[1, 2], None],
+        {"a": [1]},
+        "12",
+        None,
+        5,
+    ],
+)
+def test_other_series_stay_what_they_are(series: object) -> None:
+    assert series_of(series) == series
+    assert isinstance(series_of([1.5]), np.ndarray)
+
+
+def test_an_input_without_a_series() -> None:
+    assert simd.read(body_of({"name": "a"})) == {"inputs": [{"name": "a"}]}
+
+
+def test_all_members_are_read() -> None:
+    request = {
+        "model": "m",
+        "options": {"quantiles": [0.1, 0.9], "attention": {"layers": [0]}},
+        "inputs": [
+            {"name": "a", "series": [1, 2], "timestamps": ["x", "y"], "channels": ["c"]},
+            {"series": [[1], [2]], "start_timestamp": None},
+        ],
+    }
+    found = simd.read(json.dumps(request).encode())
+    assert plain(found) == request
+    assert found is not None
+    assert isinstance(found["inputs"][1]["series"], np.ndarray)
+
+
+# Flattened, each has as many numbers as rows of a table would.
+@pytest.mark.parametrize(
+    "series",
+    [
+        [1, [2]],
+        [[1], 2],
+        [[[1], 2], [3, 4]],
+        [[[1, 2], 3], [[], 3]],
+        [[[1]], [[2]]],
+        [[1, 2], [3], [4, 5, 6]],
+        [[1], [], [2, 3]],
+    ],
+)
+@pytest.mark.parametrize("name", ["a", "[]", "[,]"])
+def test_lists_among_the_numbers_are_not_overlooked(series: object, name: str) -> None:
+    assert simd.read(body_of({"name": name, "series": series})) is None
+    assert simd.read(body_of({"series": series}, {name: 0, "series": [[1, 2], [3, 4]]})) is None
+
+
+def test_tables_of_several_widths_beside_lists_as_long_as_their_rows() -> None:
+    tables = [[[1, 2, 3], [4, 5, 6]], [[7], [8], [9]], [1, 2, 3], [[1, 2], [3, 4]], [5]]
+    options = {"quantiles": [0.1, 0.5, 0.9], "levels": [0.5], "none": [], "names": ["a", None]}
+    found = simd.read(body_of(*({"series": table} for table in tables), options=options))
+    assert found is not None
+    assert all(isinstance(one["series"], np.ndarray) for one in found["inputs"])
+    assert plain(found) == {"inputs": [{"series": one} for one in tables], "options": options}
+
+
+def test_tables_of_many_widths_are_left_to_others() -> None:
+    tables = [{"series": [[1] * width] * 2} for width in range(1, 6)]
+    assert simd.read(body_of(*tables[1:])) is not None
+    assert simd.read(body_of(*tables)) is None
+
+
+def test_rows_of_one_table_do_not_make_up_for_those_of_another() -> None:
+    first, second = [[1, 2], [1, 2, 3], [1]], [[1, 2, 3], [1, 2], [1, 2, 3, 4]]
+    assert simd.read(body_of({"series": first}, {"series": second})) is None
+    assert simd.read(body_of({"series": second}, {"series": first}, x=[1, 2])) is None
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"5",
+        b"{}",
+        b'{"inputs":{}}',
+        b'{"inputs":[1]}',
+        b'{"inputs":[[]]}',
+        b'{"inputs":[{"series":[NaN]}]}',
+        b'{"inputs":[{"series":[1e400]}]}',
+        b'{"inputs":[{"series":[18446744073709551616]}]}',
+        b'{"inputs":[{"series":[1],"series":[2]}]}',
+        b'{"inputs":[],"model":"a","model":"b"}',
+        b'{"inputs":[],"metadata":{"k":1.0}}',
+        b'{"inputs":[{"name":"\xff"}]}',
+        b'\xef\xbb\xbf{"inputs":[]}',
+        b'{"inputs":[{"a\\u0000b":1}]}',
+        # Read up to the zero, the last key would be the one before, and its list make up for one
+        # that is not seen.
+        b'{"inputs":[{"series":[1,[2]],"x":[],"x\\u0000":0}]}',
+        b'{"inputs":[%s]}' % b",".join([b"{}"] * 5000),
+        b'{"inputs":[{"name":"a[b","series":[1]}]}',
+        b'{"inputs":[' + b"[" * 2000 + b"]" * 2000 + b"]}",
+        b'{"inputs":[{%s}]}' % b",".join(b'"%d":1' % key for key in range(40)),
+    ],
+)
+def test_anything_unusual_is_left_to_others(body: bytes) -> None:
+    assert simd.read(body) is None
+    assert simd.read(bytearray(body)) is None
+    # Nothing of it is in the way of the next one.
+    assert simd.read(b'{"inputs":[]}') == {"inputs": []}
+
+
+def test_large_bodies() -> None:
+    values = np.random.default_rng(0).normal(size=(50_000, 2)).round(6)
+    body = body_of({"series": values.tolist()})
+    assert len(body) > 2**20
+    for _ in range(2):
+        found = simd.read(body)
+        assert found is not None
+        assert np.array_equal(found["inputs"][0]["series"], values)
+
+
+@pytest.mark.parametrize(
+    "value", ["1", "[]", "{}", '""', "[[[[]]]]", '{"a":1}', "null", "[1]", '"[,"']
+)
+@pytest.mark.parametrize(
+    "place",
+    [
+        '{"inputs":[{"series":[1,2]}],"zz":%s}',
+        '{"inputs":[{"series":[1,2],"timestamps":%s}]}',
+        '{"inputs":[{"series":[1,2]},{"series":["x",%s]}]}',
+    ],
+)
+def test_much_besides_numbers_is_left_to_others(value: str, place: str) -> None:
+    def body(count: int) -> bytes:
+        return (place % f"[{','.join([value] * count)}]").encode()
+
+    assert simd.read(body(40_000)) is None
+    # A text with a bracket is as well.
+    found = None if "[," in value else json.loads(body(1000))
+    assert plain(simd.read(body(1000))) == found
+
+
+def test_very_large_bodies_are_left_to_others() -> None:
+    assert simd.read(b'{"inputs":[]}' + b" " * 2**21) is None
+
+
+@settings(deadline=None, max_examples=300)
+@given(VALUES, VALUES, st.booleans())
+@example([1], {"a\0": 1, "a": 2}, True)
+@example([[1, 2], [3, 4]], ["["], True)
+@example([1, [2]], "]", False)
+@example([2**53 + 1], None, False)
+@example([[1], 2], {"x": "[]"}, True)
+def test_what_it_reads_is_what_is_there(series: object, other: object, twice: bool) -> None:
+    others = [{"name": other}] * twice
+    found = simd.read(body_of({"series": series}, *others, options=other))
+    if found is None:
+        return
+    if isinstance(found["inputs"][0]["series"], np.ndarray):
+        # Whole numbers beyond 2 to the 53rd are rounded.
+        series = np.array(series, np.float64).tolist()
+    assert plain(found) == {"inputs": [{"series": series}, *others], "options": other}

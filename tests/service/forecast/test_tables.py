@@ -1,0 +1,266 @@
+"""Tables in Arrow's streaming format, through the main door."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from pyarrow import ipc
+
+from foretell.service.forecast.routes import ARROW, read
+from foretell.service.forecast.table import write_table
+from tests.service.client import Client
+
+START = datetime(2024, 1, 1)
+HOURS = [START + timedelta(hours=hour) for hour in range(8)]
+
+
+def post(client: Client, body: bytes, query: str = "", **headers: str) -> Any:
+    headers = {"Content-Type": ARROW, **headers}
+    return client.request("POST", f"/forecast{query}", content=body, headers=headers)
+
+
+def forecast(client: Client, table: pa.Table, query: str = "") -> pa.Table:
+    answer = post(client, write_table(table), query)
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["content-type"] == ARROW
+    return ipc.open_stream(answer.content).read_all()
+
+
+def notes(table: pa.Table) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(table.schema.metadata[b"foretell"])
+    return found
+
+
+def error(client: Client, table: pa.Table, query: str) -> dict[str, Any]:
+    answer = post(client, write_table(table), query)
+    assert answer.status_code == 422, answer.text
+    found: dict[str, Any] = answer.json()["error"]
+    return found
+
+
+def two_series() -> pa.Table:
+    values = np.random.default_rng(0).normal(size=(2, 8, 2))
+    return pa.table(
+        {
+            "unique_id": ["a"] * 8 + ["b"] * 8,
+            "ds": pa.array(HOURS * 2, pa.timestamp("us")),
+            "wind": values[:, :, 1].ravel(),
+            "load": values[:, :, 0].ravel(),
+        }
+    )
+
+
+def test_the_same_forecasts_as_json(client: Client) -> None:
+    table = two_series()
+    rows = np.stack([table["load"].to_numpy(), table["wind"].to_numpy()], axis=1)
+    inputs = [
+        {"series": rows[first : first + 8].tolist(), "start_timestamp": START.isoformat()}
+        for first in (0, 8)
+    ]
+    body = {"model": "multi", "inputs": inputs, "options": {"horizon": 6}}
+    expected = [output["content"][0] for output in client.forecast(body).json()["outputs"]]
+    found = forecast(client, table, "?model=multi&horizon=6")
+    assert found.column_names == ["unique_id", "ds", "load", "wind"]
+    assert found["unique_id"].to_pylist() == ["a"] * 6 + ["b"] * 6
+    values = np.stack([found["load"].to_numpy(), found["wind"].to_numpy()], axis=1)
+    np.testing.assert_array_equal(
+        values, np.concatenate([np.float32(one["mean_forecast"]) for one in expected])
+    )
+    stamps = [moment.isoformat() for moment in found["ds"].to_pylist()]
+    assert stamps == expected[0]["timestamps"] + expected[1]["timestamps"]
+    told = notes(found)
+    assert [warning["type"] for warning in told.pop("warnings")] == ["rolled"]
+    assert told == {
+        "model": "multi",
+        "model_version": "1",
+        "status": "completed",
+        "errors": [],
+        "rolled_from": 4,
+    }
+
+
+def test_a_frame_of_pandas(client: Client) -> None:
+    frame = pd.DataFrame({"unique_id": "x", "ds": HOURS, "y": np.arange(8.0)})
+    found = forecast(client, pa.Table.from_pandas(frame), "?model=repeat").to_pandas()
+    assert found["ds"].tolist() == [pd.Timestamp(START + timedelta(hours=8 + h)) for h in range(4)]
+    assert found["load"].tolist() == [7.0] * 4
+
+
+def test_a_frame_of_polars(client: Client) -> None:
+    moments = [moment.replace(tzinfo=UTC) for moment in HOURS]
+    frame = pl.DataFrame({"unique_id": ["x"] * 8, "ds": moments, "load": np.arange(8.0)})
+    sink = io.BytesIO()
+    frame.write_ipc_stream(sink)
+    answer = post(client, sink.getvalue(), "?model=calendar")
+    assert answer.status_code == 200, answer.text
+    found = pl.read_ipc_stream(answer.content)
+    assert found["ds"].dtype == pl.Datetime("us", "UTC")
+    assert found["ds"][0] == datetime(2024, 1, 1, 8, tzinfo=UTC)
+
+
+Frame = pd.DataFrame | pl.DataFrame
+
+
+def arrow(frame: Frame) -> pa.Table:
+    if isinstance(frame, pl.DataFrame):
+        return frame.to_arrow()
+    return pa.Table.from_pandas(frame, preserve_index=False)
+
+
+def followed(client: Client, frame: Frame, after: str) -> Any:
+    """What the remedy makes of the frame, which begins in the refusal's message behind `after`."""
+    message = error(client, arrow(frame), "?model=repeat")["message"]
+    assert after in message
+    remedy, _, in_polars = message.partition(after)[2].partition(", in polars ")
+    if isinstance(frame, pl.DataFrame):
+        remedy = in_polars
+    return eval(remedy, {"df": frame, "pd": pd, "pl": pl})
+
+
+TEXTS = [moment.isoformat() for moment in HOURS]
+SECONDS = [int(moment.replace(tzinfo=UTC).timestamp()) for moment in HOURS]
+
+
+@pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame])
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("ds", TEXTS),
+        ("ds", SECONDS),
+        ("ds", [float(second) for second in SECONDS]),
+        ("load", [Decimal("1.5")] * 8),
+        ("load", ["1.5"] * 8),
+        ("load", [True] * 8),
+    ],
+)
+def test_a_column_of_another_type_is_told_what_makes_it_right(
+    client: Client, make: Callable[[dict[str, Any]], Frame], name: str, values: list[Any]
+) -> None:
+    frame = make({"unique_id": ["x"] * 8, "ds": HOURS, "load": [1.0] * 8, name: values})
+    column = followed(client, frame, "; convert the column: ")
+    if isinstance(frame, pl.DataFrame):
+        column = column.to_arrow()
+    table = arrow(frame)
+    table = table.set_column(table.column_names.index(name), name, pa.array(column))
+    found = forecast(client, table, "?model=repeat")
+    assert found["ds"][0].as_py() == START + timedelta(hours=8)
+
+
+def test_periods_of_pandas_are_told_what_makes_times_of_them(client: Client) -> None:
+    periods = pd.period_range(START, periods=8, freq="h")
+    frame = pd.DataFrame({"unique_id": "x", "ds": periods, "load": 1.0})
+    frame["ds"] = followed(client, frame, "; convert the column: ")
+    forecast(client, arrow(frame), "?model=repeat")
+
+
+@pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame])
+def test_one_series_is_told_that_it_needs_a_name(
+    client: Client, make: Callable[[dict[str, Any]], Frame]
+) -> None:
+    frame = followed(client, make({"load": [1.0] * 8}), "the same value in every row: ")
+    forecast(client, arrow(frame), "?model=repeat")
+
+
+def test_missing_values(client: Client) -> None:
+    table = pa.table({"unique_id": ["x"] * 8, "y": [0.0, 1, 2, 3, None, 5, 6, None]})
+    refused = error(client, table, "?model=repeat")
+    assert refused["param"] == "load[4]"
+    found = forecast(client, table, "?model=repeat&missing=interpolate")
+    assert found["load"].to_pylist() == [6.0] * 4
+    assert notes(found)["filled"] == {"x": {"load": 2}}
+    # As in JSON, a longer history is looked at as a whole.
+    longer = pa.table({"unique_id": ["x"] * 9, "y": [None, *range(8)]})
+    assert error(client, longer, "?model=repeat")["param"] == "load[0]"
+    found = forecast(client, longer, "?model=repeat&missing=interpolate")
+    assert found["load"].to_pylist() == [7.0] * 4
+
+
+def test_one_bad_series_does_not_sink_the_others(client: Client) -> None:
+    table = pa.table({"unique_id": [1] * 8 + [2] * 7, "y": np.arange(15.0)})
+    found = forecast(client, table, "?model=repeat")
+    assert found["unique_id"].to_pylist() == [1] * 4
+    said = notes(found)
+    assert said["status"] == "partial"
+    (why,) = said["errors"]
+    assert (why["unique_id"], why["param"]) == (2, "unique_id[8]")
+    assert "at least 8 rows" in why["message"]
+
+
+@pytest.mark.parametrize(
+    ("stamps", "place", "message"),
+    [
+        ([*HOURS[:3], HOURS[4], *HOURS[4:]], "ds[3]", "steps are missing before it"),
+        ([*HOURS[:7], HOURS[6]], "ds[7]", "it repeats the one before it"),
+        (HOURS[::-1], "ds[1]", "it goes back in time"),
+        ([*HOURS[:7], None], "ds[7]", "got null"),
+    ],
+)
+def test_irregular_timestamps(client: Client, stamps: list[Any], place: str, message: str) -> None:
+    column = pa.array(stamps, pa.timestamp("us"))
+    table = pa.table({"unique_id": ["x"] * 8, "ds": column, "y": np.arange(8.0)})
+    refused = error(client, table, "?model=repeat")
+    assert refused["param"] == place
+    assert refused["message"].endswith(message)
+
+
+@pytest.mark.parametrize("unit", [None, "us", "ns"])
+def test_a_table_is_not_held_while_it_is_forecast(client: Client, unit: str | None) -> None:
+    table = pa.table({"unique_id": ["x"] * 8, "y": np.arange(8.0)})
+    if unit is not None:
+        hours = np.arange("2024-01-01T00", "2024-01-01T08", dtype="M8[h]").astype(f"M8[{unit}]")
+        table = table.append_column("ds", pa.array(hours))
+    body = write_table(table)
+    held = sys.getrefcount(body)
+    parsed = read(ARROW, body, {"model": "repeat"}, client.settings)
+    assert sys.getrefcount(body) > held
+    found = parsed.decode(parsed.find(client.repository.registry), client.settings)
+    assert len(found.job.history) == 1
+    assert sys.getrefcount(body) == held
+
+
+@pytest.mark.parametrize(
+    ("query", "place"),
+    [
+        ("?model=calendar", "ds"),
+        ("?model=repeat&horizon=x", "query.horizon"),
+        ("?model=repeat&horizon=100", "options.horizon"),
+        ("?model=repeat&missing=drop", "query.missing"),
+        ("?model=repeat&quantiles=2", "query.quantiles[0]"),
+        ("?model=repeat&levels=80", "query"),
+    ],
+)
+def test_bad_options(client: Client, query: str, place: str) -> None:
+    table = pa.table({"unique_id": ["x"] * 8, "load": np.arange(8.0)})
+    assert error(client, table, query)["param"] == place
+
+
+def test_no_table(client: Client) -> None:
+    answer = post(client, b"{}", "?model=repeat")
+    assert answer.status_code == 400
+    assert "Arrow stream" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("unit", ["us", "s"])
+def test_times_beyond_the_calendar(client: Client, unit: str) -> None:
+    far = pa.array([10**18 // (10**6 if unit == "s" else 1)] * 8, pa.int64())
+    column = far.cast(pa.timestamp(unit, "Europe/Berlin"))
+    table = pa.table({"unique_id": ["x"] * 8, "ds": column, "y": np.arange(8.0)})
+    assert error(client, table, "?model=repeat")["param"].startswith("ds")
+
+
+def test_a_forecast_beyond_what_its_unit_can_say(client: Client) -> None:
+    start = np.datetime64("2262-04-11T16", "us")
+    stamps = pa.array(start + np.arange(8) * np.timedelta64(1, "h")).cast(pa.timestamp("ns"))
+    table = pa.table({"unique_id": ["x"] * 8, "ds": stamps, "y": np.arange(8.0)})
+    assert "do not fit timestamp[ns]" in error(client, table, "?model=repeat")["message"]

@@ -1,0 +1,366 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from numpy.typing import NDArray
+from pyarrow import ipc
+
+from foretell.bundle.manifest import Manifest, Scaler
+from foretell.service.forecast.answers import ForecastResponse
+from foretell.service.forecast.routes import ARROW
+from foretell.service.forecast.table import write_table
+from foretell.service.forecast.warnings import Notice, outside
+from tests import golden
+from tests.service.client import Client
+from tests.service.inference.bodies import infer, request, tensor
+
+EIGHT = [0.1 * n for n in range(8)]
+START = "2024-01-01T00:00:00"
+# Rows of ETT's published split: the months that are trained on, and those of the test.
+TRAIN, TEST = slice(0, 8640), slice(11520, 14400)
+
+
+def manifest_of(client: Client, channels: tuple[str, ...], scaler: Scaler) -> Manifest:
+    own = client.repository.registry.find("multi").manifest
+    return own.model_copy(update={"channels": channels, "scaler": scaler})
+
+
+def warned(client: Client, body: dict[str, Any]) -> list[Notice]:
+    answer = client.forecast(body)
+    assert answer.status_code == 200, answer.text
+    ForecastResponse.model_validate(answer.json())
+    found: list[Notice] = answer.json().get("warnings", [])
+    return found
+
+
+def asked(*inputs: dict[str, Any], model: str = "repeat", **rest: Any) -> dict[str, Any]:
+    return {"model": model, "inputs": list(inputs), **rest}
+
+
+@pytest.mark.parametrize(
+    ("change", "place", "hint"),
+    [
+        ({"options": {"quantile": [0.1]}}, "options.quantile", "did you mean 'quantiles'?"),
+        ({"options": {"horizons": 2}}, "options.horizons", "did you mean 'horizon'?"),
+        ({"option": {"horizon": 2}}, "option", "did you mean 'options'?"),
+        ({"horizon": 2}, "horizon", "'horizon' belongs in options"),
+        ({"quantile": [0.1]}, "quantile", "did you mean 'quantiles' in options?"),
+        ({"options": {"model": "multi"}}, "options.model", "'model' belongs at the top level"),
+        (
+            {"options": {"attention": {"stage": ["a"]}}},
+            "options.attention.stage",
+            "did you mean 'stages'?",
+        ),
+        (
+            {"options": {"stages": ["a"]}},
+            "options.stages",
+            "'stages' belongs in options.attention",
+        ),
+        ({"input": []}, "input", "did you mean 'inputs'?"),
+    ],
+)
+def test_a_name_that_is_near_another(
+    client: Client, change: dict[str, Any], place: str, hint: str
+) -> None:
+    error = client.error(asked({"series": EIGHT}) | change)
+    assert (error["type"], error["param"]) == ("invalid_input", place)
+    assert error["message"] == f"unknown; {hint}"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "meant"),
+    [
+        ("channel", ["load"], "channels"),
+        ("timezone", "Europe/Berlin", "time_zone"),
+        ("startTimestamp", START, "start_timestamp"),
+        ("freq", "D", "frequency"),
+        ("Series", EIGHT, "series"),
+    ],
+)
+def test_a_name_in_an_input(client: Client, name: str, value: object, meant: str) -> None:
+    wrong = {"series": EIGHT, name: value}
+    error = client.error(asked(wrong))
+    assert error["param"] == f"inputs[0].{name}"
+    assert error["message"] == f"unknown; did you mean {meant!r}?"
+    answer = client.forecast(asked({"series": EIGHT, "name": "a"}, wrong)).json()
+    assert answer["status"] == "partial"
+    assert answer["outputs"][1]["error"]["param"] == f"inputs[1].{name}"
+
+
+def test_a_name_that_is_far_from_all(client: Client) -> None:
+    inputs = [{"series": EIGHT, "colour": "red"}, {"series": EIGHT, "colour": "blue"}]
+    body = asked(*inputs, options={"seed": 1}, user="me", metadata={"horizons": 1})
+    found = warned(client, body)
+    assert {notice["type"] for notice in found} == {"ignored_field"}
+    assert [notice["param"] for notice in found] == ["user", "options.seed", "inputs[0].colour"]
+
+
+def test_more_unknown_names_than_are_compared(client: Client) -> None:
+    names = {f"{index:09}": 1 for index in range(65)}
+    error = client.error(asked({"series": EIGHT}) | names)
+    assert (error["param"], error["message"]) == ("000000064", "unknown, as are 64 names before it")
+    assert len(warned(client, asked({"series": EIGHT}) | dict(list(names.items())[:64]))) == 64
+
+
+@pytest.mark.parametrize(
+    ("query", "place", "hint"),
+    [
+        ("horizon=2&quantile=0.1", "query.horizon", "'horizon' belongs in options"),
+        ("quantile=0.1", "query.quantile", "did you mean 'quantiles' in options?"),
+        ("model=repeat", "query.model", "'model' belongs at the top level"),
+    ],
+)
+def test_options_in_the_url_of_json(client: Client, query: str, place: str, hint: str) -> None:
+    answer = client.request("POST", f"/forecast?{query}", json=asked({"series": EIGHT}))
+    assert answer.status_code == 422
+    error = answer.json()["error"]
+    assert (error["param"], error["message"]) == (place, f"unknown; {hint}")
+
+
+@pytest.mark.parametrize(
+    ("fields", "place", "hint"),
+    [
+        ({"parameter": {}}, "parameter", "did you mean 'parameters'?"),
+        ({"timeout": 5}, "timeout", "'timeout' belongs in parameters"),
+        (
+            {"parameters": {"binary_data": True}},
+            "parameters.binary_data",
+            "'binary_data' belongs in outputs[].parameters",
+        ),
+        (
+            {"parameters": {"time_out": 5}},
+            "parameters.time_out",
+            "did you mean 'timeout'?",
+        ),
+        ({"outputs": [{"nam": "forecast"}]}, "outputs[0].nam", "did you mean 'name'?"),
+    ],
+)
+def test_a_name_in_a_request_for_tensors(
+    client: Client, fields: dict[str, Any], place: str, hint: str
+) -> None:
+    answer = infer(client, request(**fields))
+    assert answer.status_code == 422
+    assert answer.json() == {"error": f"{place}: unknown; {hint}"}
+
+
+def test_parameters_that_are_known_elsewhere_and_not_read(client: Client) -> None:
+    standard = {"sequence_id": 7, "sequence_start": True, "sequence_end": True, "priority": 1}
+    small = tensor(np.full((1, 8, 2), 0.5, np.float32))
+    assert "parameters" not in infer(client, request(small, model_name="multi")).json()
+    assert "parameters" not in infer(client, request(small, parameters=standard)).json()
+    wanted = {"name": "forecast", "parameters": {"colour": "red"}}
+    answer = infer(client, request(small | {"tag": 1}, parameters={"my": 1}, outputs=[wanted]))
+    found = json.loads(answer.json()["parameters"]["warnings"])
+    assert [notice["param"] for notice in found] == [
+        *("parameters.my", "inputs[0].tag", "outputs[0].parameters.colour")
+    ]
+
+
+def test_parameters_in_the_url_of_a_request_for_tensors(client: Client) -> None:
+    path = "/v2/models/multi/infer?"
+    small = request(tensor(np.full((1, 8, 2), 0.5, np.float32)))
+    answer = client.request("POST", path + "time_out=5", json=small)
+    assert answer.status_code == 422
+    assert answer.json() == {
+        "error": "query.time_out: unknown; did you mean 'timeout' in parameters?"
+    }
+    answer = client.request("POST", path + "colour=red", json=small)
+    (found,) = json.loads(answer.json()["parameters"]["warnings"])
+    assert (found["type"], found["param"]) == ("ignored_field", "query.colour")
+
+
+def table(**columns: Any) -> dict[str, Any]:
+    return {"unique_id": ["x"] * 8, "load": EIGHT, **columns}
+
+
+def send(client: Client, columns: dict[str, Any], metadata: dict[str, str] | None = None) -> Any:
+    body = write_table(pa.table(columns).replace_schema_metadata(metadata))
+    path = "/forecast?model=repeat"
+    return client.request("POST", path, content=body, headers={"Content-Type": ARROW})
+
+
+def notes(answer: Any) -> list[Notice]:
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = json.loads(ipc.open_stream(answer.content).schema.metadata[b"foretell"])
+    warnings: list[Notice] = found.get("warnings", [])
+    return warnings
+
+
+ONE = np.full((1, 1, 1), 1e6, np.float32)
+MOMENTS = pa.array(np.datetime64(START, "us") + np.arange(8), pa.timestamp("us"))
+
+
+@pytest.mark.parametrize(
+    ("name", "column"),
+    [
+        *((name, EIGHT) for name in ("DS", "date", "Timestamp", "time")),
+        ("created", MOMENTS),
+        ("day", MOMENTS.cast(pa.date32())),
+    ],
+)
+def test_times_under_another_name(client: Client, name: str, column: Any) -> None:
+    answer = send(client, table(**{name: column}))
+    assert answer.status_code == 422
+    error = answer.json()["error"]
+    assert error["param"] == name
+    assert "rename" in error["message"]
+    hours = np.datetime64(START, "us") + np.arange(8) * np.timedelta64(1, "h")
+    (found,) = notes(send(client, table(ds=hours, **{name: column})))
+    assert found["message"] == f"columns that are not read: {name}"
+
+
+def test_columns_that_are_not_read(client: Client) -> None:
+    assert notes(send(client, table())) == []
+    assert notes(send(client, table(__index_level_0__=[*range(1, 9)]))) == []
+    answer = send(client, table(__index_level_0__=MOMENTS))
+    assert answer.json()["error"]["param"] == "__index_level_0__"
+    many = {f"feature_{index}": EIGHT for index in range(25)}
+    (found,) = notes(send(client, table(y=EIGHT, **many)))
+    names = ", ".join(["y", *many][:20])
+    assert found["message"] == f"columns that are not read: {names} and 6 more"
+
+
+def test_a_channel_under_a_name_nearly_its_own(client: Client) -> None:
+    answer = send(client, {"unique_id": ["x"] * 8, "Load": EIGHT})
+    assert answer.json()["error"]["param"] == "load"
+    assert answer.json()["error"]["message"].endswith("; did you mean 'Load'?")
+
+
+def test_options_in_the_metadata_of_a_table(client: Client) -> None:
+    error = send(client, table(), {"horizon": "2"}).json()["error"]
+    assert error["param"] == "schema.metadata.horizon"
+    assert error["message"] == "unknown; 'horizon' belongs in the URL"
+    assert notes(send(client, table(), {"pandas": "{}", "mine": "x"})) == []
+    # However many there are, no more are compared.
+    many = {f"mine{index:03}": "x" for index in range(64)}
+    assert notes(send(client, table(), {**many, "horizon": "2"})) == []
+    (found,) = notes(send(client, table(), {"foretell": '{"horizon": 2}'}))
+    assert found["param"] == "schema.metadata.foretell"
+
+
+def test_steps_of_later_passes_and_values_filled_in(client: Client) -> None:
+    gap = {"series": [*EIGHT[:6], None, 0.7]}
+    options = {"horizon": 9, "missing": "ffill"}
+    rolled, filled = warned(client, asked(gap, options=options))
+    assert (rolled["type"], rolled["param"]) == ("rolled", "options.horizon")
+    assert rolled["message"] is not None
+    assert "from 4 on" in rolled["message"]
+    assert (filled["type"], filled["param"]) == ("filled", "options.missing")
+    assert filled["message"] == ("1 missing values of what the model read were filled in (ffill)")
+    assert warned(client, asked({"series": EIGHT}, options={"missing": "ffill"})) == []
+
+
+def test_a_history_in_another_unit(client: Client) -> None:
+    far = [[value, 1000.0] for value in EIGHT]
+    near = [[value, 1.0] for value in EIGHT]
+    found = warned(client, asked({"series": near}, {"series": far}, model="multi"))
+    assert [(notice["type"], notice["param"]) for notice in found] == [
+        ("outside_training_range", "inputs[1].series"),
+        ("forecast_outside_training_range", "inputs[1].series"),
+    ]
+    for notice, average in zip(found, ("1000", "2000"), strict=True):
+        assert notice["message"] is not None
+        assert notice["message"].startswith(f"'wind' is {average} on average over ")
+    histories = np.array([near, far], np.float32)
+    answer = infer(client, request(tensor(histories)))
+    inferred = json.loads(answer.json()["parameters"]["warnings"])
+    assert [notice["param"] for notice in inferred] == ["history[1]"] * 2
+    assert [notice["message"] for notice in inferred] == [notice["message"] for notice in found]
+    columns = {
+        "unique_id": ["a"] * 8 + ["b"] * 8,
+        **{name: histories[:, :, at].ravel() for at, name in enumerate(("load", "wind"))},
+    }
+    body, path = write_table(pa.table(columns)), "/forecast?model=multi"
+    sent = client.request("POST", path, content=body, headers={"Content-Type": ARROW})
+    assert [notice["param"] for notice in notes(sent)] == ["unique_id=b"] * 2
+
+
+def test_the_place_is_that_of_the_input_however_many_are_wrong(client: Client) -> None:
+    inputs = [{"series": "x"}, {"series": [100.0] * 8}]
+    found = warned(client, asked(*inputs))
+    assert {notice["param"] for notice in found} == {"inputs[1].series"}
+    found = warned(client, asked(*[inputs[1]] * 12))
+    assert len(found) == 2 * 9
+    assert found[8] == {
+        "type": "outside_training_range",
+        "message": "so it is with 4 more series",
+        "param": None,
+    }
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 3.4e38])
+def test_what_is_no_number_is_no_warning_of_numpy(client: Client, value: float) -> None:
+    manifest = client.repository.registry.find("repeat").manifest
+    history = np.full((2, 8, 1), 3.4e38, np.float32)
+    forecast = np.zeros((2, 4, 1), np.float32)
+    forecast[1, ::2] = value
+    forecast[1, 1::2] = -value
+    found = outside(manifest, history, forecast, str)
+    assert found is not None
+    assert [notice["param"] for notice in found] == ["0", "1"]
+
+
+@pytest.mark.parametrize("std", [1.0, 0.0, np.nan])
+@pytest.mark.parametrize("value", [1e6, np.inf])
+def test_a_scaler_that_tells_nothing_of_the_training(
+    client: Client, std: float, value: float
+) -> None:
+    manifest = manifest_of(client, ("load",), Scaler(mean=(0.0,), std=(std,)))
+    assert outside(manifest, ONE, value * ONE, str) == (None if np.isfinite(value) else [])
+
+
+def test_a_forecast_that_is_not_finite_is_never_sound(client: Client) -> None:
+    manifest = manifest_of(client, ("load",), Scaler(mean=(0.0,), std=(1e38,)))
+    assert outside(manifest, ONE, np.inf * ONE, str) == []
+
+
+def test_a_mean_that_float32_cannot_tell_is_looked_at_again(client: Client) -> None:
+    manifest = manifest_of(client, ("load",), Scaler(mean=(1e6,), std=(0.001,)))
+    assert outside(manifest, np.full((1, 1000, 1), 1e6, np.float32), ONE, str) == []
+    assert outside(manifest, ONE, ONE, str) is None
+
+
+def windows(values: NDArray[np.float64], context: int) -> NDArray[np.float32]:
+    """Every window of rows `[windows, context, channels]`."""
+    found = np.lib.stride_tricks.sliding_window_view(values, context, axis=0)
+    return found.transpose(0, 2, 1).astype(np.float32)
+
+
+def ett(name: str) -> tuple[tuple[str, ...], NDArray[np.float64]]:
+    path: Path = golden.shared(f"data/ETT-small/{name}.csv")
+    with path.open() as file:
+        names = file.readline().strip().split(",")[1:]
+        return tuple(names), np.loadtxt(file, delimiter=",", usecols=range(1, 8))
+
+
+@pytest.mark.parametrize("name", ["ETTh1", "ETTh2"])
+def test_what_drifts_is_not_outside_and_another_unit_is(client: Client, name: str) -> None:
+    names, values = ett(name)
+    training = values[TRAIN]
+    mean, std = training.mean(axis=0), training.std(axis=0)
+    scaler = Scaler(mean=tuple(mean.tolist()), std=tuple(std.tolist()))
+    manifest = manifest_of(client, names, scaler)
+    assert np.abs((values[TEST] - mean) / std).max() < 9
+    for context in (96, 168, 336):
+        rows = slice(TEST.start - context, TEST.stop)
+        histories = windows(values[rows], context)
+        assert not outside(manifest, histories, histories, str)
+        thousandfold = np.float32(1000) * histories
+        found = outside(manifest, thousandfold, histories, str)
+        assert found[-1]["message"] == f"so it is with {len(histories) - 8} more series"
+    # The oil's temperature, as it is on average, in °F.
+    fahrenheit = np.float32(mean) * np.ones((1, 96, len(names)), np.float32)
+    fahrenheit[:, :, -1] = 1.8 * fahrenheit[:, :, -1] + 32
+    (told,) = outside(manifest, fahrenheit, histories[:1], str)
+    assert told["message"] is not None
+    assert told["message"].startswith("'OT' is ")
+
+
+def test_no_level_of_a_call_of_the_repository_is_the_urls(client: Client) -> None:
+    answer = client.request("POST", "/v2/repository/index", json={"query": {"ready": True}})
+    assert answer.status_code == 200

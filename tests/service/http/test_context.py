@@ -1,0 +1,286 @@
+from __future__ import annotations
+
+import asyncio
+import gzip
+import math
+import threading
+import time
+import tracemalloc
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+from starlette.requests import Request
+
+from foretell.service.errors import (
+    BuffersFullError,
+    ClientDisconnectedError,
+    DeadlineExceededError,
+    InvalidInputError,
+    SlowBodyError,
+    TooLargeError,
+    UnreadableError,
+    UnsupportedMediaError,
+)
+from foretell.service.http.body import MemoryBudget, deadline_of, media_type, outcome, read_body
+from foretell.service.http.middleware import RequestContext
+from foretell.service.http.protocol import WHOLE, ClientConnection
+
+LIMIT = 10
+
+
+def take(_: int) -> None:
+    """There is always room for more bytes."""
+
+
+def soon() -> float:
+    return time.monotonic() + 0.01
+
+
+def later() -> float:
+    return time.monotonic() + 30
+
+
+def request(*messages: dict[str, Any], **headers: str) -> Request:
+    """A request whose caller sends the messages and then nothing more."""
+    coming = list(messages)
+
+    async def receive() -> dict[str, Any]:
+        if coming:
+            return coming.pop(0)
+        await asyncio.Event().wait()
+        raise AssertionError("nothing more comes")
+
+    return request_by(receive, **headers)
+
+
+def request_by(receive: Callable[[], Awaitable[Any]], **headers: str) -> Request:
+    """A request whose messages come by a function."""
+    named = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+    scope = {"type": "http", "method": "POST", "path": "/", "headers": named}
+    return Request(scope | {"state": {"exchange": RequestContext("", {})}}, receive)
+
+
+def part(body: bytes, *, more: bool = False) -> dict[str, Any]:
+    return {"type": "http.request", "body": body, "more_body": more}
+
+
+GONE = {"type": "http.disconnect"}
+
+
+def run(reading: Coroutine[Any, Any, Any]) -> Any:
+    return asyncio.run(reading)
+
+
+def read(
+    sent: Request, limit: int, deadline: float, take: Callable[[int], None]
+) -> Coroutine[Any, Any, bytearray]:
+    return read_body(sent, sent.headers, limit, deadline, take)
+
+
+def test_reads_parts() -> None:
+    sent = request(part(b"01234", more=True), part(b"56789"))
+    assert run(read(sent, LIMIT, later(), take)) == b"0123456789"
+
+
+@pytest.mark.parametrize("media", ["application/json", "Application/JSON; charset=utf-8"])
+def test_media_types(media: str) -> None:
+    assert media_type({"content-type": media}, "text/csv", "application/json") == "application/json"
+
+
+def test_a_body_of_no_type_is_of_the_first() -> None:
+    assert media_type({}, "application/json", "text/csv") == "application/json"
+
+
+@pytest.mark.parametrize("media", ["text/csv", "application/x-www-form-urlencoded", ""])
+def test_other_types(media: str) -> None:
+    with pytest.raises(UnsupportedMediaError, match="application/json or text/html, got") as error:
+        media_type({"content-type": media}, "application/json", "text/html")
+    assert error.value.param == "Content-Type"
+
+
+def test_a_compressed_body_is_unfolded() -> None:
+    sent = request(part(gzip.compress(b"0123456789")), content_encoding="gzip")
+    assert run(read(sent, LIMIT, later(), take)) == b"0123456789"
+
+
+def test_an_unknown_encoding() -> None:
+    with pytest.raises(UnsupportedMediaError, match="got 'br'"):
+        run(read(request(part(b"{}"), content_encoding="br"), LIMIT, later(), take))
+
+
+def test_a_compressed_body_that_ends_too_early() -> None:
+    sent = request(part(gzip.compress(b"0123")[:-3]), content_encoding="gzip")
+    with pytest.raises(UnreadableError, match="too early"):
+        run(read(sent, LIMIT, later(), take))
+
+
+def test_a_compressed_body_counts_unfolded() -> None:
+    taken: list[int] = []
+    sent = request(part(gzip.compress(bytes(2**24))), content_encoding="gzip")
+    with pytest.raises(TooLargeError):
+        run(read(sent, 2**19, later(), taken.append))
+    # With the window of the decompressor.
+    assert sum(taken) <= 2**19 + 2**15
+
+
+@pytest.mark.parametrize("count", [1, 3, 64])
+@pytest.mark.parametrize("size", [10, 8 * 2**20])
+def test_a_body_in_pieces_is_whole_and_not_held_twice(count: int, size: int) -> None:
+    rest = size // count
+    coming = iter(range(count))
+
+    async def receive() -> dict[str, Any]:
+        number = next(coming, None)
+        return part(b"end") if number is None else part(bytes([number]) * rest, more=True)
+
+    async def scene() -> bool:
+        body = await read(request_by(receive), 2 * size, later(), take)
+        # Beside it, what it grew from at last, or the last piece.
+        assert tracemalloc.get_traced_memory()[1] < (2.2 if count < 64 else 1.5) * size + 2**20
+        return body == b"".join(bytes([number]) * rest for number in range(count)) + b"end"
+
+    tracemalloc.start()
+    try:
+        assert run(scene())
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_promised_body_over_the_limit_is_not_read() -> None:
+    with pytest.raises(TooLargeError, match="at most 10 bytes"):
+        run(read(request(content_length="11"), LIMIT, later(), take))
+
+
+def test_an_unpromised_body_over_the_limit_is_not_kept() -> None:
+    sent = request(part(b"0123456789", more=True), part(b"x", more=True))
+    with pytest.raises(TooLargeError):
+        run(read(sent, LIMIT, later(), take))
+
+
+def test_a_body_takes_from_the_servers_budget_as_it_comes() -> None:
+    budget = MemoryBudget(12)
+    with budget.share() as others, budget.share() as share:
+        others(5)
+        sent = request(part(b"01234", more=True), part(b"56789", more=True))
+        with pytest.raises(BuffersFullError):
+            run(read(sent, LIMIT, later(), share))
+    with budget.share() as share:
+        assert run(read(request(part(b"0123456")), LIMIT, later(), share)) == b"0123456"
+        with pytest.raises(BuffersFullError), budget.share() as others:
+            others(6)
+
+
+def test_a_large_body_in_parts() -> None:
+    parts = [bytes([number]) * 2**20 for number in range(9)]
+    sent = request(*(part(one, more=True) for one in parts), part(b"end"))
+    assert run(read(sent, 2**24, later(), take)) == b"".join(parts) + b"end"
+
+
+def test_a_slow_sender() -> None:
+    with pytest.raises(SlowBodyError, match="before the whole body"):
+        run(read(request(part(b"0", more=True)), LIMIT, soon(), take))
+
+
+def test_a_body_that_came_with_its_head_is_not_late() -> None:
+    async def receive() -> dict[str, Any]:
+        await asyncio.sleep(0.05)
+        return part(b"01")
+
+    sent = Request({**request().scope, "extensions": {}}, receive)
+    with pytest.raises(SlowBodyError):
+        run(read(sent, LIMIT, soon(), take))
+    sent.scope["extensions"][WHOLE] = {}
+    assert run(read(sent, LIMIT, soon(), take)) == b"01"
+
+
+def test_a_sender_who_hangs_up() -> None:
+    with pytest.raises(ClientDisconnectedError):
+        run(read(request(part(b"0", more=True), GONE), LIMIT, later(), take))
+
+
+def test_a_result() -> None:
+    done: Future[int] = Future()
+    done.set_result(5)
+    assert waited(done) == 5
+
+
+def test_a_failure() -> None:
+    failed: Future[int] = Future()
+    failed.set_exception(InvalidInputError("no"))
+    with pytest.raises(InvalidInputError, match="no"):
+        waited(failed)
+
+
+def test_a_deadline_cancels_what_is_queued() -> None:
+    queued: Future[int] = Future()
+    with pytest.raises(DeadlineExceededError):
+        waited(queued, deadline=soon())
+    assert queued.cancelled()
+
+
+def test_a_caller_who_hangs_up_cancels_what_is_queued() -> None:
+    queued: Future[int] = Future()
+    with pytest.raises(ClientDisconnectedError):
+        waited(queued, gone=True)
+    assert queued.cancelled()
+
+
+def test_a_result_that_comes_on_the_loop_wakes_who_waits_for_it() -> None:
+    running: Future[int] = Future()
+
+    async def wait() -> int:
+        loop = asyncio.get_running_loop()
+        loop.call_soon(running.set_result, 5)
+        # To wake the loop from one of its own turns is a system call.
+        loop.call_soon_threadsafe = None  # type: ignore[assignment, method-assign]
+        return await outcome(running, ClientConnection(lambda: None), later())
+
+    with asyncio.Runner() as runner:
+        assert runner.run(wait()) == 5
+        del runner.get_loop().call_soon_threadsafe
+
+
+def test_a_result_that_comes_on_a_thread_wakes_the_loop() -> None:
+    running: Future[int] = Future()
+
+    async def wait() -> int:
+        timer = threading.Timer(0.05, running.set_result, (5,))
+        timer.start()
+        return await outcome(running, ClientConnection(lambda: None), later())
+
+    assert run(wait()) == 5
+
+
+def waited(future: Future[int], *, deadline: float = math.inf, gone: bool = False) -> int:
+    """The outcome of a future, after which nobody watches its caller."""
+    caller = ClientConnection(lambda: None)
+
+    async def wait() -> int:
+        if gone:
+            asyncio.get_running_loop().call_soon(caller.disconnect)
+        return await outcome(future, caller, min(deadline, later()))
+
+    try:
+        return asyncio.run(wait())
+    finally:
+        assert not caller.watched
+
+
+def test_callers_may_only_shorten_the_time() -> None:
+    now = time.monotonic()
+    assert deadline_of({}, 30) >= now + 30
+    assert deadline_of({"x-timeout-ms": "1500"}, 30) < now + 15
+    assert now + 30 <= deadline_of({"x-timeout-ms": "900000"}, 30) < now + 100
+    # As long as a number may be.
+    assert deadline_of({"x-timeout-ms": "9" * 12}, 30) >= now + 30
+
+
+@pytest.mark.parametrize(
+    "given", ["0", "-5", "1.5", "soon", "", "1" * 13, "\N{FULLWIDTH DIGIT ONE}"]
+)
+def test_a_wrong_time(given: str) -> None:
+    with pytest.raises(InvalidInputError) as error:
+        deadline_of({"x-timeout-ms": given}, 30)
+    assert error.value.param == "X-Timeout-Ms"

@@ -1,0 +1,202 @@
+"""Answers that callers get who are still sending when they are refused."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from foretell.service.http import lingering
+from tests.service.bundles import Spec, write_bundle
+from tests.service.http.wire import Wire, no_content, opened
+from tests.service.process import Server
+from tests.service.waiting import until
+
+# More than the kernel holds of a connection.
+_LARGE = 32 * 1024 * 1024
+_LENGTH = b"Content-Length: %d\r\n" % _LARGE
+_CLOSE = b"Connection: close\r\n"
+_KEY = b"X-API-Key: one\r\n"
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models")
+    write_bundle(folder, Spec())
+    return folder
+
+
+@pytest.fixture(scope="module", params=[1, 2])
+def server(
+    request: pytest.FixtureRequest, models: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
+    log = tmp_path_factory.mktemp("log") / "log"
+    with Server(models, log, workers=request.param, api_keys="one") as server:
+        yield server
+
+
+@contextmanager
+def connected(server: Server) -> Iterator[socket.socket]:
+    url = httpx.URL(server.url)
+    with closing(socket.create_connection((url.host, url.port or 80), timeout=60)) as caller:
+        yield caller
+
+
+def read_to_end(caller: socket.socket) -> bytes:
+    """All that comes until the other end closes; a reset is an error."""
+    return b"".join(iter(lambda: caller.recv(1 << 16), b""))
+
+
+def is_answer(received: bytes, status: int) -> bool:
+    """Whether it is one answer with that status, whole."""
+    head, _, body = received.partition(b"\r\n\r\n")
+    length = b"content-length: %d" % len(body)
+    return head.startswith(b"HTTP/1.1 %d " % status) and length in head
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"POST /forecast HTTP/1.1\r\n" + _CLOSE + _LENGTH, 401),
+        (b"POST /forecast HTTP/1.0\r\n" + _LENGTH, 401),
+        (b"POST /nowhere HTTP/1.1\r\n" + _KEY + _CLOSE + _LENGTH, 404),
+        (b"PUT /forecast HTTP/1.1\r\n" + _KEY + _CLOSE + _LENGTH, 405),
+        (b"POST /forecast HTTP/1.1\r\n" + _KEY + _CLOSE + b"Content-Length: 99999999\r\n", 413),
+        (b"POST /forecast HTTP/1.1\r\nContent-Type: x/y\r\n" + _KEY + _CLOSE + _LENGTH, 415),
+        (b"POST /forecast HTTP/1.1\r\nX-Timeout-Ms: no\r\n" + _KEY + _CLOSE + _LENGTH, 422),
+        (b"POST /forecast HTTP/1.1\r\nX-Timeout-Ms: 1\r\n" + _KEY + _CLOSE + _LENGTH, 408),
+        (b"no request\r\n", 400),
+        (b"CONNECT x:80 HTTP/1.1\r\n", 400),
+    ],
+)
+def test_who_is_refused_while_sending_gets_the_answer(
+    server: Server, sent: bytes, status: int
+) -> None:
+    with connected(server) as caller:
+        # All is sent before anything is read, as many clients do.
+        caller.sendall(sent + b"Host: x\r\n\r\n")
+        caller.sendall(bytes(_LARGE))
+        assert is_answer(read_to_end(caller), status)
+
+
+def test_headers_without_end_are_answered(server: Server) -> None:
+    with connected(server) as caller:
+        caller.sendall(b"GET / HTTP/1.1\r\n")
+        caller.sendall(b"A: b\r\n" * (_LARGE // 6))
+        assert is_answer(read_to_end(caller), 431)
+
+
+def test_what_is_no_request_does_not_take_the_answer_before_it(server: Server) -> None:
+    with connected(server) as caller:
+        caller.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\nno request\r\n\r\n")
+        caller.sendall(bytes(_LARGE))
+        assert is_answer(read_to_end(caller), 200)
+
+
+@pytest.fixture
+def narrow(models: Path, tmp_path: Path) -> Callable[..., Server]:
+    """Makes servers that give callers hours where they are not told otherwise."""
+
+    def serve(**settings: object) -> Server:
+        hours = {"header_timeout_seconds": "24h", "grace_seconds": "24h"}
+        return Server(models, tmp_path / "log", **{**hours, **settings})
+
+    return serve
+
+
+_UNREAD = b"POST /forecast HTTP/1.1\r\nX-Timeout-Ms: no\r\n" + _CLOSE + _LENGTH + b"\r\n"
+
+
+def test_a_connection_too_many_is_answered_while_its_caller_sends(
+    narrow: Callable[..., Server],
+) -> None:
+    with narrow(max_connections=1) as server, connected(server) as first:
+        first.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert first.recv(1000)
+        with connected(server) as caller:
+            caller.sendall(_UNREAD)
+            caller.sendall(bytes(_LARGE))
+            assert is_answer(read_to_end(caller), 503)
+
+
+def test_who_was_one_too_many_takes_no_place_of_others(narrow: Callable[..., Server]) -> None:
+    with narrow(max_connections=1) as server, connected(server) as first:
+        first.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert first.recv(1000)
+        # It is refused, and does not close its end.
+        with connected(server) as other:
+            other.sendall(_UNREAD)
+            assert is_answer(read_to_end(other), 503)
+            first.close()
+            until(lambda: httpx.get(f"{server.url}/healthz").is_success)
+
+
+def test_nobody_holds_a_connection_that_is_over(narrow: Callable[..., Server]) -> None:
+    with narrow(header_timeout_seconds=0.2) as server, connected(server) as caller:
+        caller.sendall(_UNREAD)
+        assert is_answer(read_to_end(caller), 422)
+
+        def is_closed() -> bool:
+            try:
+                caller.sendall(b"x")
+            except OSError:
+                return True
+            return False
+
+        until(is_closed)
+
+
+def test_a_connection_that_is_over_counts_until_its_caller_closes_it(
+    narrow: Callable[..., Server],
+) -> None:
+    with narrow(max_connections=1) as server:
+        with connected(server) as caller:
+            caller.sendall(_UNREAD)
+            assert is_answer(read_to_end(caller), 422)
+            assert httpx.get(f"{server.url}/healthz").status_code == 503
+        until(lambda: httpx.get(f"{server.url}/healthz").is_success)
+
+
+def test_a_server_that_stops_does_not_wait_for_callers_that_were_answered(
+    narrow: Callable[..., Server],
+) -> None:
+    with narrow() as server, connected(server) as caller:
+        caller.sendall(_UNREAD)
+        assert is_answer(read_to_end(caller), 422)
+        assert server.stop() == 0
+
+
+def test_nobody_sends_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lingering, "_MOST_BYTES", 1000)
+    wire = Wire()
+
+    async def send() -> list[bool]:
+        connection = opened(no_content, wire)
+        connection.data_received(b"nonsense\r\n\r\n")
+        assert wire.ended
+        closed = []
+        for _ in range(3):
+            connection.data_received(bytes(400))
+            closed.append(wire.is_closing())
+        connection.connection_lost(None)
+        return closed
+
+    assert asyncio.run(send()) == [False, False, True]
+
+
+def test_who_has_sent_all_is_not_waited_for() -> None:
+    wire = Wire()
+
+    async def send() -> None:
+        connection = opened(no_content, wire)
+        connection.data_received(b"POST / HTTP/1.1\r\nContent-Length: 2\r\n" + _CLOSE + b"\r\n12")
+        while connection.tasks:
+            await asyncio.sleep(0)
+
+    asyncio.run(send())
+    assert wire.is_closing()

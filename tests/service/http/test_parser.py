@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.service.http.wire import Request, exchange
+
+HTTP2 = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
+OFFERS = (
+    b"",
+    HTTP2,
+    b"connection: keep-alive, upgrade\r\nSec-WebSocket-Key: eA==\r\nupgrade: websocket\r\n",
+    b"Upgrade: h2c\r\nA:\r\nUpgrade: TLS/1.0\r\nConnection: UPGRADE\r\nConnection: b\r\n",
+)
+SMUGGLED = b"GET /smuggled HTTP/1.1\r\n\r\n"
+
+
+def cut(data: bytes, places: Iterable[int]) -> list[bytes]:
+    """The pieces between places."""
+    edges = [0, *sorted(place % (len(data) + 1) for place in places), len(data)]
+    return [data[begin:end] for begin, end in pairwise(edges) if end > begin]
+
+
+def post(offer: bytes, body: bytes, chunks: int, version: bytes = b"1.1") -> bytes:
+    """A request; its body is chunked if there is a number of chunks."""
+    head = b"POST /forecast HTTP/%b\r\nHost: x\r\n%b" % (version, offer)
+    if not chunks:
+        return b"%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body)
+    size = max(1, -(-len(body) // chunks))
+    parts = [body[begin : begin + size] for begin in range(0, len(body), size)]
+    sent = b"".join(b"%x;a=b\r\n%b\r\n" % (len(part), part) for part in parts)
+    return b"%bTransfer-Encoding: chunked\r\n\r\n%b0\r\n%b\r\n" % (head, sent, HTTP2)
+
+
+def get(offer: bytes) -> bytes:
+    return b"GET /models?a=b HTTP/1.1\r\nHost: x\r\n%b\r\n" % offer
+
+
+@st.composite
+def conversations(draw: st.DrawFn) -> tuple[bytes, list[Request]]:
+    """Requests as they are sent, one after another, and what they are."""
+    sent = b""
+    expected: list[Request] = []
+    for _ in range(draw(st.integers(1, 4))):
+        offer = draw(st.sampled_from(OFFERS))
+        if draw(st.booleans()):
+            body = draw(st.sampled_from([b"", SMUGGLED, b"0\r\n\r\n" + SMUGGLED, b"\r\n"]))
+            sent += post(offer, body, draw(st.integers(0, 3)))
+            expected.append(("POST", "/forecast", body))
+        else:
+            sent += get(offer)
+            expected.append(("GET", "/models", b""))
+    return sent, expected
+
+
+@settings(deadline=None, max_examples=300)
+@given(conversations(), st.lists(st.integers(0, 2000), max_size=12))
+def test_requests_are_what_was_sent_however_it_comes(
+    conversation: tuple[bytes, list[Request]], places: list[int]
+) -> None:
+    sent, expected = conversation
+    seen, wire = asyncio.run(exchange(cut(sent, places)))
+    assert seen == expected
+    assert wire.written.count(b"HTTP/1.1 204 ") == len(expected)
+    assert not wire.ended
+
+
+offers = pytest.mark.parametrize("offer", OFFERS[1:], ids=["http2", "websocket", "several"])
+
+
+@pytest.mark.parametrize(
+    ("version", "also", "ends"),
+    [(b"1.1", b"", False), (b"1.1", b"Connection: close\r\n", True), (b"1.0", b"", True)],
+    ids=["kept", "closed", "old"],
+)
+@pytest.mark.parametrize("chunks", [0, 2])
+@offers
+def test_no_place_to_cut_matters(
+    caplog: pytest.LogCaptureFixture,
+    offer: bytes,
+    chunks: int,
+    version: bytes,
+    also: bytes,
+    ends: bool,
+) -> None:
+    caplog.set_level(logging.INFO)
+    sent = post(offer + also, SMUGGLED, chunks, version) + get(offer)
+    expected = [("POST", "/forecast", SMUGGLED), ("GET", "/models", b"")]
+    if ends:
+        expected.pop()
+
+    async def send() -> None:
+        for place in range(len(sent)):
+            seen, wire = await exchange(cut(sent, [place]))
+            assert seen == expected, place
+            assert wire.ended == ends
+        seen, _ = await exchange(sent[place : place + 1] for place in range(len(sent)))
+        assert seen == expected
+
+    asyncio.run(send())
+    assert not caplog.records
+
+
+@offers
+def test_who_waits_to_send_a_body_is_told_to_go_on(offer: bytes) -> None:
+    head, _, body = post(offer + b"Expect: 100-continue\r\n", b"body", 0).partition(b"body")
+    seen, wire = asyncio.run(exchange([head, b"body" + body]))
+    assert seen == [("POST", "/forecast", b"body")]
+    assert wire.written.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 204 ")
+    assert wire.written.count(b"HTTP/1.1 ") == 2
+
+
+@offers
+def test_what_is_wrong_with_a_request_stays_wrong(offer: bytes) -> None:
+    wrong = post(offer + b"Transfer-Encoding: chunked\r\n", b"body", 0)
+    seen, wire = asyncio.run(exchange([wrong]))
+    assert not seen
+    assert wire.written.startswith(b"HTTP/1.1 400 ")
+    assert wire.ended
+
+
+def test_a_thousand_offers_at_once() -> None:
+    seen, _ = asyncio.run(exchange([get(HTTP2) * 1000]))
+    assert seen == [("GET", "/models", b"")] * 1000
+
+
+@pytest.mark.parametrize("target", [b"there:443", b"http://there/", b"/forecast"])
+@pytest.mark.parametrize("offer", OFFERS[:2], ids=["plain", "offer"])
+def test_nothing_is_read_through_a_tunnel(
+    caplog: pytest.LogCaptureFixture, target: bytes, offer: bytes
+) -> None:
+    caplog.set_level(logging.INFO)
+    head = b"CONNECT %b HTTP/1.1\r\nContent-Length: 1\r\n%b\r\n" % (target, offer)
+    sent = head + SMUGGLED
+
+    async def send() -> None:
+        for place in range(len(sent)):
+            seen, wire = await exchange(cut(sent, [place]))
+            assert not seen
+            assert wire.written.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+            assert b"this server is no proxy" in wire.written
+            assert wire.written.count(b"HTTP/1.1 ") == 1
+            assert wire.ended
+
+    asyncio.run(send())
+    assert not caplog.records

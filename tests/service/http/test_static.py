@@ -1,0 +1,201 @@
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from foretell.service.http.static import FOLDER, Asset, Pages, policy
+from tests.service.client import Client
+
+BROWSER = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8", "Accept-Encoding": "gzip"}
+VENDOR = FOLDER / "vendor"
+MOST_BYTES = 400_000
+
+
+def test_browsers_get_the_page_and_programs_the_index(client: Client) -> None:
+    page = client.request("GET", "/", headers=BROWSER)
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    assert page.text == (FOLDER / "index.html").read_text()
+    index = client.get("/")
+    assert index.json()["service"] == "foretell"
+    assert "Accept" in page.headers["vary"]
+    assert "Accept" in index.headers["vary"]
+
+
+def test_its_policy_lets_in_nothing_but_the_servers_own(client: Client) -> None:
+    page = client.request("GET", "/", headers=BROWSER)
+    [inline] = re.findall(r"<script type=\"importmap\">(.*?)</script>", page.text, re.DOTALL)
+    known = base64.b64encode(hashlib.sha256(inline.encode()).digest()).decode()
+    said = page.headers["content-security-policy"]
+    assert said == (
+        f"default-src 'none'; script-src 'self' 'sha256-{known}'; style-src 'self'; "
+        "img-src 'self' data: blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+        "frame-ancestors 'none'"
+    )
+
+
+def test_scripts_that_are_files_have_no_sum() -> None:
+    assert "script-src 'self';" in policy(b'<script type="module" src="x.js"></script>')
+
+
+def test_the_reference_needs_no_other_host(client: Client) -> None:
+    answer = client.get("/docs")
+    said = answer.headers["content-security-policy"]
+    assert said.startswith("default-src 'none'; script-src 'self'; style-src 'self'")
+    assert "unsafe" not in said
+    assert "://" not in said + answer.text
+    named = re.findall(r'(?:href|src)="([^"]+)"', answer.text)
+    assert len(named) == 4
+    for name in named:
+        assert client.get(f"/{name}").status_code == 200, name
+    script = client.get("/page/reference/docs.js").text
+    assert "'openapi.json'" in script
+    assert "validatorUrl: null" in script
+
+
+def test_what_the_page_names_is_there(client: Client) -> None:
+    html = (FOLDER / "index.html").read_text()
+    named = re.findall(r'(?:href|src)="(page/[^"]+)"', html)
+    [imports] = re.findall(r"importmap\">(.*?)</script>", html, re.DOTALL)
+    named += [path.removeprefix("./") for path in json.loads(imports)["imports"].values()]
+    assert len(named) > 10
+    for path in named:
+        assert client.get(f"/{path}").status_code == 200, path
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("app.js", "text/javascript; charset=utf-8"),
+        ("style.css", "text/css; charset=utf-8"),
+        ("icon.svg", "image/svg+xml"),
+        ("vendor/preact.mjs", "text/javascript; charset=utf-8"),
+        ("vendor/assets.json", "application/json"),
+        ("vendor/licences/htm.txt", "text/plain; charset=utf-8"),
+    ],
+)
+def test_a_file_is_what_it_says(client: Client, name: str, kind: str) -> None:
+    answer = client.request("GET", f"/page/{name}", headers=BROWSER)
+    assert answer.headers["content-type"] == kind
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["referrer-policy"] == "no-referrer"
+    assert answer.headers["content-encoding"] == "gzip"
+    assert answer.content == (FOLDER / name).read_bytes()
+    plain = client.request("GET", f"/page/{name}", headers={"Accept-Encoding": "identity"})
+    assert "content-encoding" not in plain.headers
+    assert plain.content == answer.content
+
+
+def test_a_file_that_a_browser_has_is_not_sent_again(client: Client) -> None:
+    first = client.get("/page/app.js")
+    assert first.headers["cache-control"] == "no-cache"
+    tag = first.headers["etag"]
+    again = client.request("GET", "/page/app.js", headers={"If-None-Match": f'"other", {tag}'})
+    assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", tag)
+    other = client.request("GET", "/page/app.js", headers={"If-None-Match": '"other"'})
+    assert other.status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/", "/page/app.js"])
+def test_its_head_may_be_asked_for_alone(client: Client, path: str) -> None:
+    assert client.request("HEAD", path, headers=BROWSER).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/page",
+        "/page/",
+        "/page/vendor",
+        "/page/no.js",
+        # Its addresses of other files would be wrong there.
+        "/page/index.html",
+        "/page/%2e%2e/settings.py",
+        "/page//etc/passwd",
+        "/page/vendor/..%2fapp.js",
+    ],
+)
+def test_there_are_no_other_files(client: Client, path: str) -> None:
+    answer = client.get(path)
+    assert answer.status_code == 404
+    assert answer.json()["error"]["type"] == "not_found"
+
+
+def test_it_is_open_where_the_rest_needs_a_key(models: Path) -> None:
+    with Client(models, api_keys="one") as client:
+        assert client.request("GET", "/", headers=BROWSER).status_code == 200
+        assert client.get("/page/vendor/preact.mjs").status_code == 200
+        assert client.get("/page/no.js").status_code == 401
+
+
+def test_all_files_are_one_route_of_the_metrics_and_no_news(
+    client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG", "foretell.access")
+    client.get("/page/app.js")
+    client.get("/page/style.css")
+    assert {record.levelname for record in caplog.records} == {"DEBUG"}
+    text = client.get("/metrics").text
+    assert 'route="/page/{path:path}",status="200"' in text
+    assert "app.js" not in text
+
+
+def test_a_file_is_read_when_it_is_first_asked_for(
+    models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+
+    def note(path: Path) -> Asset:
+        read.append(path.name)
+        return Asset(b"", b"", {"ETag": "x"})
+
+    monkeypatch.setattr(Asset, "read", note)
+    with Client(models) as client:
+        assert read == []
+        client.get("/page/app.js")
+        client.get("/page/app.js")
+    assert read == ["app.js"]
+
+
+def test_libraries_are_as_they_were_published() -> None:
+    packages = json.loads((VENDOR / "assets.json").read_text())
+    listed = {asset["file"]: asset for package in packages for asset in package["files"]}
+    found = {path.relative_to(VENDOR).as_posix() for path in VENDOR.rglob("*") if path.is_file()}
+    assert found == {*listed, "assets.json"}
+    for name, asset in listed.items():
+        assert hashlib.sha256((VENDOR / name).read_bytes()).hexdigest() == asset["sha256"], name
+    for package in packages:
+        assert re.fullmatch(r"\d+\.\d+\.\d+", package["version"])
+        assert package["licence"]
+        assert any(asset["file"].startswith("licences/") for asset in package["files"])
+
+
+def test_the_page_and_all_it_loads_are_small() -> None:
+    html = "".join(path.read_text() for path in (FOLDER / "reference").glob("*.html"))
+    others = set(re.findall(r'"(page/vendor/[^"]+)"', html))
+    files = {path.removeprefix("/") for path in Pages().paths if path.startswith("/page/")}
+    loaded = {name for name in files - others if "/reference/" not in name}
+    assert len(loaded) > 10
+    assert len(others) == 2
+    sizes = [
+        len(gzip.compress((FOLDER / name.removeprefix("page/")).read_bytes())) for name in loaded
+    ]
+    assert sum(sizes) + len((FOLDER / "index.html").read_bytes()) < MOST_BYTES
+
+
+@pytest.mark.parametrize(
+    ("accept", "media"),
+    [
+        ("application/json, text/html;q=0.1", "application/json"),
+        ("text/html;q=0", "application/json"),
+        ("text/html; q=0.9, application/json; q=0.2", "text/html; charset=utf-8"),
+        ("text/html;level=1", "text/html; charset=utf-8"),
+    ],
+)
+def test_the_index_is_of_the_wanted_kind(client: Client, accept: str, media: str) -> None:
+    assert client.request("GET", "/", headers={"Accept": accept}).headers["content-type"] == media

@@ -1,0 +1,124 @@
+"""A connection without a network."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+import uvicorn
+from uvicorn.server import ServerState
+
+from foretell.service.http.protocol import Connection, Limits
+from foretell.service.metrics import Metrics
+
+# Method, path and body.
+Request = tuple[str, str, bytes]
+
+
+class Wire(asyncio.Transport):
+    """Keeps what is written to it, and what goes out together.
+
+    Attributes:
+        sent: What each write was.
+        reading: Whether more would be read.
+        ended: Whether the other end is told that nothing more will be written.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent: list[bytes] = []
+        self.reading = True
+        self.ended = False
+        self._closed = False
+
+    @property
+    def written(self) -> bytes:
+        """All of it."""
+        return b"".join(self.sent)
+
+    def write(self, data: Any) -> None:
+        assert not self.ended
+        self.sent.append(bytes(data))
+
+    def writelines(self, list_of_data: Iterable[Any]) -> None:
+        self.write(b"".join(list_of_data))
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+    def write_eof(self) -> None:
+        self.ended = True
+
+    def close(self) -> None:
+        self.ended = self._closed = True
+
+    def abort(self) -> None:
+        self.close()
+
+    def is_closing(self) -> bool:
+        return self._closed
+
+
+async def no_content(scope: Any, receive: Any, send: Any) -> None:
+    """An application that has nothing to say."""
+    await send({"type": "http.response.start", "status": 204, "headers": []})
+    await send({"type": "http.response.body", "body": b""})
+
+
+def unconnected(app: Any, metrics: Metrics) -> Connection:
+    """What serves a connection to an application; for use on a loop."""
+    config = uvicorn.Config(app, ws="none", log_config=None, access_log=False)
+    return Connection(Limits(8, 60), metrics, config, ServerState(), {})
+
+
+def opened(app: Any, wire: Wire, metrics: Metrics | None = None) -> Connection:
+    """A connection to an application; for use on a loop."""
+    connection = unconnected(app, metrics or Metrics())
+    connection.connection_made(wire)
+    return connection
+
+
+async def exchange(
+    pieces: Iterable[bytes], metrics: Metrics | None = None
+) -> tuple[list[Request], Wire]:
+    """What an application sees that answers all it is asked, and where its answers go."""
+    seen: list[Request] = []
+    wire = Wire()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        body = b""
+        more = True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return
+            body += message["body"]
+            more = message["more_body"]
+        assert b"upgrade" not in dict(scope["headers"])
+        seen.append((scope["method"], scope["path"], body))
+        await no_content(scope, receive, send)
+
+    connection = opened(app, wire, metrics)
+
+    async def go_on(turns: int) -> None:
+        while connection.tasks and turns:
+            await asyncio.sleep(0)
+            turns -= 1
+
+    for piece in pieces:
+        if not wire.is_closing():
+            connection.data_received(piece)
+            await go_on(5)
+    if not wire.is_closing():
+        await go_on(10_000)
+    connection.connection_lost(ConnectionResetError())
+    await go_on(5)
+    assert not connection.tasks
+    return seen, wire

@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from foretell.service.errors import (
+    InvalidInputError,
+    NotSupportedError,
+    ServiceError,
+    UnreadableError,
+)
+from foretell.service.inference.decode import Job, decode, json_bytes
+from foretell.service.settings import Settings
+from tests.service.client import Client
+from tests.service.inference.bodies import HISTORY, binary, request, tensor
+
+WEIGHTS = "encoder.0.self.weights"
+
+
+def read(client: Client, body: Any, length: str | None = None, **limits: int) -> Job:
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    model = client.repository.registry.find("multi")
+    return decode(bytearray(content), length, model, Settings(models=Path(), **limits))
+
+
+def refusal(client: Client, body: Any, kind: type[ServiceError] = InvalidInputError) -> Any:
+    with pytest.raises(kind) as error:
+        read(client, body)
+    return error.value
+
+
+def binaries(job: Job) -> dict[str, bool]:
+    return {output.name: output.binary for output in job.outputs}
+
+
+def test_what_a_request_says(client: Client) -> None:
+    job = read(client, request(id="mine", parameters={"timeout": 1500}))
+    assert (job.id, job.windows, job.timeout) == ("mine", 1, 0.0015)
+    np.testing.assert_array_equal(job.feeds["history"], HISTORY)
+
+
+@pytest.mark.parametrize("fields", [{}, {"id": None, "parameters": None, "outputs": None}])
+def test_what_it_need_not_say(client: Client, fields: dict[str, Any]) -> None:
+    job = read(client, request(**fields))
+    assert (job.id, job.timeout, job.attention) == (None, None, [])
+    assert binaries(job) == {"forecast": False}
+
+
+def test_binary_outputs(client: Client) -> None:
+    parameters = {"binary_data_output": True}
+    assert binaries(read(client, request(parameters=parameters))) == {"forecast": True}
+    outputs = [
+        {"name": "forecast"},
+        {"name": WEIGHTS, "parameters": {"binary_data": False}},
+    ]
+    job = read(client, request(parameters=parameters, outputs=outputs))
+    assert binaries(job) == {"forecast": True, WEIGHTS: False}
+    outputs[1]["parameters"] = {"binary_data": True}
+    job = read(client, request(outputs=outputs))
+    assert binaries(job) == {"forecast": False, WEIGHTS: True}
+
+
+def test_attention_takes_another_graph(client: Client) -> None:
+    assert not read(client, request(outputs=[{"name": "forecast"}])).attention
+    assert read(client, request(outputs=[{"name": WEIGHTS}])).attention == [WEIGHTS]
+
+
+def test_outputs_that_there_are_not(client: Client) -> None:
+    error = refusal(client, request(outputs=[{"name": "forecast"}, {"name": "nope"}]))
+    assert error.param == "outputs[1].name"
+    assert error.message.startswith(f"expected one of forecast, {WEIGHTS}, ")
+    error = refusal(client, request(outputs=[{"name": WEIGHTS}] * 2))
+    assert (error.param, error.message) == ("outputs[1].name", f"{WEIGHTS} is asked for twice")
+
+
+@pytest.mark.parametrize("name", ["classification", "shared_memory_region"])
+def test_extensions_that_there_are_not(client: Client, name: str) -> None:
+    parameters = {"classification": 3, "shared_memory_region": "x"}
+    outputs = [{"name": "forecast", "parameters": {name: parameters[name]}}]
+    error = refusal(client, request(outputs=outputs), NotSupportedError)
+    assert error.param == f"outputs[0].parameters.{name}"
+
+
+@pytest.mark.parametrize(
+    ("body", "place"),
+    [
+        ([], None),
+        ({}, "inputs"),
+        (request(tensor(name=5)), "inputs[0].name"),
+        (request(tensor(shape=[1.5, 8, 2])), "inputs[0].shape[0]"),
+        (request(tensor(shape=[-1, 8, 2])), "inputs[0].shape[0]"),
+        (request(tensor(shape=[10**400, 8, 2])), "inputs[0].shape[0]"),
+        (request(tensor(shape=[True, 8, 2])), "inputs[0].shape[0]"),
+        (request(tensor(data={})), "inputs[0].data"),
+        (request(binary() | {"parameters": {"binary_data_size": "64"}}), None),
+        (request(parameters={"timeout": -1}), "parameters.timeout"),
+        (request(parameters={"timeout": 1e6}), "parameters.timeout"),
+        (request(parameters={"binary_data_output": 1}), "parameters.binary_data_output"),
+        (request(outputs=[{}]), "outputs[0].name"),
+        (request(outputs=[{"name": "forecast"}] * 2000), "outputs"),
+        (request(*[tensor()] * 65), "inputs"),
+        (request(id=7), "id"),
+    ],
+)
+def test_requests_that_are_none(client: Client, body: Any, place: str | None) -> None:
+    error = refusal(client, body)
+    assert place is None or error.param == place
+    assert len(error.message) < 200
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"\xff", b"nonsense", b"[1] 2"])
+def test_bodies_that_are_no_json(client: Client, text: bytes) -> None:
+    with pytest.raises(UnreadableError, match="the body is not JSON"):
+        read(client, text)
+
+
+@pytest.mark.parametrize("length", [None, "20", "99999"])
+def test_a_body_that_is_compressed_and_does_not_say_so(client: Client, length: str | None) -> None:
+    with pytest.raises(UnreadableError, match="send the header Content-Encoding: gzip"):
+        read(client, gzip.compress(json.dumps(request()).encode()), length)
+
+
+def test_numbers_that_json_has_not(client: Client) -> None:
+    data = [float("nan"), *HISTORY.ravel().tolist()[1:]]
+    error = refusal(client, request(tensor(data=data)))
+    assert (
+        error.message == "expected finite numbers of at most 3.4e38 (float32), got nan at [0, 0, 0]"
+    )
+
+
+def test_where_the_json_ends(client: Client) -> None:
+    text, data = json.dumps(request(binary())).encode(), HISTORY.tobytes()
+    job = read(client, text + data, str(len(text)))
+    np.testing.assert_array_equal(job.feeds["history"], HISTORY)
+    with pytest.raises(UnreadableError, match="not JSON"):
+        read(client, text + data, str(len(text) - 1))
+    with pytest.raises(InvalidInputError, match="says where the JSON ends"):
+        read(client, text)
+
+
+@pytest.mark.parametrize("length", ["65", "-1", "1.5", "", "x", "9" * 5000, "\u0663"])
+def test_where_it_cannot_end(client: Client, length: str) -> None:
+    with pytest.raises(UnreadableError, match="at most the 64 of the body") as error:
+        read(client, bytes(64), length)
+    assert error.value.param == "Inference-Header-Content-Length"
+
+
+def test_a_body_without_json_is_answered_in_binary(client: Client) -> None:
+    job = read(client, HISTORY.tobytes(), "0")
+    np.testing.assert_array_equal(job.feeds["history"], HISTORY)
+    assert binaries(job) == {"forecast": True}
+
+
+def test_answers_that_would_be_too_large(client: Client) -> None:
+    attention = [{"name": WEIGHTS}]
+    # Two heads of three patches by three.
+    assert read(client, request(outputs=attention), max_attention_values=18).attention
+    with pytest.raises(InvalidInputError, match=r"18 values and may hold 17 \(max_attention"):
+        read(client, request(outputs=attention), max_attention_values=17)
+    parameters = {"binary_data_output": True}
+    wanted = request(outputs=attention, parameters=parameters)
+    assert read(client, wanted, max_attention_values=17).attention
+    with pytest.raises(InvalidInputError, match=r"18 values and may hold 17 \(max_answer"):
+        read(client, wanted, max_answer_values=17)
+    with pytest.raises(InvalidInputError, match="hold 8 values and may hold 7"):
+        read(client, request(), max_answer_values=7)
+
+
+@pytest.mark.parametrize(
+    ("length", "text"), [(None, 500), ("0", 0), ("120", 120), ("900", 500), ("-1", 500), ("x", 500)]
+)
+def test_how_much_of_a_body_is_json(length: str | None, text: int) -> None:
+    assert json_bytes(500, length) == text

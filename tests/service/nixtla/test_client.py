@@ -1,0 +1,327 @@
+"""The nixtla client from PyPI as it is, against a real server under a prefix."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import orjson
+import pandas as pd
+import polars as pl
+import pytest
+
+from tests.docs.pages import blocks
+from tests.service.nixtla.conftest import AIR
+from tests.service.process import ROOT, Server
+
+nixtla = pytest.importorskip("nixtla", reason="installed without its requirements (Makefile)")
+pytestmark = [
+    # It asks for pandas 2.
+    pytest.mark.filterwarnings("ignore:A future version of pandas"),
+    pytest.mark.filterwarnings("ignore:IProgress not found"),
+]
+
+PAGE = ROOT / "docs" / "clients" / "nixtla.md"
+
+# Monthly airline passengers in thousands, 1949 to 1960 (Box & Jenkins, series G).
+PASSENGERS = """
+112 118 132 129 121 135 148 148 136 119 104 118 115 126 141 135 125 149 170 170 158 133 114 140
+145 150 178 163 172 178 199 199 184 162 146 166 171 180 193 181 183 218 230 242 209 191 172 194
+196 196 236 235 229 243 264 272 237 211 180 201 204 188 235 227 234 264 302 293 259 229 203 229
+242 233 267 269 270 315 364 347 312 274 237 278 284 277 317 313 318 374 413 405 355 306 271 306
+315 301 356 348 355 422 465 467 404 347 305 336 340 318 362 348 363 435 491 505 404 359 310 337
+360 342 406 396 420 472 548 559 463 407 362 405 417 391 419 461 472 535 622 606 508 461 390 432
+"""
+VALUES = np.array(PASSENGERS.split(), float)
+MONTHS = pd.date_range("1949-01-01", periods=len(VALUES), freq="MS")
+
+
+def passengers() -> pd.DataFrame:
+    return pd.DataFrame({"timestamp": MONTHS, "value": VALUES})
+
+
+def panel() -> pd.DataFrame:
+    """Three airlines, the second one's months fewer."""
+    sizes = {"a": 144, "b": 100, "c": 144}
+    parts = [
+        pd.DataFrame({"unique_id": name, "ds": MONTHS[-size:], "y": VALUES[-size:] * factor})
+        for factor, (name, size) in enumerate(sizes.items(), 1)
+    ]
+    return pd.concat(parts, ignore_index=True)
+
+
+@pytest.fixture(scope="module")
+def server(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    log = tmp_path_factory.mktemp("log") / "log"
+    settings = {"threads": 1, "api_keys": "key", "root_path": "/forecasts", "max_inputs": 4}
+    with Server(repository, log, **settings) as server:
+        yield server
+
+
+@pytest.fixture
+def client(server: Server) -> Any:
+    return nixtla.NixtlaClient(
+        api_key="key", base_url=f"{server.url}/forecasts/nixtla", max_retries=1
+    )
+
+
+Ask = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def ask(server: Server) -> Ask:
+    """The same of `/forecast`: of the first series its forecast, as the answer has it."""
+
+    def forecast(model: str, entry: dict[str, Any], **options: Any) -> dict[str, Any]:
+        answer = httpx.post(
+            f"{server.url}/forecast",
+            json={"model": model, "inputs": [entry], "options": options},
+            headers={"X-API-Key": "key"},
+        )
+        assert answer.status_code == 200, answer.text
+        content: dict[str, Any] = answer.json()["outputs"][0]["content"][0]
+        return content
+
+    return forecast
+
+
+def refusal(call: Callable[[], object]) -> tuple[int, str]:
+    """The status and the text of an error, as the client shows it."""
+    with pytest.raises(nixtla.ApiError) as caught:
+        call()
+    assert caught.value.body.keys() == {"detail"}
+    return caught.value.status_code, caught.value.body["detail"]
+
+
+def test_keys_are_looked_at(client: Any, server: Server) -> None:
+    assert client.validate_api_key()
+    stranger = nixtla.NixtlaClient(api_key="none", base_url=f"{server.url}/nixtla", max_retries=1)
+    assert not stranger.validate_api_key()
+    status, text = refusal(lambda: stranger.forecast(passengers(), h=1, **COLUMNS))
+    assert (status, text) == (401, "the key is not one of this server's")
+
+
+def test_models_are_those_of_one_channel(client: Any) -> None:
+    assert client.list_models() == ["air", "daily", "hourly", "other"]
+
+
+COLUMNS: dict[str, Any] = {"time_col": "timestamp", "target_col": "value", "freq": "MS"}
+
+
+@pytest.mark.parametrize("h", [3, 12, 20])
+def test_a_forecast_with_levels_is_that_of_the_other_door(client: Any, ask: Ask, h: int) -> None:
+    found = client.forecast(
+        df=passengers(), h=h, level=[80, 90.5], time_col="timestamp", target_col="value"
+    )
+    expected = ask(
+        "air", {"series": VALUES.tolist()}, horizon=h, quantiles=[0.1, 0.9, 0.0475, 0.9525]
+    )
+    assert found.timestamp.tolist() == pd.date_range("1961-01-01", periods=h, freq="MS").tolist()
+    assert found.TimeGPT.tolist() == expected["mean_forecast"]
+    names = {"lo-80": "0.1", "hi-80": "0.9", "lo-90.5": "0.0475", "hi-90.5": "0.9525"}
+    for name, level in names.items():
+        assert found[f"TimeGPT-{name}"].tolist() == expected["quantiles"][level]
+    assert found.columns.size == 6
+
+
+def test_no_feature_contributes(client: Any) -> None:
+    found = client.forecast(df=passengers(), h=2, feature_contributions=True, **COLUMNS)
+    assert found.TimeGPT.tolist() == [432, 432]
+    assert not hasattr(client, "feature_contributions")
+
+
+def test_quantiles(client: Any, ask: Ask) -> None:
+    found = client.forecast(df=passengers(), h=2, quantiles=[0.1, 0.5, 0.9], **COLUMNS)
+    expected = ask("air", {"series": VALUES.tolist()}, horizon=2, quantiles=[0.1, 0.9])
+    assert found.columns[2:].tolist() == ["TimeGPT-q-10", "TimeGPT-q-50", "TimeGPT-q-90"]
+    assert found["TimeGPT-q-10"].tolist() == expected["quantiles"]["0.1"]
+    assert found["TimeGPT-q-50"].tolist() == expected["mean_forecast"]
+    assert found["TimeGPT-q-90"].tolist() == expected["quantiles"]["0.9"]
+
+
+def test_quantiles_corrected_by_the_history(client: Any, ask: Ask) -> None:
+    given = {"calibration": "history"}
+    found = client.forecast(df=passengers(), h=3, level=[80], model_parameters=given, **COLUMNS)
+    # What the client sends where levels are asked for.
+    latest = VALUES[-(3 * AIR.context + AIR.horizon) :].tolist()
+    expected = ask("air", {"series": latest}, horizon=3, quantiles=[0.1, 0.9], **given)
+    assert found["TimeGPT-lo-80"].tolist() == expected["quantiles"]["0.1"]
+    assert found["TimeGPT-hi-80"].tolist() == expected["quantiles"]["0.9"]
+
+
+@pytest.mark.parametrize("partitions", [None, 2])
+def test_a_panel(client: Any, partitions: int | None) -> None:
+    found = client.forecast(panel(), h=2, level=[80], freq="MS", num_partitions=partitions)
+    assert found.unique_id.tolist() == ["a", "a", "b", "b", "c", "c"]
+    assert found.TimeGPT.tolist() == [432, 432, 864, 864, 1296, 1296]
+    assert (found["TimeGPT-lo-80"] < found.TimeGPT).all()
+
+
+def test_polars(client: Any) -> None:
+    found = client.forecast(pl.from_pandas(panel()), h=2, freq="1mo", level=[80])
+    expected = client.forecast(panel(), h=2, freq="MS", level=[80])
+    assert isinstance(found, pl.DataFrame)
+    for name in ("TimeGPT", "TimeGPT-lo-80", "TimeGPT-hi-80"):
+        assert found[name].to_list() == expected[name].tolist()
+
+
+def test_history_beside_the_forecast(client: Any) -> None:
+    found = client.forecast(panel(), h=1, freq="MS", level=[80], add_history=True)
+    second = found[found.unique_id == "b"]
+    # 100 rows, of which the first 24 are read and whole years follow.
+    assert second.ds.tolist() == [*MONTHS[-72:], pd.Timestamp("1961-01-01")]
+    years = [VALUES[-13 - 12 * year] * 2 for year in reversed(range(6))]
+    assert second.TimeGPT.tolist() == [*np.repeat(years, 12), 864]
+
+
+def test_cross_validation(client: Any, ask: Ask) -> None:
+    found = client.cross_validation(panel(), h=3, n_windows=4, step_size=2, level=[80], freq="MS")
+    assert found.unique_id.value_counts().to_dict() == {"a": 12, "b": 12, "c": 12}
+    cutoffs = MONTHS[[-10, -8, -6, -4]]
+    assert found.cutoff.tolist() == [*np.repeat(cutoffs, 3)] * 3
+    assert (
+        found.ds.tolist() == [MONTHS[at + step] for at in (-9, -7, -5, -3) for step in range(3)] * 3
+    )
+    last = found[(found.unique_id == "b") & (found.cutoff == cutoffs[-1])]
+    assert last.y.tolist() == (VALUES[-3:] * 2).tolist()
+    known = {"series": (VALUES[:-3] * 2).tolist()}
+    expected = ask("air", known, horizon=3, quantiles=[0.1, 0.9])
+    assert last.TimeGPT.tolist() == expected["mean_forecast"]
+    assert last["TimeGPT-lo-80"].tolist() == expected["quantiles"]["0.1"]
+    assert last["TimeGPT-hi-80"].tolist() == expected["quantiles"]["0.9"]
+
+
+def test_cross_validation_in_partitions(client: Any) -> None:
+    asked = {"h": 3, "n_windows": 2, "quantiles": [0.2, 0.8], "freq": "MS"}
+    whole = client.cross_validation(panel(), **asked)
+    parts = client.cross_validation(panel(), num_partitions=3, **asked)
+    pd.testing.assert_frame_equal(whole, parts)
+
+
+def hours() -> pd.DataFrame:
+    """A panel of two series."""
+    at = pd.date_range("2024-01-01", periods=96, freq="h")
+    parts = [pd.DataFrame({"unique_id": name, "ds": at, "y": np.arange(96.0)}) for name in "ab"]
+    return pd.concat(parts, ignore_index=True)
+
+
+def test_large_bodies_are_compressed(client: Any) -> None:
+    rng = np.random.default_rng(0)
+    hours = pd.date_range("2000-01-01", periods=120_000, freq="h")
+    frame = pd.DataFrame({"unique_id": "a", "ds": hours, "y": rng.normal(size=len(hours))})
+    values = frame.y.to_numpy(np.float32)
+    assert len(orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY)) > 2**20
+    found = client.forecast(frame, h=1, freq="h", model="hourly", add_history=True)
+    # As many as the server lets a request have (max_origins), and the forecast.
+    assert len(found) == 1024 * 4 + 1
+    assert found.ds.iloc[-1] == hours[-1] + pd.Timedelta("1h")
+
+
+def test_calendars_follow_the_start(client: Any, ask: Ask) -> None:
+    days = pd.date_range("2024-02-20", periods=8, freq="D")
+    frame = pd.DataFrame({"ds": days, "y": np.arange(8.0)})
+    found = client.forecast(frame, h=4, freq="D")
+    expected = ask("daily", {"series": [*range(8)], "start_timestamp": "2024-02-20"})
+    assert found.TimeGPT.tolist() == expected["mean_forecast"]
+    local = frame.assign(ds=days.tz_localize("Europe/Berlin"))
+    status, text = refusal(lambda: client.forecast(local, h=4, freq="D"))
+    assert (status, text) == (
+        422,
+        "series.start_datetime[0]: required: daily uses calendar features",
+    )
+
+
+def test_gaps(client: Any, ask: Ask) -> None:
+    values = VALUES.copy()
+    values[-5] = np.nan
+    frame = passengers().assign(value=values)
+    status, text = refusal(lambda: client.forecast(frame, h=1, **COLUMNS))
+    assert status == 422
+    assert text == (
+        "series[0].y[19]: a value is missing (null), and model_parameters.missing is 'error'"
+    )
+    found = client.forecast(frame, h=1, model_parameters={"missing": "ffill"}, **COLUMNS)
+    assert found.TimeGPT.tolist() == [432]
+    for missing in ("ffill", "interpolate"):
+        given = {"missing": missing}
+        found = client.cross_validation(frame, h=1, n_windows=5, model_parameters=given, **COLUMNS)
+        assert found.TimeGPT.tolist()[0] == VALUES[-6]
+        assert np.isnan(found.value[0])
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "text"),
+    [
+        ({"h": 49}, 422, "h: expected at most 48 steps"),
+        ({"model": "nobody"}, 404, "model: no model 'nobody'"),
+        ({"model": "hourly"}, 422, "freq: expected the frequency of hourly, h, got MS"),
+        ({"model": "multi"}, 422, "model: multi reads 2 values at every time"),
+        ({"finetune_steps": 5}, 422, "finetune_steps: nothing is trained here"),
+        ({"finetuned_model_id": "mine"}, 422, "finetuned_model_id: nothing is trained here"),
+        ({"multivariate": True}, 422, "multivariate: series are forecast each by itself"),
+        ({"date_features": ["month"]}, 422, "series.X: models here read no other columns"),
+        ({"level": [99]}, 422, "level, as quantiles: expected a level between 0.01 and 0.99"),
+        ({"model_parameters": {"size": 1}}, 422, "model_parameters.size: "),
+    ],
+)
+def test_what_is_not_served(client: Any, options: dict[str, Any], status: int, text: str) -> None:
+    got = refusal(lambda: client.forecast(passengers(), **{"h": 1, **COLUMNS, **options}))
+    assert got[0] == status
+    assert got[1].startswith(text)
+
+
+def test_hours_may_be_of_two_models(client: Any) -> None:
+    status, text = refusal(lambda: client.forecast(hours(), h=1, freq="h"))
+    assert status == 422
+    assert text == "model: 'timegpt-2.1' may mean any of hourly, other; pass model=…"
+    assert client.forecast(hours(), h=1, freq="h", model="other").TimeGPT.size == 2
+
+
+def test_short_series_and_many(client: Any) -> None:
+    frame = panel()
+    short = pd.concat([frame, frame.head(20).assign(unique_id="d")])
+    status, text = refusal(lambda: client.forecast(short, h=1, freq="MS"))
+    assert (status, text) == (
+        422,
+        "series[3].y: expected at least 24 rows, the model's context, got 20",
+    )
+    many = pd.concat([frame.tail(24).assign(unique_id=str(number)) for number in range(5)])
+    status, text = refusal(lambda: client.forecast(many, h=1, freq="MS"))
+    assert status == 422
+    assert text.endswith("got 5; pass num_partitions")
+    assert len(client.forecast(many, h=1, freq="MS", num_partitions=2)) == 5
+
+
+def test_too_many_windows(client: Any) -> None:
+    status, text = refusal(lambda: client.cross_validation(panel(), h=12, n_windows=7, freq="MS"))
+    assert (status, text[:11]) == (422, "series[1].y")
+
+
+@pytest.mark.filterwarnings("ignore:detect_anomalies")
+def test_other_methods_are_not_found(client: Any) -> None:
+    for call in (
+        lambda: client.finetune(panel(), freq="MS"),
+        lambda: client.jobs.forecast(panel(), h=1, freq="MS"),
+        lambda: client.detect_anomalies_online(panel(), freq="MS", h=1, detection_size=1),
+        client.finetuned_models,
+    ):
+        status, text = refusal(call)
+        assert (status, text[:9]) == (404, "Not Found")
+
+
+def test_the_page(
+    server: Server, client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passengers().to_csv(tmp_path / "air_passengers.csv", index=False)
+    monkeypatch.chdir(tmp_path)
+    program = "".join(block.text for block in blocks(PAGE) if block.language == "python")
+    program = program.replace("http://localhost:8000", server.url).replace('"any"', '"key"')
+    found: dict[str, Any] = {}
+    exec(program, found)
+    columns = ["timestamp", "TimeGPT"]
+    names = [f"TimeGPT-{side}-{level}" for side in ("hi", "lo") for level in (80, 90)]
+    assert found["forecast"].columns.tolist() == [*columns, *names]
+    assert len(found["known"]) == 36

@@ -1,0 +1,347 @@
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, suppress
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from foretell.service.errors import StartError
+from foretell.service.settings import Settings
+from foretell.service.workers import _said, serve
+from tests.service.bundles import Spec, write_bundle
+from tests.service.process import Server
+from tests.service.waiting import until
+
+BODY = {"inputs": [{"series": [1.0] * 8}]}
+ANSWERED = 'foretell_requests_total{model="slow",route="/forecast",status="200",version="1"}'
+WINDOWS = 'foretell_batch_windows_sum{model="slow",version="1"}'
+
+
+def everyone(server: Server) -> bool:
+    """Whether both doors take requests."""
+    return bool(httpx.get(f"{server.url}/readyz").json()["workers"]["running"] == 2)
+
+
+def doors(server: Server) -> list[int]:
+    """The processes that ever took requests."""
+    return [int(pid) for pid in re.findall(r"Started server process \[(\d+)\]", server.log)]
+
+
+def engine(server: Server) -> int:
+    """The process that runs the models now."""
+    loads = [line for line in server.log.splitlines() if "loaded slow@1" in line]
+    return int(json.loads(loads[-1])["process"])
+
+
+def ask_all_the_time(server: Server, statuses: list[int]) -> Callable[[], list[threading.Thread]]:
+    """Clients that ask until the server is gone or the function is called that is returned."""
+    stopped = threading.Event()
+
+    def ask() -> None:
+        while not stopped.is_set():
+            with suppress(httpx.TransportError), httpx.Client(timeout=60) as http:
+                while not stopped.is_set():
+                    answer = http.post(f"{server.url}/forecast", json=BODY)
+                    statuses.append(answer.status_code)
+                    if answer.status_code == 503:
+                        assert answer.headers["retry-after"] == "1"
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+
+    def stop() -> list[threading.Thread]:
+        stopped.set()
+        for thread in threads:
+            thread.join(60)
+        return threads
+
+    return stop
+
+
+@pytest.fixture(scope="module")
+def slow(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that needs a noticeable time for a window."""
+    folder = tmp_path_factory.mktemp("slow")
+    write_bundle(folder, Spec(name="slow", burn=5))
+    return folder
+
+
+@pytest.fixture
+def server(slow: Path, tmp_path: Path) -> Iterator[Server]:
+    with Server(slow, tmp_path / "log", workers=2, threads=1) as server:
+        until(lambda: everyone(server))
+        yield server
+
+
+def test_doors_count_and_report_as_one(server: Server) -> None:
+    for _ in range(20):
+        # Each connection goes to one of them.
+        assert httpx.post(f"{server.url}/forecast", json=BODY).status_code == 200
+    until(lambda: server.metric(ANSWERED) == 20)
+    assert server.metric(WINDOWS) == 20
+    assert server.metric("foretell_ready") == 1
+    assert (
+        server.metric('foretell_model_loads_total{model="slow",outcome="loaded",version="1"}') == 1
+    )
+    answer = httpx.get(f"{server.url}/readyz").json()
+    workers = {"wanted": 2, "running": 2}
+    assert answer == {"ready": True, "workers": workers, "models": {"slow@1": "ready"}}
+    assert server.stop() == 0
+
+
+def test_a_killed_door_is_replaced_and_nobody_is_refused(server: Server) -> None:
+    statuses: list[int] = []
+    stop = ask_all_the_time(server, statuses)
+    until(lambda: len(statuses) > 20)
+    os.kill(doors(server)[0], signal.SIGKILL)
+    until(lambda: len(doors(server)) == 3)
+    until(lambda: everyone(server))
+    before = len(statuses)
+    until(lambda: len(statuses) > before + 20)
+    stop()
+    # Its own connections are lost; new ones wait until somebody takes them.
+    assert set(statuses) == {200}
+    assert server.metric(WINDOWS) >= len(statuses)
+    assert server.stop() == 0
+
+
+@pytest.fixture
+def connections(server: Server) -> Iterator[list[HTTPConnection]]:
+    """Each goes to one of the doors; it is most unlikely that all go to the same."""
+    url = httpx.URL(server.url)
+    with ExitStack() as stack:
+        made = [HTTPConnection(url.host, url.port, timeout=60) for _ in range(16)]
+        yield [stack.enter_context(closing(each)) for each in made]
+
+
+def test_who_is_missing_is_told_at_every_moment(
+    server: Server, connections: list[HTTPConnection]
+) -> None:
+
+    def status(connection: HTTPConnection) -> tuple[int, dict[str, Any]]:
+        connection.request("GET", "/readyz")
+        answer = connection.getresponse()
+        return answer.status, json.loads(answer.read())
+
+    def kill(victim: int) -> None:
+        noted = server.log.count("another one takes its place")
+        os.kill(victim, signal.SIGKILL)
+        # The process itself is gone a moment before it is written down.
+        until(lambda: server.log.count("another one takes its place") > noted)
+
+    def restarts(name: str) -> float:
+        return server.metric(f'foretell_process_restarts_total{{process="{name}"}}')
+
+    for connection in connections:
+        status(connection)
+    kill(doors(server)[0])
+    others = []
+    for connection in connections:
+        with suppress(ConnectionError):
+            told = status(connection)
+            others.append(connection)
+            # Who is left answers: no load balancer should turn away.
+            assert (told[0], told[1]["ready"]) == (200, True)
+            assert told[1]["workers"]["wanted"] == 2
+            # The first one is asked long before another door can have begun.
+            assert told[1]["workers"]["running"] == 1 or connection is not others[0]
+    until(lambda: status(others[0])[1]["workers"]["running"] == 2)
+    assert server.metric("foretell_workers_wanted") == 2
+    assert server.metric("foretell_workers_running") == 2
+    assert restarts("door-0") + restarts("door-1") == 1
+    kill(engine(server))
+    code, answer = status(others[0])
+    assert (code, answer["ready"]) == (503, False)
+    assert answer["workers"] == {"wanted": 2, "running": 2}
+    until(lambda: status(others[0])[0] == 200)
+    # What the one before has counted is lost, but not how often there was another one.
+    assert restarts("engine") == 1
+    assert restarts("door-0") + restarts("door-1") == 1
+    for name in ("door-0", "door-1", "engine", "supervisor"):
+        assert server.metric(f'process_resident_memory_bytes{{process="{name}"}}') > 0
+    assert server.stop() == 0
+
+
+def test_all_doors_follow_the_file_of_keys(slow: Path, tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text("one\n")
+    with Server(slow, tmp_path / "log", workers=2, threads=1, api_keys_file=keys) as server:
+
+        def statuses(key: str) -> set[int]:
+            headers = {"X-API-Key": key}
+            # Each connection goes to one of the doors.
+            asked = (httpx.get(f"{server.url}/models", headers=headers) for _ in range(20))
+            return {answer.status_code for answer in asked}
+
+        until(lambda: everyone(server))
+        assert (statuses("one"), statuses("two")) == ({200}, {401})
+        keys.write_text("two\n")
+        until(lambda: (statuses("one"), statuses("two")) == ({401}, {200}))
+        keys.unlink()
+        until(lambda: server.log.count("the keys stay as they are") == 2)
+        assert (statuses("one"), statuses("two")) == ({401}, {200})
+        assert server.stop() == 0
+
+
+def test_a_killed_engine_is_replaced_and_everybody_is_told(server: Server) -> None:
+    statuses: list[int] = []
+    stop = ask_all_the_time(server, statuses)
+    until(lambda: len(statuses) > 20)
+    killed = engine(server)
+    os.kill(killed, signal.SIGKILL)
+    until(lambda: httpx.get(f"{server.url}/readyz").status_code == 503)
+    assert httpx.get(f"{server.url}/healthz").status_code == 200
+    until(lambda: engine(server) != killed)
+    until(lambda: httpx.get(f"{server.url}/readyz").status_code == 200)
+    before = len(statuses)
+    until(lambda: 200 in statuses[before:])
+    stop()
+    assert set(statuses) == {200, 503}
+    assert len(doors(server)) == 2
+    assert server.stop() == 0
+
+
+def test_a_stuck_engine_is_replaced(server: Server) -> None:
+    stuck = engine(server)
+    os.kill(stuck, signal.SIGSTOP)
+    # It takes a quarter of a minute to be sure.
+    until(lambda: engine(server) != stuck)
+    until(lambda: httpx.get(f"{server.url}/readyz").status_code == 200)
+    assert httpx.post(f"{server.url}/forecast", json=BODY).status_code == 200
+    assert f"process {stuck} (engine) is stuck" in server.log
+    assert server.stop() == 0
+
+
+def test_without_an_engine_doors_answer_all_the_same(slow: Path, tmp_path: Path) -> None:
+    models = tmp_path / "models"
+    shutil.copytree(slow, models)
+    settings = {"workers": 2, "threads": 1, "operations_port": 0}
+    with Server(models, tmp_path / "log", **settings) as server:
+        until(lambda: "http://127.0.0.1" in server.log and len(doors(server)) == 2)
+        until(lambda: len(set(addresses(server))) == 2)
+        ours, probes = dict.fromkeys(addresses(server))
+        until(lambda: httpx.get(f"{probes}/readyz").json()["workers"]["running"] == 2)
+        # The next one will not find what it should load.
+        (models / "slow").rename(tmp_path / "gone")
+        os.kill(engine(server), signal.SIGKILL)
+        os.kill(doors(server)[0], signal.SIGKILL)
+        until(lambda: len(doors(server)) == 3)
+        for _ in range(12):
+            # Each connection goes to one of the doors, one of which has never seen an engine.
+            assert httpx.get(f"{probes}/healthz", timeout=30).status_code == 200
+            assert httpx.get(f"{probes}/readyz", timeout=30).status_code == 503
+            for answer in (
+                httpx.get(f"{probes}/metrics", timeout=30),
+                httpx.post(f"{ours}/forecast", json=BODY, timeout=30),
+            ):
+                assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+        (tmp_path / "gone").rename(models / "slow")
+        until(lambda: httpx.get(f"{probes}/readyz", timeout=30).status_code == 200)
+        assert httpx.post(f"{ours}/forecast", json=BODY).status_code == 200
+        assert server.stop() == 0
+
+
+def addresses(server: Server) -> list[str]:
+    """Where it has ever said that it serves, in that order."""
+    return re.findall(r"http://127\.0\.0\.1:\d+", server.log)
+
+
+def test_models_come_and_go_for_all_doors(tmp_path: Path) -> None:
+    models = tmp_path / "models"
+    write_bundle(models, Spec())
+    with Server(models, tmp_path / "log", workers=2, threads=1, admin_keys="secret") as server:
+        until(lambda: everyone(server))
+        write_bundle(models, Spec(version="2", horizon=6))
+        key = {"X-API-Key": "secret"}
+        load = f"{server.url}/v2/repository/models/repeat/load"
+        assert httpx.post(load, headers=key).status_code == 200
+        for _ in range(20):
+            # Each connection goes to one of the doors, and both know.
+            answer = httpx.post(f"{server.url}/forecast", json=BODY).json()
+            assert answer["model_version"] == "2"
+        index = httpx.post(f"{server.url}/v2/repository/index", json={"ready": True}).json()
+        assert [entry["version"] for entry in index] == ["1", "2"]
+        stats = httpx.get(f"{server.url}/v2/models/repeat/stats").json()["model_stats"]
+        assert [each["execution_count"] for each in stats] == [0, 20]
+        refused = httpx.post(f"{server.url}/v2/repository/models/other/load", headers=key)
+        assert refused.status_code == 404
+        assert server.stop() == 0
+
+
+def test_under_load_nothing_that_was_sent_is_lost(server: Server) -> None:
+    statuses: list[int] = []
+
+    def ask() -> None:
+        with httpx.Client(timeout=60) as http:
+            while True:
+                try:
+                    statuses.append(http.post(f"{server.url}/forecast", json=BODY).status_code)
+                except httpx.ConnectError:
+                    return
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    until(lambda: len(statuses) > 20)
+    assert server.stop() == 0
+    for thread in threads:
+        thread.join()
+    assert set(statuses) == {200}
+
+
+def test_a_killed_watcher_leaves_nobody_behind(server: Server) -> None:
+    server.process.kill()
+    server.process.wait()
+
+    def gone() -> bool:
+        try:
+            httpx.get(f"{server.url}/healthz")
+        except httpx.TransportError:
+            return True
+        return False
+
+    until(gone)
+
+
+def test_two_servers_do_not_share_a_port(
+    server: Server, slow: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("foretell.service.logs.configure", lambda *_: None)
+    port = httpx.URL(server.url).port
+    settings = Settings(models=slow, port=port, workers=2, device="cpu")
+    with pytest.raises(StartError, match=f"cannot listen on 127.0.0.1:{port}: Address already"):
+        serve(settings)
+
+
+def test_bad_keys_are_told_before_anything_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("foretell.service.logs.configure", lambda *_: None)
+    settings = Settings(models=tmp_path / "nowhere", port=0, api_keys_file=tmp_path / "no-keys")
+    with pytest.raises(StartError, match="FORETELL_API_KEYS_FILE"):
+        serve(settings)
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (0, "status 0"),
+        (75, "status 75"),
+        (-9, "SIGKILL"),
+        (-40, "signal 40"),
+        (None, "status None"),
+    ],
+)
+def test_how_a_process_ended(status: int | None, said: str) -> None:
+    assert _said(status) == said
