@@ -24,7 +24,7 @@ PUBLISHED := aft-pytorch linear-attention-transformer linformer local-attention 
 	mixture-of-experts product_key_memory
 
 .PHONY: serve test lint types audit demo help bench bench-accuracy bench-adopted bench-attention bench-batch bench-bulk \
-	bench-counts bench-dashboard bench-demo bench-door bench-exports bench-fleet bench-page bench-precision bench-server \
+	bench-calls bench-counts bench-dashboard bench-demo bench-door bench-exports bench-fleet bench-page bench-precision bench-server \
 	bench-soak bench-stall bench-ties bench-endurance bench-many bench-wide gpu-check gpu-doors gpu-graphs gpu-overhead gpu-subjects mutants notebook \
 	package changes lowest page-assets page-pictures clean
 .DELETE_ON_ERROR:
@@ -107,6 +107,10 @@ bench-page: $(TEST) demo
 bench-door: $(TEST)
 	$(INSTALL) msgspec
 	$(BIN)/python -m bench.door
+
+## count the files and calls that one request passes; a minute; BEFORE="COMMIT …" counts those, too
+bench-calls: $(TEST)
+	$(BIN)/python -m bench.calls $(if $(BEFORE),--before $(BEFORE)) $(if $(DETAIL),--detail)
 
 # What it takes may come from another machine.
 ## check and measure the demo's models on an NVIDIA GPU; writes docs/gpu.md

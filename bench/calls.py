@@ -1,164 +1,306 @@
-"""What one request runs through: `python -m bench.calls`.
+"""The calls of one request: `python -m bench.calls`.
 
-Counts our own files, functions and Python calls (resumptions of coroutines included) of one
-`POST /forecast` with one series, a key and a start time: in a door, in the engine's process, and on
-its workers. Without the connection, the log's line and traces. The demo's models must be there
-(`make demo`).
+Counts what our own code does for one `POST /forecast` of one series with a start time and a key,
+from the connection to the last byte and the line in the log: in one process, and with two HTTP
+workers, an engine and the socket between them. The server is a real one; each of its processes
+records its calls (`bench/calling/sitecustomize.py`).
+
+- files: those of `service/`, `bundle/` and `foretell/` that hold a function that was called
+- calls: of their functions, by whomever, so those that uvicorn, the event loop and the standard
+  library make, too; each time that a coroutine or a generator is resumed is a call
+- changes: how often a call lies in another file than the one before it, in the order of time over
+  all threads and processes
+
+Left out: calls of libraries and of C; comprehensions and generator expressions, which are lines of
+their function; what the server does without any request (its start and its clocks); the end of the
+connection. Of several rounds the one with the fewest calls counts: clocks tick in the others.
+
+`--detail` prints what happens file by file. `--before` counts earlier commits as well.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
-import logging
+import json
 import socket
 import sys
 import tempfile
-import threading
+import time
 from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from http import HTTPStatus
+from http.client import HTTPResponse
+from itertools import groupby, pairwise
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
-import orjson
-import uvloop
-from fastapi import FastAPI
+import psutil
 
-from foretell.service.api.app import create_app
-from foretell.service.engine.client import EngineClient
-from foretell.service.engine.engine import Engine, LocalEngine
-from foretell.service.engine.process import load
-from foretell.service.engine.server import EngineServer
-from foretell.service.http import examples
-from foretell.service.http.protocol import EXTENSION, ClientConnection
-from foretell.service.metrics import Metrics
-from foretell.service.settings import Settings
+from bench.page import table
+from bench.serving import before
+from bench.serving.contenders import ROOT
+from bench.serving.ports import free_port
+from bench.serving.process import running
+from bench.serving.subjects import NAME, SUBJECTS, export
 
-ROOT = Path(__file__).parent.parent
-MODELS = ROOT / ".demo" / "repository"
+_RECORDER = Path(__file__).parent / "calling"
 _KEY = "bench"
-_WARM = 20
-# The engine's looks for news fall into some, and the fewest calls are the request's own.
-_ROUNDS = 9
-_REST_SECONDS = 0.03
+_START = "2024-03-01T00:00:00"
+_WARM, _ROUNDS = 20, 21
+# The loop is done with a request soon after its last byte; the log gathers lines for 50 ms.
+_LOOP_SECONDS, _LOG_SECONDS = 0.01, 0.08
+_PATIENCE = 10.0
+# What is recorded: the first byte of the recorders' state. The second byte counts rounds.
+NOTHING, ALL, OTHER_THREADS = range(3)
 
 
-class Tracer:
-    """Counts the calls of our functions, by file and name.
+@dataclass(frozen=True)
+class Call:
+    """A call of a function of ours.
 
     Attributes:
-        calls: Those while `on` is set.
-        on: Whether they are counted.
+        path: Of its file, from the repository's root.
+        function: Its qualified name.
+        place: Process and thread.
     """
 
-    def __init__(self) -> None:
-        self.calls: Counter[tuple[str, str]] = Counter()
-        self.on = False
-        self._service = str(ROOT / "service") + "/"
-        # Of this thread, and of those that are started from here on.
-        sys.setprofile(self._count)
-        threading.setprofile(self._count)
-
-    def _count(self, frame: FrameType, event: str, _: object) -> None:
-        if self.on and event == "call":
-            code = frame.f_code
-            path = str(Path(code.co_filename).resolve())
-            if path.startswith(self._service):
-                self.calls[path.removeprefix(self._service), code.co_qualname] += 1
+    path: str
+    function: str
+    place: str
 
 
-async def ask(app: FastAPI, content: bytes, client: ClientConnection) -> int:
-    """Send the request; returns the status of its answer."""
-    headers = [(b"content-type", b"application/json"), (b"x-api-key", _KEY.encode())]
-    scope = {
-        "type": "http",
-        "asgi": {"version": "3.0"},
-        "http_version": "1.1",
-        "method": "POST",
-        "path": "/forecast",
-        "raw_path": b"/forecast",
-        "query_string": b"",
-        "scheme": "http",
-        "root_path": "",
-        "server": ("127.0.0.1", 8000),
-        "client": ("127.0.0.1", 1),
-        "headers": headers,
-        "state": {},
-        "extensions": {EXTENSION: client},
+@dataclass(frozen=True)
+class Limits:
+    """What a request should stay within; None where there is no limit."""
+
+    files: int
+    calls: int | None = None
+    changes: int | None = None
+
+
+LIMITS = {1: Limits(20, 110, 55), 2: Limits(23)}
+
+
+@dataclass(frozen=True)
+class Trace:
+    """The calls of one request, in the order of time."""
+
+    calls: Sequence[Call]
+
+    @property
+    def files(self) -> list[str]:
+        """The files, in the order of their first calls."""
+        return list(dict.fromkeys(call.path for call in self.calls))
+
+    @property
+    def changes(self) -> int:
+        """How often a call lies in another file than the one before it."""
+        return sum(one.path != two.path for one, two in pairwise(self.calls))
+
+
+class Recorders:
+    """What the processes of a server record.
+
+    Args:
+        folder: Made for what they write.
+        tree: The repository's root.
+
+    Attributes:
+        environment: Variables that make a process record.
+    """
+
+    def __init__(self, folder: Path, tree: Path) -> None:
+        folder.mkdir()
+        self._folder = folder
+        self._state = folder / "state"
+        self._state.write_bytes(bytes(2))
+        self._round = 0
+        self.environment = {
+            "FORETELL_CALLS": str(folder),
+            "FORETELL_CALLS_TREE": str(tree.resolve()),
+            "PYTHONPATH": f"{_RECORDER}:{tree}",
+        }
+
+    def record(self, what: int) -> None:
+        """Have all processes record nothing, all, or all but what their main threads do."""
+        self._set(0, what)
+
+    def take(self) -> Trace:
+        """What they have recorded since the last time.
+
+        Raises:
+            RuntimeError: a process does not write.
+        """
+        self._round += 1
+        self._set(1, self._round)
+        found: list[tuple[int, Call]] = []
+        for process in self._folder.glob("*.process"):
+            written = process.with_suffix(f".{self._round}")
+            _wait(written, int(process.stem))
+            if written.exists():
+                name, calls = json.loads(written.read_text())
+                for at, thread, path, function in calls:
+                    found.append((at, Call(path, function, f"{name}, {thread}")))
+        return Trace([call for _, call in sorted(found, key=lambda each: each[0])])
+
+    def _set(self, place: int, value: int) -> None:
+        with self._state.open("r+b") as file:
+            file.seek(place)
+            file.write(bytes([value]))
+
+
+def _wait(written: Path, process: int) -> None:
+    end = time.monotonic() + _PATIENCE
+    while not written.exists() and psutil.pid_exists(process):
+        if time.monotonic() > end:
+            raise RuntimeError(f"process {process} does not write what it recorded")
+        time.sleep(0.002)
+
+
+def count(
+    tree: Path, python: Path, repository: Path, body: bytes, folder: Path, *, workers: int = 1
+) -> Trace:
+    """The calls of one request.
+
+    Args:
+        tree: The repository's root at the commit whose code is to run.
+        python: Has what that code needs.
+        repository: The bundles to serve.
+        body: Of `POST /forecast`.
+        folder: Made for the log and the records.
+        workers: HTTP workers.
+
+    Raises:
+        RuntimeError: the server does not start, or refuses the request.
+    """
+    folder.mkdir()
+    recorders = Recorders(folder / "records", tree)
+    port = free_port()
+    command = [python, "-m", "foretell", "serve", "--models", repository, "--port", str(port)]
+    command += ["--workers", str(workers)]
+    environment = {
+        "FORETELL_API_KEYS": _KEY,
+        "FORETELL_DEVICE": "cpu",
+        "FORETELL_THREADS": "1",
+        **recorders.environment,
     }
-    statuses: list[int] = []
-
-    async def receive() -> dict[str, Any]:
-        return {"type": "http.request", "body": content, "more_body": False}
-
-    async def send(message: Any) -> None:  # noqa: ANN401
-        if message["type"] == "http.response.start":
-            statuses.append(message["status"])
-
-    await app(scope, receive, send)
-    return statuses[0]
-
-
-async def measure(engine: Engine, settings: Settings, tracer: Tracer) -> Counter[tuple[str, str]]:
-    """The calls of one request, by file and name."""
-    app = create_app(settings, engine)
-    (body, *_) = examples.requests("/forecast").values()
-    content, client = orjson.dumps(body), ClientConnection(lambda: None)
-    for _ in range(_WARM):
-        if await ask(app, content, client) != HTTPStatus.OK:
-            raise RuntimeError("the demo's PatchTST does not answer: see `make demo`")
-    found = []
-    for _ in range(_ROUNDS):
-        await asyncio.sleep(_REST_SECONDS)
-        tracer.calls.clear()
-        tracer.on = True
-        await ask(app, content, client)
-        # What a worker does after the answer is part of it.
-        await asyncio.sleep(_REST_SECONDS)
-        tracer.on = False
-        found.append(tracer.calls.copy())
-    return min(found, key=Counter.total)
+    ready = f"http://127.0.0.1:{port}/readyz"
+    with running(command, ready, folder / "log", environment, folder):
+        for _ in range(_WARM):
+            with _asking(port, body):
+                pass
+        rounds = []
+        for _ in range(_ROUNDS):
+            recorders.record(ALL)
+            with _asking(port, body):
+                time.sleep(_LOOP_SECONDS)
+                recorders.record(OTHER_THREADS)
+                time.sleep(_LOG_SECONDS)
+                recorders.record(NOTHING)
+                rounds.append(recorders.take())
+    return min(rounds, key=lambda trace: len(trace.calls))
 
 
-def show(title: str, calls: Counter[tuple[str, str]], *, verbose: bool) -> None:
-    """Print what was counted."""
-    files = {path for path, _ in calls}
-    print(f"{title}: {calls.total()} calls of {len(calls)} functions in {len(files)} files")
-    if verbose:
-        for (path, name), count in sorted(calls.items()):
-            print(f"  {count:3} {path}: {name}")
+@contextmanager
+def _asking(port: int, body: bytes) -> Iterator[None]:
+    """Send the request over a new connection, which is held until the end of the block.
+
+    Raises:
+        RuntimeError: it is refused.
+    """
+    head = (
+        f"POST /forecast HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nX-API-Key: {_KEY}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    with (
+        socket.create_connection(("127.0.0.1", port), timeout=_PATIENCE) as connection,
+        HTTPResponse(connection) as response,
+    ):
+        connection.sendall(head.encode() + body)
+        response.begin()
+        content = response.read()
+        if response.status != HTTPStatus.OK:
+            raise RuntimeError(f"it answers {response.status}: {content[:300]!r}")
+        yield
+
+
+def report(traces: dict[str, dict[int, Trace]]) -> str:
+    """A table of traces by code and number of HTTP workers."""
+    rows = []
+    for name, by_workers in traces.items():
+        for workers, trace in by_workers.items():
+            limits = LIMITS[workers]
+            found = (len(trace.files), len(trace.calls), trace.changes)
+            asked = (limits.files, limits.calls, limits.changes)
+            rows.append((name, str(workers), *map(_cell, found, asked)))
+    return table(("code", "HTTP workers", "files", "calls", "changes of file"), rows)
+
+
+def _cell(found: int, limit: int | None) -> str:
+    if limit is None:
+        return str(found)
+    return f"{found} ({'reached' if found <= limit else 'missed'}: {limit})"
+
+
+def detail(trace: Trace) -> str:
+    """The calls by file, the changes by pair of files, and all calls in their order."""
+    calls = Counter(call.path for call in trace.calls)
+    visits = Counter(path for path, _ in groupby(call.path for call in trace.calls))
+    lines = ["calls, visits, file"]
+    lines += [f"{calls[path]:5} {visits[path]:5}  {path}" for path in trace.files]
+    changes = Counter(
+        (one.path, two.path) for one, two in pairwise(trace.calls) if one.path != two.path
+    )
+    lines += ["", "changes, from, to"]
+    lines += [f"{number:5}  {one} > {two}" for (one, two), number in changes.most_common()]
+    lines += ["", "in order of time"]
+    for place, of_place in groupby(trace.calls, key=lambda call: call.place):
+        lines.append(f"[{place}]")
+        for path, of_path in groupby(of_place, key=lambda call: call.path):
+            functions = (
+                function if number == 1 else f"{function} x{number}"
+                for function, number in (
+                    (function, len(list(same)))
+                    for function, same in groupby(call.function for call in of_path)
+                )
+            )
+            lines.append(f"  {path}: {', '.join(functions)}")
+    return "\n".join(lines)
 
 
 def main() -> None:
-    """Count, in one process and through a socket."""
-    parser = argparse.ArgumentParser(prog="python -m bench.calls", description=__doc__)
-    parser.add_argument("--verbose", action="store_true", help="show every function")
-    verbose = parser.parse_args().verbose
-    logging.getLogger("foretell.access").setLevel(logging.WARNING)
-    tracer = Tracer()
-    settings = Settings.read(models=MODELS, device="cpu", threads=1, api_keys=_KEY)
-    metrics = Metrics()
-    own = LocalEngine(load(settings, metrics), metrics)
-
-    async def run() -> None:
-        show("In one process", await measure(own, settings, tracer), verbose=verbose)
-        with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as listener:
-            path = Path(folder) / "engine"
-            listener.bind(str(path))
-            listener.listen()
-            going = True
-            serving = asyncio.ensure_future(EngineServer(own).serve(listener, lambda: going))
-            door = EngineClient(path, Metrics())
-            await door.start()
-            calls = await measure(door, settings, tracer)
-            show("A door and the engine", calls, verbose=verbose)
-            await door.close()
-            going = False
-            await serving
-
-    uvloop.run(run())
-    sys.setprofile(None)
+    """Count, and print."""
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.calls",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--detail", action="store_true", help="what happens, file by file")
+    parser.add_argument(
+        "--workers", nargs="+", type=int, choices=LIMITS, default=[*LIMITS], help="HTTP workers"
+    )
+    parser.add_argument("--before", metavar="COMMIT", nargs="+", default=[])
+    given = parser.parse_args()
+    trees = {commit: before.checkout(commit, ROOT / ".bench") for commit in given.before}
+    trees["ours"] = ROOT
+    size = SUBJECTS[0]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        export(size, folder / "checkpoint", folder / "repository", NAME)
+        series = size.inputs(1)[0][0].numpy().astype(float).round(3).tolist()
+        body = json.dumps({"inputs": [{"series": series, "start_timestamp": _START}]}).encode()
+        traces: dict[str, dict[int, Trace]] = {}
+        for name, tree in trees.items():
+            for workers in given.workers:
+                own = folder / f"{name}-{workers}"
+                trace = count(
+                    tree, Path(sys.executable), folder / "repository", body, own, workers=workers
+                )
+                traces.setdefault(name, {})[workers] = trace
+                if given.detail:
+                    print(f"\n{name}, HTTP workers: {workers}\n{detail(trace)}\n", flush=True)
+    print(report(traces))
 
 
 if __name__ == "__main__":

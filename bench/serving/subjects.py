@@ -13,6 +13,7 @@ from bench.serving.bodies import Body, Floats
 from bench.sizes import SCALER, SIZES, Size
 from foretell.export.write import export_checkpoint
 from foretell.models.checkpoint import CheckpointInfo, save
+from foretell.models.forecaster import Forecaster
 from foretell.service.engine.runtime import Runtime
 
 # PatchTST 336→96 with 7 channels; the last one has next to nothing to compute.
@@ -69,6 +70,23 @@ class Subject:
         return path
 
 
+def export(size: Size, checkpoint: Path, repository: Path, name: str) -> Forecaster:
+    """Write a model's weights and our bundle of it; returns the model.
+
+    Args:
+        size: The model.
+        checkpoint: The folder for its weights.
+        repository: Takes the bundle.
+        name: It is served under.
+    """
+    model = size.model()
+    names = tuple(f"channel-{index}" for index in range(size.config.channels))
+    info = CheckpointInfo(config=size.config, channels=names, frequency="h", scaler=SCALER)
+    save(checkpoint, model, info)
+    export_checkpoint(checkpoint, repository, name=name)
+    return model
+
+
 def prepare(size: Size, folder: Path, repository: Path, name: str) -> Subject:
     """Write a model in every form.
 
@@ -79,11 +97,7 @@ def prepare(size: Size, folder: Path, repository: Path, name: str) -> Subject:
         name: It is served under.
     """
     folder.mkdir(parents=True)
-    model = size.model()
-    names = tuple(f"channel-{index}" for index in range(size.config.channels))
-    info = CheckpointInfo(config=size.config, channels=names, frequency="h", scaler=SCALER)
-    save(folder / "checkpoint", model, info)
-    export_checkpoint(folder / "checkpoint", repository, name=name)
+    model = export(size, folder / "checkpoint", repository, name)
     graph = Contenders(size, Runtime("cpu"), folder).graphs["plain export"]
     # Three decimals, as measurements have: 18 kB of JSON a window.
     inputs = size.inputs(_WINDOWS)

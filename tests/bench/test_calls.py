@@ -1,0 +1,136 @@
+"""The counter of calls counts all calls of our functions, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench.calls import ALL, OTHER_THREADS, Call, Recorders, Trace, count, detail, report
+from bench.serving.contenders import ROOT
+from tests.service.bundles import Spec, write_bundle
+
+_ONE = """
+import asyncio
+import threading
+from service import two
+
+
+def go():
+    [each for each in range(3)]
+    sum(each for each in range(3))
+    sorted([2, 1], key=two.key)
+    asyncio.run(two.wait())
+    thread = threading.Thread(target=two.aside, name="other")
+    thread.start()
+    thread.join()
+"""
+_TWO = """
+import asyncio
+
+
+def key(value):
+    return value
+
+
+async def wait():
+    await asyncio.sleep(0)
+
+
+def aside():
+    key(1)
+"""
+_MAIN = """
+import sys
+from service import one
+
+for _ in sys.stdin:
+    one.go()
+    print(flush=True)
+"""
+_OTHER = [
+    Call("service/two.py", "aside", "MainProcess, ended"),
+    Call("service/two.py", "key", "MainProcess, ended"),
+]
+_EXPECTED = [
+    Call("service/one.py", "go", "MainProcess, MainThread"),
+    Call("service/two.py", "key", "MainProcess, MainThread"),
+    Call("service/two.py", "key", "MainProcess, MainThread"),
+    # A coroutine begins, and is resumed once.
+    Call("service/two.py", "wait", "MainProcess, MainThread"),
+    Call("service/two.py", "wait", "MainProcess, MainThread"),
+    *_OTHER,
+]
+
+
+def test_calls_are_counted_while_they_are_recorded(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    (tree / "service").mkdir(parents=True)
+    (tree / "service" / "__init__.py").touch()
+    (tree / "service" / "one.py").write_text(_ONE)
+    (tree / "service" / "two.py").write_text(_TWO)
+    recorders = Recorders(tmp_path / "records", tree)
+    with subprocess.Popen(
+        [sys.executable, "-P", "-c", _MAIN],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **recorders.environment},
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+
+        def go() -> Trace:
+            process.stdin.write("\n")
+            process.stdin.flush()
+            process.stdout.readline()
+            return recorders.take()
+
+        assert go().calls == []
+        recorders.record(ALL)
+        trace = go()
+        recorders.record(OTHER_THREADS)
+        others = go()
+        process.stdin.close()
+    assert trace.calls == _EXPECTED
+    assert trace.files == ["service/one.py", "service/two.py"]
+    assert trace.changes == 1
+    assert others.calls == _OTHER
+
+
+def test_the_table_says_which_limits_are_reached() -> None:
+    few = Trace([Call("one", "a", ""), Call("two", "b", ""), Call("one", "a", "")])
+    many = Trace([Call(f"file {number % 25}", "a", "") for number in range(111)])
+    few_line, many_line, both_line = report({"few": {1: few}, "many": {1: many, 2: many}}).split(
+        "\n"
+    )[2:5]
+    assert few_line == ("| few | 1 | 2 (reached: 20) | 3 (reached: 110) | 2 (reached: 55) |")
+    assert many_line == ("| many | 1 | 25 (missed: 20) | 111 (missed: 110) | 110 (missed: 55) |")
+    assert both_line == "| many | 2 | 25 (missed: 23) | 111 | 110 |"
+
+
+def test_details_name_files_and_functions() -> None:
+    calls = [Call("one", "a", "p"), Call("one", "a", "p"), Call("two", "b", "q")]
+    text = detail(Trace(calls))
+    assert "    2     1  one" in text
+    assert "    1  one > two" in text
+    assert text.endswith("[p]\n  one: a x2\n[q]\n  two: b")
+
+
+@pytest.mark.timeout(120)
+def test_a_request_is_counted_in_the_processes_it_passes(tmp_path: Path) -> None:
+    write_bundle(tmp_path / "models", Spec())
+    body = json.dumps({"inputs": [{"series": [1.0] * 8}]}).encode()
+    python = Path(sys.executable)
+    trace = count(ROOT, python, tmp_path / "models", body, tmp_path / "own", workers=2)
+    processes = {call.place.split(",")[0] for call in trace.calls}
+    assert len(processes) == 2
+    assert {"service/http/protocol.py", "service/engine/model.py"} < set(trace.files)
+    # The line in the log is the last that is done.
+    assert trace.calls[-1].path == "service/logs.py"
+    with pytest.raises(RuntimeError, match="it answers 422"):
+        count(ROOT, python, tmp_path / "models", b"[]", tmp_path / "refused")
