@@ -41,7 +41,7 @@ NAMES_IN = (
     # The demo's models are these three, and the examples are requests to them.
     "foretell/commands/demo.py",
     "foretell/demo.py",
-    "service/api/examples.py",
+    "service/http/examples.py",
     # A baseline that is trained.
     "foretell/backtest.py",
     # An example too: what the interface's document shows.

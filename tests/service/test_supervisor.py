@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from foretell.service import processes as supervisor
+from foretell.service import workers as supervisor
 from foretell.service.errors import StartError
 from foretell.service.metrics import Processes
 from foretell.service.workers import Heartbeat, Supervisor, WorkerSpec, watched

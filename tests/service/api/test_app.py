@@ -421,7 +421,7 @@ def test_what_is_echoed_counts_until_it_is_answered(
         submitted.append(True)
         return model_submits(*arguments, **options)
 
-    monkeypatch.setattr("foretell.service.api.app.BodyBudget", lambda _: budget)
+    monkeypatch.setattr("foretell.service.api.app.MemoryBudget", lambda _: budget)
     monkeypatch.setattr(Model, "submit", submit)
     with Client(models, max_body_bytes=10**6) as client:
         assert client.send(body).status_code == 200

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretell.service.engine import frames
+from foretell.service.engine import ipc
 from foretell.service.engine.ipc import (
     Frame,
     Kind,
@@ -51,8 +51,8 @@ def test_frames_come_in_any_pieces(bodies: list[bytes], cuts: list[int]) -> None
     edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
     with pytest.MonkeyPatch.context() as small:
         # Some are larger than what is read at once, and get a buffer of their own.
-        small.setattr(frames, "_COPIED", 48)
-        small.setattr(frames, "_READ", 80)
+        small.setattr(ipc, "_COPIED", 48)
+        small.setattr(ipc, "_READ", 80)
         found = read(*(data[begin:end] for begin, end in pairwise(edges)))
     assert [(come.kind, come.number) for come in found] == [
         (Kind.RUN, number) for number in range(len(bodies))

@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from foretell.service.forecast import backtest, task
+from foretell.service.forecast import backtest
+from foretell.service.forecast import options as reading
 from foretell.service.forecast.answers import BacktestResponse
 from foretell.service.forecast.routes import ARROW
 from foretell.service.forecast.table import write_table
@@ -185,7 +186,7 @@ def test_quantiles_corrected_by_the_origins_before(
     client: Client, monkeypatch: pytest.MonkeyPatch, gap: int | None, most: int
 ) -> None:
     """Those of requests that are sent at each origin, with all rows before it."""
-    for module in (backtest, task):
+    for module in (backtest, reading):
         monkeypatch.setattr(module, "MOST_ORIGINS", most)
     entry = series("calibrated")
     entry["series"] = [value + row / 10 for row, value in enumerate(entry["series"])]

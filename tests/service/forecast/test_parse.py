@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic_core import from_json
 
 from foretell.service.errors import InvalidInputError, ServiceError, UnreadableError
-from foretell.service.forecast import parsing
+from foretell.service.forecast import parse as parsing
 from foretell.service.forecast.job import decode
 from foretell.service.forecast.parse import parse, parsing_bytes, reading_work
 from foretell.service.forecast.requests import Envelope

@@ -21,7 +21,7 @@ import pytest
 from starlette.requests import Request
 
 from foretell.service.errors import StartError
-from foretell.service.http import connections
+from foretell.service.http import protocol
 from foretell.service.http.protocol import WHOLE, Connection, Limits, connection_of
 from foretell.service.metrics import Metrics
 from tests.service.bundles import Spec, write_bundle
@@ -622,7 +622,7 @@ def test_another_version_of_a_changed_library_is_refused(
     library: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limits, metrics = Limits(8, 60), Metrics()
-    ours = connections.protocol(limits, metrics)
+    ours = protocol.protocol(limits, metrics)
     assert isinstance(ours, partial)
     assert ours.func is Connection
     version = metadata.version
@@ -630,12 +630,12 @@ def test_another_version_of_a_changed_library_is_refused(
         metadata, "version", lambda name: "99.1.0" if name == library else version(name)
     )
     with pytest.raises(StartError, match=rf"^{library} 99\.1\.0 is installed, .* pip install '"):
-        connections.protocol(limits, metrics)
+        protocol.protocol(limits, metrics)
 
 
 def test_the_installation_takes_the_versions_that_the_server_is_written_for() -> None:
     required = tomllib.loads((ROOT / "pyproject.toml").read_text())
     serve = required["project"]["optional-dependencies"]["serve"]
-    for library, version in connections._WRITTEN_FOR.items():
+    for library, version in protocol._WRITTEN_FOR.items():
         [line] = [one for one in serve if re.match(rf"{library}\b", one)]
         assert line.rpartition("==")[2] == f"{version}.*"
