@@ -17,7 +17,7 @@ from tests.service.bundles import Spec, write_bundle
 _ONE = """
 import asyncio
 import threading
-from service import two
+from foretell import two
 
 
 def go():
@@ -46,33 +46,33 @@ def aside():
 """
 _MAIN = """
 import sys
-from service import one
+from foretell import one
 
 for _ in sys.stdin:
     one.go()
     print(flush=True)
 """
 _OTHER = [
-    Call("service/two.py", "aside", "MainProcess, ended"),
-    Call("service/two.py", "key", "MainProcess, ended"),
+    Call("foretell/two.py", "aside", "MainProcess, ended"),
+    Call("foretell/two.py", "key", "MainProcess, ended"),
 ]
 _EXPECTED = [
-    Call("service/one.py", "go", "MainProcess, MainThread"),
-    Call("service/two.py", "key", "MainProcess, MainThread"),
-    Call("service/two.py", "key", "MainProcess, MainThread"),
+    Call("foretell/one.py", "go", "MainProcess, MainThread"),
+    Call("foretell/two.py", "key", "MainProcess, MainThread"),
+    Call("foretell/two.py", "key", "MainProcess, MainThread"),
     # A coroutine begins, and is resumed once.
-    Call("service/two.py", "wait", "MainProcess, MainThread"),
-    Call("service/two.py", "wait", "MainProcess, MainThread"),
+    Call("foretell/two.py", "wait", "MainProcess, MainThread"),
+    Call("foretell/two.py", "wait", "MainProcess, MainThread"),
     *_OTHER,
 ]
 
 
 def test_calls_are_counted_while_they_are_recorded(tmp_path: Path) -> None:
     tree = tmp_path / "tree"
-    (tree / "service").mkdir(parents=True)
-    (tree / "service" / "__init__.py").touch()
-    (tree / "service" / "one.py").write_text(_ONE)
-    (tree / "service" / "two.py").write_text(_TWO)
+    (tree / "foretell").mkdir(parents=True)
+    (tree / "foretell" / "__init__.py").touch()
+    (tree / "foretell" / "one.py").write_text(_ONE)
+    (tree / "foretell" / "two.py").write_text(_TWO)
     recorders = Recorders(tmp_path / "records", tree)
     with subprocess.Popen(
         [sys.executable, "-P", "-c", _MAIN],
@@ -97,7 +97,7 @@ def test_calls_are_counted_while_they_are_recorded(tmp_path: Path) -> None:
         others = go()
         process.stdin.close()
     assert trace.calls == _EXPECTED
-    assert trace.files == ["service/one.py", "service/two.py"]
+    assert trace.files == ["foretell/one.py", "foretell/two.py"]
     assert trace.changes == 1
     assert others.calls == _OTHER
 
