@@ -32,7 +32,6 @@ from foretell.service.engine.ipc import (
     unpack,
     unpack_document,
 )
-from foretell.service.engine.queues import own_error
 from foretell.service.engine.registry import (
     LOADING,
     Entry,
@@ -42,6 +41,7 @@ from foretell.service.engine.registry import (
     State,
     unready,
 )
+from foretell.service.engine.run import own_error
 from foretell.service.engine.told import updated
 from foretell.service.errors import EngineLostError, NotReadyError, ServiceError, from_wire
 from foretell.service.metrics import Metrics

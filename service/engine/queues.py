@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import logging
-import math
-import threading
-import time
-from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
-from concurrent.futures import CancelledError
+from collections import OrderedDict
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 from foretell.service.arrays import Arrays
-from foretell.service.errors import ModelFailedError, ServiceError
+from foretell.service.engine.run import Run
+from foretell.service.errors import ModelFailedError
 from foretell.service.gil import joined
-
-_logger = logging.getLogger(__name__)
 
 # What the batches before count for, next to the latest, in the measured pace.
 _DECAY = 0.9
@@ -38,105 +32,8 @@ class Usage(NamedTuple):
     most_bytes: int
 
 
-class Work:
-    """Windows to run together or in parts; the future of their outputs, `[windows, …]` by name.
-
-    `concurrent.futures.Future` would cost as much as all the rest of the batcher. Times are on the
-    clock of `time.monotonic`.
-
-    Args:
-        graph: What to run them through.
-        feeds: `[windows, …]` by input name, at least one window.
-        attention: As of `arrays.asked_for`: the outputs that are wanted.
-        deadline: When its client gives it up.
-        drop: Ends the work as cancelled, unless it has ended.
-
-    Attributes:
-        submitted: When it was made.
-        began: When the first of its batches was taken; infinity before.
-        ended: When the last of them had run.
-        batch: Windows of the largest of them.
-        loading: 0: its model is in memory.
-    """
-
-    loading = 0.0
-
-    def __init__(
-        self,
-        graph: str,
-        feeds: Arrays,
-        attention: Sequence[str],
-        deadline: float,
-        drop: Callable[[Work], None],
-    ) -> None:
-        self.graph = graph
-        self.feeds = feeds
-        self.attention = attention
-        self.deadline = deadline
-        self.submitted = time.monotonic()
-        self.began = math.inf
-        self.ended = 0.0
-        self.batch = 0
-        # What it holds: its feeds and, once it is split, arrays for all of its outputs.
-        self.bytes = 0
-        self.outputs: Arrays = {}
-        for rows in feeds.values():
-            self.bytes += rows.nbytes
-        # How many windows it has, are in batches (the first ones first), and were run.
-        self.windows = len(rows)
-        self.taken = 0
-        self.delivered = 0
-        # What it failed with, and whether its outcome is decided: under the batcher's lock.
-        self.error: Exception | None = None
-        self.over = False
-        self._drop = drop
-        self._callbacks: deque[Callable[[Work], object]] = deque()
-
-    def done(self) -> bool:
-        """Whether it has its outputs, has failed or was cancelled."""
-        return self.over
-
-    def result(self, timeout: float | None = None) -> Arrays:
-        """Wait for its outputs, `[windows, …]` by name, for at most `timeout` seconds.
-
-        Raises:
-            TimeoutError: they are not there by then.
-            Exception: what it failed with; `CancelledError` if it was cancelled.
-        """
-        if not self.over:
-            done = threading.Event()
-            self.add_done_callback(lambda _: done.set())
-            if not done.wait(timeout):
-                raise TimeoutError
-        if self.error is not None:
-            raise own_error(self.error)
-        return self.outputs
-
-    def cancel(self) -> bool:
-        """Give it up: what of it still waits is not run. Returns False if it was done before."""
-        if not self.over:
-            self._drop(self)
-        return isinstance(self.error, CancelledError)
-
-    def add_done_callback(self, callback: Callable[[Work], object]) -> None:
-        """Have a function called with it when it is done, on any thread; at once if it is."""
-        self._callbacks.append(callback)
-        # If it ends right now, this sees that, or who ends it sees the callback, or both do.
-        if self.over:
-            self.notify()
-
-    def notify(self) -> None:
-        """Call the callbacks, each once; for whoever has ended it, without the lock."""
-        while self._callbacks:
-            try:
-                callback = self._callbacks.popleft()
-            except IndexError:
-                return
-            tell(callback, self)
-
-
 # Windows `start` to `stop` of some work, as part of a batch.
-Slice = tuple[Work, int, int]
+Slice = tuple[Run, int, int]
 
 
 def assemble(slices: Sequence[Slice]) -> Arrays:
@@ -159,26 +56,6 @@ def check_rows(outputs: Arrays, windows: int) -> None:
             raise ModelFailedError(f"a batch of {windows} windows came out as {name} {rows.shape}")
 
 
-def own_error(error: BaseException) -> Exception:
-    """A copy of an error for one client: raising an error adds to its traceback.
-
-    Who keeps what was raised keeps the frames that it passed, and most of these keep him: a cycle,
-    for which garbage would have to be collected. What is no error of the service becomes the cause
-    of one.
-    """
-    if isinstance(error, CancelledError):
-        return error
-    if isinstance(error, ServiceError):
-        # Not by `copy`, which would call the constructor with the message alone.
-        own = type(error).__new__(type(error), *error.args)
-        own.__dict__.update(error.__dict__)
-        own.__cause__ = error.__cause__
-        return own
-    failure = ModelFailedError("the model could not be run")
-    failure.__cause__ = error
-    return failure
-
-
 class Observer(Protocol):
     """Told what happens to a queue's work, on the thread it happens on, mostly a worker's."""
 
@@ -197,14 +74,6 @@ class Observer(Protocol):
 
     def changed(self) -> None:
         """The model has failed, or works again."""
-
-
-def tell(callback: Callable[..., object], *values: object) -> None:
-    """Call what others wrote, without the lock; if it fails, that costs a line in the log."""
-    try:
-        callback(*values)
-    except Exception:
-        _logger.exception("a callback of a queue failed")
 
 
 _Child = TypeVar("_Child", bound="Share[Any]")
@@ -288,14 +157,14 @@ class GraphQueue(Share[Any]):
         self.max_batch = max_batch
         self.paused = False
         # Not plain dicts, which are slow to read from the front once that was deleted.
-        self.works: OrderedDict[Work, None] = OrderedDict()
+        self.works: OrderedDict[Run, None] = OrderedDict()
         self.pace = 0.0
-        self._small: OrderedDict[Work, None] = OrderedDict()
+        self._small: OrderedDict[Run, None] = OrderedDict()
         self._odd = 0
         self._windows = 0.0
         self._seconds = 0.0
 
-    def add(self, work: Work) -> None:
+    def add(self, work: Run) -> None:
         """Work comes to wait."""
         self.works[work] = None
         if work.windows <= max(1, self.max_batch // 2):
@@ -305,7 +174,7 @@ class GraphQueue(Share[Any]):
         else:
             self.count(work.windows)
 
-    def remove(self, work: Work) -> None:
+    def remove(self, work: Run) -> None:
         """Work that is there leaves."""
         del self.works[work]
         self._small.pop(work, None)
@@ -330,7 +199,7 @@ class GraphQueue(Share[Any]):
             self.queue.aside -= windows
             self.count(windows)
 
-    def take(self, most: int, now: float) -> tuple[list[Slice], list[Work]]:
+    def take(self, most: int, now: float) -> tuple[list[Slice], list[Run]]:
         """Take `most` windows or fewer: one slice of each work; and late work that was in the way.
 
         Both leave. `now` is on the clock of `time.monotonic`.
@@ -341,7 +210,7 @@ class GraphQueue(Share[Any]):
             # Of an odd number, small work gets the larger half every other time.
             kept = (most + self._odd) // 2
             self._odd ^= 1
-        taken: dict[Work, int] = {}
+        taken: dict[Run, int] = {}
         late = []
         room = 0
         for works, more in ((self.works, most - kept), (self._small, kept), (self.works, 0)):

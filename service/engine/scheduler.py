@@ -27,12 +27,10 @@ from foretell.service.engine.queues import (
     Share,
     Slice,
     Usage,
-    Work,
     assemble,
     check_rows,
-    own_error,
-    tell,
 )
+from foretell.service.engine.run import Run, notify, own_error
 from foretell.service.errors import (
     DeadlineExceededError,
     DeviceLostError,
@@ -43,7 +41,7 @@ from foretell.service.errors import (
     kept,
 )
 
-Run = Callable[[int, str, Arrays], Arrays]
+RunBatch = Callable[[int, str, Arrays], Arrays]
 _Call = tuple[Callable[[int], None], Future[None]]
 
 _MAX_RETRY_SECONDS = 60
@@ -84,8 +82,8 @@ class Scheduler:
         # What each worker that has not left is to call, and why all have left, if so.
         self.calls: dict[int, deque[_Call]] = {worker: deque() for worker in range(workers)}
         self.lost: ServiceError | None = None
-        # Work whose outcome is decided, and of which nobody was told yet.
-        self.ended: list[tuple[Work, Observer]] = []
+        # Run whose outcome is decided, and of which nobody was told yet.
+        self.ended: list[tuple[Run, Observer]] = []
         # When each worker that is busy began what it is at.
         self._began: dict[int, float] = {}
         self._closing = False
@@ -101,7 +99,7 @@ class Scheduler:
         for thread in self._threads:
             thread.start()
 
-    def add(self, run: Run, limits: Limits, observer: Observer) -> Queue:
+    def add(self, run: RunBatch, limits: Limits, observer: Observer) -> Queue:
         """Make a queue.
 
         Args:
@@ -202,7 +200,7 @@ class Scheduler:
             dropped = isinstance(work.error, (CancelledError, DeadlineExceededError))
             if dropped and work.taken < work.windows:
                 late = time.monotonic() >= work.deadline
-                tell(observer.dropped, "expired" if late else "cancelled")
+                notify(observer.dropped, "expired" if late else "cancelled")
 
     def _check_open(self) -> None:
         if self._closing:
@@ -268,7 +266,9 @@ class Queue(Share[GraphQueue]):
         draining: Whether new work is refused.
     """
 
-    def __init__(self, scheduler: Scheduler, run: Run, observer: Observer, limits: Limits) -> None:
+    def __init__(
+        self, scheduler: Scheduler, run: RunBatch, observer: Observer, limits: Limits
+    ) -> None:
         super().__init__(scheduler.share)
         self.running = 0
         self.draining = False
@@ -300,7 +300,7 @@ class Queue(Share[GraphQueue]):
         attention: Sequence[str] = (),
         deadline: float,
         admitted: bool = False,
-    ) -> Work:
+    ) -> Run:
         """Queue windows.
 
         Args:
@@ -324,7 +324,7 @@ class Queue(Share[GraphQueue]):
             NotReadyError: it is closed.
             DeviceLostError: no worker is left.
         """
-        work = Work(graph, feeds, attention, deadline, self._drop)
+        work = Run(self._drop, graph, feeds, attention, deadline)
         scheduler = self._batcher
         try:
             with scheduler.lock:
@@ -406,13 +406,13 @@ class Queue(Share[GraphQueue]):
             self._finish(batch, None)
         self._batcher.tell_ended()
         if times is not None:
-            tell(self._observer.ran, batch.windows, batch.graph.max_batch, *times)
+            notify(self._observer.ran, batch.windows, batch.graph.max_batch, *times)
         return lost
 
-    def _works(self) -> list[Work]:
+    def _works(self) -> list[Run]:
         return [work for graph in self._graphs.values() for work in graph.works]
 
-    def _admit(self, work: Work) -> None:
+    def _admit(self, work: Run) -> None:
         """Make sure that there is room for work; what is late makes way for it."""
         part = self._excess(work)
         if part > 0 and self._earliest <= (now := time.monotonic()):
@@ -436,7 +436,7 @@ class Queue(Share[GraphQueue]):
         retry_after = max(1, math.ceil(min(part, 1.0) * seconds * sharing / workers))
         raise QueueFullError(said, retry_after=min(retry_after, _MAX_RETRY_SECONDS))
 
-    def _excess(self, work: Work) -> float:
+    def _excess(self, work: Run) -> float:
         """What must go before work fits, as a part of all that is there; none if not over 0."""
         windows, size = self.waiting + self.aside, self._bytes
         return max(
@@ -444,7 +444,7 @@ class Queue(Share[GraphQueue]):
             (size + work.bytes - self._limits.bytes) / max(1, size),
         )
 
-    def _put(self, work: Work) -> None:
+    def _put(self, work: Run) -> None:
         (self._graphs.get(work.graph) or self._make(work.graph)).add(work)
         self._bytes += work.bytes
         self._earliest = min(self._earliest, work.deadline)
@@ -470,7 +470,7 @@ class Queue(Share[GraphQueue]):
                     kept[start:stop] = own[name]
             first = last
 
-    def _outputs(self, work: Work, part: Arrays) -> Arrays:
+    def _outputs(self, work: Run, part: Arrays) -> Arrays:
         """Where the outputs of all parts of split work go; nowhere if it has ended."""
         with self._batcher.lock:
             if not (work.outputs or work.over):
@@ -499,19 +499,16 @@ class Queue(Share[GraphQueue]):
             if self.draining:
                 self._batcher.drained.notify_all()
 
-    def _drop(self, work: Work) -> None:
+    def _drop(self, work: Run) -> None:
         with self._batcher.lock:
             self._end(work, CancelledError())
         self._batcher.tell_ended()
 
-    def _end(self, work: Work, error: BaseException | None) -> None:
+    def _end(self, work: Run, error: BaseException | None) -> None:
         """Decide the outcome of work, unless it has one."""
         if work.over:
             return
-        if error is not None:
-            work.outputs = {}
-            work.error = own_error(error)
-        work.over = True
+        work.end(error)
         self._bytes -= work.bytes
         graph = self._graphs[work.graph]
         if work in graph.works:

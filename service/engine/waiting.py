@@ -8,8 +8,8 @@ from concurrent.futures import CancelledError, Future, InvalidStateError
 from contextlib import suppress
 
 from foretell.service.arrays import Arrays
-from foretell.service.engine.queues import own_error
 from foretell.service.engine.registry import Loaded, Pending
+from foretell.service.engine.run import own_error
 from foretell.service.errors import NotReadyError
 
 

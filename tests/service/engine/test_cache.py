@@ -13,8 +13,9 @@ import pytest
 
 from foretell.bundle.errors import BundleError
 from foretell.service.engine.cache import CacheEntry, ModelCache
-from foretell.service.engine.queues import Usage, Work
+from foretell.service.engine.queues import Usage
 from foretell.service.engine.resources import Memory
+from foretell.service.engine.run import Run
 from foretell.service.engine.waiting import Waiting
 from foretell.service.errors import (
     LoadFailedError,
@@ -36,7 +37,7 @@ class Present:
         self.manifest = manifest
         self.holds = holds
         self.failure: str | None = None
-        self.works: list[Work] = []
+        self.works: list[Run] = []
         self.attention: list[tuple[str, ...]] = []
         self.closed: float | None = None
 
@@ -52,24 +53,24 @@ class Present:
         attention: tuple[str, ...] = (),
         deadline: float,
         admitted: bool = False,
-    ) -> Work:
+    ) -> Run:
         if self.closed is not None:
             raise NotReadyError("the model is stopping")
         assert admitted
-        work = Work("graph", feeds, (), deadline, self._drop)
+        work = Run(self._drop, "graph", feeds, (), deadline)
         self.works.append(work)
         self.attention.append(attention)
         if not self.holds:
             self.end(work)
         return work
 
-    def end(self, work: Work) -> None:
+    def end(self, work: Run) -> None:
         work.began, work.ended, work.batch = 2.0, 3.0, 4
         work.outputs = {name: rows + 1 for name, rows in work.feeds.items()}
         work.over = True
         work.notify()
 
-    def _drop(self, work: Work) -> None:
+    def _drop(self, work: Run) -> None:
         work.error, work.over = CancelledError(), True
         work.notify()
 
@@ -549,7 +550,7 @@ def test_a_run_is_given_up_while_it_is_started(
     if given_up == "as it is started":
         was = model.submit
 
-        def submit(*args: object, **given: object) -> Work:
+        def submit(*args: object, **given: object) -> Run:
             assert run.cancel()
             return was(*args, **given)
 

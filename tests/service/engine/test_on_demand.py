@@ -16,8 +16,9 @@ from foretell.bundle.example import Example
 from foretell.service.engine.cache import ModelCache
 from foretell.service.engine.model import Capacity, Model, Proof
 from foretell.service.engine.on_demand import OnDemand
-from foretell.service.engine.queues import Usage, Work
+from foretell.service.engine.queues import Usage
 from foretell.service.engine.resources import Memory
+from foretell.service.engine.run import Run
 from foretell.service.engine.runtime import Runtime
 from foretell.service.engine.scheduler import Scheduler
 from foretell.service.engine.selftest import SelfTest
@@ -110,7 +111,7 @@ def test_who_finds_it_as_it_goes_is_answered(
     found = scene.opened[0]
     submit = found.submit
 
-    def late(*args: object, **given: object) -> Work:
+    def late(*args: object, **given: object) -> Run:
         two.load()
         return submit(*args, **given)
 

@@ -1,130 +1,25 @@
 from __future__ import annotations
 
-import gc
-import threading
-import weakref
-from concurrent.futures import CancelledError
-from contextlib import suppress
-from functools import partial
-
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretell.service.arrays import Arrays
-from foretell.service.engine.queues import GraphQueue, Share, Work, assemble, own_error
-from foretell.service.errors import ModelFailedError, NotReadyError, QueueFullError
+from foretell.service.engine.queues import GraphQueue, Share, assemble
+from foretell.service.engine.run import Run
 
 PLENTY = 10**6
 
 
-def end(work: Work, error: Exception | None = None) -> None:
-    work.error = error
-    work.over = True
-    work.notify()
-
-
-def drop(work: Work) -> None:
-    end(work, CancelledError())
-
-
-def work(*values: int, deadline: float = 1e9) -> Work:
+def work(*values: int, deadline: float = 1e9) -> Run:
     feeds = {"x": np.array(values), "z": np.array([[value, -value] for value in values])}
-    return Work("g", feeds, (), deadline, drop)
+    return Run(Run.notify, "g", feeds, (), deadline)
 
 
 def test_knows_its_size() -> None:
     feeds: Arrays = {"x": np.zeros((3, 8, 2), np.float32), "z": np.zeros((3, 1), np.int64)}
-    one = Work("g", feeds, (), 0.0, drop)
+    one = Run(Run.notify, "g", feeds, (), 0.0)
     assert (one.windows, one.bytes) == (3, 3 * (8 * 2 * 4 + 8))
-
-
-def test_who_waits_gets_the_outcome() -> None:
-    succeeding, failing = work(1), work(2)
-    succeeding.outputs = {"y": np.zeros(1)}
-    error = NotReadyError("not now")
-    timers = [
-        threading.Timer(0.01, end, (succeeding,)),
-        threading.Timer(0.02, end, (failing, error)),
-    ]
-    for timer in timers:
-        timer.start()
-    assert succeeding.result(30) is succeeding.outputs
-    with pytest.raises(NotReadyError, match="not now"):
-        failing.result(30)
-    assert succeeding.done()
-    for timer in timers:
-        timer.join()
-    assert succeeding.result() is succeeding.outputs
-
-
-def test_a_failure_that_was_told_leaves_no_cycle() -> None:
-    failing = work(1)
-    end(failing, NotReadyError("not now"))
-    gone = weakref.ref(failing)
-    gc.disable()
-    try:
-        with suppress(NotReadyError):
-            failing.result()
-        del failing
-        assert gone() is None
-    finally:
-        gc.enable()
-
-
-def test_who_waits_too_briefly_is_told_so() -> None:
-    one = work(1)
-    with pytest.raises(TimeoutError):
-        one.result(0.001)
-    assert not one.done()
-    end(one)
-    assert one.result(0) == {}
-
-
-def test_what_is_cancelled_is_over_at_once() -> None:
-    one, done = work(1), work(2)
-    end(done)
-    assert one.cancel()
-    assert one.cancel()
-    assert one.done()
-    with pytest.raises(CancelledError):
-        one.result()
-    assert not done.cancel()
-    assert done.result() == {}
-
-
-def test_callbacks_are_called_once_and_in_order(caplog: pytest.LogCaptureFixture) -> None:
-    one, heard = work(1), []
-
-    def fail(_: Work) -> None:
-        raise MemoryError
-
-    for callback in (lambda work: heard.append((1, work)), fail, lambda _: heard.append(2)):
-        one.add_done_callback(callback)
-    assert heard == []
-    end(one)
-    assert heard == [(1, one), 2]
-    assert "a callback of a queue failed" in caplog.text
-    one.add_done_callback(lambda _: heard.append(3))
-    one.notify()
-    assert heard[2:] == [3]
-
-
-def test_no_callback_is_missed_by_work_that_ends_meanwhile() -> None:
-    for _ in range(300):
-        one = work(1)
-        heard: list[int] = []
-        ending = threading.Thread(target=end, args=(one,))
-        ending.start()
-        for number in range(20):
-            one.add_done_callback(partial(_hear, heard, number))
-        ending.join(30)
-        assert sorted(heard) == list(range(20))
-
-
-def _hear(heard: list[int], number: int, _: Work) -> None:
-    heard.append(number)
 
 
 def test_a_slice_by_itself_is_not_copied() -> None:
@@ -138,24 +33,6 @@ def test_slices_are_put_together_in_order() -> None:
     feeds = assemble([(work(1, 2, 3), 1, 3), (work(4), 0, 1)])
     assert feeds["x"].tolist() == [2, 3, 4]
     assert feeds["z"].tolist() == [[2, -2], [3, -3], [4, -4]]
-
-
-@pytest.mark.parametrize(
-    "error", [NotReadyError("not now", param="model"), QueueFullError("full", retry_after=7)]
-)
-def test_an_error_of_the_service_is_copied_with_all_it_says(error: Exception) -> None:
-    error.__cause__ = OSError("gone")
-    own = own_error(error)
-    assert own is not error
-    assert type(own) is type(error)
-    assert (str(own), vars(own), own.__cause__) == (str(error), vars(error), error.__cause__)
-
-
-@pytest.mark.parametrize("error", [ValueError("no"), SystemExit(1)])
-def test_any_other_error_is_a_failure_of_the_model(error: BaseException) -> None:
-    own = own_error(error)
-    assert isinstance(own, ModelFailedError)
-    assert own.__cause__ is error
 
 
 class Tree:
@@ -261,7 +138,7 @@ def test_those_who_wait_have_even_shares(
         assert max(had.values()) - min(had.values()) <= 2 * max(costs)
 
 
-def queue_of(max_batch: int, *sizes: int) -> tuple[GraphQueue, list[Work]]:
+def queue_of(max_batch: int, *sizes: int) -> tuple[GraphQueue, list[Run]]:
     queue = GraphQueue(Share(None), max_batch)
     works = [work(*range(windows)) for windows in sizes]
     for one in works:
@@ -269,7 +146,7 @@ def queue_of(max_batch: int, *sizes: int) -> tuple[GraphQueue, list[Work]]:
     return queue, works
 
 
-def taken(queue: GraphQueue, works: list[Work], most: int = PLENTY) -> list[tuple[int, int, int]]:
+def taken(queue: GraphQueue, works: list[Run], most: int = PLENTY) -> list[tuple[int, int, int]]:
     """A batch, as number, start and stop of each slice; nothing may be late."""
     slices, late = queue.take(most, now=0.0)
     assert late == []
@@ -341,8 +218,8 @@ class Counted:
         self.max_batch = max_batch
         self.small = max(1, max_batch // 2)
         self.batches = 0
-        self.latest: dict[Work, int] = {}
-        self.seen: dict[Work, list[int]] = {}
+        self.latest: dict[Run, int] = {}
+        self.seen: dict[Run, list[int]] = {}
 
     def add(self, windows: int) -> None:
         new = work(*range(windows))

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from foretell.service.arrays import Arrays
-from foretell.service.engine import queues
+from foretell.service.engine import run as runs
 from foretell.service.engine import scheduler as module
-from foretell.service.engine.queues import Work
+from foretell.service.engine.run import Run
 from foretell.service.engine.scheduler import Limits, Queue, Scheduler
 from foretell.service.errors import (
     DeadlineExceededError,
@@ -107,23 +107,23 @@ def add(
 
 def submit(
     queue: Queue, *values: int, graph: str = "g", deadline: float = LATER, admitted: bool = False
-) -> Work:
+) -> Run:
     return queue.submit(graph, {"x": np.array(values)}, deadline=deadline, admitted=admitted)
 
 
-def occupy(queue: Queue, gate: Gate) -> Work:
+def occupy(queue: Queue, gate: Gate) -> Run:
     """Keep the only worker busy, so that what follows waits."""
     future = submit(queue, 0)
     assert gate.entered.acquire(timeout=30)
     return future
 
 
-def result(future: Work) -> list[int]:
+def result(future: Run) -> list[int]:
     values: list[int] = future.result(30)["y"].tolist()
     return values
 
 
-def error_of(future: Work) -> ServiceError:
+def error_of(future: Run) -> ServiceError:
     with pytest.raises(ServiceError) as raised:
         future.result(30)
     return raised.value
@@ -160,7 +160,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    for user in (module, queues):
+    for user in (module, runs):
         monkeypatch.setattr(user, "time", SimpleNamespace(monotonic=clock.monotonic))
     return clock
 
@@ -339,7 +339,7 @@ def test_a_queue_that_comes_is_not_behind_one_that_was_there_before(
 ) -> None:
     run = Costly(clock)
     hot, rare = add(scheduler, run, windows=400), add(scheduler, run)
-    came: list[Work] = []
+    came: list[Run] = []
 
     def come() -> None:
         if len(run.order) == 50:
@@ -716,7 +716,7 @@ def test_an_observer_that_fails_costs_nobody_an_answer(
     assert isinstance(error_of(late), DeadlineExceededError)
     assert result(first) == [0]
     assert result(submit(queue, 2)) == [20]
-    assert "a callback of a queue failed" in caplog.text
+    assert "a callback of a run failed" in caplog.text
 
 
 def test_tells_of_every_batch(scheduler: Scheduler) -> None:

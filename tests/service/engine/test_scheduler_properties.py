@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretell.service.arrays import Arrays
-from foretell.service.engine.queues import Work
+from foretell.service.engine.run import Run
 from foretell.service.engine.scheduler import Limits, Queue, Scheduler
 from foretell.service.errors import (
     DeadlineExceededError,
@@ -44,10 +44,10 @@ class Submitted:
     windows: int
     fails: bool
     ends: str
-    work: Work
+    work: Run
     outcomes: int = 0
 
-    def count(self, _: Work) -> None:
+    def count(self, _: Run) -> None:
         self.outcomes += 1
 
 

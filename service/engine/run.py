@@ -1,0 +1,166 @@
+"""A run of a model that was accepted: the future of its outputs."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError
+
+from foretell.service.arrays import Arrays
+from foretell.service.errors import ModelFailedError, ServiceError
+
+_logger = logging.getLogger(__name__)
+
+
+class Run:
+    """Windows to run through a model, together or in parts; the future of their outputs.
+
+    Whoever runs it calls `succeed` or `fail`, on any thread; the first call decides. A scheduler
+    calls `end` with its lock held, and `notify` without. Times are on the clock of
+    `time.monotonic`. `concurrent.futures.Future` would cost as much as the rest of a scheduler.
+
+    Args:
+        cancel: Called with the run when it is cancelled; fails it with `CancelledError` unless it
+            has ended.
+        graph: Name of the graph to run.
+        feeds: `[windows, …]` by input name; empty where another process has them.
+        attention: Names of the attention outputs that are wanted, as of `arrays.asked_for`.
+        deadline: When its client gives it up.
+
+    Attributes:
+        submitted: When it was made, or its model was loaded if it waited for that.
+        began: When the first of its batches was taken; infinity before.
+        ended: When the last of its batches had run.
+        loading: Seconds that it waited for its model to be loaded.
+        batch: Windows of the largest of its batches.
+        bytes: What it holds: its feeds and, once it is split, arrays for all of its outputs.
+        windows: How many it has.
+        taken: How many of them, the first ones, are in batches.
+        delivered: How many of them were run.
+        outputs: `[windows, …]` by name, once it has succeeded.
+        error: What it failed with.
+        over: Whether it has ended.
+    """
+
+    def __init__(
+        self,
+        cancel: Callable[[Run], None],
+        graph: str = "",
+        feeds: Arrays | None = None,
+        attention: Sequence[str] = (),
+        deadline: float = math.inf,
+    ) -> None:
+        self.graph = graph
+        self.feeds = feeds or {}
+        self.attention = attention
+        self.deadline = deadline
+        self.submitted = time.monotonic()
+        self.began = math.inf
+        self.ended = 0.0
+        self.loading = 0.0
+        self.batch = 0
+        self.bytes = self.windows = 0
+        for rows in self.feeds.values():
+            self.bytes += rows.nbytes
+            self.windows = len(rows)
+        self.taken = 0
+        self.delivered = 0
+        self.outputs: Arrays = {}
+        self.error: Exception | None = None
+        self.over = False
+        self._cancel = cancel
+        self._callbacks: deque[Callable[[Run], object]] = deque()
+
+    def done(self) -> bool:
+        """Whether it has its outputs, has failed or was cancelled."""
+        return self.over
+
+    def result(self, timeout: float | None = None) -> Arrays:
+        """Wait for its outputs, `[windows, …]` by name, for at most `timeout` seconds.
+
+        Raises:
+            TimeoutError: they are not there by then.
+            Exception: what it failed with; `CancelledError` if it was cancelled.
+        """
+        if not self.over:
+            done = threading.Event()
+            self.add_done_callback(lambda _: done.set())
+            if not done.wait(timeout):
+                raise TimeoutError
+        if self.error is not None:
+            raise own_error(self.error)
+        return self.outputs
+
+    def cancel(self) -> bool:
+        """Give it up: what of it still waits is not run. Returns False if it had ended before."""
+        if not self.over:
+            self._cancel(self)
+        return isinstance(self.error, CancelledError)
+
+    def add_done_callback(self, callback: Callable[[Run], object], /) -> None:
+        """Have a function called with it when it has ended, on any thread; at once if it has."""
+        self._callbacks.append(callback)
+        # If it ends right now, this thread or the one that ends it sees the callback, or both do.
+        if self.over:
+            self.notify()
+
+    def succeed(self, outputs: Arrays) -> None:
+        """End it with outputs, and call its callbacks; nothing if it has ended."""
+        if not self.over:
+            self.outputs = outputs
+            self.over = True
+            self.notify()
+
+    def fail(self, error: BaseException) -> None:
+        """End it with an error, and call its callbacks; nothing if it has ended."""
+        if not self.over:
+            self.end(error)
+            self.notify()
+
+    def end(self, error: BaseException | None) -> None:
+        """Decide its outcome; `notify` has to follow. Its outputs, if any, are there already."""
+        if error is not None:
+            self.outputs = {}
+            self.error = own_error(error)
+        self.over = True
+
+    def notify(self) -> None:
+        """Call its callbacks, each once."""
+        while self._callbacks:
+            try:
+                callback = self._callbacks.popleft()
+            except IndexError:
+                return
+            notify(callback, self)
+
+
+def notify(callback: Callable[..., object], *values: object) -> None:
+    """Call a callback of another part; if it fails, that costs a line in the log."""
+    try:
+        callback(*values)
+    except Exception:
+        _logger.exception("a callback of a run failed")
+
+
+def own_error(error: BaseException) -> Exception:
+    """A copy of an error for one client: raising an error adds to its traceback.
+
+    What keeps a raised error keeps the frames that it passed, and most of these keep the run: a
+    cycle, which only the garbage collector would free. An error that is not the service's becomes
+    the cause of a `ModelFailedError`.
+    """
+    if isinstance(error, CancelledError):
+        return error
+    if isinstance(error, ServiceError):
+        # Not by `copy`, which would call the constructor with the message alone.
+        own = type(error).__new__(type(error), *error.args)
+        own.__dict__.update(error.__dict__)
+        own.__cause__ = error.__cause__
+        return own
+    failure = ModelFailedError("the model could not be run")
+    failure.__cause__ = error
+    return failure

@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import gc
+import math
+import threading
+import weakref
+from concurrent.futures import CancelledError
+from contextlib import suppress
+from functools import partial
+
+import numpy as np
+import pytest
+
+from foretell.service.arrays import Arrays
+from foretell.service.engine.run import Run, own_error
+from foretell.service.errors import ModelFailedError, NotReadyError, QueueFullError
+
+
+def cancel(run: Run) -> None:
+    run.fail(CancelledError())
+
+
+def make() -> Run:
+    return Run(cancel, "g", {"x": np.zeros(1)})
+
+
+def test_it_knows_its_size() -> None:
+    feeds: Arrays = {"x": np.zeros((3, 8, 2), np.float32), "z": np.zeros((3, 1), np.int64)}
+    run = Run(cancel, "g", feeds, ("a",), 7.0)
+    assert (run.windows, run.bytes) == (3, 3 * (8 * 2 * 4 + 8))
+    assert (run.graph, run.feeds, run.attention, run.deadline) == ("g", feeds, ("a",), 7.0)
+
+
+def test_feeds_may_be_elsewhere() -> None:
+    run = Run(cancel)
+    assert (run.windows, run.bytes, run.feeds) == (0, 0, {})
+    assert (run.began, run.ended, run.loading, run.batch) == (math.inf, 0.0, 0.0, 0)
+
+
+def test_a_caller_that_waits_gets_the_outcome() -> None:
+    succeeding, failing = make(), make()
+    outputs: Arrays = {"y": np.zeros(1)}
+    timers = [
+        threading.Timer(0.01, succeeding.succeed, (outputs,)),
+        threading.Timer(0.02, failing.fail, (NotReadyError("not now"),)),
+    ]
+    for timer in timers:
+        timer.start()
+    assert succeeding.result(30) is outputs
+    with pytest.raises(NotReadyError, match="not now"):
+        failing.result(30)
+    assert succeeding.done()
+    for timer in timers:
+        timer.join()
+    assert succeeding.result() is outputs
+
+
+def test_the_first_outcome_is_the_outcome() -> None:
+    succeeded, failed, heard = make(), make(), []
+    for run in (succeeded, failed):
+        run.add_done_callback(heard.append)
+    succeeded.succeed({"y": np.zeros(1)})
+    succeeded.fail(NotReadyError("not now"))
+    failed.fail(NotReadyError("not now"))
+    failed.succeed({})
+    assert heard == [succeeded, failed]
+    assert "y" in succeeded.result()
+    with pytest.raises(NotReadyError):
+        failed.result()
+
+
+def test_an_error_that_was_raised_leaves_no_cycle() -> None:
+    failing = make()
+    failing.fail(NotReadyError("not now"))
+    gone = weakref.ref(failing)
+    gc.disable()
+    try:
+        with suppress(NotReadyError):
+            failing.result()
+        del failing
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+def test_a_caller_that_waits_too_briefly_times_out() -> None:
+    run = make()
+    with pytest.raises(TimeoutError):
+        run.result(0.001)
+    assert not run.done()
+    run.succeed({})
+    assert run.result(0) == {}
+
+
+def test_a_cancelled_run_is_over_at_once() -> None:
+    run, done = make(), make()
+    done.succeed({})
+    assert run.cancel()
+    assert run.cancel()
+    assert run.done()
+    with pytest.raises(CancelledError):
+        run.result()
+    assert not done.cancel()
+    assert done.result() == {}
+
+
+def test_callbacks_are_called_once_and_in_order(caplog: pytest.LogCaptureFixture) -> None:
+    run = make()
+    heard: list[object] = []
+
+    def fail(_: Run) -> None:
+        raise MemoryError
+
+    for callback in (lambda run: heard.append((1, run)), fail, lambda _: heard.append(2)):
+        run.add_done_callback(callback)
+    assert heard == []
+    run.succeed({})
+    assert heard == [(1, run), 2]
+    assert "a callback of a run failed" in caplog.text
+    run.add_done_callback(lambda _: heard.append(3))
+    run.notify()
+    assert heard[2:] == [3]
+
+
+def test_no_callback_is_missed_by_a_run_that_ends_meanwhile() -> None:
+    for _ in range(300):
+        run = make()
+        heard: list[int] = []
+        ending = threading.Thread(target=run.succeed, args=({},))
+        ending.start()
+        for number in range(20):
+            run.add_done_callback(partial(_hear, heard, number))
+        ending.join(30)
+        assert sorted(heard) == list(range(20))
+
+
+def _hear(heard: list[int], number: int, _: Run) -> None:
+    heard.append(number)
+
+
+@pytest.mark.parametrize(
+    "error", [NotReadyError("not now", param="model"), QueueFullError("full", retry_after=7)]
+)
+def test_an_error_of_the_service_is_copied_with_all_its_members(error: Exception) -> None:
+    error.__cause__ = OSError("gone")
+    own = own_error(error)
+    assert own is not error
+    assert type(own) is type(error)
+    assert (str(own), vars(own), own.__cause__) == (str(error), vars(error), error.__cause__)
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), SystemExit(1)])
+def test_any_other_error_is_a_failure_of_the_model(error: BaseException) -> None:
+    own = own_error(error)
+    assert isinstance(own, ModelFailedError)
+    assert own.__cause__ is error
