@@ -38,10 +38,9 @@ NAMES_IN = (
     "models/importers/",
     # Manifests of format 1 left the form to be known by the name.
     "bundle/format_1.py",
-    # The demo's models are these three, and the examples are requests to them.
+    # The demo's models are these three.
     "foretell/commands/demo.py",
     "foretell/demo.py",
-    "service/http/examples.py",
     # A baseline that is trained.
     "foretell/backtest.py",
     # An example too: what the interface's document shows.

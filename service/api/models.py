@@ -18,8 +18,8 @@ from foretell.service.forecast.answers import ErrorResponse, ModelExample
 from foretell.service.forecast.options import most_steps
 from foretell.service.forecast.requests import ModelCard, ModelReport
 from foretell.service.forecast.routes import JSON
-from foretell.service.http import examples
 from foretell.service.http.compression import respond
+from foretell.service.http.refusals import refusals
 from foretell.service.settings import Settings
 
 _CARDS = TypeAdapter(list[ModelCard])
@@ -50,7 +50,7 @@ def models_router(engine: Engine, settings: Settings) -> APIRouter:
 
     @router.get(
         "/models/{model}",
-        responses=examples.refusals(ErrorResponse, 404, 503),
+        responses=refusals(ErrorResponse, 404, 503),
         openapi_extra={"parameters": [_REFERENCE]},
     )
     async def one(request: Request) -> ModelReport:
@@ -63,8 +63,8 @@ def models_router(engine: Engine, settings: Settings) -> APIRouter:
         "/models/{model}/example",
         response_class=Response,
         responses={
-            200: {"model": ModelExample, "content": {JSON: {"example": examples.window()}}},
-            **examples.refusals(ErrorResponse, 404, 503),
+            200: {"model": ModelExample},
+            **refusals(ErrorResponse, 404, 503),
         },
         openapi_extra={"parameters": [_REFERENCE]},
     )

@@ -1,9 +1,10 @@
-"""The OpenAPI document, with the bodies that doors read themselves, keys, and examples."""
+"""The OpenAPI document: FastAPI's, with the bodies that routes read themselves, and examples."""
 
 from __future__ import annotations
 
 import asyncio
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -11,6 +12,7 @@ from fastapi import APIRouter, FastAPI, Response
 from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 
+from foretell.service.errors import error_body, error_fields
 from foretell.service.forecast.answers import ErrorResponse
 from foretell.service.forecast.requests import (
     BacktestRequest,
@@ -19,8 +21,8 @@ from foretell.service.forecast.requests import (
     TableOptions,
 )
 from foretell.service.forecast.routes import ARROW, JSON
-from foretell.service.http import examples
 from foretell.service.http.middleware import OPEN
+from foretell.service.http.refusals import refusals
 from foretell.service.inference.wire import (
     ChangeRequest,
     IndexRequest,
@@ -28,12 +30,27 @@ from foretell.service.inference.wire import (
     InferRequest,
 )
 
+_OCTETS = "application/octet-stream"
 _REFERENCE = "#/components/schemas/"
+_ERRORS = {_REFERENCE + kind.__name__ for kind in (ErrorResponse, InferenceError)}
 _KEYS = {
     "bearer": {"type": "http", "scheme": "bearer"},
     "key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
 }
-_ERRORS = {_REFERENCE + kind.__name__ for kind in (ErrorResponse, InferenceError)}
+_BODIES: dict[str, type[BaseModel]] = {
+    "/forecast": ForecastRequest,
+    "/v1/timeseries/forecast": ForecastRequest,
+    "/backtest": BacktestRequest,
+    "/v2/models/{model}/infer": InferRequest,
+    "/v2/models/{model}/versions/{version}/infer": InferRequest,
+    "/v2/repository/index": IndexRequest,
+    "/v2/repository/models/{model}/load": ChangeRequest,
+    "/v2/repository/models/{model}/unload": ChangeRequest,
+}
+# A request without a body is one without options.
+_OPTIONAL = (IndexRequest, ChangeRequest)
+# Options of tables are parameters of the URL.
+_TABLE_OPTIONS = {ForecastRequest: TableOptions, BacktestRequest: TableBacktestOptions}
 _TABLE = {
     "type": "string",
     "format": "binary",
@@ -41,29 +58,25 @@ _TABLE = {
     "a channel. Options are parameters of the URL. An answer's schema has metadata `foretell`, a "
     "JSON object: `model`, `model_version`, `status`, `errors`, and what else JSON answers note.",
 }
-_BODIES: dict[str, type[BaseModel]] = {
-    "/forecast": ForecastRequest,
-    "/v1/timeseries/forecast": ForecastRequest,
-    "/backtest": BacktestRequest,
-}
-_OCTETS = "application/octet-stream"
 _TENSORS = {
     "type": "string",
     "format": "binary",
     "description": "The JSON and then tensors; `Inference-Header-Content-Length` says where it "
     "ends.",
 }
-_INFERENCE_BODIES: dict[str, type[BaseModel]] = {
-    "/v2/models/{model}/infer": InferRequest,
-    "/v2/models/{model}/versions/{version}/infer": InferRequest,
-    "/v2/repository/index": IndexRequest,
-    "/v2/repository/models/{model}/load": ChangeRequest,
-    "/v2/repository/models/{model}/unload": ChangeRequest,
-}
+
+
+def examples() -> dict[str, Any]:
+    """Values of parameters, and bodies by the last segment of the path they belong to.
+
+    The demo's models (`foretell demo`) answer the requests as they are.
+    """
+    found: dict[str, Any] = orjson.loads(Path(__file__).with_name("examples.json").read_bytes())
+    return found
 
 
 def document_router(app: FastAPI, *, keys: bool) -> APIRouter:
-    """The route of the application's OpenAPI document, with the wire types of request bodies.
+    """The route of the application's OpenAPI document.
 
     Args:
         app: The application.
@@ -72,12 +85,21 @@ def document_router(app: FastAPI, *, keys: bool) -> APIRouter:
 
     @cache
     def document() -> dict[str, Any]:
-        found = _document(app)
+        found = get_openapi(
+            title=app.title,
+            version=app.version,
+            description=app.description,
+            routes=app.routes,
+            servers=app.servers or None,
+        )
+        for path, body in _BODIES.items():
+            _add_body(found, path, body)
         if keys:
-            _name_keys(found)
+            _add_keys(found)
+        shown = examples()
         for path, operations in found["paths"].items():
             for operation in operations.values():
-                _add_examples(path, operation)
+                _add_examples(operation, path, shown)
         return found
 
     app.openapi = document  # type: ignore[method-assign]
@@ -94,49 +116,41 @@ def document_router(app: FastAPI, *, keys: bool) -> APIRouter:
     return router
 
 
-def _document(app: FastAPI) -> dict[str, Any]:
-    document = get_openapi(
-        title=app.title,
-        version=app.version,
-        description=app.description,
-        routes=app.routes,
-        servers=app.servers or None,
-    )
+def _add_body(document: dict[str, Any], path: str, body: type[BaseModel]) -> None:
+    schema = body.model_json_schema(ref_template=_REFERENCE + "{model}")
     components = document["components"]["schemas"]
-    for path, body in (_BODIES | _INFERENCE_BODIES).items():
-        schema = body.model_json_schema(ref_template=_REFERENCE + "{model}")
-        components |= schema.pop("$defs", {})
-        components[body.__name__] = schema
-        document["paths"][path]["post"]["requestBody"] = {
-            # The others may be left out as a whole.
-            "required": body in (ForecastRequest, BacktestRequest, InferRequest),
-            "content": {JSON: {"schema": {"$ref": _REFERENCE + body.__name__}}},
-        }
-        if body is InferRequest:
-            operation = document["paths"][path]["post"]
-            for part in (operation["requestBody"], operation["responses"]["200"]):
-                part["content"][_OCTETS] = {"schema": _TENSORS}
-    for path, body in _BODIES.items():
-        operation = document["paths"][path]["post"]
-        operation["requestBody"]["content"][ARROW] = {"schema": _TABLE}
-        answers = operation["responses"]["200"]["content"]
-        if body is BacktestRequest:
-            operation["parameters"] = _table_parameters(TableBacktestOptions)
-            answers[JSON]["example"] = examples.BACKTEST_ANSWER
-        else:
-            operation["parameters"] = _table_parameters(TableOptions)
-            answers[ARROW] = {"schema": _TABLE}
-            answers[JSON]["example"] = examples.FORECAST_ANSWER
-    return document
+    components |= schema.pop("$defs", {})
+    components[body.__name__] = schema
+    operation = document["paths"][path]["post"]
+    sent = {JSON: {"schema": {"$ref": _REFERENCE + body.__name__}}}
+    operation["requestBody"] = {"required": body not in _OPTIONAL, "content": sent}
+    answered = operation["responses"]["200"]["content"]
+    if body is InferRequest:
+        sent[_OCTETS] = answered[_OCTETS] = {"schema": _TENSORS}
+    elif body in _TABLE_OPTIONS:
+        sent[ARROW] = {"schema": _TABLE}
+        if body is ForecastRequest:
+            answered[ARROW] = {"schema": _TABLE}
+        properties = _TABLE_OPTIONS[body].model_json_schema()["properties"]
+        operation["parameters"] = [
+            {
+                "name": name,
+                "in": "query",
+                "required": False,
+                "description": f"Of a table: {option.pop('description')}",
+                "schema": option,
+            }
+            for name, option in properties.items()
+        ]
 
 
-def _name_keys(document: dict[str, Any]) -> None:
+def _add_keys(document: dict[str, Any]) -> None:
     document["components"]["securitySchemes"] = _KEYS
     document["security"] = [{name: []} for name in _KEYS]
     for path, operations in document["paths"].items():
         kind = InferenceError if path.startswith("/v2") else ErrorResponse
         refused = {
-            "description": "The key is missing, or not one of this server's.",
+            "description": refusals(kind, 401)[401]["description"],
             "content": {JSON: {"schema": {"$ref": _REFERENCE + kind.__name__}}},
         }
         for operation in operations.values():
@@ -146,33 +160,22 @@ def _name_keys(document: dict[str, Any]) -> None:
                 operation["responses"]["401"] = refused
 
 
-def _add_examples(path: str, operation: dict[str, Any]) -> None:
-    """Show a value of each parameter, bodies to send, and an error of each status."""
+def _add_examples(operation: dict[str, Any], path: str, shown: dict[str, Any]) -> None:
+    """Add a value of each parameter, requests, an answer, and an error of each status."""
+    word = path.rpartition("/")[2]
     for parameter in operation.get("parameters", ()):
-        if parameter["name"] in examples.PARAMETERS:
-            parameter["example"] = examples.PARAMETERS[parameter["name"]]
-    if "requestBody" in operation:
-        operation["requestBody"]["content"][JSON]["examples"] = {
-            name: {"value": body} for name, body in examples.requests(path).items()
-        }
+        if parameter["name"] in shown["parameters"]:
+            parameter["example"] = shown["parameters"][parameter["name"]]
+    if "requestBody" in operation and word in shown["requests"]:
+        bodies = shown["requests"][word]
+        named = {name: {"value": body} for name, body in bodies.items()}
+        operation["requestBody"]["content"][JSON]["examples"] = named
+    errors = {**shown["errors"], "422": shown["invalid"].get(word)}
     for status, answer in operation["responses"].items():
-        found = answer.get("content", {}).get(JSON, {})
-        if found.get("schema", {}).get("$ref") in _ERRORS:
-            refused = examples.refusal(path, int(status))
-            if refused is not None:
-                found["example"] = refused
-
-
-def _table_parameters(options: type[TableOptions]) -> list[dict[str, Any]]:
-    """The options of a table, which has no place for them itself."""
-    properties = options.model_json_schema()["properties"]
-    return [
-        {
-            "name": name,
-            "in": "query",
-            "required": False,
-            "description": f"Of a table: {schema.pop('description')}",
-            "schema": schema,
-        }
-        for name, schema in properties.items()
-    ]
+        content = answer.get("content", {}).get(JSON, {})
+        is_error = content.get("schema", {}).get("$ref") in _ERRORS
+        if is_error and (error := errors.get(status)):
+            fields = error_fields(int(status), error["type"], error["message"], error["param"])
+            content["example"] = error_body(path, fields)
+        elif status == "200" and word in shown["answers"] and not is_error:
+            content["example"] = shown["answers"][word]

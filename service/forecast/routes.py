@@ -32,9 +32,9 @@ from foretell.service.http.body import (
     response_of,
 )
 from foretell.service.http.compression import Body, choose_encoding, compress
-from foretell.service.http.examples import refusals
 from foretell.service.http.middleware import RequestContext, request_context
 from foretell.service.http.protocol import connection_of
+from foretell.service.http.refusals import refusals
 from foretell.service.settings import Settings
 from foretell.service.validation import QUERY, UnknownFields
 

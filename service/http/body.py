@@ -358,7 +358,7 @@ async def outcome(pending: Pending, caller: ClientConnection, deadline: float) -
         await over
         if ended := pending.done():
             return pending.result()
-        if caller.gone:
+        if caller.disconnected:
             raise ClientDisconnectedError("the caller hung up while waiting")
         raise DeadlineExceededError(_LATE)
     finally:

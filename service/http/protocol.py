@@ -1,12 +1,11 @@
-"""Connections that nobody can hold for ever: bounded in number, and in how slow they may be.
+"""HTTP/1.1 on a connection: uvicorn's protocol, with limits that keep clients from blocking it.
 
-All that is taken of uvicorn's protocol, and changed, is here.
+All that the service takes of uvicorn's protocol, and changes, is in this file.
 """
 
 from __future__ import annotations
 
 import asyncio
-from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -14,7 +13,6 @@ from http import HTTPStatus
 from importlib import metadata
 from typing import Any
 
-import httptools
 import orjson
 from starlette.requests import Request
 from starlette.types import Receive
@@ -23,116 +21,76 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.server import ServerState
 
 from foretell.service.errors import StartError, error_body, error_fields
-from foretell.service.http.lingering import Lingering
-from foretell.service.http.writing import Writing
+from foretell.service.http.transport import CoalescingTransport, Parser
 from foretell.service.metrics import Metrics
 
+# Members of `extensions` in the ASGI scope: the client, and that all of the body has arrived.
+EXTENSION = "foretell.client"
+WHOLE = "foretell.body_complete"
 
-class Parser(httptools.HttpRequestParser):
-    """Reads requests that offer another protocol, as Java's and curl's do, like any others.
+# The headers that clients and proxies send take a few kilobytes.
+_MAX_HEADER_BYTES = 64 * 1024
+# Header bytes are counted after each piece of this size.
+_PIECE_BYTES = 8 * 1024
+_RETRY_AFTER_SECONDS = 1
+# When the server stops, connections that are idle, or over but for their close, have this long.
+_LAST_SECONDS = 1.0
+# A client that sends more after its answer does not look for the answer.
+_MAX_DROPPED_BYTES = 256 * 1024 * 1024
+# Refused connections over the limit that stay open until the client closes: each takes a file.
+MOST_REFUSED = 8
 
-    To llhttp such a request ends with its head, and what follows is in the other protocol. But its
-    body follows: the head is read a second time, without the offer.
-
-    Args:
-        connection: Told what is read. Of an offer it is told twice; the first time, when
-            `should_upgrade` says so, it is to begin nothing. Once it has ended nothing is read.
-    """
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._begin()
-
-    def feed_data(self, data: bytes | bytearray | memoryview | array[int]) -> None:
-        """Read what came.
-
-        Raises:
-            HttpParserError: it is no request.
-        """
-        rest = memoryview(data)
-        while rest:
-            try:
-                super().feed_data(rest)
-                return
-            except httptools.HttpParserUpgrade as offer:
-                (end,) = offer.args
-            if self._connection.has_ended:
-                return
-            head = self._plain_head()
-            # After the last request of a connection llhttp reads nothing, not even its head.
-            self._begin()
-            super().feed_data(head)
-            rest = rest[end:]
-
-    def _begin(self) -> None:
-        super().__init__(self._connection)
-        # As uvicorn has it: to go on sending after the last request is no error.
-        self.set_dangerous_leniencies(lenient_data_after_close=True)
-
-    def _plain_head(self) -> bytes:
-        target, version = self._connection.url, self.get_http_version().encode()
-        lines = [b"%b %b HTTP/%b" % (self.get_method(), target, version)]
-        lines += [b"%b: %b" % line for line in self._connection.headers if line[0] != b"upgrade"]
-        return b"\r\n".join([*lines, b"", b""])
-
-
-# In the scope of a request, among what servers offer beyond ASGI.
-EXTENSION = "foretell.caller"
-# Likewise, from when all of the request's body is here.
-WHOLE = "foretell.whole"
+# `Connection` and `Parser` change what is no public interface of these versions.
+_WRITTEN_FOR = {"uvicorn": "0.54", "httptools": "0.9"}
 
 Watcher = Callable[[], None]
 
 
 class ClientConnection:
-    """The caller at the other end of a connection; for use on the event loop alone.
+    """Calls functions when the client disconnects; for use on the event loop alone.
 
     Args:
-        listen: Has the server read on, which may have paused when it had enough of a body: the end
-            of a connection is something that is read.
+        resume_reading: Makes the server read on: it may have paused when it had enough of a body,
+            and the end of a connection is found by reading.
 
     Attributes:
-        gone: Whether it hung up.
+        disconnected: Whether the client has closed the connection.
     """
 
-    def __init__(self, listen: Callable[[], None]) -> None:
-        self.gone = False
-        self._listen = listen
+    def __init__(self, resume_reading: Callable[[], None]) -> None:
+        self.disconnected = False
+        self._resume_reading = resume_reading
         self._watchers: set[Watcher] = set()
 
     @property
     def watched(self) -> bool:
-        """Whether anybody would be told."""
+        """Whether any function waits to be called."""
         return bool(self._watchers)
 
     def watch(self, watcher: Watcher) -> None:
-        """Have a function called when the caller hangs up, or at once if it has."""
+        """Call a function when the client disconnects, or now if it has."""
         self._watchers.add(watcher)
-        if self.gone:
+        if self.disconnected:
             watcher()
         else:
-            self._listen()
+            self._resume_reading()
 
     def unwatch(self, watcher: Watcher) -> None:
-        """Have it called no more."""
+        """Do not call the function any more."""
         self._watchers.discard(watcher)
 
     def disconnect(self) -> None:
-        """The caller is gone."""
-        self.gone = True
+        """Note that the client has disconnected, and call the functions."""
+        self.disconnected = True
         for watcher in tuple(self._watchers):
             watcher()
 
 
-class _Reached(ClientConnection):
-    """A caller of whom no more is known than ASGI tells, which takes a task to listen.
-
-    Args:
-        receive: Of a request whose body was read.
-    """
+class _AsgiClient(ClientConnection):
+    """The client of another ASGI server, whose `receive` needs a task to wait for the end."""
 
     def __init__(self, receive: Receive) -> None:
-        super().__init__(self._begin)
+        super().__init__(self._start)
         self._receive = receive
         self._task: asyncio.Task[None] | None = None
 
@@ -142,7 +100,7 @@ class _Reached(ClientConnection):
             self._task.cancel()
             self._task = None
 
-    def _begin(self) -> None:
+    def _start(self) -> None:
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._wait())
 
@@ -153,34 +111,21 @@ class _Reached(ClientConnection):
 
 
 def connection_of(request: Request) -> ClientConnection:
-    """The caller of a request whose body was read."""
-    caller: ClientConnection | None = request.scope.get("extensions", {}).get(EXTENSION)
-    return _Reached(request.receive) if caller is None else caller
-
-
-# The headers that clients and proxies send take a few kilobytes.
-_MOST_HEADER_BYTES = 64 * 1024
-# What is read before the headers are measured again.
-_PIECE_BYTES = 8 * 1024
-# After which a connection may be one too many no more.
-_RETRY_SECONDS = 1
-# From the beginning of the server's end to the close of a connection that nothing comes on, or that
-# is over but for its close.
-_LAST_SECONDS = 1.0
-# Connections over the limit that are refused and not closed at once: each takes a file.
-MOST_REFUSED = 8
+    """The client of a request whose body was read."""
+    client: ClientConnection | None = request.scope.get("extensions", {}).get(EXTENSION)
+    return _AsgiClient(request.receive) if client is None else client
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What every connection keeps to.
+    """Limits of every connection.
 
     Attributes:
-        connections: Most that are open at a time.
-        seconds: Time a caller has to send the headers of a request, or the rest of a body that the
-            answer did not wait for, and to take something of an answer; and to close a connection
-            that the server has ended while something was still to come.
-        free_port: A port of the server whose connections are never too many, if there is one.
+        connections: Most connections that are open at a time.
+        seconds: Time a client has to send the headers of a request, or the rest of a body that the
+            answer did not wait for; to take a part of an answer; and to close a connection that
+            the server has ended while something was still to come.
+        free_port: A port whose connections do not count, if the server has one.
     """
 
     connections: int
@@ -189,14 +134,14 @@ class Limits:
 
 
 class Connection(HttpToolsProtocol):
-    """HTTP/1.1 over one connection.
+    """HTTP/1.1 on one connection.
 
-    How long a body may take is not known here: the door that reads it has a deadline.
+    It does not limit the time for a body: reading the body has a deadline of its own.
 
     Args:
-        limits: What it keeps to.
-        metrics: Where it is counted if it does not.
-        config: As for the class it extends, like the arguments that follow.
+        limits: Limits of the connection.
+        metrics: Counts connections that are cut off.
+        config: uvicorn's, like the arguments after it.
     """
 
     def __init__(
@@ -210,188 +155,194 @@ class Connection(HttpToolsProtocol):
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self.parser = Parser(self)
-        # Of the latest request, as far as it has come.
+        # The target of the latest request, as far as it has arrived.
         self.url = b""
+        self.is_too_many = False
         self._limits = limits
         self._metrics = metrics
         self._stopping = False
-        # Whether what has come is no request, of which the answers before it are not to know.
-        self._refused = False
-        self._before: RequestResponseCycle | None = None
-        # Since the last of a body or the end of a request: trailers and chunk sizes are among them.
+        # Set when invalid bytes follow requests that are still to be answered.
+        self._is_refused = False
+        self._previous: RequestResponseCycle | None = None
+        # Bytes since the last piece of a body: headers, but also trailers and chunk sizes.
         self._header_bytes = 0
-        # What is to come of a body whose length was told.
+        # Bytes to come of a body with a Content-Length.
         self._body_bytes = 0
-        self._owed: object = None
-        self._owed_since: float | None = None
-        self._taken = 0
-        self._taken_since: float | None = None
-        # Whether nothing has come of another request than those that are here as a whole.
+        # Whether all requests so far have arrived as a whole.
         self._is_whole = False
-        self.is_too_many = False
-        self._lingering: Lingering | None = None
+        # What `check` last found to be late, and since when.
+        self._waiting_for: object = None
+        self._waiting_since: float | None = None
+        self._acknowledged_bytes = 0
+        self._acknowledged_since: float | None = None
+        # Closes the connection when it has ended and the client does not close it.
+        self._close_timer: asyncio.TimerHandle | None = None
+        self._dropped_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Serve a connection, or refuse it."""
         super().connection_made(transport)
-        self._writing = Writing(transport, self.loop, self._end)
-        self._caller = ClientConnection(self.flow.resume_reading)
+        self._writer = CoalescingTransport(transport, self.loop, self._end)
+        self._client = ClientConnection(self.flow.resume_reading)
         limits = self._limits
         is_free = self.server is not None and self.server[1] == limits.free_port
-        self.is_too_many = not is_free and self._served() > limits.connections
-        if self.is_too_many:
+        excess = len(self.connections) - limits.connections
+        if not is_free and excess > 0 and self._refused() < excess:
+            self.is_too_many = True
             self._refuse("too_many", HTTPStatus.SERVICE_UNAVAILABLE, "too many connections")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The caller, or the server, has ended the connection."""
+        """Tell those who watch the client that the connection has ended."""
         super().connection_lost(exc)
-        if self._lingering is not None:
-            self._lingering.cancel()
-        self._caller.disconnect()
+        if self._close_timer is not None:
+            self._close_timer.cancel()
+        self._client.disconnect()
 
     def data_received(self, data: bytes) -> None:
-        """Read what came of a request."""
-        if self._lingering is not None:
-            self._lingering.drop(len(data))
+        """Read received bytes, or drop them if the connection has ended."""
+        if self._close_timer is not None:
+            self._dropped_bytes += len(data)
+            if self._dropped_bytes > _MAX_DROPPED_BYTES:
+                self.transport.close()
             return
         start = 0
-        while start < len(data) and not self._refused:
+        while start < len(data) and not self._is_refused:
             # There are no headers before the end of a body.
             piece = data[start : start + max(_PIECE_BYTES, self._body_bytes)]
             start += len(piece)
             self._header_bytes += len(piece)
             super().data_received(piece)
-            if self._header_bytes > _MOST_HEADER_BYTES:
+            if self._header_bytes > _MAX_HEADER_BYTES:
                 status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
-                self._refuse("headers", status, f"at most {_MOST_HEADER_BYTES} bytes of headers")
-            if self._writing.is_closing():
+                self._refuse("headers", status, f"at most {_MAX_HEADER_BYTES} bytes of headers")
+            if self._writer.is_closing():
                 return
 
     @property
     def has_ended(self) -> bool:
         """Whether nothing more is read."""
-        return self._refused or self._writing.is_closing()
+        return self._is_refused or self._writer.is_closing()
 
     def send_400_response(self, msg: str) -> None:
-        """What came is no HTTP."""
+        """Refuse bytes that are no HTTP request."""
         self._refuse("malformed", HTTPStatus.BAD_REQUEST, msg)
 
     def shutdown(self) -> None:
-        """Begin to stop: answer what comes in a moment more, and then close.
+        """Close when the current answer is written, or in a second if there is none.
 
-        A caller who has just begun to send could not know whether he may try again.
+        In this second requests are still answered: a client that has just begun to send could not
+        know whether it may try again.
         """
         self._stopping = True
-        if self._lingering is not None:
-            self._lingering.hurry(_LAST_SECONDS)
+        if self._close_timer is not None:
+            self._linger()
         elif self._is_answering():
             self.cycle.keep_alive = False
         else:
             self.loop.call_later(_LAST_SECONDS, self._close_if_idle)
 
     def on_message_begin(self) -> None:
-        """The first of a request is here."""
+        """Note the first byte of a request."""
         super().on_message_begin()
         self._is_whole = False
 
     def on_headers_complete(self) -> None:
-        """A request can be answered."""
+        """Start to answer a request."""
         if self.parser.should_upgrade():
-            # An offer is read again without it; behind this there is nothing to read.
+            # The parser reads the head again, without the offer; after CONNECT nothing is read.
             if self.parser.get_method() == b"CONNECT":
                 self._refuse("connect", HTTPStatus.BAD_REQUEST, "this server is no proxy")
             return
-        # One that began when an answer was there before its request ended.
+        # The previous answer may have set this timer before all of its request was here.
         self._unset_keepalive_if_required()
-        self._before = self.cycle
+        self._previous = self.cycle
         super().on_headers_complete()
         self._body_bytes = int(dict(self.headers).get(b"content-length", 0))
-        # Those that follow a body are nobody's.
+        # The parser adds trailers to this list, and they are no headers of the request.
         self.headers = []
         # The task that answers has not run yet.
-        self.cycle.transport = self._writing  # type: ignore[assignment]
-        self.scope["extensions"] = {EXTENSION: self._caller}  # type: ignore[dict-item]
+        self.cycle.transport = self._writer  # type: ignore[assignment]
+        self.scope["extensions"] = {EXTENSION: self._client}  # type: ignore[dict-item]
         if self._stopping:
             self.cycle.keep_alive = False
 
     def on_body(self, body: bytes) -> None:
-        """Some of a request's body is here."""
-        if self.cycle.body or self.cycle.response_complete:
-            if type(self.cycle.body) is bytes:  # type: ignore[comparison-overlap]
-                # Each further piece would copy all that is there.
-                self.cycle.body = bytearray(self.cycle.body)
-            super().on_body(body)
-        else:
-            # uvicorn would put it into an array, of which it then makes bytes again.
-            self.cycle.body = body  # type: ignore[assignment]
-            super().on_body(b"")
+        """Hand on a piece of a body."""
+        super().on_body(body)
         self._header_bytes = 0
         self._body_bytes -= len(body)
 
     def on_message_complete(self) -> None:
-        """All of a request is here."""
-        if not self.parser.should_upgrade():
-            super().on_message_complete()
-            self._is_whole = True
-            self._header_bytes = 0
-            self.scope["extensions"][WHOLE] = {}
-            if self.cycle.response_complete and not self._writing.is_closing():
-                # What came since the answer has stopped the clock that it had set.
-                self.timeout_keep_alive_task = self.loop.call_later(
-                    self.timeout_keep_alive, self.timeout_keep_alive_handler
-                )
+        """Note that all of a request has arrived."""
+        if self.parser.should_upgrade():
+            return
+        super().on_message_complete()
+        self._is_whole = True
+        self._header_bytes = 0
+        self.scope["extensions"][WHOLE] = {}
+        if self.cycle.response_complete and not self._writer.is_closing():
+            # The answer was sent first, and what came since has stopped its keep-alive timer.
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
 
     def on_response_complete(self) -> None:
-        """All of an answer is written, and the next request can be answered, if there is one."""
-        if not self._writing.is_closing():
+        """Answer the next request, if there is one."""
+        if not self._writer.is_closing():
             super().on_response_complete()
 
     def check(self, now: float) -> None:
-        """Cut the connection off if its caller is too slow; to be called about once a second.
+        """Cut the connection off if its client is too slow; to be called about once a second.
 
         Args:
-            now: On the loop's clock.
+            now: The loop's time.
         """
-        # Between requests another timer runs, until anything arrives, and at the end.
-        idle = self.timeout_keep_alive_task is not None or self._lingering is not None
+        # Between requests and at the end of a connection other timers run.
+        idle = self.timeout_keep_alive_task is not None or self._close_timer is not None
         if idle or self._is_answering():
-            self._owed_since = None
-        elif self._owed_since is None or self._owed is not self.scope:
-            self._owed, self._owed_since = self.scope, now
-        elif now - self._owed_since > self._limits.seconds:
+            self._waiting_since = None
+        elif self._waiting_since is None or self._waiting_for is not self.scope:
+            self._waiting_for, self._waiting_since = self.scope, now
+        elif now - self._waiting_since > self._limits.seconds:
             self._cut_off("slow_request")
         if not self.transport.get_write_buffer_size():
-            self._taken_since = None
-        elif self._taken_since is None or self._writing.taken > self._taken:
-            self._taken, self._taken_since = self._writing.taken, now
-        elif now - self._taken_since > self._limits.seconds:
+            self._acknowledged_since = None
+            return
+        acknowledged = self._writer.acknowledged_bytes
+        if self._acknowledged_since is None or acknowledged > self._acknowledged_bytes:
+            self._acknowledged_bytes, self._acknowledged_since = acknowledged, now
+        elif now - self._acknowledged_since > self._limits.seconds:
             self._cut_off("slow_reader")
 
     def _close_if_idle(self) -> None:
         if not self._is_answering():
-            self._writing.flush()
+            self._writer.flush()
             self.transport.close()
 
     def _end(self) -> None:
-        is_read = self._is_whole and not self._refused and not self.pipeline
-        is_more = self.is_too_many and len(self.connections) - self._served() > MOST_REFUSED
-        if is_read or is_more:
+        """Close the connection; if the client may still be sending, when the client closes it."""
+        all_read = self._is_whole and not self._is_refused and not self.pipeline
+        if all_read or (self.is_too_many and self._refused() > MOST_REFUSED):
             self.transport.close()
             return
+        # To bytes that come after the close the kernel answers with a reset, which could take the
+        # answer from the client. So only the server's side is closed, and what comes is dropped.
         self._unset_keepalive_if_required()
         self.flow.resume_reading()
-        seconds = self._limits.seconds
-        if self._stopping:
-            seconds = min(seconds, _LAST_SECONDS)
-        self._lingering = Lingering(self.transport, self.loop, seconds)
+        self.transport.write_eof()
+        self._linger()
 
-    def _served(self) -> int:
-        """Open connections but those that were too many and wait for their callers to close."""
-        count = len(self.connections)
-        if count <= self._limits.connections:
-            return count
-        own = (each for each in self.connections if isinstance(each, Connection))
-        return count - sum(connection.is_too_many for connection in own)
+    def _linger(self) -> None:
+        """Close the connection after a time, whatever the client does."""
+        if self._close_timer is not None:
+            self._close_timer.cancel()
+        seconds = self._limits.seconds
+        seconds = min(seconds, _LAST_SECONDS) if self._stopping else seconds
+        self._close_timer = self.loop.call_later(seconds, self.transport.close)
+
+    def _refused(self) -> int:
+        """Open connections that were refused as too many."""
+        return sum(getattr(each, "is_too_many", False) for each in self.connections)
 
     def _is_answering(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
@@ -401,23 +352,24 @@ class Connection(HttpToolsProtocol):
         self.transport.abort()
 
     def _refuse(self, reason: str, status: HTTPStatus, message: str) -> None:
+        """Answer with an error and end the connection."""
         if self.has_ended:
             return
-        before: RequestResponseCycle | None = self.cycle
-        own = None
-        if before is not None and before.scope is self.scope:
-            before, own = self._before, before
-        if before is not None and not before.response_complete:
-            # What it would be answered would be read as the answer of the request before it, with
-            # whose own answer the connection ends.
-            before.keep_alive = False
-            self._refused = True
-            self._metrics.cut_off(reason)
-            return
-        if own is not None and own.response_started:
-            self._cut_off(reason)
-            return
         self._metrics.cut_off(reason)
+        # Of the request that is wrong, if its headers were right; else of the one before it.
+        cycle: RequestResponseCycle | None = self.cycle
+        previous, current = cycle, None
+        if cycle is not None and cycle.scope is self.scope:
+            previous, current = self._previous, cycle
+        if previous is not None and not previous.response_complete:
+            # The client would take the error for the answer to the previous request. The
+            # connection ends after that answer instead.
+            previous.keep_alive = False
+            self._is_refused = True
+            return
+        if current is not None and current.response_started:
+            self.transport.abort()
+            return
         path = self.url.partition(b"?")[0].decode("latin-1")
         body = orjson.dumps(error_body(path, error_fields(status, reason, message)))
         lines = [
@@ -427,25 +379,17 @@ class Connection(HttpToolsProtocol):
             "connection: close",
         ]
         if status == HTTPStatus.SERVICE_UNAVAILABLE:
-            lines.append(f"retry-after: {_RETRY_SECONDS}")
-        self._writing.write("\r\n".join([*lines, "", ""]).encode() + body)
-        self._writing.close()
-
-
-# What `Connection` and `Parser` change is no public interface of theirs.
-_WRITTEN_FOR = {"uvicorn": "0.54", "httptools": "0.9"}
+            lines.append(f"retry-after: {_RETRY_AFTER_SECONDS}")
+        self._writer.write("\r\n".join([*lines, "", ""]).encode() + body)
+        self._writer.close()
 
 
 def protocol(limits: Limits, metrics: Metrics) -> Callable[..., Connection]:
-    """What speaks HTTP on the server's connections.
-
-    Args:
-        limits: As for `Connection`.
-        metrics: Likewise.
+    """The factory of the protocol of each connection, for uvicorn's `Config`.
 
     Raises:
-        StartError: a library has another version than the one that this was written for. It might
-            keep connections to no limits, or lose requests.
+        StartError: uvicorn or httptools has another version than `Connection` is written for. The
+            limits might not work, or requests get lost.
     """
     for library, version in _WRITTEN_FOR.items():
         installed = metadata.version(library)

@@ -17,8 +17,8 @@ from foretell.service.forecast.parse import read_json
 from foretell.service.forecast.routes import JSON
 from foretell.service.http.auth import Keys
 from foretell.service.http.body import Shared, read_body
-from foretell.service.http.examples import refusals
 from foretell.service.http.middleware import request_context
+from foretell.service.http.refusals import refusals
 from foretell.service.inference.routes import (
     add_model_route,
     find_model,

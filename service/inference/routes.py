@@ -28,9 +28,9 @@ from foretell.service.http.body import (
     response_of,
 )
 from foretell.service.http.compression import choose_encoding, compress
-from foretell.service.http.examples import refusals
 from foretell.service.http.middleware import request_context
 from foretell.service.http.protocol import connection_of
+from foretell.service.http.refusals import refusals
 from foretell.service.inference.decode import Job, decode, json_bytes, url_notices
 from foretell.service.inference.tensors import datatype_of
 from foretell.service.inference.wire import InferenceError, InferResponse

@@ -7,15 +7,15 @@ from typing import Any
 
 import httpx
 
+from foretell.service.api.openapi import examples
 from foretell.service.forecast.routes import JSON
-from foretell.service.http.examples import FORECAST_ANSWER, PARAMETERS
 from tests.docs.reader import assert_shows
 from tests.service.process import Server
 
 KEY = {"X-API-Key": "secret"}
 
 
-def examples(document: dict[str, Any]) -> Iterator[tuple[str, list[Any]]]:
+def requests(document: dict[str, Any]) -> Iterator[tuple[str, list[Any]]]:
     for path, operations in document["paths"].items():
         for operation in operations.values():
             content = operation.get("requestBody", {}).get("content", {}).get(JSON)
@@ -25,16 +25,16 @@ def examples(document: dict[str, Any]) -> Iterator[tuple[str, list[Any]]]:
 
 def test_every_request_is_answered(server: Server) -> None:
     with httpx.Client(base_url=server.url, headers=KEY, timeout=60) as client:
-        found = dict(examples(client.get("/openapi.json").json()))
+        found = dict(requests(client.get("/openapi.json").json()))
         assert "/forecast" in found
         # What was unloaded is loaded again.
         for path in sorted(found, reverse=True):
             for body in found[path]:
-                answer = client.post(path.format(**PARAMETERS), json=body)
+                answer = client.post(path.format(**examples()["parameters"]), json=body)
                 assert answer.status_code == 200, f"{path}: {answer.text}"
         first, *_ = found["/forecast"]
         answer = client.post("/forecast", json=first).json()
-    assert_shows(FORECAST_ANSWER, answer, "the example")
+    assert_shows(examples()["answers"]["forecast"], answer, "the example")
     assert len(answer["outputs"][0]["content"][0]["mean_forecast"]) == 2
 
 
@@ -42,5 +42,5 @@ def test_get_paths_with_their_parameters(server: Server) -> None:
     document = httpx.get(f"{server.url}/openapi.json").json()
     for path, operations in document["paths"].items():
         if "get" in operations:
-            answer = httpx.get(server.url + path.format(**PARAMETERS))
+            answer = httpx.get(server.url + path.format(**examples()["parameters"]))
             assert answer.status_code == 200, f"{path}: {answer.text}"

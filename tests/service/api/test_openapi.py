@@ -8,9 +8,9 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
+from foretell.service.api import openapi
 from foretell.service.forecast.requests import ForecastRequest
 from foretell.service.forecast.routes import JSON
-from foretell.service.http import examples
 from foretell.service.http.middleware import OPEN
 from tests.service.client import Client
 
@@ -116,11 +116,11 @@ def test_every_door_shows_requests_and_errors(document: dict[str, Any]) -> None:
                     assert kind in {"Status", "ServerHealth"}
 
 
-def test_a_parameter_without_an_example_costs_only_the_example(
+def test_the_document_is_there_without_examples_too(
     monkeypatch: pytest.MonkeyPatch, models: Path
 ) -> None:
-    monkeypatch.delitem(examples.PARAMETERS, "model")
-    monkeypatch.setattr(examples, "refusal", lambda *_: None)
+    nothing: dict[str, Any] = {table: {} for table in openapi.examples()}
+    monkeypatch.setattr(openapi, "examples", lambda: nothing)
     with Client(models) as client:
         answer = client.get("/openapi.json")
     assert answer.status_code == 200

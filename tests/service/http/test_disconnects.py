@@ -25,7 +25,7 @@ def test_who_watches_is_told() -> None:
     caller.watch(first)
     assert listened == [".", "."]
     caller.disconnect()
-    assert caller.gone
+    assert caller.disconnected
     assert told == ["first"]
 
 
@@ -58,7 +58,7 @@ def test_another_server_is_asked() -> None:
         assert not told
         gone.set()
         async with asyncio.timeout(60):
-            while not caller.gone:
+            while not caller.disconnected:
                 await asyncio.sleep(0)
 
         def never() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from foretell.service.http import lingering
+from foretell.service.http import protocol
 from tests.service.bundles import Spec, write_bundle
 from tests.service.http.wire import Wire, no_content, opened
 from tests.service.process import Server
@@ -172,7 +172,7 @@ def test_a_server_that_stops_does_not_wait_for_callers_that_were_answered(
 
 
 def test_nobody_sends_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lingering, "_MOST_BYTES", 1000)
+    monkeypatch.setattr(protocol, "_MAX_DROPPED_BYTES", 1000)
     wire = Wire()
 
     async def send() -> list[bool]:

@@ -283,8 +283,7 @@ def test_pieces_of_a_body_are_not_copied_for_each_further_one() -> None:
         return bodies
 
     first, second, third = asyncio.run(send())
-    assert first == b"ab"
-    assert second is third
+    assert first is second is third
     assert third == b"ababab"
 
 
@@ -505,7 +504,7 @@ def test_a_caller_who_hangs_up_is_noticed_after_a_large_body() -> None:
         # Without it the end of the connection would not be read either.
         seen.append((read, wire.reading))
         await gone.wait()
-        seen.append((read, caller.gone))
+        seen.append((read, caller.disconnected))
 
     async def send() -> None:
         connection = opened(wait, wire)

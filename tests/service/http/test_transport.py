@@ -5,16 +5,16 @@ from collections.abc import Callable
 
 import pytest
 
-from foretell.service.http.writing import Writing
+from foretell.service.http.transport import CoalescingTransport as Transport
 from tests.service.http.wire import Wire
 
 
-def written(*steps: Callable[[Writing], object]) -> Wire:
+def written(*steps: Callable[[Transport], object]) -> Wire:
     """The wire after the steps and one turn of the loop."""
     wire = Wire()
 
     async def write() -> None:
-        writing = Writing(wire, asyncio.get_running_loop(), wire.close)
+        writing = Transport(wire, asyncio.get_running_loop(), wire.close)
         for step in steps:
             step(writing)
         await asyncio.sleep(0)
@@ -23,7 +23,7 @@ def written(*steps: Callable[[Writing], object]) -> Wire:
     return wire
 
 
-def piece(data: bytes) -> Callable[[Writing], object]:
+def piece(data: bytes) -> Callable[[Transport], object]:
     return lambda writing: writing.write(data)
 
 
@@ -43,20 +43,27 @@ def test_many_pieces_keep_their_order() -> None:
 
 
 def test_what_is_held_goes_out_before_the_end() -> None:
-    wire = written(piece(b"head"), Writing.close, lambda writing: writing.is_closing() or 1 / 0)
+    wire = written(piece(b"head"), Transport.close, lambda writing: writing.is_closing() or 1 / 0)
     assert wire.sent == [b"head"]
     assert wire.is_closing()
 
 
 @pytest.mark.parametrize(
     "then",
-    [lambda writing: None, Writing.close, Writing.flush, lambda writing: writing.write(b"body")],
+    [
+        lambda writing: None,
+        Transport.close,
+        Transport.flush,
+        lambda writing: writing.write(b"body"),
+    ],
 )
-def test_nothing_is_written_once_the_caller_is_gone(then: Callable[[Writing], object]) -> None:
+def test_nothing_is_written_once_the_caller_is_gone(
+    then: Callable[[Transport], object],
+) -> None:
     wire = Wire()
 
     async def write() -> None:
-        writing = Writing(wire, asyncio.get_running_loop(), wire.close)
+        writing = Transport(wire, asyncio.get_running_loop(), wire.close)
         writing.write(b"head")
         wire.close()
         then(writing)
