@@ -26,7 +26,7 @@ import onnxruntime
 
 from bench.memory import peak
 from bench.page import PAGE, machine, table, write_part
-from foretell.service.engine.resources import resident_bytes, return_free_memory
+from foretell.service.engine.limits import resident_bytes, return_free_memory
 from foretell.service.engine.runtime import Runtime
 from foretell.service.session import CpuSession, Session
 

@@ -39,7 +39,7 @@ from foretell.batch.forecaster import Forecaster
 from foretell.batch.preparation import Asked
 from foretell.batch.run import Progress, forecast_table
 from foretell.bundle.layout import FORECAST_GRAPH
-from foretell.service.engine.resources import usable_cpus
+from foretell.service.engine.limits import usable_cpus
 from foretell.service.engine.runtime import Runtime
 from foretell.service.forecast.requests import ForecastOptions
 

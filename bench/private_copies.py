@@ -30,7 +30,7 @@ _IN_MEMORY = "/dev/shm"
 
 def _open_all(models: Path, *, copied: bool) -> None:
     """Open the models in this process; prints MiB of each, and milliseconds of each, as medians."""
-    from foretell.service.engine.resources import resident_bytes, return_free_memory
+    from foretell.service.engine.limits import resident_bytes, return_free_memory
     from foretell.service.engine.runtime import Runtime
 
     runtime, kept, seconds = Runtime("cpu"), [], []

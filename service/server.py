@@ -21,8 +21,12 @@ import uvicorn
 from foretell.service.api.app import ByPort, create_app, create_operations_app
 from foretell.service.engine.client import EngineClient
 from foretell.service.engine.engine import Engine, LocalEngine
+from foretell.service.engine.limits import (
+    MallocTrimmer,
+    freeze_garbage_collection,
+    return_free_memory,
+)
 from foretell.service.engine.process import REPLACE_ME, HealthMonitor, end, load
-from foretell.service.engine.resources import Spare, keep_what_is_loaded, return_free_memory
 from foretell.service.forecast.parse import forget_parsers
 from foretell.service.http.protocol import MOST_REFUSED, Connection, Limits, protocol
 from foretell.service.http.sockets import Acceptor, accept_all, listen
@@ -96,7 +100,7 @@ def run_door(
         heartbeat: Called about once a second from when it takes connections.
     """
     engine = EngineClient(path, Metrics(processes))
-    keep_what_is_loaded()
+    freeze_garbage_collection()
     _Server(settings, engine, sockets, heartbeat=heartbeat).run(sockets)
 
 
@@ -187,7 +191,7 @@ class _Server(uvicorn.Server):
         self._engine = engine
         self._watch = watch
         self._pulse = heartbeat
-        self._spare = Spare(_give_back)
+        self._trimmer = MallocTrimmer(_give_back)
         self._unready_seconds = settings.unready_seconds
         self._stops_at = math.inf
         self._echoes = SignalDebounce()
@@ -217,7 +221,7 @@ class _Server(uvicorn.Server):
         now = asyncio.get_running_loop().time()
         if now >= self._stops_at:
             self.should_exit = True
-        self._spare.look(now, busy=self._engine.metrics.in_flight > 0)
+        self._trimmer.trim(now, busy=self._engine.metrics.in_flight > 0)
         if counter % _TICKS_A_SECOND == 0:
             for connection in cast("set[Connection]", set(self.server_state.connections)):
                 connection.check(now)

@@ -23,7 +23,7 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 from foretell.service import logs
-from foretell.service.engine.resources import use_all_files, use_one_heap
+from foretell.service.engine.limits import use_all_files, use_one_heap
 from foretell.service.errors import StartError
 from foretell.service.http.auth import Keys
 from foretell.service.http.sockets import reserve

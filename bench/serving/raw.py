@@ -8,7 +8,7 @@ from collections.abc import Callable
 from statistics import median
 
 from foretell.service.arrays import Arrays
-from foretell.service.engine.resources import usable_cpus
+from foretell.service.engine.limits import usable_cpus
 
 
 def throughput(run: Callable[[Arrays], object], feeds: Arrays, seconds: float) -> float:

@@ -17,7 +17,7 @@ from foretell.batch.places import Place, open_place
 from foretell.batch.plan import Part, divide
 from foretell.batch.preparation import Asked, Prepared, prepare
 from foretell.bundle.layout import MANIFEST
-from foretell.service.engine.resources import usable_cpus
+from foretell.service.engine.limits import usable_cpus
 
 RECORD, SUCCESS = "_foretell.json", "_SUCCESS"
 # Rows of a part: some seconds of work, and files of a good size.

@@ -19,7 +19,7 @@ from foretell.batch import processes
 from foretell.batch.errors import BatchError
 from foretell.batch.parts import Done, Work, Worker
 from foretell.batch.plan import Part
-from foretell.service.engine.resources import usable_cpus
+from foretell.service.engine.limits import usable_cpus
 from foretell.service.settings import DeviceChoice
 
 _GPUS = Path("/proc/driver/nvidia/gpus")

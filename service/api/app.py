@@ -23,7 +23,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from foretell.service.api.models import models_router
 from foretell.service.api.openapi import document_router
 from foretell.service.engine.engine import Engine, Status
-from foretell.service.engine.registry import brief
+from foretell.service.engine.registry import public_reason
 from foretell.service.errors import error_body, error_fields, is_inference
 from foretell.service.forecast.routes import JSON, timeseries_router
 from foretell.service.http.auth import Keys
@@ -268,7 +268,7 @@ def probes_router(engine: Engine, keys: Keys) -> APIRouter:
         """Whether every model is served, and why not, for callers with a key if there are any."""
         status = engine.status
         if not keys.knows(request.headers):
-            status.models = {key: brief(said) for key, said in status.models.items()}
+            status.models = {key: public_reason(reason) for key, reason in status.models.items()}
         return Response(status.model_dump_json(), 200 if status.ready else 503, media_type=JSON)
 
     @router.get("/metrics", response_class=Response)

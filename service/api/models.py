@@ -92,7 +92,7 @@ def _card(model: Model, registry: Registry, settings: Settings) -> ModelReport:
     return ModelReport(
         name=model.name,
         version=model.version,
-        versions=registry.versions(model.name),
+        versions=registry.loaded(model.name),
         refused=registry.get(model.name, model.version).refused or None,
         architecture=manifest.architecture,
         channels=manifest.channels,
@@ -119,7 +119,9 @@ def _card(model: Model, registry: Registry, settings: Settings) -> ModelReport:
 
 
 def _cards(registry: Registry, settings: Settings) -> bytes:
-    cards: list[ModelCard] = [_card(model, registry, settings) for model in registry.defaults]
+    cards: list[ModelCard] = [
+        _card(model, registry, settings) for model in registry.defaults.values()
+    ]
     return _CARDS.dump_json(cards)
 
 

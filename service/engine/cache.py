@@ -18,8 +18,8 @@ from weakref import ref
 from foretell.bundle.errors import BundleError, NoRoomError
 from foretell.bundle.manifest import Manifest
 from foretell.service.arrays import Arrays
+from foretell.service.engine.limits import Memory, return_free_memory
 from foretell.service.engine.registry import Loaded
-from foretell.service.engine.resources import Memory, return_free_memory
 from foretell.service.engine.store import without_folder
 from foretell.service.engine.waiting import Waiting
 from foretell.service.errors import (

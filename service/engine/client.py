@@ -34,11 +34,11 @@ from foretell.service.engine.ipc import (
 )
 from foretell.service.engine.registry import (
     LOADING,
-    Entry,
+    IndexEntry,
     Named,
     Registry,
-    Slot,
     State,
+    VersionState,
     unready,
 )
 from foretell.service.engine.run import own_error
@@ -194,7 +194,7 @@ class EngineClient:
         self._known = asyncio.Event()
         self._draining = False
         self._task: asyncio.Task[None] | None = None
-        self.registry = Registry(gone=LOADING)
+        self.registry = Registry(unavailable=LOADING)
         # Whether the engine is ready, and what it reports.
         self._status: tuple[bool, Mapping[str, str]] = False, {}
 
@@ -211,10 +211,10 @@ class EngineClient:
             ready, models = False, unready(models, "draining")
         return Status.of(self.metrics, models, ready=ready)
 
-    async def index(self) -> list[Entry]:
+    async def index(self) -> list[IndexEntry]:
         """See `Engine.index`."""
         found, _ = await self.call("index")
-        return [Entry(name, version, State(state), why) for name, version, state, why in found]
+        return [IndexEntry(name, version, State(state), why) for name, version, state, why in found]
 
     async def load(self, name: str, version: str | None) -> None:
         """See `Engine.load`."""
@@ -340,7 +340,7 @@ class EngineClient:
             self._link = None
             if not self._draining:
                 _logger.error("the engine is gone")
-        self.registry = Registry(gone=LOADING)
+        self.registry = Registry(unavailable=LOADING)
         self._status = False, dict.fromkeys(self._status[1], LOADING)
         lost = "the process that runs the models has ended; another one takes its place"
         runs, self._runs = self._runs, {}
@@ -416,15 +416,15 @@ class _Served:
 
     def __init__(self) -> None:
         self.models: dict[int, RemoteModel] = {}
-        self.registry = Registry(gone=LOADING)
+        self.registry = Registry(unavailable=LOADING)
         self.status: tuple[bool, Mapping[str, str]] = False, {}
 
     def learn(self, changes: dict[str, Any]) -> None:
         """Learn what has changed; see `Told.since`."""
         self.status = changes["ready"], updated(self.status[1], changes["report"])
-        if not (changes["slots"] or changes["means"] or self.registry.gone):
+        if not (changes["slots"] or self.registry.unavailable):
             return
-        slots = {name: dict(versions) for name, versions in self.registry.slots.items()}
+        slots = {name: dict(versions) for name, versions in self.registry.versions.items()}
         for (name, version), told in changes["slots"]:
             versions = slots.setdefault(name, {})
             versions.pop(version, None)
@@ -433,10 +433,9 @@ class _Served:
                 model = None if handle is None else self.models[handle]
                 if model is not None:
                     model.failure = failure
-                versions[version] = Slot(model, refused)
+                versions[version] = VersionState(model, refused)
         self.registry = Registry(
             {name: versions for name, versions in slots.items() if versions},
-            updated(self.registry.means, changes["means"]),
             changes["pins"],
         )
         kept = {*self.registry.models}

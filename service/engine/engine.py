@@ -10,7 +10,7 @@ from typing import Any, Protocol, Self
 from pydantic import BaseModel
 
 from foretell.service.engine.gauges import gauges
-from foretell.service.engine.registry import Entry, Registry
+from foretell.service.engine.registry import IndexEntry, Registry
 from foretell.service.engine.repository import Repository
 from foretell.service.errors import NotReadyError
 from foretell.service.metrics import Metrics
@@ -73,7 +73,7 @@ class Engine(Protocol):
     async def start(self) -> None:
         """Wait until it is known what is served; to be called before anything else."""
 
-    async def index(self) -> list[Entry]:
+    async def index(self) -> list[IndexEntry]:
         """Every version that is loaded, was refused, or is on disk; by name, oldest first."""
 
     async def load(self, name: str, version: str | None) -> None:
@@ -122,14 +122,14 @@ class LocalEngine:
     @property
     def registry(self) -> Registry:
         """See `Engine.registry`."""
-        return self.repository.registry
+        return self.repository.versions.registry
 
     @property
     def status(self) -> Status:
         """See `Engine.status`."""
         repository = self.repository
-        standing = repository.standing
-        return Status.of(self.metrics, standing.report, ready=standing.ready)
+        snapshot = repository.snapshot
+        return Status.of(self.metrics, snapshot.report, ready=snapshot.ready)
 
     @property
     def changing(self) -> bool:
@@ -139,7 +139,7 @@ class LocalEngine:
     async def start(self) -> None:
         """See `Engine.start`: the repository has been started."""
 
-    async def index(self) -> list[Entry]:
+    async def index(self) -> list[IndexEntry]:
         """See `Engine.index`."""
         return await asyncio.to_thread(self.repository.index)
 
@@ -172,11 +172,11 @@ class LocalEngine:
 
     def _render(self) -> bytes:
         repository = self.repository
-        repository.forget_counts()
+        repository.versions.prune_counts()
         now = gauges(
             repository.models,
-            repository.workers,
-            ready=repository.ready,
+            repository.inference_threads,
+            ready=repository.snapshot.ready,
             read_at=repository.read_at,
         )
         return self.metrics.render(now)

@@ -24,9 +24,9 @@ from foretell.bundle.placement import misplacement
 from foretell.bundle.private_copy import PrivateCopy
 from foretell.service.arrays import HISTORY, Arrays
 from foretell.service.engine.intervals import Intervals
+from foretell.service.engine.limits import return_free_memory
 from foretell.service.engine.queues import Observer, Usage, check_rows
 from foretell.service.engine.registry import Named
-from foretell.service.engine.resources import return_free_memory
 from foretell.service.engine.run import Run, own_error
 from foretell.service.engine.runtime import Runtime
 from foretell.service.engine.scheduler import Limits, Scheduler

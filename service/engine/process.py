@@ -16,22 +16,21 @@ from pathlib import Path
 
 from foretell.service.engine.cache import ModelCache
 from foretell.service.engine.engine import LocalEngine
+from foretell.service.engine.limits import (
+    MallocTrimmer,
+    Memory,
+    container_limit,
+    freeze_garbage_collection,
+    usable_cpus,
+)
 from foretell.service.engine.model import Capacity, Model, Proof
 from foretell.service.engine.on_demand import OnDemand
 from foretell.service.engine.registry import Loaded
 from foretell.service.engine.repository import Repository
-from foretell.service.engine.resources import (
-    Memory,
-    Spare,
-    container_limit,
-    keep_what_is_loaded,
-    usable_cpus,
-)
 from foretell.service.engine.runtime import Runtime
 from foretell.service.engine.scheduler import Scheduler
 from foretell.service.engine.server import EngineServer
-from foretell.service.engine.source import open_source
-from foretell.service.engine.store import Policy
+from foretell.service.engine.store import Policy, open_mirror
 from foretell.service.metrics import Metrics, Processes
 from foretell.service.settings import Settings
 
@@ -60,7 +59,7 @@ def load(settings: Settings, metrics: Metrics) -> Repository:
     metrics.build = runtime.build
     capacity = Capacity(settings.max_batch, settings.max_queue, settings.max_queue_bytes)
     policy = Policy(settings.versions, settings.pin)
-    folder, source = open_source(settings, policy.choose)
+    folder, mirror = open_mirror(settings, policy)
     scheduler = Scheduler(runtime.workers(settings.threads or usable_cpus()))
     doors = settings.workers * _DOOR_BYTES if settings.workers > 1 else 0
     limit = settings.max_memory_bytes or container_limit(doors)
@@ -95,7 +94,7 @@ def load(settings: Settings, metrics: Metrics) -> Repository:
         folder,
         open_model,
         metrics,
-        source=source,
+        mirror=mirror,
         policy=policy,
         watch_seconds=settings.watch_seconds,
         memory=memory,
@@ -114,7 +113,7 @@ def load(settings: Settings, metrics: Metrics) -> Repository:
         if kept not in known:
             # It may come later.
             _logger.warning("FORETELL_KEEP: %s is not in the repository", kept)
-    keep_what_is_loaded()
+    freeze_garbage_collection()
     return repository
 
 
@@ -169,7 +168,7 @@ async def _serve(
     stopping = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
     pulsed = 0.0
-    spare = Spare()
+    trimmer = MallocTrimmer()
 
     def tick() -> bool:
         nonlocal pulsed
@@ -177,7 +176,7 @@ async def _serve(
         if now - pulsed >= _PULSE_SECONDS and not watch.stuck:
             pulsed = now
             heartbeat()
-            spare.look(now, busy=host.busy)
+            trimmer.trim(now, busy=host.busy)
         if watch.is_over(now):
             return False
         # Doors are told to stop as well, and answer what they have accepted.

@@ -1,4 +1,4 @@
-"""What is served at a moment, and which model a request means."""
+"""Which models are served at a moment, and which of them a request means."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from foretell.bundle.example import Example
 from foretell.bundle.manifest import Manifest
@@ -25,8 +25,8 @@ from foretell.service.errors import (
 _NOT_LOADED = "not loaded"
 _NOT_PINNED = "pinned, and not loaded"
 LOADING = "the models are being loaded"
-# What strangers are told as it is.
-_PLAIN = {"", "ready", "draining", "loading", "unloading", _NOT_LOADED, _NOT_PINNED, LOADING}
+# Reasons that say nothing of files and libraries.
+_PUBLIC = {"", "ready", "draining", "loading", "unloading", _NOT_LOADED, _NOT_PINNED, LOADING}
 
 
 class Pending(Protocol):
@@ -37,7 +37,7 @@ class Pending(Protocol):
         began: When the first of its batches was taken.
         ended: When the last of them had run.
         batch: Windows of the largest of them.
-        loading: Seconds that it waited for its model to come into memory.
+        loading: Seconds that it waited for its model to be loaded.
     """
 
     submitted: float
@@ -47,20 +47,20 @@ class Pending(Protocol):
     loading: float
 
     def add_done_callback(self, callback: Callable[[Any], object], /) -> None:
-        """Have a function called when it is done, from any thread; at once if it is."""
+        """Have a function called when the run is done, from any thread; at once if it is."""
 
     def done(self) -> bool:
         """Whether it has its outputs or has failed."""
 
     def result(self) -> Arrays:
-        """Its outputs, `[windows, …]` by name, or raises what it failed with."""
+        """Its outputs, `[windows, …]` by name; raises what it failed with."""
 
     def cancel(self) -> bool:
-        """Give it up: what of it still waits is not run."""
+        """Drop what still waits of it; returns whether it was pending."""
 
 
 class Named(Protocol):
-    """What is called as its manifest says."""
+    """A model whose name and version are those of its manifest."""
 
     manifest: Manifest
 
@@ -76,12 +76,12 @@ class Named(Protocol):
 
 
 class Model(Named, Protocol):
-    """A version that answers.
+    """A version that answers, as HTTP workers see it.
 
     Attributes:
         intervals: Its quantiles.
-        on_demand: Whether it comes into memory when it is asked for, and may go again: a server is
-            ready without it.
+        on_demand: Whether it is loaded when a request asks for it, and may be evicted again; a
+            server is ready without it.
     """
 
     intervals: Intervals
@@ -89,7 +89,7 @@ class Model(Named, Protocol):
 
     @property
     def max_batch(self) -> int:
-        """Most windows run together."""
+        """Most windows in a batch."""
 
     @property
     def provider(self) -> str:
@@ -116,14 +116,14 @@ class Model(Named, Protocol):
             admitted: Whether this continues work that was accepted.
 
         Raises:
-            ServiceError: it is not accepted; what is pending fails for the same reasons.
+            ServiceError: the run is not accepted; one that is pending fails for the same reasons.
         """
 
     async def example(self) -> Example | None:
-        """The window that its bundle carries, if it does.
+        """The example window of the bundle, if it has one.
 
         Raises:
-            ServiceError: it cannot be had just now.
+            ServiceError: it cannot be read just now.
         """
 
 
@@ -139,17 +139,17 @@ class Loaded(Model, Protocol):
         """Whether it is in memory."""
 
     def is_of_folder(self) -> bool:
-        """Whether the bundle in its folder has the content that it was opened with.
+        """Whether the bundle in its folder still has the content that it was opened with.
 
         Raises:
-            OSError: that cannot be read.
+            OSError: the folder cannot be read.
         """
 
     def load(self) -> None:
         """Have it in memory when this returns.
 
         Raises:
-            LoadFailedError: it was refused; `ShortageError` likewise.
+            LoadFailedError: it was refused; `ShortageError` for want of memory.
             NotReadyError: the server is stopping.
         """
 
@@ -158,7 +158,7 @@ class Loaded(Model, Protocol):
 
 
 class State(StrEnum):
-    """States of a version, as the Open Inference Protocol's repository index has them."""
+    """States of a version, as the Open Inference Protocol's repository index names them."""
 
     READY = "READY"
     UNAVAILABLE = "UNAVAILABLE"
@@ -166,15 +166,14 @@ class State(StrEnum):
     UNLOADING = "UNLOADING"
 
 
-@dataclass(frozen=True)
-class Entry:
+class IndexEntry(NamedTuple):
     """One version in the index.
 
     Attributes:
         name: The model's name.
         version: Its version.
         state: Whether it answers.
-        reason: Why not; of a version that answers, why its changed bundle does not; or empty.
+        reason: Why it does not; of a version that answers, why its changed bundle was refused.
     """
 
     name: str
@@ -184,101 +183,109 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Slot:
-    """The place of a version.
+class VersionState:
+    """What is known of a version.
 
     Attributes:
-        model: Answers, if it is loaded.
+        model: Answers requests, if the version is loaded.
         refused: Why the last attempt to load it failed, or empty.
-        busy: LOADING or UNLOADING while no model is there yet, or no more.
-        wanted: Whether it should be loaded: it was chosen at the start, or loaded, and has not been
-            unloaded since.
+        changing: LOADING or UNLOADING while there is no model yet, or none any more.
+        wanted: Whether it should be loaded: the policy chose it at the start, or it was loaded and
+            has not been unloaded since.
+        fingerprint: Of the bundle that the model was opened from.
     """
 
     model: Model | None = None
     refused: str = ""
-    busy: State | None = None
+    changing: State | None = None
     wanted: bool = False
+    fingerprint: str = ""
 
-    def entry(self, name: str, version: str) -> Entry:
-        """The slot as the index shows it."""
+    def entry(self, name: str, version: str) -> IndexEntry:
+        """The version as the index shows it."""
         if self.model is not None:
-            # Asked once: it may recover at any moment.
+            # Read once: the model may recover at any moment.
             if (failure := self.model.failure) is not None:
-                return Entry(name, version, State.UNAVAILABLE, failure)
-            return Entry(name, version, State.READY, self.refused)
-        if self.busy is not None:
-            return Entry(name, version, self.busy)
-        return Entry(name, version, State.UNAVAILABLE, self.refused or _NOT_LOADED)
+                return IndexEntry(name, version, State.UNAVAILABLE, failure)
+            return IndexEntry(name, version, State.READY, self.refused)
+        if self.changing is not None:
+            return IndexEntry(name, version, self.changing)
+        return IndexEntry(name, version, State.UNAVAILABLE, self.refused or _NOT_LOADED)
 
 
 @dataclass(frozen=True, eq=False)
 class Registry:
-    """Slots by name and version; it is replaced as models come and go, and never changed.
+    """A snapshot of all versions, by name; never changed, but replaced by another one.
 
     Attributes:
-        slots: Of every version that anything is known of.
-        means: The version that each name means, of those that are loaded: the newest or the pinned.
-        pins: The version that a name is to mean, by the operator's word.
-        gone: Why nothing is known just now, or empty.
+        versions: State of every version that anything is known of, by name and version.
+        pins: The version that a name shall mean, by the operator's choice.
+        unavailable: Why nothing is known just now, or empty.
+        not_ready: Why the server as a whole is not ready, or empty.
     """
 
-    slots: Mapping[str, Mapping[str, Slot]] = field(default_factory=dict)
-    means: Mapping[str, str] = field(default_factory=dict)
+    versions: Mapping[str, Mapping[str, VersionState]] = field(default_factory=dict)
     pins: Mapping[str, str] = field(default_factory=dict)
-    gone: str = ""
+    unavailable: str = ""
+    not_ready: str = ""
 
-    def __iter__(self) -> Iterator[tuple[str, str, Slot]]:
-        """Every name, version and slot; versions from the oldest."""
-        for name, versions in sorted(self.slots.items()):
+    def __iter__(self) -> Iterator[tuple[str, str, VersionState]]:
+        """Every name, version and state; the oldest version first."""
+        for name, versions in sorted(self.versions.items()):
             for version in sorted(versions, key=int):
                 yield name, version, versions[version]
 
-    def get(self, name: str, version: str) -> Slot:
-        """The slot of a version; an empty one if nothing is known of it."""
-        return self.slots.get(name, {}).get(version, Slot())
+    def get(self, name: str, version: str) -> VersionState:
+        """The state of a version; an empty one if nothing is known of it."""
+        return self.versions.get(name, {}).get(version, VersionState())
 
     @property
     def models(self) -> list[Model]:
         """Every loaded version of every model."""
-        return [slot.model for _, _, slot in self if slot.model is not None]
+        return [state.model for _, _, state in self if state.model is not None]
 
     @cached_property
     def counted(self) -> Set[tuple[str, str]]:
-        """Name and version of what may be counted: all that is not out of service."""
+        """Name and version of those that have metrics: all that are not out of service."""
         return {
             (name, version)
-            for name, versions in self.slots.items()
-            for version, slot in versions.items()
-            if slot.model is not None or slot.busy is not None or slot.refused
+            for name, versions in self.versions.items()
+            for version, state in versions.items()
+            if state.model is not None or state.changing is not None or state.refused
         }
+
+    @cached_property
+    def defaults(self) -> Mapping[str, Model]:
+        """The model that each name means: its pinned version, or else the newest one loaded."""
+        found = {}
+        for name, versions in sorted(self.versions.items()):
+            loaded = {key: each.model for key, each in versions.items() if each.model is not None}
+            default = self.pins.get(name) or max(loaded, key=int, default="")
+            if default in loaded:
+                found[name] = loaded[default]
+        return found
 
     @cached_property
     def names(self) -> Index:
         """The names that answer."""
-        return Index(self.means)
-
-    @cached_property
-    def defaults(self) -> Sequence[Model]:
-        """The model that each name means, by name."""
-        return [self._of(name, self.means[name]) for name in sorted(self.means)]
+        return Index(self.defaults)
 
     @cached_property
     def univariate(self) -> Mapping[str, Sequence[Model]]:
-        """Those of them that have one channel, by their frequency."""
+        """The default models of one channel, by their frequency."""
         found: dict[str, list[Model]] = {}
-        for model in self.defaults:
+        for model in self.defaults.values():
             if len(model.manifest.channels) == 1:
                 found.setdefault(model.manifest.frequency, []).append(model)
         return found
 
-    def versions(self, name: str) -> list[str]:
+    def loaded(self, name: str) -> list[str]:
         """Loaded versions of a model, oldest first."""
-        versions = self.slots.get(name, {})
-        return sorted((key for key, slot in versions.items() if slot.model is not None), key=int)
+        versions = self.versions.get(name, {})
+        return sorted((key for key, state in versions.items() if state.model is not None), key=int)
 
     def find(self, reference: str | None) -> Model:
-        """The model a request means.
+        """The model that a request means.
 
         Args:
             reference: `name`, `name@version`, or None for the only model served.
@@ -290,104 +297,77 @@ class Registry:
             NotReadyError: the model or version is known and not loaded.
             EngineLostError: nothing is known just now.
         """
-        if self.gone:
-            raise EngineLostError(self.gone)
+        if self.unavailable:
+            raise EngineLostError(self.unavailable)
         if reference is None:
             return self._only()
+        if (model := self.defaults.get(reference)) is not None:
+            return model
         name, at, version = reference.partition("@")
-        slot = self.slots.get(name, {}).get(version if at else self.means.get(name, ""))
-        if slot is not None and slot.model is not None:
-            return slot.model
-        if name not in self.slots:
+        state = self.versions.get(name, {}).get(version)
+        if state is not None and state.model is not None:
+            return state.model
+        if name not in self.versions:
             raise UnknownModelError.among(name, self.names, "served (GET /models)")
-        if at and version not in self.slots[name]:
+        if at and state is None:
             raise UnknownVersionError(
-                f"{name} has no version {version[:32]!r}; served: {listed(self.versions(name))}",
+                f"{name} has no version {version[:32]!r}; served: {listed(self.loaded(name))}",
                 param="model",
             )
         raise NotReadyError(f"{reference} is not loaded; /readyz says why", param="model")
 
-    def having(self, name: str, version: str, slot: Slot | None) -> Registry:
-        """This with another slot of a version, or with none."""
-        versions = {**self.slots.get(name, {}), version: slot}
-        kept = {key: own for key, own in versions.items() if own is not None}
-        loaded = [key for key, own in kept.items() if own.model is not None]
-        # Of thousands of names the others are not looked at one by one.
-        slots, means = {**self.slots, name: kept}, {**self.means}
-        if not kept:
-            del slots[name]
-        means.pop(name, None)
-        if (meant := self.pins.get(name) or max(loaded, key=int, default="")) in loaded:
-            means[name] = meant
-        return replace(self, slots=slots, means=means)
-
-    def entries(self) -> list[Entry]:
-        """Every slot as the index shows it; by name, oldest first."""
-        return [slot.entry(name, version) for name, version, slot in self]
-
-    def report(self) -> dict[str, str]:
-        """State of every version, by `name@version`: `ready`, `loading`, or why it is not."""
-        report = {
-            f"{entry.name}@{entry.version}": (
-                entry.state.lower() if entry.state is not State.UNAVAILABLE else entry.reason
-            )
-            for entry in self.entries()
-        }
-        for name, version in self.pins.items():
-            report.setdefault(f"{name}@{version}", _NOT_PINNED)
-        return report
-
-    @property
-    def ready(self) -> bool:
-        """Whether every name answers, and nothing that is loaded has failed.
-
-        A version that was refused takes no traffic away while another one answers to the name, nor
-        does a model that was never wanted, or was unloaded on request, or comes on demand.
-        """
-        missed = {name for name, _, slot in self if slot.wanted and slot.refused}
-        missed |= self.pins.keys()
-        failed = any(model.failure and not model.on_demand for model in self.models)
-        return bool(self.means) and missed <= self.means.keys() and not failed
-
     def _only(self) -> Model:
-        if len(self.means) > 1:
+        if len(self.defaults) > 1:
             raise InvalidInputError(
                 f"required when several models are served: {listed(self.names.names)}",
                 param="model",
             )
-        if not self.means:
+        if not self.defaults:
             raise NotReadyError("no model is loaded; /readyz says why", param="model")
-        ((name, version),) = self.means.items()
-        return self._of(name, version)
+        return next(iter(self.defaults.values()))
 
-    def _of(self, name: str, version: str) -> Model:
-        model = self.slots[name][version].model
-        assert model is not None  # noqa: S101 - a name means only what is loaded
-        return model
+    def with_version(self, name: str, version: str, state: VersionState | None) -> Registry:
+        """A snapshot with another state of a version, or without it."""
+        versions = {key: old for key, old in self.versions.get(name, {}).items() if key != version}
+        if state is not None:
+            versions[version] = state
+        every = {key: old for key, old in self.versions.items() if key != name}
+        return replace(self, versions={**every, name: versions} if versions else every)
 
+    def entries(self) -> list[IndexEntry]:
+        """Every version as the index shows it; by name, oldest first."""
+        return [state.entry(name, version) for name, version, state in self]
 
-@dataclass(frozen=True, eq=False)
-class Standing:
-    """How a repository stands; another one takes its place with every change.
+    @cached_property
+    def report(self) -> Mapping[str, str]:
+        """State of every version, by `name@version`: `ready`, `loading`, or why it is not."""
+        report = {
+            f"{name}@{version}": reason if state is State.UNAVAILABLE else state.lower()
+            for name, version, state, reason in self.entries()
+        }
+        for name, version in self.pins.items():
+            report.setdefault(f"{name}@{version}", _NOT_PINNED)
+        return unready(report, self.not_ready) if self.not_ready else report
 
-    Attributes:
-        registry: What is served.
-        ready: Whether the server can answer.
-        report: State of every version, as `Registry.report`.
-        because: What it follows from.
-    """
+    @cached_property
+    def ready(self) -> bool:
+        """Whether the server and every name answer, and nothing that is loaded has failed.
 
-    registry: Registry
-    ready: bool
-    report: Mapping[str, str]
-    because: tuple[object, ...]
+        A version that was refused does not count while another one answers to the name. Nor does a
+        model that was never wanted, was unloaded on request, or is loaded on demand.
+        """
+        wanted = {name for name, _, state in self if state.wanted and state.refused}
+        wanted |= self.pins.keys()
+        failed = any(model.failure and not model.on_demand for model in self.models)
+        answering = self.defaults.keys()
+        return not self.not_ready and bool(answering) and wanted <= answering and not failed
 
 
 def unready(report: Mapping[str, str], reason: str) -> dict[str, str]:
-    """A `Registry.report` of a server that answers nothing, and why it does not."""
-    return {key: reason if said == "ready" else said for key, said in report.items()}
+    """A `Registry.report` of a server that answers nothing, for a reason."""
+    return {key: reason if state == "ready" else state for key, state in report.items()}
 
 
-def brief(said: str) -> str:
-    """What is said of a version, without the words of errors: they quote files and libraries."""
-    return said if said in _PLAIN else "unavailable; the log says why"
+def public_reason(reason: str) -> str:
+    """A reason as callers without a key are told it: errors quote files and libraries."""
+    return reason if reason in _PUBLIC else "unavailable; the log says why"

@@ -29,7 +29,7 @@ from foretell.service.engine.ipc import (
     unpack_document,
     unpack_names,
 )
-from foretell.service.engine.registry import Model, Pending
+from foretell.service.engine.registry import Model, Pending, Registry
 from foretell.service.engine.told import NOTHING, Told
 from foretell.service.errors import ModelFailedError, NotReadyError, ServiceError, let_go, to_wire
 
@@ -59,8 +59,8 @@ class EngineServer:
         self._engine = engine
         self._doors: set[_Door] = set()
         self._number = 0
-        # What the repository stood for when doors were told last, held while they are.
-        self._because: tuple[object, ...] = ()
+        # What doors were told last.
+        self._snapshot: Registry | None = None
         self._telling = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self._abouts: WeakKeyDictionary[Model, _Pieces] = WeakKeyDictionary()
@@ -84,7 +84,8 @@ class EngineServer:
         server = await self._loop.create_unix_server(lambda: _Door(self), sock=listener, **options)
         while tick():
             await asyncio.sleep(_LOOK_SECONDS)
-            if self._engine.repository.because != self._because and not self._telling.locked():
+            changed = self._engine.repository.snapshot is not self._snapshot
+            if changed and not self._telling.locked():
                 self._begin_to_tell()
         self._closing = True
         end = self._loop.time() + _LAST_RUNS_SECONDS
@@ -242,7 +243,7 @@ class EngineServer:
     async def _tell(self) -> None:
         """Tell each door what is served, but what it knows."""
         async with self._telling:
-            self._because = self._engine.repository.because
+            self._snapshot = self._engine.repository.snapshot
             doors = [*self._doors]
             try:
                 # Of thousands of versions it takes a while.
@@ -262,9 +263,9 @@ class EngineServer:
 
     def _news(self, doors: Iterable[_Door]) -> tuple[Told, list[list[_Pieces]]]:
         """What is served, and for each door the frames that tell what it does not know of it."""
-        standing = self._engine.repository.standing
-        told = Told.of(standing, self._handle)
-        models = {self._handle(model): model for model in standing.registry.models}
+        snapshot = self._engine.repository.snapshot
+        told = Told.of(snapshot, self._handle)
+        models = {self._handle(model): model for model in snapshot.models}
         self._number += 1
         # Most know the same.
         written: dict[int, list[_Pieces]] = {}

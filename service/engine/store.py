@@ -1,20 +1,29 @@
-"""The bundles in a repository's folder, and which of them the operator wants served."""
+"""The bundles of a repository: its folder, its mirror, and which versions are wanted."""
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from hashlib import sha256
-from os import stat_result
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from foretell.bundle import layout
 from foretell.bundle.errors import BundleError
 from foretell.bundle.nearness import Index, listed
-from foretell.service.errors import UnknownModelError, UnknownVersionError
-from foretell.service.settings import VersionChoice
+from foretell.service.errors import StartError, UnknownModelError, UnknownVersionError
+from foretell.service.settings import Settings, VersionChoice
+from foretell.storage.errors import StorageError
 
+if TYPE_CHECKING:
+    # It needs a library that servers of folders do without.
+    from foretell.storage.mirror import Mirror
+
+_logger = logging.getLogger(__name__)
+
+# Of bundles, by name and version.
 Fingerprints = dict[str, dict[str, str]]
 
 
@@ -47,10 +56,9 @@ class Policy:
 
 
 class ModelStore:
-    """What a repository's folder holds; hidden folders and those without a manifest do not count.
+    """The bundles of a folder, `<folder>/<name>/<version>/`.
 
-    Args:
-        folder: `<folder>/<name>/<version>/` are bundles.
+    Hidden folders and those without a manifest are no bundles.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -64,7 +72,7 @@ class ModelStore:
         """Whether a bundle is there.
 
         Raises:
-            OSError: that cannot be told.
+            OSError: the folder cannot be read.
         """
         return (self.bundle(name, version) / layout.MANIFEST).is_file()
 
@@ -80,7 +88,7 @@ class ModelStore:
             return []
 
     def nearest(self) -> Path | None:
-        """The repository that this folder is a part of, or a level above; None if there is none."""
+        """A repository one level above or below this folder, or None."""
         folder = self.folder.absolute()
         if (folder / layout.MANIFEST).is_file():
             return folder.parent.parent
@@ -98,7 +106,7 @@ class ModelStore:
             UnknownVersionError: there are some, and not the given one.
         """
         present = self.versions()
-        versions = [own for known, own in present if known == name]
+        versions = [each for known, each in present if known == name]
         if not versions:
             raise UnknownModelError.among(name, Index(dict(present)), "in the repository")
         if version is not None and version not in versions:
@@ -109,21 +117,19 @@ class ModelStore:
         return versions
 
     def fingerprint(self, name: str, version: str) -> str:
-        """What differs when a file of a bundle was written, replaced, added or removed.
-
-        It differs, too, where a file was only touched.
+        """A text that changes when a file of a bundle is written, touched, added or removed.
 
         Raises:
             OSError: there is no such bundle.
         """
         folder = self.bundle(name, version)
-        found = [_stamp(layout.MANIFEST, (folder / layout.MANIFEST).stat())]
+        stamps = [_stamp(folder / layout.MANIFEST)]
         for file in sorted(folder.iterdir()):
             # Programs that copy write to hidden files first, which may be gone by now.
             if file.name != layout.MANIFEST and not file.name.startswith("."):
                 with suppress(FileNotFoundError):
-                    found.append(_stamp(file.name, file.stat()))
-        return sha256("".join(found).encode()).hexdigest()
+                    stamps.append(_stamp(file))
+        return sha256("".join(stamps).encode()).hexdigest()
 
     def fingerprints(self) -> Fingerprints:
         """Fingerprints of all bundles, by name and version.
@@ -138,26 +144,59 @@ class ModelStore:
                 try:
                     fingerprint = self.fingerprint(name, version)
                 except FileNotFoundError:
-                    # It went at this moment.
+                    # It has just been removed.
                     continue
                 except OSError as error:
-                    # Whoever tries to load it says so.
+                    # A load of it fails with this error.
                     fingerprint = str(error)
                 found.setdefault(name, {})[version] = fingerprint
         return found
 
 
-def _stamp(name: str, found: stat_result) -> str:
+def _stamp(file: Path) -> str:
+    found = file.stat()
     times = f"{found.st_mtime_ns} {found.st_ctime_ns}"
-    return f"{name} {found.st_dev} {found.st_ino} {found.st_size} {times}\n"
+    return f"{file.name} {found.st_dev} {found.st_ino} {found.st_size} {times}\n"
+
+
+def open_mirror(settings: Settings, policy: Policy) -> tuple[Path, Mirror | None]:
+    """The folder of the bundles, and what fills it from object storage, if that is set.
+
+    Raises:
+        StartError: the URL is wrong, or the environment does not say enough.
+    """
+    if isinstance(settings.models, Path):
+        return settings.models, None
+    from foretell.storage.location import open_location
+    from foretell.storage.mirror import Mirror, default_cache
+
+    try:
+        location = open_location(settings.models)
+    except StorageError as error:
+        raise StartError(str(error)) from None
+    mirror = Mirror(location, settings.cache or default_cache(), policy.choose)
+    return mirror.folder, mirror
+
+
+def fill(store: ModelStore, mirror: Mirror | None) -> None:
+    """Fill the folder at the start; its bundles are enough if object storage cannot be read.
+
+    Raises:
+        StartError: the folder cannot be written, or it is empty and object storage cannot be read.
+    """
+    if mirror is None:
+        return
+    try:
+        mirror.refresh()
+    except OSError as error:
+        raise StartError(f"the cache cannot be written (FORETELL_CACHE): {error}") from error
+    except StorageError as error:
+        if not store.versions():
+            raise StartError(f"model repository {error}") from error
+        _logger.warning("models are served as they were fetched before: %s", error)
 
 
 def without_folder(text: str, folder: Path) -> str:
-    """A message whose paths begin at the repository, for callers whom the rest does not concern.
-
-    Args:
-        text: The message.
-        folder: The repository's, whose paths some libraries write out in full.
-    """
+    """A message with paths relative to the repository: callers need not know where it is."""
     paths = "|".join(re.escape(str(path)) for path in (folder.absolute(), folder))
     return re.sub(rf"(?<![\w./-])(?:{paths})/", "", text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from foretell.service.engine.registry import Model, Standing
+from foretell.service.engine.registry import Model, Registry
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
@@ -17,7 +17,6 @@ class Told(NamedTuple):
     Attributes:
         ready: Whether the server can answer.
         report: As `Registry.report`.
-        means: As `Registry.means`.
         pins: As `Registry.pins`.
         slots: By name and version the handle of the model, why it does not work any more, and why
             the last attempt to load it failed.
@@ -25,26 +24,24 @@ class Told(NamedTuple):
 
     ready: bool
     report: Mapping[str, str]
-    means: Mapping[str, str]
     pins: Mapping[str, str]
     slots: Mapping[tuple[str, str], tuple[int | None, str | None, str]]
 
     @classmethod
-    def of(cls, standing: Standing, handle: Callable[[Model], int]) -> Told:
+    def of(cls, registry: Registry, handle: Callable[[Model], int]) -> Told:
         """How a repository stands.
 
         Args:
-            standing: How it does.
+            registry: A snapshot.
             handle: The handle of a model.
         """
-        registry = standing.registry
         slots = {}
         for name, version, slot in registry:
             own, failure = None, None
             if slot.model is not None:
                 own, failure = handle(slot.model), slot.model.failure
             slots[name, version] = own, failure, slot.refused
-        return cls(standing.ready, standing.report, registry.means, registry.pins, slots)
+        return cls(registry.ready, registry.report, registry.pins, slots)
 
     @property
     def handles(self) -> set[int]:
@@ -56,13 +53,12 @@ class Told(NamedTuple):
         return {
             "ready": self.ready,
             "report": _changes(before.report, self.report),
-            "means": _changes(before.means, self.means),
             "pins": self.pins,
             "slots": [*_changes(before.slots, self.slots).items()],
         }
 
 
-NOTHING = Told(ready=False, report={}, means={}, pins={}, slots={})
+NOTHING = Told(ready=False, report={}, pins={}, slots={})
 
 
 def updated(

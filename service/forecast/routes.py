@@ -80,7 +80,7 @@ def timeseries_router(shared: Shared) -> APIRouter:
         registry = shared.engine.registry
         providers = {model.provider for model in registry.models}
         response.headers["X-Foretell-Providers"] = ", ".join(sorted(providers))
-        return [model.name for model in registry.defaults]
+        return [*registry.defaults]
 
     return router
 

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
 from foretell.service.engine.engine import Engine
-from foretell.service.engine.registry import State, brief
+from foretell.service.engine.registry import State, public_reason
 from foretell.service.errors import ModelFailedError, NotSupportedError
 from foretell.service.forecast.parse import read_json
 from foretell.service.forecast.routes import JSON
@@ -92,7 +92,7 @@ def models_router(engine: Engine, settings: Settings) -> APIRouter:
     async def about(request: Request) -> ModelMetadata:
         """What a model takes and returns; outputs of attention are answered if they are named."""
         model = find_model(engine, request)
-        return describe(model, engine.registry.versions(model.name))
+        return describe(model, engine.registry.loaded(model.name))
 
     async def ready(request: Request) -> ModelHealth:
         """Whether a model answers."""
@@ -170,7 +170,7 @@ def control_router(shared: Shared, keys: Keys) -> APIRouter:
                 "name": entry.name,
                 "version": entry.version,
                 "state": entry.state,
-                "reason": entry.reason if known else brief(entry.reason),
+                "reason": entry.reason if known else public_reason(entry.reason),
             }
             for entry in entries
             if entry.state is State.READY or not wanted.ready

@@ -75,7 +75,7 @@ def find(registry: Registry, name: str, frequency: Frequency) -> Model:
     Raises:
         InvalidInputError: several models may be meant; otherwise as `Registry.find`.
     """
-    if name.partition("@")[0] in registry.slots or not name.startswith(_ANY):
+    if name.partition("@")[0] in registry.versions or not name.startswith(_ANY):
         return registry.find(name)
     fitting = [
         model
@@ -85,7 +85,7 @@ def find(registry: Registry, name: str, frequency: Frequency) -> Model:
     ]
     if len(fitting) == 1:
         return fitting[0]
-    if registry.gone or len(registry.means) < 2:
+    if registry.unavailable or len(registry.defaults) < 2:
         return registry.find(None)
     if not fitting:
         raise InvalidInputError(

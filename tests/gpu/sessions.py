@@ -11,7 +11,7 @@ import numpy as np
 
 from foretell.service.arrays import Arrays
 from foretell.service.cuda.gpu import CudaSession
-from foretell.service.engine.resources import resident_bytes, return_free_memory
+from foretell.service.engine.limits import resident_bytes, return_free_memory
 from foretell.service.engine.runtime import Runtime
 from foretell.service.errors import DeviceLostError, ModelFailedError, StartError
 from foretell.service.session import Session

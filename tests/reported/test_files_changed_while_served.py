@@ -113,14 +113,14 @@ def test_what_was_tested_goes_on_answering(
     CHANGES[change](bundle / file)
     # The graph with attention is opened only now.
     expected = answers(server)
-    server.repository.look()
+    server.repository.poll()
     assert file in reason(server)
     assert server.get("/readyz").status_code == 200
     for _ in range(2):
-        server.repository.look()
+        server.repository.poll()
     assert answers(server) == expected
     shutil.copyfile(before / file, bundle / file)
-    server.repository.look()
+    server.repository.poll()
     assert reason(server) == ""
     assert answers(server) == expected
 
@@ -139,7 +139,7 @@ def test_another_model_is_tested_before_it_answers(server: Client, bundle: Path)
     assert set(changed) == {layout.WEIGHTS, layout.PROBES, layout.MANIFEST}
     for number, name in enumerate(changed):
         (bundle / name).write_bytes((other / name).read_bytes())
-        server.repository.look()
+        server.repository.poll()
         is_whole = number == len(changed) - 1
         assert (reason(server) == "") is is_whole
         assert (answers(server) != expected) is is_whole
@@ -175,14 +175,14 @@ def test_a_folder_that_is_replaced_is_tested_before_it_answers(tmp_path: Path, w
         assert server.first(BODY)["mean_forecast"] == [7.0] * 4
         put(1)
         assert server.first(BODY)["mean_forecast"] == [7.0] * 4
-        server.repository.look()
+        server.repository.poll()
         assert server.first(BODY)["mean_forecast"] == [14.0] * 4
         write_over(place / layout.PROBES)
         put(0)
-        server.repository.look()
+        server.repository.poll()
         assert server.first(BODY)["mean_forecast"] == [7.0] * 4
         put(1)
-        server.repository.look()
+        server.repository.poll()
         assert layout.PROBES in reason(server)
         assert server.first(BODY)["mean_forecast"] == [7.0] * 4
 
@@ -195,7 +195,7 @@ def test_files_that_are_only_touched_are_no_change(server: Client, bundle: Path)
         file.touch()
         os.link(file, bundle.parent / f".{file.name}")
     (bundle / "README").write_text("of nobody's interest")
-    server.repository.look()
+    server.repository.poll()
     assert server.repository.models == [model]
     assert reason(server) == ""
 
@@ -240,7 +240,7 @@ def test_a_full_disk_refuses_until_it_has_room(
 
             disk.setattr(PrivateCopy, "_fill", fail)
             for _ in range(3):
-                server.repository.look()
+                server.repository.poll()
                 if load == "on-demand":
                     assert server.forecast({**BODY, "model": "repeat"}).status_code == 503
             server.first({"model": "other", "inputs": BODY["inputs"]})
@@ -248,7 +248,7 @@ def test_a_full_disk_refuses_until_it_has_room(
         assert report == "repeat/1: cannot be copied to /tmp: No space left on device"
         if load == "start":
             # It is tried again without being asked for, and said once.
-            server.repository.look()
+            server.repository.poll()
             assert caplog.text.count("refused repeat@1") == 1
         else:
             server.repository.load("repeat", "1")

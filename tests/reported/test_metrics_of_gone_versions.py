@@ -77,7 +77,7 @@ def test_a_version_that_was_refused_goes_with_its_folder(nightly: Path, load: st
         if load == "on-demand":
             client.repository.unload("nightly", "3")
         shutil.rmtree(broken)
-        until(lambda: "3" not in client.repository.registry.slots["nightly"])
+        until(lambda: "3" not in client.repository.registry.versions["nightly"])
         assert 'version="3"' not in client.get("/metrics").text
         assert not keys(client, "nightly", "3")
 

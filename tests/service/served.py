@@ -9,8 +9,8 @@ from typing import Any
 
 from foretell.bundle import layout
 from foretell.bundle.errors import BundleError
+from foretell.service.engine.limits import Memory
 from foretell.service.engine.repository import Repository
-from foretell.service.engine.resources import Memory
 from foretell.service.engine.store import Policy
 from foretell.service.settings import VersionChoice
 
@@ -122,7 +122,7 @@ class Scene:
         request_seconds: float = 0.0,
         watch_seconds: float | None = None,
         memory: Memory | None = None,
-        source: Any = None,
+        mirror: Any = None,
         **pins: str,
     ) -> None:
         self.folder = folder
@@ -132,7 +132,7 @@ class Scene:
             folder,
             self.open,
             self.told,
-            source=source,
+            mirror=mirror,
             policy=Policy(versions, pins),
             watch_seconds=watch_seconds,
             memory=memory,

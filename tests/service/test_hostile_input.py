@@ -148,7 +148,7 @@ def test_any_damage_to_the_bytes(
 @settings(deadline=None, max_examples=60)
 @given(st.text(st.characters(exclude_categories=()), max_size=40))
 def test_any_model_name_is_only_a_name(client: Client, name: str) -> None:
-    served = {*client.repository.registry.means, "repeat@1", "repeat@10"}
+    served = {*client.repository.registry.defaults, "repeat@1", "repeat@10"}
     content = json.dumps({"model": name, "inputs": [{"series": EIGHT}]}).encode()
     if name not in served and "@" not in name:
         assert check(client, content) == (400 if has_surrogate(name) else 404)

@@ -16,8 +16,8 @@ import pytest
 import uvloop
 
 from foretell.bundle import layout
+from foretell.service.engine.limits import resident_bytes
 from foretell.service.engine.model import Model
-from foretell.service.engine.resources import resident_bytes
 from foretell.service.errors import NotReadyError
 from tests.service.bundles import Spec, write_bundle
 from tests.service.client import Client
@@ -98,7 +98,7 @@ def test_at_once(server: Client) -> None:
     """Callers of all models at a time; what is in memory is counted at every load."""
     most = 0
     opened: list[Model] = []
-    was = server.repository._residents._open_model
+    was = server.repository._cache._open_model
 
     def count(folder: Path) -> Model:
         nonlocal most
@@ -107,7 +107,7 @@ def test_at_once(server: Client) -> None:
         most = max(most, sum(bool(each._sessions) for each in opened))
         return model
 
-    server.repository._residents._open_model = count
+    server.repository._cache._open_model = count
     registry = server.repository.registry
     random = np.random.default_rng(0)
 
@@ -148,7 +148,7 @@ def test_by_bytes(many: Path, tmp_path: Path) -> None:
 
 def test_a_first_caller_is_told_how_long(server: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     gate = threading.Event()
-    cache = server.repository._residents
+    cache = server.repository._cache
     was = cache._open_model
     monkeypatch.setattr(cache, "_wait_seconds", 0.05)
     monkeypatch.setattr(cache, "_open_model", lambda folder: gate.wait(_PATIENCE) and was(folder))

@@ -120,7 +120,7 @@ def test_a_request_that_found_a_model_is_answered_by_it(
 
         def submit_late(model: Model, *arguments: Any, **options: Any) -> Any:
             client.repository.unload("repeat", "2")
-            assert client.repository.report()["repeat@2"] != "ready"
+            assert client.repository.snapshot.report["repeat@2"] != "ready"
             return submit(model, *arguments, **options)
 
         monkeypatch.setattr(Model, "submit", submit_late)

@@ -412,7 +412,7 @@ def test_no_more_connections_than_files(
 
 # Of what takes ten seconds otherwise.
 IMPATIENT = """
-from foretell.service.engine import resources
+from foretell.service.engine import limits
 resources._IDLE_SECONDS = 2.0
 from foretell.__main__ import main
 main()

@@ -495,8 +495,8 @@ def test_shutting_down_closes_the_models(models: Path) -> None:
 
         async def start_and_stop() -> None:
             async with client.app.router.lifespan_context(client.app):
-                assert client.repository.ready
+                assert client.repository.snapshot.ready
 
         asyncio.run(start_and_stop())
-        assert not client.repository.ready
+        assert not client.repository.snapshot.ready
         assert client.forecast(BODY).status_code == 503

@@ -13,8 +13,8 @@ import pytest
 
 from foretell.bundle.errors import BundleError
 from foretell.service.engine.cache import CacheEntry, ModelCache
+from foretell.service.engine.limits import Memory
 from foretell.service.engine.queues import Usage
-from foretell.service.engine.resources import Memory
 from foretell.service.engine.run import Run
 from foretell.service.engine.waiting import Waiting
 from foretell.service.errors import (

@@ -24,7 +24,7 @@ from foretell.service.engine.engine import LocalEngine
 from foretell.service.engine.intervals import Intervals
 from foretell.service.engine.ipc import Frame, Kind, unpack_document
 from foretell.service.engine.process import load
-from foretell.service.engine.registry import Entry, Model, Pending, State
+from foretell.service.engine.registry import IndexEntry, Model, Pending, State
 from foretell.service.engine.server import EngineServer, _about
 from foretell.service.errors import (
     EngineLostError,
@@ -189,7 +189,7 @@ def test_a_new_worker_is_told_alone(halves: Halves) -> None:
             (served,) = first.registry.models
             registry = first.registry
             async with halves.door() as later:
-                assert later.registry.versions(served.name) == ["1"]
+                assert later.registry.loaded(served.name) == ["1"]
                 # Many looks at what has changed.
                 await asyncio.sleep(0.5)
             assert first.registry is registry
@@ -231,8 +231,8 @@ def test_only_what_is_new_is_told(
             expected = {"repeat", "new", *(f"other-{number}" for number in range(8))} - {"other-3"}
             for door in (one, two):
                 assert {model.name for model in door.registry.models} == expected
-                assert door.registry.means == engine.registry.means
-                assert door.status.models == engine.repository.report()
+                assert door.registry.defaults.keys() == engine.registry.defaults.keys()
+                assert door.status.models == engine.repository.snapshot.report
 
     uvloop.run(run())
 
@@ -316,7 +316,7 @@ def test_what_the_next_engine_serves_as_the_last_is_not_read_again(
             for name in ("alpha", "beta"):
                 # The handles of the next one are others.
                 write_bundle(models, Spec(name=name))
-                await until(lambda: bool(door.registry.gone))
+                await until(lambda: bool(door.registry.unavailable))
                 async with halves.engine():
                     await until(lambda: door.status.ready)
                     assert read[2:] == ["alpha", "beta"][: len(read) - 2]
@@ -342,7 +342,7 @@ def test_a_door_that_cannot_read_what_is_served_tries_again(
 
     async def run() -> None:
         async with halves.engine(), halves.door() as door:
-            assert door.registry.versions("repeat") == ["1"]
+            assert door.registry.loaded("repeat") == ["1"]
 
     uvloop.run(run())
     assert caplog.text.count("what the engine serves could not be read") == 2
@@ -369,7 +369,7 @@ def test_an_engine_goes_on_while_it_writes_what_is_new(
             await until(lambda: halves.host.doors == 2)
             released.set()
             await starting
-            assert door.registry.versions("repeat") == ["1"]
+            assert door.registry.loaded("repeat") == ["1"]
             await door.close()
             other.close()
 
@@ -399,11 +399,11 @@ def test_what_cannot_be_told_costs_no_door(
                 await until(lambda: caplog.text.count(said) == 2)
                 await asyncio.sleep(0.5)
                 assert caplog.text.count(said) == 2
-                assert door.registry.versions("repeat") == ["1"]
+                assert door.registry.loaded("repeat") == ["1"]
             await engine.unload("repeat", "1")
             await starting
-            await until(lambda: door.registry.versions("repeat") == ["2"])
-            assert late.registry.versions("repeat") == ["2"]
+            await until(lambda: door.registry.loaded("repeat") == ["2"])
+            assert late.registry.loaded("repeat") == ["2"]
             run = door.registry.find("repeat").submit(windows(), deadline=deadline())
             assert (await outcome(run))["forecast"].shape == (1, 4, 1)
             await late.close()
@@ -496,8 +496,8 @@ def test_models_come_and_go(halves: Halves, models: Path) -> None:
         async with halves.engine(), halves.door() as one, halves.door() as two:
             write_bundle(models, Spec(version="2", horizon=6))
             assert await one.index() == [
-                Entry("repeat", "1", State.READY),
-                Entry("repeat", "2", State.UNAVAILABLE, "not loaded"),
+                IndexEntry("repeat", "1", State.READY),
+                IndexEntry("repeat", "2", State.UNAVAILABLE, "not loaded"),
             ]
             await one.load("repeat", "2")
             # Every door serves it once the call returns.
@@ -509,7 +509,7 @@ def test_models_come_and_go(halves: Halves, models: Path) -> None:
             before = two.registry.find("repeat@1")
             await two.unload("repeat", "1")
             for door in (one, two):
-                assert door.registry.versions("repeat") == ["2"]
+                assert door.registry.loaded("repeat") == ["2"]
             # Who had found it may use it for as long as a request takes.
             await outcome(before.submit(windows(), deadline=deadline()))
             with pytest.raises(UnknownModelError):
@@ -745,9 +745,9 @@ def test_a_door_gets_the_window_that_a_bundle_carries(models: Path, tmp_path: Pa
                 halves.host._models.clear()
                 with pytest.raises(NotReadyError, match="unloaded"):
                     await model.example()
-            await until(lambda: bool(door.registry.gone))
+            await until(lambda: bool(door.registry.unavailable))
             async with halves.engine():
-                await until(lambda: not door.registry.gone)
+                await until(lambda: not door.registry.unavailable)
                 assert await door.registry.find("window").example() is not None
                 # Another model may have its handle now.
                 with pytest.raises(EngineLostError):
@@ -771,7 +771,7 @@ def test_an_engine_that_ends_answers_what_it_runs(halves: Halves) -> None:
         async with contextlib.AsyncExitStack() as stack:
             async with halves.engine() as engine:
                 door = await stack.enter_async_context(halves.door())
-                scheduler = engine.repository._batcher
+                scheduler = engine.repository._scheduler
                 assert scheduler is not None
                 scheduler.on_workers(hold)
                 assert begun.wait(_PATIENCE)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from foretell.service.engine.resources import usable_cpus
+from foretell.service.engine.limits import usable_cpus
 
 
 @pytest.fixture(autouse=True)

@@ -37,12 +37,12 @@ def test_who_asks_waits_for_the_end(scene: Scene) -> None:
         scene.place("one@2")
         await engine.load("one", "2")
         assert scene.has == ["one@1", "one@2"]
-        assert engine.registry.versions("one") == ["1", "2"]
+        assert engine.registry.loaded("one") == ["1", "2"]
         assert engine.status.models == {"one@1": "ready", "one@2": "ready"}
         with pytest.raises(UnknownModelError):
             await engine.load("two", None)
         await engine.unload("one", "1")
-        assert engine.registry.versions("one") == ["2"]
+        assert engine.registry.loaded("one") == ["2"]
         assert [entry.version for entry in await engine.index()] == ["1", "2"]
         await engine.close()
 

@@ -14,10 +14,10 @@ from foretell.bundle import checksums, layout
 from foretell.bundle.errors import BundleError
 from foretell.bundle.example import Example
 from foretell.service.engine.cache import ModelCache
+from foretell.service.engine.limits import Memory
 from foretell.service.engine.model import Capacity, Model, Proof
 from foretell.service.engine.on_demand import OnDemand
 from foretell.service.engine.queues import Usage
-from foretell.service.engine.resources import Memory
 from foretell.service.engine.run import Run
 from foretell.service.engine.runtime import Runtime
 from foretell.service.engine.scheduler import Scheduler

@@ -106,8 +106,8 @@ class GoneError(Exception):
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """What closes waits for no thread, and this process is not ended."""
     for pause in (
-        "repository._BATCHER_SECONDS",
-        "repository._WATCH_SECONDS",
+        "repository._SCHEDULER_SECONDS",
+        "repository._JOIN_SECONDS",
         "model._STOP_SECONDS",
     ):
         monkeypatch.setattr(f"foretell.service.engine.{pause}", 0.0)
@@ -154,9 +154,9 @@ def test_nor_is_what_else_goes_on(tmp_path: Path, what: str) -> None:
     repository = load(Settings(models=tmp_path, device="cpu", load=choice), Metrics())
     (model,) = repository.registry.models
     if what == "a run":
-        repository._batcher.on_workers(hold)
+        repository._scheduler.on_workers(hold)
     elif what == "a load on demand":
-        repository._residents._open_model = hold
+        repository._cache._open_model = hold
         feeds = {HISTORY: np.zeros((1, 4, 1), np.float32)}
         model.submit(feeds, deadline=time.monotonic() + PATIENCE)
     else:
@@ -203,7 +203,7 @@ class Looks:
         self._gives_up = time.monotonic() + PATIENCE
         self.busy: list[bool] = []
 
-    def look(self, now: float, *, busy: bool) -> None:
+    def trim(self, now: float, *, busy: bool) -> None:
         self.busy.append(busy)
 
     def heartbeat(self) -> None:
@@ -214,7 +214,7 @@ class Looks:
 
 def look_after(looks: Looks, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run an engine of a folder's `models` until `looks` ends it."""
-    monkeypatch.setattr("foretell.service.engine.process.Spare", lambda: looks)
+    monkeypatch.setattr("foretell.service.engine.process.MallocTrimmer", lambda: looks)
     monkeypatch.setattr("foretell.service.engine.process._PULSE_SECONDS", 0.0)
     monkeypatch.chdir(folder)
     with socket.socket(socket.AF_UNIX) as listener:

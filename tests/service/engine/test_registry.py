@@ -1,16 +1,17 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from foretell.service.engine.registry import (
     LOADING,
-    Entry,
+    IndexEntry,
     Registry,
-    Slot,
     State,
-    brief,
+    VersionState,
+    public_reason,
 )
 from foretell.service.errors import (
     InvalidInputError,
@@ -22,26 +23,26 @@ from foretell.service.errors import (
 from tests.service.served import Served
 
 
-def registry(pins: dict[str, str] | None = None, **slots: Slot) -> Registry:
-    """Slots, each under `name_version`."""
+def registry(pins: dict[str, str] | None = None, **slots: VersionState) -> Registry:
+    """VersionStates, each under `name_version`."""
     made = Registry(pins=pins or {})
     for key, slot in slots.items():
-        made = made.having(*key.split("_"), slot)
+        made = made.with_version(*key.split("_"), slot)
     return made
 
 
-def loaded(name: str = "one", version: str = "1", failure: str | None = None) -> Slot:
+def loaded(name: str = "one", version: str = "1", failure: str | None = None) -> VersionState:
     model = Served(Path(name, version))
     model.failure = failure
-    return Slot(model, wanted=True)
+    return VersionState(model, wanted=True)
 
 
-REFUSED = Slot(refused="sha256 differs", wanted=True)
+REFUSED = VersionState(refused="sha256 differs", wanted=True)
 
 
 def test_the_newest_loaded_version_answers() -> None:
     found = registry(one_2=loaded(), one_9=loaded(), one_10=loaded(version="10"), one_11=REFUSED)
-    assert found.versions("one") == ["2", "9", "10"]
+    assert found.loaded("one") == ["2", "9", "10"]
     for reference in (None, "one", "one@10"):
         assert found.find(reference).version == "10"
     assert found.find("one@9") is found.get("one", "9").model
@@ -59,49 +60,49 @@ def test_a_model_that_recovers_meanwhile_has_failed_for_a_reason_or_not_at_all()
         def failure(self, _: str | None) -> None:
             """As it is made."""
 
-    found = registry(one_1=Slot(Recovering(Path("one/1")), wanted=True))
-    assert found.report() == {"one@1": "probes differ"}
-    assert found.report() == {"one@1": "ready"}
+    found = registry(one_1=VersionState(Recovering(Path("one/1")), wanted=True))
+    assert found.report == {"one@1": "probes differ"}
+    assert replace(found).report == {"one@1": "ready"}
 
 
 def test_or_the_pinned_one() -> None:
     pinned = registry({"one": "9"}, one_9=loaded(version="9"), one_10=loaded(version="10"))
     assert pinned.find("one").version == "9"
     assert pinned.ready
-    without = pinned.having("one", "9", Slot())
+    without = pinned.with_version("one", "9", VersionState())
     with pytest.raises(NotReadyError, match="one is not loaded"):
         without.find("one")
     without.find("one@10")
-    assert without.defaults == []
+    assert without.defaults == {}
     assert not without.ready
 
 
 def test_a_pin_to_nothing_is_not_ready() -> None:
     pinned = registry({"two": "3"}, one_1=loaded())
     assert not pinned.ready
-    assert pinned.report() == {"one@1": "ready", "two@3": "pinned, and not loaded"}
+    assert pinned.report == {"one@1": "ready", "two@3": "pinned, and not loaded"}
 
 
 def test_strangers_are_told_no_more_than_that_something_is_wrong() -> None:
-    pinned = registry({"two": "3"}, one_1=loaded(), one_2=REFUSED, one_3=Slot())
-    failed = pinned.having("one", "4", loaded(failure="CUDA failure 719"))
-    report = failed.report()
+    pinned = registry({"two": "3"}, one_1=loaded(), one_2=REFUSED, one_3=VersionState())
+    failed = pinned.with_version("one", "4", loaded(failure="CUDA failure 719"))
+    report = failed.report
     for key in ("one@2", "one@4"):
-        assert brief(report.pop(key)) == "unavailable; the log says why"
+        assert public_reason(report.pop(key)) == "unavailable; the log says why"
     assert set(report.values()) == {"ready", "not loaded", "pinned, and not loaded"}
     for said in (*report.values(), "draining", "loading", "unloading", LOADING, ""):
-        assert brief(said) == said
+        assert public_reason(said) == said
 
 
 def test_what_is_loaded() -> None:
     served = registry(two_1=loaded("two"), one_1=loaded(), one_2=loaded(version="2"))
-    served = served.having("one", "3", REFUSED)
+    served = served.with_version("one", "3", REFUSED)
     assert [(model.name, model.version) for model in served.models] == [
         ("one", "1"),
         ("one", "2"),
         ("two", "1"),
     ]
-    assert [(model.name, model.version) for model in served.defaults] == [
+    assert [(model.name, model.version) for model in served.defaults.values()] == [
         ("one", "2"),
         ("two", "1"),
     ]
@@ -139,15 +140,15 @@ def test_nothing_at_all() -> None:
     [
         (loaded(), State.READY, ""),
         (loaded(failure="CUDA failure 700"), State.UNAVAILABLE, "CUDA failure 700"),
-        (Slot(Served(Path("one/1")), refused="bad"), State.READY, "bad"),
+        (VersionState(Served(Path("one/1")), refused="bad"), State.READY, "bad"),
         (REFUSED, State.UNAVAILABLE, "sha256 differs"),
-        (Slot(), State.UNAVAILABLE, "not loaded"),
-        (Slot(busy=State.LOADING), State.LOADING, ""),
-        (Slot(busy=State.UNLOADING), State.UNLOADING, ""),
+        (VersionState(), State.UNAVAILABLE, "not loaded"),
+        (VersionState(changing=State.LOADING), State.LOADING, ""),
+        (VersionState(changing=State.UNLOADING), State.UNLOADING, ""),
     ],
 )
-def test_the_index_tells_the_state(slot: Slot, state: State, reason: str) -> None:
-    assert slot.entry("one", "1") == Entry("one", "1", state, reason)
+def test_the_index_tells_the_state(slot: VersionState, state: State, reason: str) -> None:
+    assert slot.entry("one", "1") == IndexEntry("one", "1", state, reason)
 
 
 @pytest.mark.parametrize(
@@ -156,20 +157,20 @@ def test_the_index_tells_the_state(slot: Slot, state: State, reason: str) -> Non
         ({"one_1": loaded()}, True),
         ({"one_1": loaded(), "one_2": REFUSED}, True),
         ({"one_1": loaded(), "two_1": REFUSED}, False),
-        ({"one_1": loaded(), "two_1": Slot(refused="bad")}, True),
-        ({"one_1": loaded(), "two_1": Slot()}, True),
-        ({"one_1": loaded(), "two_1": Slot(busy=State.LOADING)}, True),
+        ({"one_1": loaded(), "two_1": VersionState(refused="bad")}, True),
+        ({"one_1": loaded(), "two_1": VersionState()}, True),
+        ({"one_1": loaded(), "two_1": VersionState(changing=State.LOADING)}, True),
         ({"one_1": loaded(), "two_1": loaded("two", failure="lost")}, False),
-        ({"one_1": Slot()}, False),
+        ({"one_1": VersionState()}, False),
     ],
 )
-def test_readiness(slots: dict[str, Slot], ready: bool) -> None:
+def test_readiness(slots: dict[str, VersionState], ready: bool) -> None:
     assert registry(**slots).ready is ready
 
 
 def test_the_report() -> None:
-    slots = {"one_1": loaded(), "one_2": REFUSED, "two_1": Slot(busy=State.LOADING)}
-    assert registry(**slots).report() == {
+    slots = {"one_1": loaded(), "one_2": REFUSED, "two_1": VersionState(changing=State.LOADING)}
+    assert registry(**slots).report == {
         "one@1": "ready",
         "one@2": "sha256 differs",
         "two@1": "loading",
@@ -178,7 +179,7 @@ def test_the_report() -> None:
 
 def test_a_change_leaves_what_others_hold_as_it_is() -> None:
     before = registry(one_1=loaded(), one_2=loaded(version="2"), two_1=loaded("two"))
-    after = before.having("one", "2", None).having("two", "1", None)
+    after = before.with_version("one", "2", None).with_version("two", "1", None)
     assert [(name, version) for name, version, _ in after] == [("one", "1")]
     assert after.find(None).version == "1"
     with pytest.raises(UnknownModelError):
@@ -186,13 +187,13 @@ def test_a_change_leaves_what_others_hold_as_it_is() -> None:
     with pytest.raises(UnknownVersionError):
         after.find("one@2")
     assert before.find("one").version == "2"
-    assert before.versions("one") == ["1", "2"]
+    assert before.loaded("one") == ["1", "2"]
     assert before.find("two").name == "two"
-    assert not list(after.having("one", "1", None))
+    assert not list(after.with_version("one", "1", None))
 
 
 def test_the_entries_are_in_order() -> None:
-    listed = registry(two_1=Slot(), one_10=Slot(), one_9=REFUSED).entries()
+    listed = registry(two_1=VersionState(), one_10=VersionState(), one_9=REFUSED).entries()
     assert [(entry.name, entry.version) for entry in listed] == [
         ("one", "9"),
         ("one", "10"),

@@ -10,10 +10,10 @@ import pytest
 
 from foretell.bundle import layout
 from foretell.bundle.errors import BundleError
+from foretell.service.engine.limits import Memory
 from foretell.service.engine.model import Model
-from foretell.service.engine.registry import Entry, State
+from foretell.service.engine.registry import IndexEntry, State
 from foretell.service.engine.repository import Repository
-from foretell.service.engine.resources import Memory
 from foretell.service.engine.scheduler import Scheduler
 from foretell.service.errors import (
     LoadFailedError,
@@ -43,12 +43,12 @@ def test_real_bundles(open_model: Open, tmp_path: Path) -> None:
     (broken / layout.WEIGHTS).write_bytes(b"broken")
     repository = Repository(tmp_path, open_model, Recorder())
     repository.start()
-    assert [model.name for model in repository.registry.defaults] == ["repeat"]
-    assert repository.registry.versions("repeat") == ["2", "10"]
+    assert [model.name for model in repository.registry.defaults.values()] == ["repeat"]
+    assert repository.registry.loaded("repeat") == ["2", "10"]
     assert repository.registry.find(None).version == "10"
     assert repository.registry.find("repeat@2").version == "2"
-    assert not repository.ready
-    report = repository.report()
+    assert not repository.snapshot.ready
+    report = repository.snapshot.report
     assert report["repeat@10"] == "ready"
     # Callers without keys read it: not where the repository is.
     assert report["broken@1"].startswith("broken/1/weights.bin: sha256 differs")
@@ -104,9 +104,9 @@ def test_a_folder_one_level_off(
 def test_who_watches_may_start_with_nothing(tmp_path: Path) -> None:
     repository = Repository(tmp_path, Opener(), Recorder(), watch_seconds=0.01)
     repository.start()
-    assert not repository.ready
+    assert not repository.snapshot.ready
     place(tmp_path, "one", "1")
-    until(lambda: repository.ready)
+    until(lambda: repository.snapshot.ready)
     repository.close(5)
 
 
@@ -134,8 +134,8 @@ def test_an_older_version_is_better_than_none(tmp_path: Path) -> None:
         scene.place(reference, content)
     scene.repository.start()
     assert scene.has == ["one@2"]
-    assert scene.repository.ready
-    assert scene.repository.report() == {"one@2": "ready", "one@3": "bad"}
+    assert scene.repository.snapshot.ready
+    assert scene.repository.snapshot.report == {"one@2": "ready", "one@3": "bad"}
     assert scene.open.opened == ["one@3", "one@2"]
 
 
@@ -145,7 +145,7 @@ def test_no_other_version_is_better_than_the_pinned_one(tmp_path: Path) -> None:
         scene.place(reference, content)
     scene.repository.start()
     assert scene.has == ["two@1"]
-    assert not scene.repository.ready
+    assert not scene.repository.snapshot.ready
 
 
 def test_versions_are_loaded_and_unloaded(scene: Scene) -> None:
@@ -160,12 +160,12 @@ def test_versions_are_loaded_and_unloaded(scene: Scene) -> None:
     with pytest.raises(NotReadyError):
         scene.find("one@3")
     scene.repository.unload("one")
-    assert scene.has == scene.repository.registry.defaults == []
+    assert (scene.has, scene.repository.registry.defaults) == ([], {})
     with pytest.raises(NotReadyError):
         scene.find("one")
     scene.repository.load("one")
     assert scene.has == ["one@1", "one@2", "one@3"]
-    assert scene.repository.ready
+    assert scene.repository.snapshot.ready
 
 
 def test_what_was_unloaded_is_closed_once_no_request_can_have_it(tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ def test_then_it_is_gone(scene: Scene) -> None:
     scene.repository.unload("one", "1")
     assert model.closed.wait(30)
     until(lambda: scene.states["one@1"] == State.UNAVAILABLE)
-    assert scene.repository.report() == {"one@1": "not loaded", "one@2": "ready"}
+    assert scene.repository.snapshot.report == {"one@1": "not loaded", "one@2": "ready"}
 
 
 def test_what_is_gone_from_the_disk_too_is_forgotten(scene: Scene) -> None:
@@ -214,7 +214,7 @@ def test_what_cannot_be_told_of_the_disk_does_not_stay_unloading(
     def fail(*_: str) -> bool:
         raise OSError("Stale file handle")
 
-    monkeypatch.setattr(scene.repository._catalogue, "has", fail)
+    monkeypatch.setattr(scene.repository._store, "has", fail)
     scene.repository.unload("one", "1")
     until(lambda: scene.states["one@1"] == State.UNAVAILABLE)
 
@@ -236,7 +236,7 @@ def test_a_version_that_is_refused_while_it_leaves(tmp_path: Path) -> None:
     with pytest.raises(LoadFailedError):
         scene.repository.load("one", "1")
     until(lambda: not closers())
-    assert scene.repository.report() == {"one@1": "bad"}
+    assert scene.repository.snapshot.report == {"one@1": "bad"}
     assert scene.told.events == ["loaded one@1", "refused one@1"]
 
 
@@ -275,18 +275,18 @@ def test_a_refused_bundle_leaves_what_was_there(scene: Scene) -> None:
     with pytest.raises(LoadFailedError, match="one@1 was refused: bad weights"):
         scene.repository.load("one", "1")
     assert scene.find("one@1") is old
-    assert scene.repository.index()[0] == Entry("one", "1", State.READY, "bad weights")
+    assert scene.repository.index()[0] == IndexEntry("one", "1", State.READY, "bad weights")
     scene.place("one@1")
     scene.repository.load("one", "1")
     assert scene.find("one@1") is old
-    assert scene.repository.index()[0] == Entry("one", "1", State.READY)
+    assert scene.repository.index()[0] == IndexEntry("one", "1", State.READY)
     assert scene.told.events[2:] == ["refused one@1"]
 
 
 def test_a_bundle_that_goes_before_it_is_opened(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scene.repository._catalogue, "find", lambda *_: ["3"])
+    monkeypatch.setattr(scene.repository._store, "find", lambda *_: ["3"])
     with pytest.raises(
         LoadFailedError, match=r"refused: .*No such file or directory: 'one/3/manifest.json'$"
     ):
@@ -301,10 +301,10 @@ def test_a_refusal_without_a_word_has_a_reason_too(
         raise TimeoutError
 
     scene.place("one@3")
-    monkeypatch.setattr(scene.repository, "_open_model", fail)
+    monkeypatch.setattr(scene.repository.versions, "_open_model", fail)
     with pytest.raises(LoadFailedError, match="one@3 was refused: TimeoutError"):
         scene.repository.load("one", "3")
-    assert scene.repository.report()["one@3"] == "TimeoutError"
+    assert scene.repository.snapshot.report["one@3"] == "TimeoutError"
 
 
 def test_a_bundle_that_does_not_fit_is_not_opened(tmp_path: Path) -> None:
@@ -348,11 +348,11 @@ def test_a_pin_to_a_version_that_is_not_there(tmp_path: Path) -> None:
     scene.repository.start()
     with pytest.raises(LoadFailedError, match="one is pinned to version 2, which is not there"):
         scene.repository.load("one")
-    assert not scene.repository.ready
+    assert not scene.repository.snapshot.ready
     scene.place("one@2")
     scene.repository.load("one")
     assert scene.has == ["one@2", "two@1"]
-    assert scene.repository.ready
+    assert scene.repository.snapshot.ready
 
 
 def test_a_bad_version_is_refused_with_the_reason(scene: Scene) -> None:
@@ -363,8 +363,8 @@ def test_a_bad_version_is_refused_with_the_reason(scene: Scene) -> None:
     assert scene.find("one").version == "4"
     with pytest.raises(LoadFailedError):
         scene.repository.load("one", "3")
-    assert scene.repository.ready
-    assert scene.repository.report()["one@3"] == "bad weights"
+    assert scene.repository.snapshot.ready
+    assert scene.repository.snapshot.report["one@3"] == "bad weights"
     # It is tried again when asked for.
     scene.place("one@3")
     scene.repository.load("one", "3")
@@ -402,7 +402,7 @@ def test_others_answer_while_one_is_loaded_and_it_once_it_is(scene: Scene) -> No
     loading.start()
     until(lambda: scene.repository.index()[2].state is State.LOADING)
     assert scene.find("one").version == "2"
-    assert scene.repository.ready
+    assert scene.repository.snapshot.ready
     with pytest.raises(NotReadyError):
         scene.find("one@3")
     assert "loaded one@3" not in scene.told.events
@@ -419,27 +419,27 @@ def test_the_index_has_what_is_loaded_and_what_is_on_disk(scene: Scene) -> None:
         scene.repository.load("one", "9")
     remove(scene.folder, "one", "1")
     assert scene.repository.index() == [
-        Entry("one", "1", State.READY),
-        Entry("one", "2", State.READY),
-        Entry("one", "9", State.UNAVAILABLE, "bad"),
-        Entry("one", "10", State.UNAVAILABLE, "not loaded"),
+        IndexEntry("one", "1", State.READY),
+        IndexEntry("one", "2", State.READY),
+        IndexEntry("one", "9", State.UNAVAILABLE, "bad"),
+        IndexEntry("one", "10", State.UNAVAILABLE, "not loaded"),
     ]
 
 
 def test_draining_is_not_ready_and_still_answers(scene: Scene) -> None:
     scene.repository.drain()
-    assert not scene.repository.ready
-    assert scene.repository.report() == {"one@1": "draining", "one@2": "draining"}
+    assert not scene.repository.snapshot.ready
+    assert scene.repository.snapshot.report == {"one@1": "draining", "one@2": "draining"}
     assert scene.find("one").version == "2"
 
 
 def test_a_standing_is_the_same_until_something_changes(tmp_path: Path) -> None:
     scene = Scene.started(tmp_path, "one@1", "two@1")
-    repository, seen = scene.repository, [scene.repository.standing]
+    repository, seen = scene.repository, [scene.repository.snapshot]
 
     def changed() -> bool:
-        seen.append(repository.standing)
-        assert repository.standing is seen[-1]
+        seen.append(repository.snapshot)
+        assert repository.snapshot is seen[-1]
         return seen[-1] is not seen[-2]
 
     assert not changed()
@@ -466,22 +466,22 @@ def test_a_lost_gpu_makes_it_unready_at_once(tmp_path: Path) -> None:
     repository.start()
     (tmp_path / "two" / "1" / layout.MANIFEST).write_text("good")
     repository.load("two")
-    assert (repository.ready, repository.dead) == (True, False)
+    assert (repository.snapshot.ready, repository.dead) == (True, False)
     lost[1] = "GPU 1 is lost"
-    assert (repository.ready, repository.dead) == (False, False)
+    assert (repository.snapshot.ready, repository.dead) == (False, False)
     place(tmp_path, "three", "1", "bad weights")
     with pytest.raises(LoadFailedError):
         repository.load("three")
-    report = repository.report()
+    report = repository.snapshot.report
     assert "bad weights" in report.pop("three@1")
     assert report == {"one@1": "GPU 1 is lost", "two@1": "GPU 1 is lost"}
-    assert repository.workers == scheduler.workers - 1
+    assert repository.inference_threads == scheduler.workers - 1
     # Others go on answering.
     assert repository.registry.find("one").name == "one"
     lost[0] = "GPU 0 is lost"
     assert repository.dead
     repository.drain()
-    assert repository.report()["one@1"] == "GPU 1 is lost; GPU 0 is lost"
+    assert repository.snapshot.report["one@1"] == "GPU 1 is lost; GPU 0 is lost"
     repository.close(5)
 
 
@@ -496,7 +496,7 @@ def test_nothing_changes_while_it_is_draining(scene: Scene) -> None:
         ends = [load.exception(30) for load in loads]
     scene.place("one@4")
     remove(scene.folder, "one", "1")
-    scene.repository.look()
+    scene.repository.poll()
     # The one that had begun has ended well; nobody is kept waiting by those that had not.
     assert [type(end) for end in ends if end is not None] == [NotReadyError] * 7
     assert scene.has == ["one@1", "one@2", "one@3"]
@@ -517,7 +517,7 @@ def test_models_share_the_time_to_close(scene: Scene, monkeypatch: pytest.Monkey
     with monkeypatch.context() as patch:
         # Other repositories may be looking meanwhile.
         patch.setattr(
-            "foretell.service.engine.repository.time.monotonic",
+            "foretell.service.engine.versions.time.monotonic",
             lambda: next(clock) if threading.get_ident() == own else now(),
         )
         scene.repository.close(5)
@@ -530,7 +530,7 @@ def test_what_came_changed_or_went(scene: Scene) -> None:
     scene.place("one@3")
     scene.place("two@1")
     remove(scene.folder, "one", "1")
-    scene.repository.look()
+    scene.repository.poll()
     assert scene.has == ["one@2", "one@3", "two@1"]
     assert scene.find("one@2").content == "better"
     assert old.closed.wait(30)
@@ -539,44 +539,44 @@ def test_what_came_changed_or_went(scene: Scene) -> None:
 
 def test_what_did_not_change_is_left_as_it_is(scene: Scene) -> None:
     scene.place("one@3", "bad")
-    scene.repository.look()
+    scene.repository.poll()
     opened = list(scene.open.opened)
     scene.repository.unload("one", "2")
     for _ in range(3):
-        scene.repository.look()
+        scene.repository.poll()
     assert scene.has == ["one@1"]
     assert scene.open.opened == opened
     scene.place("one@3")
     remove(scene.folder, "one", "1")
-    scene.repository.look()
+    scene.repository.poll()
     assert scene.has == ["one@3"]
 
 
 def test_a_bad_one_that_goes_is_forgotten(scene: Scene) -> None:
     scene.place("one@3", "bad")
     scene.place("two@1", "bad")
-    scene.repository.look()
-    assert scene.repository.report()["one@3"] == "bad"
+    scene.repository.poll()
+    assert scene.repository.snapshot.report["one@3"] == "bad"
     # Nobody has ever had it.
-    assert scene.repository.ready
+    assert scene.repository.snapshot.ready
     for name, version in (("one", "3"), ("two", "1")):
         remove(scene.folder, name, version)
-    scene.repository.look()
+    scene.repository.poll()
     assert scene.states.keys() == {"one@1", "one@2"}
 
 
 def test_a_refusal_goes_with_its_bundle(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("foretell.service.engine.repository._FORGET_SECONDS", 0.001)
+    monkeypatch.setattr("foretell.service.engine.repository._PRUNE_SECONDS", 0.001)
     # Whether it was found or asked for.
     scene.place("one@3", "bad")
-    scene.repository.look()
+    scene.repository.poll()
     scene.place("one@4", "bad")
     scene.place("one@2", "bad news")
     for version in ("2", "4"):
         with pytest.raises(LoadFailedError):
             scene.repository.load("one", version)
     report = {"one@1": "ready", "one@2": "ready", "one@3": "bad", "one@4": "bad"}
-    assert scene.repository.report() == report
+    assert scene.repository.snapshot.report == report
     assert scene.repository.index()[1].reason == "bad news"
     for version in ("2", "3", "4"):
         remove(scene.folder, "one", version)
@@ -584,18 +584,18 @@ def test_a_refusal_goes_with_its_bundle(scene: Scene, monkeypatch: pytest.Monkey
     until(lambda: scene.repository.index()[1].reason == "")
     # Another one in its place is news, whatever it was called.
     scene.place("one@3", "bad")
-    scene.repository.look()
-    assert scene.repository.report()["one@3"] == "bad"
+    scene.repository.poll()
+    assert scene.repository.snapshot.report["one@3"] == "bad"
     scene.repository.close(5)
 
 
 def test_no_refusal_goes_with_the_volume(scene: Scene) -> None:
     scene.place("one@3", "bad")
-    scene.repository.look()
+    scene.repository.poll()
     for version in ("1", "2", "3"):
         remove(scene.folder, "one", version)
-    scene.repository.forget()
-    assert scene.repository.report()["one@3"] == "bad"
+    scene.repository.prune()
+    assert scene.repository.snapshot.report["one@3"] == "bad"
 
 
 def test_refusals_of_what_is_there_list_no_folder(
@@ -603,7 +603,7 @@ def test_refusals_of_what_is_there_list_no_folder(
 ) -> None:
     """It would be done every second, of thousands of bundles."""
     scene.place("one@3", "bad")
-    scene.repository.look()
+    scene.repository.poll()
     listed: list[Path] = []
     names = layout.model_names
 
@@ -612,11 +612,11 @@ def test_refusals_of_what_is_there_list_no_folder(
         return names(folder)
 
     monkeypatch.setattr(layout, "model_names", list_names)
-    scene.repository.forget()
+    scene.repository.prune()
     assert not listed
-    assert scene.repository.report()["one@3"] == "bad"
+    assert scene.repository.snapshot.report["one@3"] == "bad"
     remove(scene.folder, "one", "3")
-    scene.repository.forget()
+    scene.repository.prune()
     assert listed
     assert "one@3" not in scene.states
 
@@ -625,24 +625,24 @@ def test_a_refusal_whose_folder_cannot_be_read_stays(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scene.place("one@3", "bad")
-    scene.repository.look()
+    scene.repository.poll()
 
     def fail(*_: str) -> bool:
         raise PermissionError("not yours")
 
-    monkeypatch.setattr(scene.repository._catalogue, "has", fail)
-    scene.repository.forget()
-    assert scene.repository.report()["one@3"] == "bad"
+    monkeypatch.setattr(scene.repository._store, "has", fail)
+    scene.repository.prune()
+    assert scene.repository.snapshot.report["one@3"] == "bad"
 
 
 def test_nothing_is_forgotten_while_models_change(scene: Scene) -> None:
     scene.place("one@3", "bad")
-    scene.repository.look()
+    scene.repository.poll()
     remove(scene.folder, "one", "3")
     with scene.repository._changing:
-        scene.repository.forget()
+        scene.repository.prune()
         assert "one@3" in scene.states
-    scene.repository.forget()
+    scene.repository.prune()
     assert "one@3" not in scene.states
 
 
@@ -652,11 +652,11 @@ def test_what_was_chosen_at_the_start_is_missed(tmp_path: Path) -> None:
     scene.place("two@1", "bad")
     scene.repository.start()
     scene.place("two@1", "bad still")
-    scene.repository.look()
-    assert scene.repository.report()["two@1"] == "bad still"
-    assert not scene.repository.ready
+    scene.repository.poll()
+    assert scene.repository.snapshot.report["two@1"] == "bad still"
+    assert not scene.repository.snapshot.ready
     scene.repository.unload("two")
-    assert scene.repository.ready
+    assert scene.repository.snapshot.ready
 
 
 def test_only_the_latest(tmp_path: Path) -> None:
@@ -666,13 +666,13 @@ def test_only_the_latest(tmp_path: Path) -> None:
     scene.repository.start()
     for content, has in (("bad", "one@2"), ("good", "one@3")):
         scene.place("one@3", content)
-        scene.repository.look()
+        scene.repository.poll()
         assert scene.has == [has]
     remove(tmp_path, "one", "1")
-    scene.repository.look()
+    scene.repository.poll()
     assert scene.has == ["one@3"]
     remove(tmp_path, "one", "3")
-    scene.repository.look()
+    scene.repository.poll()
     assert scene.has == ["one@2"]
 
 
@@ -684,7 +684,7 @@ def test_a_latest_that_goes_with_all_others_bad(tmp_path: Path, content: str) ->
     scene.repository.start()
     scene.place("one@1", content)
     remove(tmp_path, "one", "2")
-    scene.repository.look()
+    scene.repository.poll()
     assert scene.has == (["one@1", "two@1"] if content == "good" else ["two@1"])
 
 
@@ -692,17 +692,17 @@ def test_a_folder_that_is_empty_at_once_is_no_wish(scene: Scene) -> None:
     for version in ("1", "2"):
         remove(scene.folder, "one", version)
     with pytest.raises(BundleError, match="is empty; what is loaded stays"):
-        scene.repository.look()
+        scene.repository.poll()
     assert scene.has == ["one@1", "one@2"]
     scene.place("two@1")
-    scene.repository.look()
+    scene.repository.poll()
     assert scene.has == ["two@1"]
 
 
 def test_a_model_that_cannot_be_read_holds_up_no_other(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = scene.repository._catalogue
+    store = scene.repository._store
     has = store.has
 
     def fail(name: str, version: str) -> bool:
@@ -711,19 +711,19 @@ def test_a_model_that_cannot_be_read_holds_up_no_other(
         return has(name, version)
 
     scene.repository.unload("one", "1")
-    until(lambda: scene.repository.report()["one@1"] == "not loaded")
+    until(lambda: scene.repository.snapshot.report["one@1"] == "not loaded")
     remove(scene.folder, "one", "1")
     scene.place("two@1")
     monkeypatch.setattr(store, "has", fail)
     for _ in range(3):
-        scene.repository.look()
+        scene.repository.poll()
     assert scene.has == ["one@2", "two@1"]
     assert "one@1" in scene.states
     told = [record.getMessage() for record in caplog.records]
-    assert told == ["what is new of one is tried again: Stale file handle"]
+    assert told == ["changes of one are tried again: Stale file handle"]
     monkeypatch.undo()
-    scene.repository.look()
-    assert scene.repository.report() == {"one@2": "ready", "two@1": "ready"}
+    scene.repository.poll()
+    assert scene.repository.snapshot.report == {"one@2": "ready", "two@1": "ready"}
 
 
 @pytest.mark.parametrize("back", [True, False])
@@ -735,17 +735,17 @@ def test_what_could_not_be_loaded_is_tried_again(
 
     scene.place("one@3")
     scene.place("two@1")
-    monkeypatch.setattr(scene.repository, "_load", fail)
-    scene.repository.look()
+    monkeypatch.setattr(scene.repository, "_load_all", fail)
+    scene.repository.poll()
     assert scene.has == ["one@1", "one@2"]
     monkeypatch.undo()
     if not back:
         # Gone again before anybody could load it.
         remove(scene.folder, "one", "3")
-    scene.repository.look()
+    scene.repository.poll()
     assert scene.has == ["one@1", "one@2", *(["one@3"] if back else []), "two@1"]
     opened = list(scene.open.opened)
-    scene.repository.look()
+    scene.repository.poll()
     assert scene.open.opened == opened
 
 
@@ -754,7 +754,7 @@ def test_looks_at_once_act_once(scene: Scene) -> None:
     scene.place("two@1", "bad")
     scene.open.gate.clear()
     with ThreadPoolExecutor(2) as pool:
-        looks = [pool.submit(scene.repository.look) for _ in range(2)]
+        looks = [pool.submit(scene.repository.poll) for _ in range(2)]
         until(lambda: "one@3" in scene.open.opened)
         assert not wait(looks, 0.05).done
         scene.open.gate.set()
@@ -777,7 +777,7 @@ def test_looks_again_and_says_once_what_is_wrong(
             raise OSError(error)
 
     scene = Scene(tmp_path, watch_seconds=0.001)
-    monkeypatch.setattr(scene.repository, "look", look)
+    monkeypatch.setattr(scene.repository, "poll", look)
     scene.repository.start()
     assert done.wait(30)
     scene.repository.close(5)
@@ -804,12 +804,12 @@ class OnDemand(Served):
 def lazy(tmp_path: Path) -> Scene:
     """Versions 1 and 2 of a model that is loaded when it is asked for."""
     scene = Scene(tmp_path)
-    was = scene.repository._open_model
+    was = scene.repository.versions._open_model
 
     def open_one(folder: Path) -> OnDemand:
         return OnDemand(folder, was(folder).content)
 
-    scene.repository._open_model = open_one
+    scene.repository.versions._open_model = open_one
     for reference in ("one@1", "one@2"):
         scene.place(reference)
     scene.repository.start()
@@ -829,9 +829,9 @@ def test_a_server_is_ready_without_what_comes_on_demand(lazy: Scene) -> None:
     model = lazy.find("one@2")
     model.failure = "weights differ"
     lazy.told.changes += 1
-    assert lazy.repository.ready
+    assert lazy.repository.snapshot.ready
     assert lazy.states["one@2"] == State.UNAVAILABLE
-    assert lazy.repository.report()["one@2"] == "weights differ"
+    assert lazy.repository.snapshot.report["one@2"] == "weights differ"
     # It is not another bundle: the model tries by itself.
     lazy.repository.load("one", "2")
     assert lazy.find("one@2") is model
@@ -842,10 +842,10 @@ def test_a_new_version_is_loaded_before_a_name_means_it(lazy: Scene) -> None:
     lazy.place("one@3")
     lazy.place("one@4", "late and bad")
     lazy.place("two@1", "late and bad")
-    lazy.repository.look()
+    lazy.repository.poll()
     assert lazy.find("one").version == "3"
     assert lazy.find("one").loads == 1
-    assert lazy.repository.report()["one@4"] == "late and bad"
+    assert lazy.repository.snapshot.report["one@4"] == "late and bad"
     # Nothing answered to this name that could have been kept.
     assert lazy.find("two").loads == 0
     for reference in ("one@3", "two@1"):
@@ -862,4 +862,4 @@ def test_what_the_model_says_of_its_load(lazy: Scene) -> None:
     with pytest.raises(LoadFailedError, match=r"^late and bad$"):
         lazy.repository.load("one", "2")
     # The bundle is the same: the slot has nothing against it.
-    assert lazy.repository.index()[1] == Entry("one", "2", State.READY)
+    assert lazy.repository.index()[1] == IndexEntry("one", "2", State.READY)

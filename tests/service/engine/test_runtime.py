@@ -10,7 +10,7 @@ from foretell.bundle import layout
 from foretell.bundle.errors import BundleError
 from foretell.service.cuda import gpus
 from foretell.service.engine import runtime
-from foretell.service.engine.resources import resident_bytes
+from foretell.service.engine.limits import resident_bytes
 from foretell.service.engine.runtime import Runtime, check_distributions
 from foretell.service.errors import StartError
 from tests.service.bundles import Spec, write_bundle

@@ -57,7 +57,7 @@ class Source:
 
 
 def scene_of(source: Source, watch_seconds: float | None = None) -> Scene:
-    return Scene(source.folder, source=source, watch_seconds=watch_seconds)
+    return Scene(source.folder, mirror=source, watch_seconds=watch_seconds)
 
 
 def test_the_folder_is_filled_first(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_what_was_fetched_before_is_served(
     scene = scene_of(source)
     scene.repository.start()
     assert scene.has == ["one@1"]
-    assert scene.repository.ready
+    assert scene.repository.snapshot.ready
     assert "served as they were fetched before: s3://bucket: no answer" in caplog.text
 
 
@@ -128,7 +128,7 @@ def test_what_comes_is_served_and_what_goes_is_not(tmp_path: Path) -> None:
     scene = scene_of(source)
     scene.repository.start()
     source.holds = {"one@2": "good"}
-    scene.repository.look()
+    scene.repository.poll()
     assert scene.has == ["one@2"]
 
 
@@ -141,7 +141,7 @@ def test_what_fails_later_changes_nothing(tmp_path: Path, caplog: pytest.LogCapt
     before = len(source.asked)
     until(lambda: len(source.asked) > before + 2)
     assert scene.has == ["one@1"]
-    assert scene.repository.ready
+    assert scene.repository.snapshot.ready
     # Once, and without a trace.
     assert caplog.text.count("denied") == 1
     assert "Traceback" not in caplog.text
@@ -158,23 +158,23 @@ def test_what_cannot_be_fetched_was_refused(
     source.failures = {("one", "2"): "one/2/weights.bin: differs", ("two", "1"): "two/1: differs"}
     scene = scene_of(source)
     scene.repository.start()
-    scene.repository.look()
-    scene.repository.forget()
+    scene.repository.poll()
+    scene.repository.prune()
     assert scene.has == ["one@1"]
-    assert scene.repository.report() == {
+    assert scene.repository.snapshot.report == {
         "one@1": "ready",
         "one@2": "one/2/weights.bin: differs",
         "two@1": "two/1: differs",
     }
     # `one` answers, `two` does not.
-    assert not scene.repository.ready
+    assert not scene.repository.snapshot.ready
     assert scene.told.events.count("refused one@2") == 1
     assert caplog.text.count("refused one@2: one/2/weights.bin: differs") == 1
     source.failures = {}
     del source.holds["two@1"]
-    scene.repository.look()
-    assert scene.repository.report() == {"one@1": "ready", "one@2": "ready"}
-    assert scene.repository.ready
+    scene.repository.poll()
+    assert scene.repository.snapshot.report == {"one@1": "ready", "one@2": "ready"}
+    assert scene.repository.snapshot.ready
 
 
 def test_what_cannot_be_fetched_again_answers_as_it_was(tmp_path: Path) -> None:
@@ -183,12 +183,12 @@ def test_what_cannot_be_fetched_again_answers_as_it_was(tmp_path: Path) -> None:
     scene.repository.start()
     source.holds["one@1"] = "better"
     source.failures = {("one", "1"): "differs"}
-    scene.repository.look()
+    scene.repository.poll()
     assert scene.find("one").content == "good"
     assert scene.repository.registry.get("one", "1").refused == "differs"
     # It is whole again, and as it was.
     source.holds["one@1"], source.failures = "good", {}
-    scene.repository.look()
+    scene.repository.poll()
     assert not scene.repository.registry.get("one", "1").refused
     assert scene.open.opened == ["one@1"]
 
@@ -212,6 +212,6 @@ def test_what_is_loaded_on_request_is_fetched(
     source.failures = {}
     scene.repository.load("one", "2")
     assert scene.has == ["one@1", "one@2"]
-    assert "what is loaded is as it was fetched before: no answer" in caplog.text
+    assert "the load takes what was fetched before: no answer" in caplog.text
     with pytest.raises(UnknownVersionError):
         scene.repository.load("one", "4")

@@ -4,7 +4,7 @@ from foretell.service.engine.told import NOTHING, Told, updated
 
 
 def told(**report: str) -> Told:
-    return Told(ready=True, report=report, means={}, pins={}, slots={})
+    return Told(ready=True, report=report, pins={}, slots={})
 
 
 def test_what_is_told_first_keeps_its_order() -> None:

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from foretell.bundle import layout
-from foretell.service.engine import resources
-from foretell.service.engine.resources import (
+from foretell.service.engine import limits
+from foretell.service.engine.limits import (
+    MallocTrimmer,
     Memory,
-    Spare,
     bundle_bytes,
     container_limit,
     resident_bytes,
@@ -43,7 +43,7 @@ def test_the_weights_count_once_for_each_that_holds_them(folder: Path) -> None:
 
 
 def test_refuses_what_does_not_fit(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("foretell.service.engine.resources.resident_bytes", lambda: 100 * MIB)
+    monkeypatch.setattr("foretell.service.engine.limits.resident_bytes", lambda: 100 * MIB)
     Memory(110 * MIB).check(folder)
     Memory(None).check(folder)
     with pytest.raises(
@@ -56,7 +56,7 @@ def test_what_never_fits_is_told_from_what_does_not_now(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = [50 * MIB]
-    monkeypatch.setattr("foretell.service.engine.resources.resident_bytes", lambda: held[0])
+    monkeypatch.setattr("foretell.service.engine.limits.resident_bytes", lambda: held[0])
     large, small = Memory(60 * MIB), Memory(59 * MIB)
     held[0] = 51 * MIB
     large.check_alone(folder)
@@ -79,10 +79,10 @@ def test_knows_what_the_process_holds() -> None:
 
 
 # In a process of its own: what is set there is set for all of it.
-SPARE = """
+TRIM = """
 import ctypes, json, resource
 import numpy as np
-from foretell.service.engine.resources import Spare, resident_bytes
+from foretell.service.engine.limits import MallocTrimmer, resident_bytes
 
 # PR_SET_THP_DISABLE: a huge page would be one fault.
 ctypes.CDLL(None).prctl(41, 1, 0, 0, 0)
@@ -95,12 +95,12 @@ def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
 def look(now, busy):
-    giving = spare.look(now, busy=busy)
+    giving = trimmer.trim(now, busy=busy)
     if giving.ident:
         giving.join(30)
 
 before = faults()
-spare = Spare()
+trimmer = MallocTrimmer()
 faults()
 found = [before, faults()]
 found.append(resident_bytes())
@@ -125,7 +125,7 @@ print(json.dumps(found))
 
 def test_what_is_freed_is_kept_for_a_while() -> None:
     told = subprocess.run(
-        [sys.executable, "-c", SPARE], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", TRIM], capture_output=True, text=True, check=True, timeout=60
     )
     before, after, held, first, kept, busy, late, again, idle = json.loads(told.stdout)
     # Of 50 times 30 MB, page by page.
@@ -143,8 +143,8 @@ def test_free_memory_is_given_back_beside_the_loop_and_once_at_a_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     held = 100 * MIB
-    monkeypatch.setattr(resources, "resident_bytes", lambda: held)
-    monkeypatch.setattr(resources, "_call", lambda *_: None)
+    monkeypatch.setattr(limits, "resident_bytes", lambda: held)
+    monkeypatch.setattr(limits, "_call", lambda *_: None)
     begun, go_on, threads = threading.Event(), threading.Event(), list[threading.Thread]()
 
     def give_back() -> None:
@@ -152,17 +152,17 @@ def test_free_memory_is_given_back_beside_the_loop_and_once_at_a_time(
         begun.set()
         assert go_on.wait(30)
 
-    spare = Spare(give_back)
+    trimmer = MallocTrimmer(give_back)
     held += 10 * MIB
-    giving = spare.look(0.0, busy=False)
+    giving = trimmer.trim(0.0, busy=False)
     assert begun.wait(30)
-    assert spare.look(100.0, busy=False) is giving
+    assert trimmer.trim(100.0, busy=False) is giving
     go_on.set()
     giving.join(30)
     assert threads == [giving]
-    assert spare.look(200.0, busy=False) is giving
+    assert trimmer.trim(200.0, busy=False) is giving
     held += 10 * MIB
-    again = spare.look(300.0, busy=True)
+    again = trimmer.trim(300.0, busy=True)
     again.join(30)
     assert threads == [giving, again]
 
@@ -181,12 +181,10 @@ def test_what_the_environment_says_of_memory_comes_first(
     name: str, value: str, left: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[tuple[object, ...]] = []
-    monkeypatch.setattr(
-        "foretell.service.engine.resources._call", lambda *given: told.append(given)
-    )
+    monkeypatch.setattr("foretell.service.engine.limits._call", lambda *given: told.append(given))
     monkeypatch.setenv(name, value)
     use_one_heap()
-    Spare()
+    MallocTrimmer()
     assert [given[:2] for given in told] == [("mallopt", parameter) for parameter in left]
 
 
@@ -194,7 +192,7 @@ def test_what_is_kept_is_given_back_for_a_model(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = [102 * MIB]
-    module = "foretell.service.engine.resources"
+    module = "foretell.service.engine.limits"
     monkeypatch.setattr(f"{module}.resident_bytes", lambda: held[0])
     monkeypatch.setattr(f"{module}.return_free_memory", lambda: held.insert(0, 99 * MIB))
     Memory(109 * MIB).check(folder)

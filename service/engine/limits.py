@@ -1,0 +1,223 @@
+"""Limits of this process: CPUs, open files and memory; and what malloc keeps of freed memory."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import math
+import os
+import resource
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from threading import Thread
+
+from foretell.bundle import layout
+from foretell.service.errors import LoadFailedError, ShortageError
+
+_CGROUPS = Path("/sys/fs/cgroup")
+_STATM = Path("/proc/self/statm")
+_MIB = 1024 * 1024
+# Control groups of version 1 write "no limit" as a number of this size.
+_NO_LIMIT = 2**60
+# Parameters of mallopt in the GNU C library, and their values: how much free memory stays at the
+# end of the heap, and the size from which on an allocation is not part of the heap.
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = (-1, 64 * _MIB), (-3, 16 * _MIB)
+# The number of heaps. Free memory at the end of any heap but the first is never given back.
+_ARENA_MAX = (-8, 1)
+# The change of resident memory after which free memory is given back, and the shortest time between
+# two times: while no request is being answered, and while one is.
+_MOVED_BYTES = 8 * _MIB
+_IDLE_SECONDS, _BUSY_SECONDS = 0.5, 10.0
+
+
+def usable_cpus(cgroups: Path = _CGROUPS) -> int:
+    """CPUs of the affinity mask, or of the container's quota where that is less.
+
+    Args:
+        cgroups: Where the control groups are mounted.
+    """
+    cpus = len(os.sched_getaffinity(0))
+    # Without control groups there are no files, and without a quota `max` instead of a number.
+    with suppress(OSError, ValueError, ZeroDivisionError):
+        if (cgroups / "cpu.max").exists():
+            quota, period = (cgroups / "cpu.max").read_text().split()
+        else:
+            quota, period = (
+                (cgroups / "cpu" / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period")
+            )
+        share = int(quota) / int(period)
+        return cpus if share <= 0 else max(1, min(cpus, math.ceil(share)))
+    return cpus
+
+
+def use_all_files() -> None:
+    """Let this process and its children open as many files as the system allows.
+
+    Many systems begin with 1024 and allow far more.
+    """
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # Some sandboxes allow no change.
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+class Memory:
+    """Refuses bundles that would have the process killed for its memory.
+
+    Args:
+        limit: Most bytes of resident memory; None refuses nothing.
+    """
+
+    def __init__(self, limit: int | None) -> None:
+        self._limit = limit
+        self._first = resident_bytes()
+
+    def check(self, folder: Path) -> None:
+        """Check that a bundle fits now.
+
+        Raises:
+            ShortageError: it does not.
+        """
+        if self._excess(folder, resident_bytes()):
+            return_free_memory()
+        if excess := self._excess(folder, resident_bytes()):
+            raise ShortageError(f"{folder}: {excess}")
+
+    def check_alone(self, folder: Path) -> None:
+        """Check that a bundle fits beside what the process held when this object was made.
+
+        Raises:
+            LoadFailedError: it does not, whatever else is closed.
+        """
+        if excess := self._excess(folder, self._first):
+            raise LoadFailedError(f"{folder}: {excess}")
+
+    def _excess(self, folder: Path, held: int) -> str:
+        """Why a bundle does not fit beside so many bytes, or empty."""
+        if self._limit is None or held + (needed := bundle_bytes(folder)) <= self._limit:
+            return ""
+        return (
+            f"needs about {needed / _MIB:.0f} MiB of memory; the process holds "
+            f"{held / _MIB:.0f} MiB of the {self._limit / _MIB:.0f} MiB it may"
+        )
+
+
+def bundle_bytes(folder: Path) -> int:
+    """About what a bundle takes in memory while it is tested.
+
+    Both graphs hold the weights. While the second one is opened, so do the private copy of the file
+    and, once more, onnxruntime.
+    """
+    graphs = (folder / layout.FORECAST_GRAPH, folder / layout.EXPLAIN_GRAPH)
+    weights = (folder / layout.WEIGHTS).stat().st_size
+    return sum(graph.stat().st_size for graph in graphs) + 4 * weights
+
+
+def resident_bytes() -> int:
+    """Physical memory that this process holds."""
+    return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def container_limit(others: int = 0, cgroups: Path = _CGROUPS) -> int | None:
+    """Bytes of memory that this process may use of what the container may; None without a limit.
+
+    Args:
+        others: Bytes that the container's other processes hold.
+        cgroups: Where the control groups are mounted.
+    """
+    for file in (cgroups / "memory.max", cgroups / "memory" / "memory.limit_in_bytes"):
+        # As for the CPUs.
+        with suppress(OSError, ValueError):
+            limit = int(file.read_text())
+            return limit - others if limit < _NO_LIMIT else None
+    return None
+
+
+def return_free_memory() -> None:
+    """Give freed memory back to the system; malloc would keep much of it."""
+    _call("malloc_trim", 0)
+
+
+class MallocTrimmer:
+    """Lets malloc keep what requests free for the next ones, and gives it back after a while.
+
+    Bodies and arrays of a few hundred kilobytes come and go. By default malloc gives each of them
+    back, and the system fills the pages of the next one with zeros, which takes longer than all
+    that is done to them. Settings of the environment (`MALLOC_TRIM_THRESHOLD_`, `GLIBC_TUNABLES`,
+    …) are left as they are.
+
+    Args:
+        give_back: Returns free memory to the system.
+    """
+
+    def __init__(self, give_back: Callable[[], object] = return_free_memory) -> None:
+        _set_malloc(trim_threshold=_TRIM_THRESHOLD, mmap_threshold=_MMAP_THRESHOLD)
+        self._give_back = give_back
+        self._resident = resident_bytes()
+        self._last = -math.inf
+        self._thread = Thread()
+
+    def trim(self, now: float, *, busy: bool) -> Thread:
+        """Begin to give free memory back if resident memory has changed since the last time.
+
+        Call it a few times a second. It takes about 150 ms for each free gigabyte, in which large
+        allocations of other threads wait.
+
+        Args:
+            now: On the clock of `time.monotonic`.
+            busy: Whether requests are being answered, which hold memory.
+
+        Returns:
+            The thread that does so, or did so last.
+        """
+        is_due = now - self._last >= (_BUSY_SECONDS if busy else _IDLE_SECONDS)
+        if not is_due or self._thread.is_alive():
+            return self._thread
+        if abs(resident_bytes() - self._resident) >= _MOVED_BYTES:
+            self._last = now
+            self._thread = Thread(target=self._trim, args=(busy,), name="malloc-trim", daemon=True)
+            # It is tried again if no thread may be started.
+            with suppress(RuntimeError):
+                self._thread.start()
+        return self._thread
+
+    def _trim(self, busy: bool) -> None:
+        self._give_back()
+        if not busy:
+            self._resident = resident_bytes()
+
+
+def use_one_heap() -> None:
+    """Have all threads share a heap, so that all free memory can be given back.
+
+    Call it before other threads are started.
+    """
+    _set_malloc(arena_max=_ARENA_MAX)
+
+
+def _set_malloc(**options: tuple[int, int]) -> None:
+    """Set options of malloc that the environment does not set."""
+    tunables = os.environ.get("GLIBC_TUNABLES", "")
+    for name, (parameter, value) in options.items():
+        variables = {f"MALLOC_{name.upper()}", f"MALLOC_{name.upper()}_"}
+        if not variables & os.environ.keys() and f"malloc.{name}=" not in tunables:
+            _call("mallopt", parameter, value)
+
+
+def _call(name: str, *arguments: int) -> None:
+    """Call a function of the C library, if it has one of that name."""
+    function = getattr(ctypes.CDLL(None), name, None)
+    if function is not None:
+        function(*arguments)
+
+
+def freeze_garbage_collection() -> None:
+    """Exempt everything that exists now from garbage collection, and collect more rarely.
+
+    Parsed JSON is many lists without cycles. To look for cycles after every 700 of them takes
+    longer than to parse them, and no other thread runs meanwhile.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 2, 1000)

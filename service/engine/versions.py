@@ -1,0 +1,211 @@
+"""The versions of a repository: each is loaded, replaced and closed while others answer."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+from foretell.bundle.errors import NoRoomError
+from foretell.service.engine.limits import Memory, return_free_memory
+from foretell.service.engine.registry import Loaded, Registry, State, VersionState
+from foretell.service.engine.store import ModelStore, without_folder
+from foretell.service.errors import LoadFailedError, ShortageError
+from foretell.service.metrics import Metrics
+
+_logger = logging.getLogger(__name__)
+
+
+class Versions:
+    """Loads and unloads single versions, for one thread at a time.
+
+    Args:
+        store: The bundles.
+        registry: The first snapshot.
+        open_model: Opens a bundle, tests it and makes it ready for traffic.
+        metrics: Counts loads.
+        memory: Refuses bundles that do not fit.
+        request_seconds: Time from when a model leaves the registry until it is closed.
+
+    Attributes:
+        registry: What is served now.
+        short: Name and version of what was refused for a shortage that may pass.
+    """
+
+    def __init__(
+        self,
+        store: ModelStore,
+        registry: Registry,
+        open_model: Callable[[Path], Loaded],
+        metrics: Metrics,
+        memory: Memory,
+        request_seconds: float,
+    ) -> None:
+        self._store = store
+        self._open_model = open_model
+        self._metrics = metrics
+        self._memory = memory
+        self._request_seconds = request_seconds
+        self.registry = registry
+        self.short: set[tuple[str, str]] = set()
+        self._closing: dict[Loaded, threading.Timer] = {}
+        # Held to replace the registry: the timers do so, too.
+        self._replacing = threading.Lock()
+
+    @property
+    def models(self) -> list[Loaded]:
+        """Every loaded version of every model."""
+        return cast("list[Loaded]", self.registry.models)
+
+    def put(self, name: str, version: str, state: VersionState | None) -> None:
+        """Replace the state of a version, or forget the version."""
+        with self._replacing:
+            self.registry = self.registry.with_version(name, version, state)
+
+    def load(self, name: str, version: str, *, wanted: bool = False, now: bool = False) -> None:
+        """Load a version, unless it works and is loaded from the same bundle.
+
+        Args:
+            name: The model's name.
+            version: Its version.
+            wanted: Whether the server is not ready without it.
+            now: Whether a model that is loaded on demand comes into memory at once.
+
+        Raises:
+            LoadFailedError: the bundle is refused; what was there still answers.
+        """
+        state = self.registry.get(name, version)
+        state = replace(state, wanted=state.wanted or wanted)
+        old, model = cast("Loaded | None", state.model), None
+        try:
+            fingerprint = self._store.fingerprint(name, version)
+            if old is None:
+                state = replace(state, changing=State.LOADING)
+                self.put(name, version, state)
+            elif _is_current(old, state.fingerprint, fingerprint):
+                model = old
+            started = time.monotonic()
+            if model is None:
+                folder = self._store.bundle(name, version)
+                self._memory.check(folder)
+                model = self._open_model(folder)
+                if now:
+                    model.load()
+        # One bad bundle must not stop the others from being served.
+        except Exception as error:
+            raise self._refuse(name, version, state, error, model) from error
+        self.short.discard((name, version))
+        loaded = VersionState(model, wanted=True, fingerprint=fingerprint)
+        if model is old:
+            self.put(name, version, loaded)
+            if now:
+                model.load()
+            return
+        seconds = time.monotonic() - started
+        # A version is in the registry before anything is counted of it.
+        with self._replacing:
+            self.registry = self.registry.with_version(name, version, loaded)
+            if old is not None:
+                self._close_later(old)
+            if not model.on_demand:
+                self._metrics.loaded(name, version, seconds)
+        done = "read" if model.on_demand else "loaded"
+        _logger.info("%s %s@%s in %.2f s", done, name, version, seconds)
+
+    def _refuse(
+        self, name: str, version: str, state: VersionState, error: Exception, model: Loaded | None
+    ) -> LoadFailedError:
+        """Note why a version was refused, and close its model if that was opened."""
+        full = str(error) or type(error).__name__
+        reason = without_folder(full, self._store.folder)
+        # Logged once: a shortage may last for days.
+        if (name, version) not in self.short or reason != state.refused:
+            _logger.error("refused %s@%s: %s", name, version, full)
+        self.short.discard((name, version))
+        if isinstance(error, (OSError, NoRoomError, ShortageError)):
+            self.short.add((name, version))
+        self.put(name, version, replace(state, changing=None, refused=reason))
+        if model is None:
+            self._metrics.refused(name, version)
+        else:
+            # The model cache has counted this.
+            model.close(0.0)
+        return LoadFailedError(f"{name}@{version} was refused: {reason}")
+
+    def unload(self, name: str, version: str) -> None:
+        """Take a version out of service; it finishes what it has accepted.
+
+        Raises:
+            OSError: the folder cannot be read.
+        """
+        self.short.discard((name, version))
+        state = self.registry.get(name, version)
+        if state.model is not None:
+            unloading = VersionState(changing=State.UNLOADING)
+            with self._replacing:
+                self.registry = self.registry.with_version(name, version, unloading)
+                self._close_later(cast("Loaded", state.model), unloading)
+        # One that is unloading already is forgotten once it is closed.
+        elif state.changing is None and version in self.registry.versions.get(name, {}):
+            self.put(name, version, self._unloaded(name, version))
+
+    def clear_refusal(self, name: str, version: str) -> None:
+        """Forget why the last load of a version failed."""
+        state = self.registry.get(name, version)
+        kept = replace(state, refused="") if state.model else self._unloaded(name, version)
+        self.put(name, version, kept)
+
+    def _unloaded(self, name: str, version: str) -> VersionState | None:
+        """The state of a version that is not loaded: the index lists what is on disk."""
+        return VersionState() if self._store.has(name, version) else None
+
+    def prune_counts(self) -> None:
+        """Drop the metrics of versions that are gone, also of answers that ended later."""
+        with self._replacing:
+            self._metrics.keep(self.registry.counted)
+
+    def close(self, end: float) -> None:
+        """Close all models, and finish what they accepted until `end` by `time.monotonic`."""
+        with self._replacing:
+            closing = dict(self._closing)
+            models = [*self.models, *closing]
+        for timer in closing.values():
+            timer.cancel()
+        for model in models:
+            model.close(max(0.0, end - time.monotonic()))
+        for timer in closing.values():
+            timer.join(max(0.0, end - time.monotonic()))
+
+    def _close_later(self, model: Loaded, unloading: VersionState | None = None) -> None:
+        """Close a model that is not in the registry any more, once no request can have it."""
+        timer = threading.Timer(self._request_seconds, self._close, (model, unloading))
+        timer.name = f"close-{model.name}@{model.version}"
+        timer.daemon = True
+        timer.start()
+        self._closing[model] = timer
+
+    def _close(self, model: Loaded, unloading: VersionState | None) -> None:
+        name, version = model.name, model.version
+        # The deadlines of all its requests have passed.
+        model.close(0.0)
+        return_free_memory()
+        try:
+            after = self._unloaded(name, version)
+        except OSError:
+            after = VersionState()
+        with self._replacing:
+            del self._closing[model]
+            # Unless it was loaded again.
+            if self.registry.get(name, version) is unloading:
+                self.registry = self.registry.with_version(name, version, after)
+        _logger.info("closed a model of %s@%s", name, version)
+
+
+def _is_current(model: Loaded, opened: str, fingerprint: str) -> bool:
+    """Whether opening the bundle again would make nothing better."""
+    works = model.on_demand or not model.failure
+    return works and (opened == fingerprint or model.is_of_folder())
