@@ -71,7 +71,7 @@ class Forecaster:
 
     def __init__(self, bundle: Path, options: ForecastOptions, device: DeviceChoice) -> None:
         runtime = Runtime(device)
-        self._batcher = Scheduler(workers=runtime.workers(1))
+        self._batcher = Scheduler(threads=runtime.workers(1))
         capacity = Capacity(None, _UNLIMITED, _UNLIMITED)
         observer = Metrics().observer(bundle.parent.name, bundle.name)
         self.model = Model(bundle, runtime, self._batcher, capacity, observer, anywhere=True)

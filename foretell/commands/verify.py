@@ -69,7 +69,7 @@ def _open(bundle: Path, manifest: Manifest) -> str:
     from foretell.service.metrics import Metrics
 
     observer = Metrics().observer(manifest.name, manifest.version)
-    scheduler = Scheduler(workers=1)
+    scheduler = Scheduler(threads=1)
     capacity = Capacity(max_batch=1, max_windows=1, max_bytes=1)
     runtime = Runtime("cpu")
     model = Model(bundle, runtime, scheduler, capacity, observer, anywhere=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -25,11 +24,11 @@ from foretell.bundle.private_copy import PrivateCopy
 from foretell.service.arrays import HISTORY, Arrays
 from foretell.service.engine.intervals import Intervals
 from foretell.service.engine.limits import return_free_memory
-from foretell.service.engine.queues import Observer, Usage, check_rows
+from foretell.service.engine.queues import Limits, Observer, Usage
 from foretell.service.engine.registry import Named
 from foretell.service.engine.run import Run, own_error
 from foretell.service.engine.runtime import Runtime
-from foretell.service.engine.scheduler import Limits, Scheduler
+from foretell.service.engine.scheduler import Scheduler, check_rows
 from foretell.service.engine.selftest import Health, Seconds, SelfTest, fastest_batch
 from foretell.service.engine.store import without_folder
 from foretell.service.errors import ModelFailedError, NotReadyError
@@ -203,6 +202,7 @@ class Model(Bundled):
         self._closed = False
         self._explain_failure = ""
         self._reopens = 0.0
+        self._opening = False
         self._opener: threading.Thread | None = None
         self._sessions = {layout.FORECAST_GRAPH: self._open(layout.FORECAST_GRAPH, self.max_batch)}
         self.provider = self._sessions[layout.FORECAST_GRAPH].provider
@@ -225,9 +225,10 @@ class Model(Bundled):
             observer.changed,
         )
         explained = max(1, _ATTENTION_VALUES // attention_values(self.manifest))
-        graphs = {layout.EXPLAIN_GRAPH: explained}
-        limits = Limits(self.max_batch, capacity.max_windows, capacity.max_bytes, graphs)
+        self._explained = min(explained, self.max_batch)
+        limits = Limits(self.max_batch, capacity.max_windows, capacity.max_bytes)
         self._queue = scheduler.add(self._run, limits, observer)
+        self._queue.pause(layout.EXPLAIN_GRAPH, self._reopen)
 
     @property
     def usage(self) -> Usage:
@@ -257,8 +258,6 @@ class Model(Bundled):
         if self._health.failure is not None:
             raise ModelFailedError("the model has failed; /readyz says why")
         graph = layout.EXPLAIN_GRAPH if attention else layout.FORECAST_GRAPH
-        if graph not in self._sessions:
-            self._reopen()
         return self._queue.submit(
             graph, feeds, attention=attention, deadline=deadline, admitted=admitted
         )
@@ -285,7 +284,7 @@ class Model(Bundled):
                 found[start] = self._run(worker, layout.FORECAST_GRAPH, batch)
                 check_rows(found[start], len(batch[HISTORY]))
 
-        calls = self._batcher.on_workers(batches)
+        calls = self._batcher.on_threads(batches)
         if not calls:
             raise own_error(self._batcher.lost or NotReadyError("no worker is left"))
         wait(calls)
@@ -321,11 +320,7 @@ class Model(Bundled):
     def _run(self, worker: int, graph: str, feeds: Arrays) -> Arrays:
         session = self._sessions.get(graph)
         if session is None:
-            if self._closed:
-                raise NotReadyError("the model is closed")
-            raise ModelFailedError(
-                "the model's attention graph could not be opened again"
-            ) from BundleError(self._explain_failure)
+            raise NotReadyError("the model is closed")
         try:
             outputs = session.run(feeds, worker)
         except ModelFailedError:
@@ -336,49 +331,51 @@ class Model(Bundled):
         return outputs
 
     def _reopen(self) -> None:
-        """Open the graph of attention, unless that is going on or has just failed.
+        """Have the graph of attention opened, unless that is going on; with the queues' lock.
 
-        Not on a worker, which would run nothing else meanwhile: what needs the graph waits for it.
+        Not on an inference thread, which would run nothing else meanwhile.
+
+        Raises:
+            ModelFailedError: that has just failed.
         """
-        with self._changing:
-            if self._closed or layout.EXPLAIN_GRAPH in self._sessions:
-                return
-            if time.monotonic() < self._reopens:
-                return
-            self._reopens = math.inf
-            self._queue.pause(layout.EXPLAIN_GRAPH)
-            name = f"open-{self.name}"
-            try:
-                self._opener = self._batcher.beside(self._open_explain, name)
-            except RuntimeError as error:
-                self._opened(str(error))
+        if self._opening:
+            return
+        if time.monotonic() < self._reopens:
+            raise _not_reopened() from BundleError(self._explain_failure)
+        self._opening = True
+        try:
+            self._opener = self._batcher.beside(self._open_explain, f"open-{self.name}")
+        except RuntimeError as error:
+            self._opening = False
+            raise _not_reopened() from BundleError(str(error))
 
     def _open_explain(self) -> None:
         session, failure = None, ""
-        # Of all models one at a time: each takes memory, and a CPU from the workers.
+        # Of all models one at a time: each takes memory, and a CPU from the inference threads.
         with self._runtime.opening:
             if not self._closed:
                 try:
                     session = self._open(layout.EXPLAIN_GRAPH)
                     self._test.replay(session)
-                # When somebody asks later, memory may be free again or a file readable.
+                # Later memory may be free again or a file readable.
                 except Exception as error:
                     # Not the error itself, whose traceback would keep the session alive.
                     failure = str(error) or type(error).__name__
         with self._changing:
             if session is not None and not failure and not self._closed:
                 self._sessions[layout.EXPLAIN_GRAPH], session = session, None
-            self._opened(failure)
-        # Not while others wait for the lock: a GPU may be busy.
-        if session is not None:
-            session.close()
-
-    def _opened(self, failure: str) -> None:
-        """The graph of attention is there, or is not for some reason."""
         if failure:
             self._explain_failure = failure
             self._reopens = time.monotonic() + _REOPEN_SECONDS
-        self._queue.resume(layout.EXPLAIN_GRAPH)
+            self._opening = False
+            refusal = _not_reopened()
+            refusal.__cause__ = BundleError(failure)
+            self._queue.fail_held(refusal)
+        elif not self._closed:
+            self._queue.resume(layout.EXPLAIN_GRAPH, self._explained)
+        # Not while others wait for the lock: a GPU may be busy.
+        if session is not None:
+            session.close()
 
     def _open(self, graph: str, max_batch: int | None = None) -> Session:
         session = self._runtime.open(self._folder / graph, copy=self._copy, max_batch=max_batch)
@@ -424,13 +421,17 @@ class Model(Bundled):
 
     def _on_workers(self, function: Callable[[int], None]) -> None:
         """Call a method on the thread of every worker, between batches of whatever they run."""
-        calls = self._batcher.on_workers(function)
+        calls = self._batcher.on_threads(function)
         # None is left behind that still uses what its caller gives up after an error.
         wait(calls, _WORKERS_SECONDS)
         for call in calls:
             if not call.done():
                 raise ModelFailedError(f"a worker was not free within {_WORKERS_SECONDS:.0f} s")
             call.result()
+
+
+def _not_reopened() -> ModelFailedError:
+    return ModelFailedError("the model's attention graph could not be opened again")
 
 
 def read_manifest(folder: Path, runtime: Runtime) -> Manifest:

@@ -1,29 +1,56 @@
-"""Work, and which of it goes into the next batch; without threads, under the batcher's lock."""
+"""The queues of models: what they accept, hold and hand out; guarded by the lock of their root."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Sequence
-from operator import attrgetter
-from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
+import math
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import CancelledError
+from types import MappingProxyType
+from typing import Literal, NamedTuple, Protocol
+
+import numpy as np
 
 from foretell.service.arrays import Arrays
-from foretell.service.engine.run import Run
-from foretell.service.errors import ModelFailedError
-from foretell.service.gil import joined
+from foretell.service.engine.fairness import GraphQueue, Node, Slice
+from foretell.service.engine.run import Run, notify, own_error
+from foretell.service.errors import (
+    DeadlineExceededError,
+    NotReadyError,
+    QueueFullError,
+    ServiceError,
+    TooLargeError,
+)
 
-# What the batches before count for, next to the latest, in the measured pace.
-_DECAY = 0.9
+MAX_RETRY_SECONDS = 60
+_LATE = "the deadline passed before the forecast was ready"
+
+
+class Limits(NamedTuple):
+    """Of a queue.
+
+    Attributes:
+        batch: Most windows in a batch.
+        windows: Most windows waiting.
+        bytes: Most bytes that runs hold until they end.
+        graphs: Most windows in a batch of a graph, where that is fewer.
+    """
+
+    batch: int
+    windows: int
+    bytes: int
+    graphs: Mapping[str, int] = MappingProxyType({})
 
 
 class Usage(NamedTuple):
     """What a queue holds.
 
     Attributes:
-        windows: Those that wait.
+        windows: Windows waiting.
         most_windows: Most that may.
-        bytes: What the work holds that waits or is run.
-        most_bytes: Most that it may.
+        bytes: Bytes of the runs that wait or are run.
+        most_bytes: Most that they may hold.
     """
 
     windows: int
@@ -32,32 +59,8 @@ class Usage(NamedTuple):
     most_bytes: int
 
 
-# Windows `start` to `stop` of some work, as part of a batch.
-Slice = tuple[Run, int, int]
-
-
-def assemble(slices: Sequence[Slice]) -> Arrays:
-    """The feeds of a batch, `[batch, …]` by input name; those of a single slice are not copied."""
-    feeds = {}
-    for name in slices[0][0].feeds:
-        parts = [work.feeds[name][start:stop] for work, start, stop in slices]
-        feeds[name] = parts[0] if len(parts) == 1 else joined(parts)
-    return feeds
-
-
-def check_rows(outputs: Arrays, windows: int) -> None:
-    """Make sure that a batch of so many windows came out as as many rows of everything.
-
-    Raises:
-        ModelFailedError: it did not.
-    """
-    for name, rows in outputs.items():
-        if rows.ndim == 0 or len(rows) != windows:
-            raise ModelFailedError(f"a batch of {windows} windows came out as {name} {rows.shape}")
-
-
 class Observer(Protocol):
-    """Told what happens to a queue's work, on the thread it happens on, mostly a worker's."""
+    """Is called with what happens to a queue's runs, mostly on an inference thread."""
 
     def ran(self, windows: int, limit: int, assembled: float, ran: float) -> None:
         """A batch was run.
@@ -70,169 +73,361 @@ class Observer(Protocol):
         """
 
     def dropped(self, reason: Literal["expired", "cancelled"]) -> None:
-        """Work was given up that waited, or part of it: its deadline passed, or its client left."""
+        """A run, or part of it, was given up while it waited."""
 
     def changed(self) -> None:
         """The model has failed, or works again."""
 
 
-_Child = TypeVar("_Child", bound="Share[Any]")
-
-
-class Share(Generic[_Child]):
-    """A node of the tree of fair shares: all workers, the queues, and the graphs of each queue.
-
-    The children with windows waiting have even shares of a node's seconds (start-time fair
-    queueing): next is the one that has used least, of several the one whose turn was longest ago.
-    None saves up by not waiting: it then counts as having used what the last one had at its turn.
-
-    Args:
-        parent: The node above it; the root has none.
+class Batch(NamedTuple):
+    """Windows that are run together.
 
     Attributes:
-        waiting: Windows that are in no batch yet, and may be in the next.
-        aside: Those that wait for something else than a worker, and take no part.
-        active: The children that have some waiting.
-        used: Seconds of workers.
-        least: What the last child had used whose turn it was.
+        queue: Of their model.
+        graph: Of their graph.
+        slices: The windows.
+        windows: How many they are; none if only late runs were met.
+        taken: When, on the clock of `time.monotonic`.
+        expected: Seconds that it was charged for in advance.
     """
 
-    def __init__(self, parent: Share[Any] | None) -> None:
-        self.parent = parent
-        self.waiting = 0
-        self.aside = 0
-        self.active: dict[_Child, None] = {}
-        self.used = 0.0
-        self.least = 0.0
-
-    def count(self, windows: int) -> None:
-        """More windows wait, or fewer, here and above."""
-        node: Share[Any] = self
-        while (parent := node.parent) is not None:
-            if not node.waiting:
-                node.used = max(node.used, parent.least)
-                parent.active[node] = None
-            node.waiting += windows
-            if not node.waiting:
-                del parent.active[node]
-            node = parent
-        node.waiting += windows
-
-    def charge(self, seconds: float) -> None:
-        """More seconds are used, or fewer, here and above."""
-        node: Share[Any] | None = self
-        while node is not None:
-            node.used += seconds
-            node = node.parent
-
-    def next(self) -> _Child:
-        """The child whose turn it is; some must be active."""
-        child = min(self.active, key=attrgetter("used"))
-        self.least = max(self.least, child.used)
-        self.active[child] = self.active.pop(child)
-        return child
+    queue: Queue
+    graph: GraphQueue
+    slices: list[Slice]
+    windows: int
+    taken: float
+    expected: float
 
 
-class GraphQueue(Share[Any]):
-    """The work of one graph of a queue, whose windows may share a batch.
-
-    Where not all of it fits a batch, half is for the oldest work, and half for the oldest small
-    work, which fits such a half. So large work holds up no small work, small work that keeps coming
-    does not hold up large work, and none waits for more than twice the batches that strictly first
-    come, first served would take.
-
-    Args:
-        parent: The queue.
-        max_batch: Most windows in a batch.
+class Root(Node["Queue"]):
+    """The root of the queues of all models; inference threads sleep on it.
 
     Attributes:
-        paused: Whether what waits is counted aside.
-        works: The work that waits, or whose last part does; oldest first.
-        pace: Seconds that a window keeps a worker busy, as measured; 0 before.
+        lock: Guards the whole tree; no callbacks are called under it.
+        queues: The queues that are not closed.
+        threads: Inference threads that have not left.
+        idle: How many of them sleep, or were woken and have not looked yet.
+        lost: Why all have left, if so.
+        drained: Notified when runs of a queue that is awaited have ended.
+        ended: Runs that have ended and whose callbacks were not called yet.
+        asleep: Locks that are held: inference threads sleep on them until they are released.
     """
 
-    def __init__(self, parent: Share[GraphQueue], max_batch: int) -> None:
-        super().__init__(parent)
-        self.queue = parent
-        self.max_batch = max_batch
-        self.paused = False
-        # Not plain dicts, which are slow to read from the front once that was deleted.
-        self.works: OrderedDict[Run, None] = OrderedDict()
-        self.pace = 0.0
-        self._small: OrderedDict[Run, None] = OrderedDict()
-        self._odd = 0
-        self._windows = 0.0
-        self._seconds = 0.0
+    def __init__(self, threads: int) -> None:
+        super().__init__(None)
+        self.lock = threading.Lock()
+        self.queues: set[Queue] = set()
+        self.threads = threads
+        self.idle = 0
+        self.lost: ServiceError | None = None
+        self.drained = threading.Condition(self.lock)
+        self.ended: list[tuple[Run, Observer]] = []
+        self.asleep: list[threading.Lock] = []
 
-    def add(self, work: Run) -> None:
-        """Work comes to wait."""
-        self.works[work] = None
-        if work.windows <= max(1, self.max_batch // 2):
-            self._small[work] = None
-        if self.paused:
-            self.queue.aside += work.windows
-        else:
-            self.count(work.windows)
+    def wake(self, most: int) -> None:
+        """Wake inference threads; the last to fall asleep first, as its caches are the warmest."""
+        for _ in range(min(most, len(self.asleep))):
+            self.asleep.pop().release()
 
-    def remove(self, work: Run) -> None:
-        """Work that is there leaves."""
-        del self.works[work]
-        self._small.pop(work, None)
-        windows = work.windows - work.taken
-        if windows and self.paused:
-            self.queue.aside -= windows
-        elif windows:
-            self.count(-windows)
+    def take(self) -> Batch:
+        """The next batch; some windows must wait."""
+        # Idle threads get their share: on the CPU two small batches beat a large one.
+        return self.next().take(math.ceil(self.waiting / (1 + self.idle)))
 
-    def pause(self) -> None:
-        """Have workers leave out what waits, and what will come."""
-        if not self.paused:
-            self.paused = True
-            self.queue.aside += self.waiting
-            self.count(-self.waiting)
+    def drain(self, queues: Iterable[Queue], timeout: float, reason: str) -> None:
+        """Close queues; what still waits after so many seconds fails for that reason."""
+        queues = set(queues)
+        with self.lock:
+            for queue in queues:
+                queue.closing = queue.awaited = True
+            self.drained.wait_for(lambda: not any(queue.left for queue in queues), timeout)
+            self.queues -= queues
+            for queue in queues:
+                queue.fail(NotReadyError(reason))
+        self.notify()
 
-    def resume(self) -> None:
-        """Have workers take what waits."""
-        if self.paused:
-            self.paused = False
-            windows = sum(work.windows - work.taken for work in self.works)
-            self.queue.aside -= windows
-            self.count(windows)
+    def notify(self) -> None:
+        """Call the callbacks of runs that have ended, and the observers; without the lock."""
+        if not self.ended:
+            return
+        with self.lock:
+            ended, self.ended = self.ended, []
+        for run, observer in ended:
+            run.notify()
+            dropped = isinstance(run.error, (CancelledError, DeadlineExceededError))
+            if dropped and run.taken < run.windows:
+                late = time.monotonic() >= run.deadline
+                notify(observer.dropped, "expired" if late else "cancelled")
 
-    def take(self, most: int, now: float) -> tuple[list[Slice], list[Run]]:
-        """Take `most` windows or fewer: one slice of each work; and late work that was in the way.
 
-        Both leave. `now` is on the clock of `time.monotonic`.
+class Queue(Node[GraphQueue]):
+    """The queue of one model, which `Scheduler.add` makes.
+
+    Args:
+        root: Of all queues.
+        run_batch: Runs a batch.
+        observer: Of what happens to the runs.
+        limits: What it may hold.
+
+    Attributes:
+        running: Batches that inference threads are busy with.
+        closing: Whether new runs are refused.
+        awaited: Whether a thread waits for the end of its runs.
+    """
+
+    def __init__(
+        self,
+        root: Root,
+        run_batch: Callable[[int, str, Arrays], Arrays],
+        observer: Observer,
+        limits: Limits,
+    ) -> None:
+        super().__init__(root)
+        self.run_batch = run_batch
+        self.observer = observer
+        self.running = 0
+        self.closing = False
+        self.awaited = False
+        self._root = root
+        self._limits = limits
+        self._bytes = 0
+        self._graphs: dict[str, GraphQueue] = {}
+        # No run that waits has an earlier deadline.
+        self._earliest = math.inf
+
+    @property
+    def usage(self) -> Usage:
+        """What it holds at about this moment, and may hold."""
+        return Usage(
+            self.waiting + self.held, self._limits.windows, self._bytes, self._limits.bytes
+        )
+
+    @property
+    def left(self) -> int:
+        """How many windows wait and batches run."""
+        return self.waiting + self.held + self.running
+
+    def submit(
+        self,
+        graph: str,
+        feeds: Arrays,
+        *,
+        attention: Sequence[str] = (),
+        deadline: float,
+        admitted: bool = False,
+    ) -> Run:
+        """Queue windows.
+
+        Args:
+            graph: What to run them through.
+            feeds: `[windows, …]` by input name, at least one window.
+            attention: As of `arrays.asked_for`: other attention is not kept.
+            deadline: On the clock of `time.monotonic`. What still waits then is never run, but
+                fails only when an inference thread or a full queue comes upon it: the client is to
+                watch the clock itself, and to cancel.
+            admitted: Whether this continues a request that was accepted: it is not refused for lack
+                of room, nor because the queue is closing.
+
+        Returns:
+            A future of `[windows, …]` by output name. Cancelling it frees at once what still waits.
+            It may fail with `DeadlineExceededError`, with `NotReadyError`, with a `ServiceError`
+            that running it raised, or with `ModelFailedError` because of anything else.
+
+        Raises:
+            QueueFullError: the queue has no room for them.
+            TooLargeError: it never has for so many.
+            NotReadyError: it is closed.
+            DeviceLostError: no inference thread is left.
+            ServiceError: the graph is paused, and its session cannot be had now.
         """
-        most = min(most, self.max_batch)
-        kept = 0
-        if self.waiting > most and self._small:
-            # Of an odd number, small work gets the larger half every other time.
-            kept = (most + self._odd) // 2
-            self._odd ^= 1
-        taken: dict[Run, int] = {}
-        late = []
-        room = 0
-        for works, more in ((self.works, most - kept), (self._small, kept), (self.works, 0)):
-            room += more
-            while room and works:
-                work = next(iter(works))
-                if work.deadline <= now:
-                    self.remove(work)
-                    late.append(work)
-                    continue
-                windows = min(room, work.windows - work.taken)
-                room -= windows
-                work.taken += windows
-                taken[work] = taken.get(work, 0) + windows
-                if work.taken == work.windows:
-                    self.remove(work)
-        if taken:
-            self.count(-sum(taken.values()))
-        return [(work, work.taken - windows, work.taken) for work, windows in taken.items()], late
+        run = Run(self._cancel, graph, feeds, attention, deadline)
+        root = self._root
+        try:
+            with root.lock:
+                if self not in root.queues or (self.closing and not admitted):
+                    raise NotReadyError("the model is stopping")
+                if root.lost is not None:
+                    raise own_error(root.lost)
+                if not admitted:
+                    self._admit(run)
+                self._of(graph).add(run)
+                self._bytes += run.bytes
+                self._earliest = min(self._earliest, deadline)
+                root.wake(run.windows)
+        finally:
+            if root.ended:
+                root.notify()
+        return run
 
-    def measured(self, windows: int, seconds: float) -> None:
-        """A batch kept a worker busy."""
-        self._windows = _DECAY * self._windows + windows
-        self._seconds = _DECAY * self._seconds + seconds
-        self.pace = self._seconds / self._windows
+    def pause(self, graph: str, ask: Callable[[], object]) -> None:
+        """Hold what is submitted to a graph from now on; what came before is run.
+
+        Args:
+            graph: Its session is not there, or will not be once `Queue.settle` has returned.
+            ask: Asks for the session, for each run that is held; it may raise a `ServiceError`,
+                with which the run is refused. It is called with the lock held: it must not wait,
+                and not call the queue.
+        """
+        with self._root.lock:
+            each = self._of(graph)
+            each.ask = ask
+            if each.held_runs:
+                try:
+                    ask()
+                except ServiceError as error:
+                    self._fail_held(error)
+        self._root.notify()
+
+    def resume(self, graph: str, max_batch: int) -> None:
+        """Run what is held of a graph, and what will come, in batches of at most `max_batch`."""
+        with self._root.lock:
+            each = self._of(graph)
+            each.max_batch = max_batch
+            each.resume()
+            self._root.wake(self.waiting)
+
+    def fail_held(self, error: Exception, *, before: float = math.inf) -> list[Run]:
+        """Fail the runs that are held and were submitted before some time; returns them."""
+        with self._root.lock:
+            failed = self._fail_held(error, before)
+        self._root.notify()
+        return failed
+
+    def note_loaded(self) -> list[Run]:
+        """Note in the runs that are held that their model was loaded; returns them."""
+        now = time.monotonic()
+        with self._root.lock:
+            held = self._held()
+            for run in held:
+                run.loading, run.submitted = now - run.submitted, now
+        return held
+
+    def settle(self, timeout: float) -> None:
+        """Wait until what was accepted has ended, but for what is held."""
+        with self._root.lock:
+            self.awaited = True
+            self._root.drained.wait_for(lambda: not (self.waiting or self.running), timeout)
+            self.awaited = self.closing
+
+    def close(self, timeout: float) -> None:
+        """Refuse new runs and finish what was accepted.
+
+        Args:
+            timeout: Seconds to finish; what then still waits fails with `NotReadyError`. A batch
+                that is being run is not interrupted: close again to wait for it.
+        """
+        self._root.drain([self], timeout, "the model stopped before this was run")
+
+    def fail(self, error: Exception) -> None:
+        """End all runs that wait; with the lock."""
+        for run in self._runs():
+            self.end(run, error)
+
+    def take(self, most: int) -> Batch:
+        """The next batch, of `most` windows at most; some must wait; with the lock."""
+        now = time.monotonic()
+        graph = self.next()
+        slices, late = graph.take(most, now)
+        for run in late:
+            self.end(run, DeadlineExceededError(_LATE))
+        windows = sum([stop - start for _, start, stop in slices])
+        graph.charge(windows * graph.pace)
+        self.running += 1
+        return Batch(self, graph, slices, windows, now, windows * graph.pace)
+
+    def outputs_of(self, run: Run, part: Arrays) -> Arrays:
+        """Where the outputs of all parts of a split run go; nowhere if it has ended."""
+        with self._root.lock:
+            if not (run.outputs or run.over):
+                for name, rows in part.items():
+                    run.outputs[name] = np.empty((run.windows, *rows.shape[1:]), rows.dtype)
+                size = sum(rows.nbytes for rows in run.outputs.values())
+                run.bytes += size
+                self._bytes += size
+            return run.outputs
+
+    def finish(self, batch: Batch, error: BaseException | None) -> None:
+        """Note that a batch was delivered, or failed."""
+        with self._root.lock:
+            now = time.monotonic()
+            for run, start, stop in batch.slices:
+                run.began = min(run.began, batch.taken)
+                run.ended = now
+                run.batch = max(run.batch, batch.windows)
+                run.delivered += stop - start
+                if error is not None or run.delivered == run.windows:
+                    self.end(run, error)
+            if batch.slices:
+                batch.graph.charge(now - batch.taken - batch.expected)
+                batch.graph.measure(batch.windows, now - batch.taken)
+            self.running -= 1
+            if self.awaited:
+                self._root.drained.notify_all()
+
+    def end(self, run: Run, error: BaseException | None) -> None:
+        """Decide the outcome of a run, unless it has one; with the lock."""
+        if run.over:
+            return
+        run.end(error)
+        self._bytes -= run.bytes
+        self._graphs[run.graph].remove(run)
+        self._root.ended.append((run, self.observer))
+        if self.awaited:
+            self._root.drained.notify_all()
+
+    def _cancel(self, run: Run) -> None:
+        with self._root.lock:
+            self.end(run, CancelledError())
+        self._root.notify()
+
+    def _of(self, graph: str) -> GraphQueue:
+        each = self._graphs.get(graph)
+        if each is None:
+            most = self._limits.batch
+            most = min(most, self._limits.graphs.get(graph, most))
+            each = self._graphs[graph] = GraphQueue(self, most)
+        return each
+
+    def _held(self) -> list[Run]:
+        return [run for graph in self._graphs.values() for run in graph.held_runs]
+
+    def _runs(self) -> list[Run]:
+        return [*self._held(), *(run for graph in self._graphs.values() for run in graph.runs)]
+
+    def _fail_held(self, error: Exception, before: float = math.inf) -> list[Run]:
+        failed = [run for run in self._held() if run.submitted <= before]
+        for run in failed:
+            self.end(run, error)
+        return failed
+
+    def _admit(self, run: Run) -> None:
+        """Make sure that there is room for a run; late runs make way for it."""
+        part = self._excess(run)
+        if part > 0 and self._earliest <= (now := time.monotonic()):
+            for one in self._runs():
+                if one.deadline <= now:
+                    self.end(one, DeadlineExceededError(_LATE))
+            self._earliest = min((one.deadline for one in self._runs()), default=math.inf)
+            part = self._excess(run)
+        if part <= 0:
+            return
+        limits = self._limits
+        message = (
+            f"{self.waiting + self.held} windows are waiting and {run.windows} more do not fit: at "
+            f"most {limits.windows} may wait, and hold {limits.bytes} bytes, where there are "
+            f"{self._bytes} and {run.bytes} more"
+        )
+        if run.windows > limits.windows or run.bytes > limits.bytes:
+            raise TooLargeError(message)
+        seconds = sum(graph.waiting * graph.pace for graph in self._graphs.values())
+        sharing = max(1, len(self._root.active))
+        retry_after = max(1, math.ceil(min(part, 1.0) * seconds * sharing / self._root.threads))
+        raise QueueFullError(message, retry_after=min(retry_after, MAX_RETRY_SECONDS))
+
+    def _excess(self, run: Run) -> float:
+        """What must go before a run fits, as a part of all that is there; none if not over 0."""
+        windows, size = self.waiting + self.held, self._bytes
+        return max(
+            (windows + run.windows - self._limits.windows) / max(1, windows),
+            (size + run.bytes - self._limits.bytes) / max(1, size),
+        )

@@ -115,7 +115,7 @@ class Repository:
     @property
     def dead(self) -> bool:
         """Whether nothing can run any more, as all GPUs are lost."""
-        return self._scheduler is not None and len(self.lost) >= self._scheduler.workers
+        return self._scheduler is not None and len(self.lost) >= self._scheduler.threads
 
     @property
     def busy_seconds(self) -> float:
@@ -125,7 +125,7 @@ class Repository:
     @property
     def inference_threads(self) -> int:
         """How many run batches."""
-        return 0 if self._scheduler is None else self._scheduler.workers - len(self.lost)
+        return 0 if self._scheduler is None else self._scheduler.threads - len(self.lost)
 
     @property
     def models(self) -> list[Loaded]:

@@ -70,8 +70,8 @@ def runtime() -> Runtime:
 
 @pytest.fixture
 def scheduler() -> Iterator[Scheduler]:
-    """A worker for the models of a test."""
-    scheduler = Scheduler(workers=1)
+    """An inference thread for the models of a test."""
+    scheduler = Scheduler(threads=1)
     yield scheduler
     scheduler.close(5)
 

@@ -773,7 +773,7 @@ def test_an_engine_that_ends_answers_what_it_runs(halves: Halves) -> None:
                 door = await stack.enter_async_context(halves.door())
                 scheduler = engine.repository._scheduler
                 assert scheduler is not None
-                scheduler.on_workers(hold)
+                scheduler.on_threads(hold)
                 assert begun.wait(_PATIENCE)
                 going = door.registry.find(None).submit(windows(4), deadline=deadline())
                 await until(lambda: any(each.runs for each in halves.host._doors))

@@ -44,7 +44,7 @@ def test_a_model(open_model: Callable[[Path], Model], scheduler: Scheduler, tmp_
     def busy(_: int) -> None:
         assert gate.wait(30)
 
-    scheduler.on_workers(busy)
+    scheduler.on_threads(busy)
     window = np.zeros((3, 8, 1), np.float32)
     model.submit({"history": window}, deadline=time.monotonic() + 30)
     provider = ("provider", "CPUExecutionProvider")

@@ -52,7 +52,7 @@ def test_forecasts_and_explains(open_model: Open, tmp_path: Path) -> None:
 
 
 def test_runs_batches_of_what_is_given_on_all_workers(runtime: Runtime, tmp_path: Path) -> None:
-    spec, scheduler = Spec(channels=("a", "b")), Scheduler(workers=2)
+    spec, scheduler = Spec(channels=("a", "b")), Scheduler(threads=2)
     model = Model(write_bundle(tmp_path, spec), runtime, scheduler, Capacity(3, 0, 0), Quiet())
     session = Watched(model._sessions[layout.FORECAST_GRAPH])
     model._sessions[layout.FORECAST_GRAPH] = session
@@ -375,10 +375,10 @@ def test_without_a_thread_to_open_it_in_attention_fails(
 
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", fail)
-        work = model.submit(feeds, attention=LAGS, deadline=later())
-    with pytest.raises(ModelFailedError) as error:
-        work.result(30)
+        with pytest.raises(ModelFailedError) as error:
+            model.submit(feeds, attention=LAGS, deadline=later())
     assert str(error.value.__cause__) == "can't start new thread"
+    assert "encoder.1.self.lags" in model.submit(feeds, attention=LAGS, deadline=later()).result(30)
 
 
 class Breakable:
@@ -546,7 +546,7 @@ def test_a_bundle_that_is_refused_holds_no_sessions(
 def test_who_gives_up_a_call_of_all_workers_leaves_none_behind(
     runtime: Runtime, tmp_path: Path
 ) -> None:
-    scheduler = Scheduler(workers=2)
+    scheduler = Scheduler(threads=2)
     model = Model(
         write_bundle(tmp_path, Spec()), runtime, scheduler, Capacity(8, 64, 1 << 20), Quiet()
     )
@@ -570,7 +570,7 @@ def test_a_worker_that_is_never_free_is_waited_for_only_so_long(
 ) -> None:
     monkeypatch.setattr("foretell.service.engine.model._WORKERS_SECONDS", 0.05)
     busy = threading.Event()
-    held = scheduler.on_workers(lambda worker: busy.wait(30))
+    held = scheduler.on_threads(lambda worker: busy.wait(30))
     with pytest.raises(ModelFailedError, match="a worker was not free within 0 s"):
         open_model(write_bundle(tmp_path, Spec()))
     busy.set()

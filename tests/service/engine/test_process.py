@@ -154,7 +154,7 @@ def test_nor_is_what_else_goes_on(tmp_path: Path, what: str) -> None:
     repository = load(Settings(models=tmp_path, device="cpu", load=choice), Metrics())
     (model,) = repository.registry.models
     if what == "a run":
-        repository._scheduler.on_workers(hold)
+        repository._scheduler.on_threads(hold)
     elif what == "a load on demand":
         repository._cache._open_model = hold
         feeds = {HISTORY: np.zeros((1, 4, 1), np.float32)}

@@ -461,7 +461,7 @@ def test_a_lost_gpu_makes_it_unready_at_once(tmp_path: Path) -> None:
     place(tmp_path, "one", "1")
     place(tmp_path, "two", "1", "bad weights")
     lost: dict[int, str] = {}
-    scheduler = Scheduler(workers=2)
+    scheduler = Scheduler(threads=2)
     repository = Repository(tmp_path, Opener(), Recorder(), scheduler=scheduler, lost=lambda: lost)
     repository.start()
     (tmp_path / "two" / "1" / layout.MANIFEST).write_text("good")
@@ -475,7 +475,7 @@ def test_a_lost_gpu_makes_it_unready_at_once(tmp_path: Path) -> None:
     report = repository.snapshot.report
     assert "bad weights" in report.pop("three@1")
     assert report == {"one@1": "GPU 1 is lost", "two@1": "GPU 1 is lost"}
-    assert repository.inference_threads == scheduler.workers - 1
+    assert repository.inference_threads == scheduler.threads - 1
     # Others go on answering.
     assert repository.registry.find("one").name == "one"
     lost[0] = "GPU 0 is lost"

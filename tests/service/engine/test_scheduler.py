@@ -13,10 +13,12 @@ import numpy as np
 import pytest
 
 from foretell.service.arrays import Arrays
+from foretell.service.engine import queues
 from foretell.service.engine import run as runs
 from foretell.service.engine import scheduler as module
+from foretell.service.engine.queues import Limits, Queue
 from foretell.service.engine.run import Run
-from foretell.service.engine.scheduler import Limits, Queue, Scheduler
+from foretell.service.engine.scheduler import Scheduler, assemble
 from foretell.service.errors import (
     DeadlineExceededError,
     DeviceLostError,
@@ -79,8 +81,8 @@ def gate() -> Gate:
 def make(gate: Gate) -> Iterator[Callable[..., Scheduler]]:
     made: list[Scheduler] = []
 
-    def build(workers: int = 1) -> Scheduler:
-        made.append(Scheduler(workers))
+    def build(threads: int = 1) -> Scheduler:
+        made.append(Scheduler(threads))
         return made[-1]
 
     yield build
@@ -129,6 +131,11 @@ def error_of(future: Run) -> ServiceError:
     return raised.value
 
 
+def run_of(*values: int) -> Run:
+    feeds = {"x": np.array(values), "z": np.array([[value, -value] for value in values])}
+    return Run(Run.notify, "g", feeds)
+
+
 class Held:
     """Keeps workers busy until it is released; all, or those with an index from `first` on."""
 
@@ -140,7 +147,7 @@ class Held:
             entered.release()
             assert worker < first or self._go_on.wait(30)
 
-        for _ in scheduler.on_workers(hold):
+        for _ in scheduler.on_threads(hold):
             assert entered.acquire(timeout=30)
 
     def release(self) -> None:
@@ -160,7 +167,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    for user in (module, runs):
+    for user in (module, queues, runs):
         monkeypatch.setattr(user, "time", SimpleNamespace(monotonic=clock.monotonic))
     return clock
 
@@ -204,36 +211,87 @@ def test_large_work_is_split_and_holds_up_no_small_work(queue: Queue, gate: Gate
     assert [values for _, values in gate.batches] == [[0], [1, 2, 3, 7], [4, 5, 6]]
 
 
-def test_what_is_paused_waits_for_no_worker(queue: Queue, gate: Gate) -> None:
+def test_what_is_paused_waits_for_no_thread(queue: Queue, gate: Gate) -> None:
     gate.open.set()
-    queue.pause("h")
-    queue.pause("h")
+    asked: list[str] = []
+    queue.pause("h", lambda: asked.append("never"))
+    queue.pause("h", lambda: asked.append("h"))
     held = [submit(queue, 1, 2, graph="h"), submit(queue, 3, graph="h")]
+    assert asked == ["h", "h"]
     assert result(submit(queue, 4)) == [40]
     assert queue.usage.windows == 3
-    assert not any(work.done() for work in held)
-    queue.resume("h")
-    queue.resume("h")
-    assert [result(work) for work in held] == [[10, 20], [30]]
+    assert not any(run.done() for run in held)
+    queue.resume("h", MAX_BATCH)
+    queue.resume("h", MAX_BATCH)
+    assert [result(run) for run in held] == [[10, 20], [30]]
     assert gate.batches == [("g", [4]), ("h", [1, 2, 3])]
     assert queue.usage.windows == 0
 
 
-def test_what_waits_already_can_be_paused(queue: Queue, gate: Gate) -> None:
+def test_what_waited_before_the_pause_is_run(queue: Queue, gate: Gate) -> None:
     occupied = occupy(queue, gate)
-    held, other = submit(queue, 1, 2, graph="h"), submit(queue, 3)
-    queue.pause("h")
+    before = submit(queue, 1, 2, graph="h")
+    queue.pause("h", lambda: None)
+    held = submit(queue, 3, graph="h")
     assert queue.usage.windows == 3
+    settling = threading.Thread(target=queue.settle, args=(30,))
+    settling.start()
     gate.open.set()
-    assert [result(occupied), result(other)] == [[0], [30]]
+    assert [result(occupied), result(before)] == [[0], [10, 20]]
+    settling.join(30)
+    assert not settling.is_alive()
     assert not held.done()
-    queue.resume("h")
-    assert result(held) == [10, 20]
+    queue.resume("h", 1)
+    assert result(held) == [30]
+
+
+def test_settling_ends_in_time(queue: Queue, gate: Gate) -> None:
+    running = occupy(queue, gate)
+    began = time.monotonic()
+    queue.settle(0.01)
+    assert time.monotonic() - began >= 0.01
+    assert not running.done()
+    gate.open.set()
+    assert result(running) == [0]
+
+
+def test_what_cannot_be_had_is_refused(queue: Queue, gate: Gate) -> None:
+    gate.open.set()
+    queue.pause("h", lambda: None)
+    held = submit(queue, 1, graph="h")
+
+    def refuse() -> None:
+        raise NotReadyError("not now")
+
+    queue.pause("h", refuse)
+    with pytest.raises(NotReadyError, match="not now"):
+        held.result(0)
+    with pytest.raises(NotReadyError, match="not now"):
+        submit(queue, 1, graph="h")
+    assert queue.usage.windows == queue.usage.bytes == 0
+    assert result(submit(queue, 4)) == [40]
+
+
+def test_what_is_held_fails_together_or_by_age(scheduler: Scheduler, clock: Clock) -> None:
+    queue = add(scheduler, Costly(clock))
+    queue.pause("h", lambda: None)
+    old = submit(queue, 1, 2, graph="h")
+    clock.now += 1
+    new = submit(queue, 3, graph="h")
+    assert queue.fail_held(NotReadyError("too long"), before=clock.now - 1) == [old]
+    assert isinstance(error_of(old), NotReadyError)
+    assert not new.done()
+    assert queue.usage.windows == 1
+    clock.now += 2
+    assert queue.note_loaded() == [new]
+    assert (new.loading, new.submitted) == (2.0, clock.now)
+    assert queue.fail_held(NotReadyError("refused")) == [new]
+    assert queue.usage.bytes == 0
 
 
 def test_what_is_paused_has_its_place_in_the_queue(queue: Queue, gate: Gate) -> None:
     gate.open.set()
-    queue.pause("h")
+    queue.pause("h", lambda: None)
     held = [submit(queue, *range(MAX_WINDOWS // 2), graph="h") for _ in range(2)]
     with pytest.raises(QueueFullError, match=f"^{MAX_WINDOWS} windows are waiting and 1 more"):
         submit(queue, 1)
@@ -241,11 +299,24 @@ def test_what_is_paused_has_its_place_in_the_queue(queue: Queue, gate: Gate) -> 
     assert result(submit(queue, 1)) == [10]
     closing = threading.Thread(target=queue.close, args=(30,))
     closing.start()
-    until(lambda: queue.draining)
-    queue.resume("h")
+    until(lambda: queue.closing)
+    queue.resume("h", MAX_BATCH)
     assert len(result(held[1])) == MAX_WINDOWS // 2
     closing.join(30)
     assert not closing.is_alive()
+
+
+def test_a_slice_by_itself_is_not_copied() -> None:
+    one = run_of(1, 2, 3)
+    feeds = assemble([(one, 1, 3)])
+    assert feeds["x"].tolist() == [2, 3]
+    assert all(np.shares_memory(rows, one.feeds[name]) for name, rows in feeds.items())
+
+
+def test_slices_are_put_together_in_order() -> None:
+    feeds = assemble([(run_of(1, 2, 3), 1, 3), (run_of(4), 0, 1)])
+    assert feeds["x"].tolist() == [2, 3, 4]
+    assert feeds["z"].tolist() == [[2, -2], [3, -3], [4, -4]]
 
 
 def test_graphs_never_share_a_batch(queue: Queue, gate: Gate) -> None:
@@ -275,7 +346,7 @@ def test_a_graph_may_have_smaller_batches(scheduler: Scheduler, gate: Gate) -> N
 
 
 def test_free_workers_share_what_waits(make: Callable[..., Scheduler], gate: Gate) -> None:
-    queue = add(make(workers=2), gate)
+    queue = add(make(threads=2), gate)
     future = submit(queue, 1, 2, 3, 4)
     for _ in range(2):
         assert gate.entered.acquire(timeout=30)
@@ -286,12 +357,12 @@ def test_free_workers_share_what_waits(make: Callable[..., Scheduler], gate: Gat
 
 
 def test_the_last_worker_to_fall_asleep_wakes_first(make: Callable[..., Scheduler]) -> None:
-    scheduler = make(workers=3)
+    scheduler = make(threads=3)
     go_on = [threading.Event() for _ in range(3)]
-    scheduler.on_workers(lambda worker: go_on[worker].wait(30))
+    scheduler.on_threads(lambda worker: go_on[worker].wait(30))
     for asleep, worker in enumerate((1, 2, 0)):
         go_on[worker].set()
-        until(lambda asleep=asleep: len(scheduler._asleep) == asleep + 1)
+        until(lambda asleep=asleep: len(scheduler._root.asleep) == asleep + 1)
     ran: list[int] = []
     entered, leave = threading.Semaphore(0), threading.Event()
 
@@ -365,7 +436,7 @@ def test_graphs_have_even_shares_of_a_queue(scheduler: Scheduler, clock: Clock) 
 def test_what_runs_is_counted_with_what_it_will_take(
     make: Callable[..., Scheduler], clock: Clock
 ) -> None:
-    scheduler = make(workers=8)
+    scheduler = make(threads=8)
     run = Costly(clock, slow=8.0)
     queue = add(scheduler, run, windows=100)
     for graph in ("g", "slow"):
@@ -745,14 +816,14 @@ def test_of_a_batch_that_fails_it_tells_nothing(scheduler: Scheduler, gate: Gate
 def test_every_worker_makes_a_call_before_its_next_batch(
     make: Callable[..., Scheduler], gate: Gate
 ) -> None:
-    scheduler = make(workers=2)
+    scheduler = make(threads=2)
     queue = add(scheduler, gate)
     running = [submit(queue, 1), submit(queue, 2)]
     for _ in running:
         assert gate.entered.acquire(timeout=30)
     waiting = submit(queue, 3, 4)
     order: list[object] = []
-    calls = scheduler.on_workers(
+    calls = scheduler.on_threads(
         lambda worker: order.append((worker, threading.current_thread().name, len(gate.batches)))
     )
     gate.open.set()
@@ -760,7 +831,7 @@ def test_every_worker_makes_a_call_before_its_next_batch(
         call.result(30)
     assert result(waiting) == [30, 40]
     names = {(worker, name) for worker, name, _ in order}  # type: ignore[attr-defined]
-    assert names == gate.workers == {(0, "batcher-0"), (1, "batcher-1")}
+    assert names == gate.workers == {(0, "inference-0"), (1, "inference-1")}
     assert order[0][2] == 2  # type: ignore[index]
 
 
@@ -769,18 +840,18 @@ def test_what_a_call_raises_is_its_future_s(scheduler: Scheduler, error: BaseExc
     def fail(worker: int) -> None:
         raise error
 
-    (future,) = scheduler.on_workers(fail)
+    (future,) = scheduler.on_threads(fail)
     assert future.exception(30) is error
-    (future,) = scheduler.on_workers(lambda worker: None)
+    (future,) = scheduler.on_threads(lambda worker: None)
     assert future.result(30) is None
 
 
 def test_a_cancelled_call_is_not_made(scheduler: Scheduler, queue: Queue, gate: Gate) -> None:
     occupy(queue, gate)
     made: list[int] = []
-    (first,) = scheduler.on_workers(made.append)
+    (first,) = scheduler.on_threads(made.append)
     assert first.cancel()
-    (second,) = scheduler.on_workers(made.append)
+    (second,) = scheduler.on_threads(made.append)
     gate.open.set()
     second.result(30)
     assert made == [0]
@@ -790,14 +861,14 @@ def close_in_thread(close: Callable[[float], None], queue: Queue) -> threading.T
     """Begin to close with time enough; returns once new work is refused."""
     closing = threading.Thread(target=close, args=(30,))
     closing.start()
-    until(lambda: queue.draining)
+    until(lambda: queue.closing)
     return closing
 
 
 def test_a_worker_whose_device_is_lost_leaves_the_work_to_others(
     make: Callable[..., Scheduler],
 ) -> None:
-    scheduler = make(workers=2)
+    scheduler = make(threads=2)
     ran: list[int] = []
 
     def run(worker: int, graph: str, feeds: Arrays) -> Arrays:
@@ -817,19 +888,19 @@ def test_a_worker_whose_device_is_lost_leaves_the_work_to_others(
     for value in range(20):
         assert result(submit(queue, value)) == [10 * value]
     assert set(ran[1:]) == {1}
-    (call,) = scheduler.on_workers(lambda worker: ran.append(worker))
+    (call,) = scheduler.on_threads(lambda worker: ran.append(worker))
     call.result(30)
 
 
 def test_who_is_left_sets_the_pace(make: Callable[..., Scheduler], clock: Clock) -> None:
-    scheduler = make(workers=2)
+    scheduler = make(threads=2)
     queue = add(scheduler, Costly(clock, g=2.0))
 
     def lose(worker: int) -> None:
         if worker == 1:
             raise DeviceLostError("GPU 1 is lost")
 
-    scheduler.on_workers(lose)
+    scheduler.on_threads(lose)
     until(lambda: not scheduler._threads[1].is_alive())
     submit(queue, 1, 2, 3, 4).result(30)
     held = Held(scheduler)
@@ -841,24 +912,24 @@ def test_who_is_left_sets_the_pace(make: Callable[..., Scheduler], clock: Clock)
 
 
 def test_a_device_that_is_lost_in_a_call(make: Callable[..., Scheduler]) -> None:
-    scheduler = make(workers=2)
+    scheduler = make(threads=2)
 
     def fail(worker: int) -> None:
         if worker == 0:
             raise DeviceLostError("GPU 0 is lost")
 
-    first, second = scheduler.on_workers(fail)
+    first, second = scheduler.on_threads(fail)
     assert isinstance(first.exception(30), DeviceLostError)
     second.result(30)
     until(lambda: not scheduler._threads[0].is_alive())
-    assert len(scheduler.on_workers(fail)) == 1
+    assert len(scheduler.on_threads(fail)) == 1
 
 
 def test_without_any_device_all_that_waits_is_told(
     scheduler: Scheduler, queue: Queue, gate: Gate
 ) -> None:
     futures = [occupy(queue, gate), *(submit(queue, value) for value in range(6))]
-    (call,) = scheduler.on_workers(lambda worker: None)
+    (call,) = scheduler.on_threads(lambda worker: None)
     gate.error = DeviceLostError("GPU 0 is lost")
     gate.open.set()
     for future in (*futures, call):
@@ -868,7 +939,7 @@ def test_without_any_device_all_that_waits_is_told(
         with pytest.raises(DeviceLostError, match="GPU 0 is lost"):
             submit(queue, 1)
     assert len(gate.batches) == 1
-    assert scheduler.on_workers(lambda worker: None) == []
+    assert scheduler.on_threads(lambda worker: None) == []
     queue.close(30)
 
 
@@ -925,7 +996,7 @@ def test_a_closed_queue_is_no_matter_to_others(
 def test_close_gives_up_in_time(scheduler: Scheduler, queue: Queue, gate: Gate, which: str) -> None:
     running = occupy(queue, gate)
     large, small = submit(queue, *range(9)), submit(queue, 1)
-    (call,) = scheduler.on_workers(lambda worker: None)
+    (call,) = scheduler.on_threads(lambda worker: None)
     (queue if which == "queue" else scheduler).close(0.01)
     for waiting in (large, small):
         with pytest.raises(NotReadyError, match="stopped before"):
@@ -949,7 +1020,7 @@ def test_a_closed_batcher_takes_nothing_and_its_threads_have_ended(
     for take in (
         lambda: submit(queue, 1),
         lambda: add(scheduler, gate),
-        lambda: scheduler.on_workers(lambda worker: None),
+        lambda: scheduler.on_threads(lambda worker: None),
     ):
         with pytest.raises(NotReadyError):
             take()

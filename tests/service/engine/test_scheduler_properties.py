@@ -15,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretell.service.arrays import Arrays
+from foretell.service.engine.queues import Limits, Queue
 from foretell.service.engine.run import Run
-from foretell.service.engine.scheduler import Limits, Queue, Scheduler
+from foretell.service.engine.scheduler import Scheduler
 from foretell.service.errors import (
     DeadlineExceededError,
     ModelFailedError,
@@ -96,13 +97,27 @@ class World:
             case "run", batches:
                 self.permits.release(batches)
             case ("call",):
-                self.calls += self.scheduler.on_workers(lambda worker: None)
-            case "pause", queue, graph:
-                self.queues[queue].pause(graph)
-            case "resume", queue, graph:
-                self.queues[queue].resume(graph)
+                self.calls += self.scheduler.on_threads(lambda worker: None)
+            case "session", change, queue, graph:
+                self.change(change, self.queues[queue], graph)
             case "close", queue, seconds:
                 self.queues[queue].close(seconds)
+
+    def change(self, change: str, queue: Queue, graph: str) -> None:
+        """The session of a graph comes, goes, or cannot be had."""
+        match change:
+            case "pause":
+                queue.pause(graph, lambda: None)
+            case "refuse":
+                queue.pause(graph, _refuse)
+            case "resume":
+                queue.resume(graph, GRAPH_LIMITS.get(graph, MAX_BATCH))
+            case "fail":
+                queue.fail_held(NotReadyError("could not be loaded"))
+            case "load":
+                queue.note_loaded()
+            case "settle":
+                queue.settle(0.001)
 
     def submit(
         self, queue: int, graph: str, windows: int, *, ends: str = "", admitted: bool = False
@@ -142,9 +157,10 @@ class World:
             assert queue._bytes == 0
             assert queue.running == 0
             assert queue.active == {}
-        assert self.scheduler.share.waiting == 0
-        assert self.scheduler.share.active == {}
-        assert self.scheduler.ended == []
+            assert queue.held == 0
+        assert self.scheduler._root.waiting == 0
+        assert self.scheduler._root.active == {}
+        assert self.scheduler._root.ended == []
         failing = {(one.queue, one.graph) for one in self.submitted if one.fails}
         for one in self.submitted:
             assert one.outcomes == 1
@@ -171,6 +187,10 @@ class World:
             assert isinstance(error, NotReadyError)
 
 
+def _refuse() -> None:
+    raise NotReadyError("not now")
+
+
 def submissions() -> st.SearchStrategy[tuple[Any, ...]]:
     return st.tuples(
         st.just("submit"),
@@ -189,7 +209,10 @@ STEPS = st.one_of(
     st.tuples(st.just("run"), st.integers(1, 5)),
     st.tuples(st.just("call")),
     st.tuples(
-        st.sampled_from(["pause", "resume"]), st.integers(0, QUEUES - 1), st.sampled_from("ab")
+        st.just("session"),
+        st.sampled_from(["pause", "resume", "refuse", "fail", "load", "settle"]),
+        st.integers(0, QUEUES - 1),
+        st.sampled_from("ab"),
     ),
     st.tuples(st.just("close"), st.integers(0, QUEUES - 1), st.sampled_from([0.0, 0.001])),
 )
@@ -210,7 +233,7 @@ def test_every_work_has_one_outcome(
             assert queue.usage.windows <= MAX_WINDOWS + allowed
     for queue in world.queues:
         for graph in "ab":
-            queue.resume(graph)
+            world.change("resume", queue, graph)
     world.permits.release(10_000)
     if waits:
         for one in world.submitted:
