@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from numpy.typing import NDArray
@@ -38,11 +37,3 @@ def output_shapes(manifest: Manifest) -> Shapes:
     if manifest.margin_bound is not None:
         shapes[MARGIN] = ()
     return shapes
-
-
-def asked_for(outputs: Arrays, attention: Sequence[str]) -> Arrays:
-    """What of a run's outputs is for who asked: all but attention that was not named."""
-    if not attention:
-        return outputs
-    names = (FORECAST, MARGIN, DISTRIBUTION, *attention)
-    return {name: outputs[name] for name in names if name in outputs}

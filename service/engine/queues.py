@@ -221,7 +221,7 @@ class Queue(Node[GraphQueue]):
         Args:
             graph: What to run them through.
             feeds: `[windows, …]` by input name, at least one window.
-            attention: As of `arrays.asked_for`: other attention is not kept.
+            attention: Names of the attention outputs that are wanted; others are not kept.
             deadline: On the clock of `time.monotonic`. What still waits then is never run, but
                 fails only when an inference thread or a full queue comes upon it: the client is to
                 watch the clock itself, and to cancel.

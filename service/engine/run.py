@@ -28,7 +28,7 @@ class Run:
             has ended.
         graph: Name of the graph to run.
         feeds: `[windows, …]` by input name; empty where another process has them.
-        attention: Names of the attention outputs that are wanted, as of `arrays.asked_for`.
+        attention: Names of the attention outputs that are wanted.
         deadline: When its client gives it up.
 
     Attributes:

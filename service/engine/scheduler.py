@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from weakref import WeakSet
 
-from foretell.service.arrays import Arrays, asked_for
+from foretell.service.arrays import DISTRIBUTION, FORECAST, MARGIN, Arrays
 from foretell.service.engine.fairness import Slice
 from foretell.service.engine.queues import Batch, Limits, Observer, Queue, Root
 from foretell.service.engine.run import notify
@@ -253,7 +253,7 @@ def _deliver(queue: Queue, slices: Sequence[Slice], outputs: Arrays) -> None:
     first = 0
     for run, start, stop in slices:
         last = first + stop - start
-        wanted = asked_for(outputs, run.attention)
+        wanted = _wanted(outputs, run.attention)
         part = {name: rows[first:last] for name, rows in wanted.items()}
         if last - first == run.windows:
             run.outputs = part
@@ -261,6 +261,14 @@ def _deliver(queue: Queue, slices: Sequence[Slice], outputs: Arrays) -> None:
             for name, rows in queue.outputs_of(run, part).items():
                 rows[start:stop] = part[name]
         first = last
+
+
+def _wanted(outputs: Arrays, attention: Sequence[str]) -> Arrays:
+    """The outputs that a run wants: all but attention that it does not name."""
+    if not attention:
+        return outputs
+    names = (FORECAST, MARGIN, DISTRIBUTION, *attention)
+    return {name: outputs[name] for name in names if name in outputs}
 
 
 def _call(

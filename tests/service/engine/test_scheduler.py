@@ -571,6 +571,8 @@ def test_of_split_work_only_what_is_wanted_is_held(scheduler: Scheduler) -> None
     assert found.result(30).keys() == {"forecast", "margin", "two"}
     alone = queue.submit("g", {"x": feeds["x"][:1]}, attention=["one"], deadline=LATER)
     assert alone.result(30).keys() == {"forecast", "margin", "one"}
+    plain = queue.submit("g", {"x": feeds["x"][:1]}, deadline=LATER)
+    assert plain.result(30).keys() == {"forecast", "margin", "one", "two"}
 
 
 def test_cancelled_work_frees_its_place_at_once_and_is_not_run(scheduler: Scheduler) -> None:
