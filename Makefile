@@ -179,9 +179,9 @@ bench-counts: $(TEST)
 bench-ties: $(TEST)
 	$(BIN)/python -m bench.ties --write
 
-## measure the server next to others, which it installs in .bench/; needs wrk; BEFORE=COMMIT too
+## measure the server next to others, which it installs in .bench/; needs wrk; BEFORE="COMMIT …" for itself
 bench-server: $(TEST)
-	$(BIN)/python -m bench.server $(if $(BEFORE),--before $(BEFORE))
+	$(BIN)/python -m bench.server $(if $(BEFORE),--before $(BEFORE)) $(if $(SECONDS),--seconds $(SECONDS))
 
 ## measure how long GET /healthz waits while hostile and large requests come in
 bench-stall: $(TEST)

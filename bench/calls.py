@@ -15,7 +15,8 @@ Left out: calls of libraries and of C; comprehensions and generator expressions,
 their function; what the server does without any request (its start and its clocks); the end of the
 connection. Of several rounds the one with the fewest calls counts: clocks tick in the others.
 
-`--detail` prints what happens file by file. `--before` counts earlier commits as well.
+`--detail` prints what happens file by file. `--before` counts earlier commits, too, each with the
+libraries of its own pins, which are installed in .bench/.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from pathlib import Path
 
 import psutil
 
-from bench.page import table
+from bench.page import judged, table
 from bench.serving import before
 from bench.serving.contenders import ROOT
 from bench.serving.ports import free_port
@@ -238,9 +239,7 @@ def report(traces: dict[str, dict[int, Trace]]) -> str:
 
 
 def _cell(found: int, limit: int | None) -> str:
-    if limit is None:
-        return str(found)
-    return f"{found} ({'reached' if found <= limit else 'missed'}: {limit})"
+    return judged(str(found), limit, is_reached=limit is None or found <= limit)
 
 
 def detail(trace: Trace) -> str:
@@ -282,8 +281,11 @@ def main() -> None:
     )
     parser.add_argument("--before", metavar="COMMIT", nargs="+", default=[])
     given = parser.parse_args()
-    trees = {commit: before.checkout(commit, ROOT / ".bench") for commit in given.before}
-    trees["ours"] = ROOT
+    trees = {"ours": (ROOT, Path(sys.executable))}
+    for commit in given.before:
+        tree = before.checkout(commit, ROOT / ".bench")
+        [one, *_] = before.contenders(commit, tree)
+        trees[commit] = tree, one.install(ROOT / ".bench")
     size = SUBJECTS[0]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -291,12 +293,10 @@ def main() -> None:
         series = size.inputs(1)[0][0].numpy().astype(float).round(3).tolist()
         body = json.dumps({"inputs": [{"series": series, "start_timestamp": _START}]}).encode()
         traces: dict[str, dict[int, Trace]] = {}
-        for name, tree in trees.items():
+        for name, (tree, python) in trees.items():
             for workers in given.workers:
                 own = folder / f"{name}-{workers}"
-                trace = count(
-                    tree, Path(sys.executable), folder / "repository", body, own, workers=workers
-                )
+                trace = count(tree, python, folder / "repository", body, own, workers=workers)
                 traces.setdefault(name, {})[workers] = trace
                 if given.detail:
                     print(f"\n{name}, HTTP workers: {workers}\n{detail(trace)}\n", flush=True)

@@ -38,6 +38,13 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
+def judged(text: str, limit: float | None, *, is_reached: bool) -> str:
+    """A cell of a table: what was measured and, if there is a limit, whether it is reached."""
+    if limit is None:
+        return text
+    return f"{text} ({'reached' if is_reached else 'missed'}: {limit})"
+
+
 def machine(*libraries: str) -> str:
     """What was measured on: processor, Python, and the versions of these libraries."""
     processor = platform.processor() or platform.machine()

@@ -1,8 +1,12 @@
 """Our server against others, under load: `python -m bench.server`.
 
-Writes its part of docs/benchmarks.md. `--only` names the servers to run, `--quick` loads them for a
-moment; with either the part is printed instead. `--before` takes our server at an earlier commit as
-a contender.
+Writes its part of docs/benchmarks.md. `--only` names the servers to run, `--seconds` says for how
+long each is loaded; with either the part is printed instead.
+
+`--before` compares our server with itself at earlier commits, and runs no others unless `--only`
+names them. Each version has an environment of its own, with the versions of its own pins, and a
+bundle that it exported; both are kept in .bench/. All take turns. The part ends with tables of how
+many times as much as before each measure is, medians of the turns, and which limits are missed.
 """
 
 from __future__ import annotations
@@ -37,8 +41,9 @@ from foretell.service.engine.runtime import Runtime
 
 _ENVIRONMENTS = Path(__file__).parent.parent / ".bench"
 _TOLERANCE = 1e-3
-_SECONDS, _QUICK_SECONDS = 6, 3
-_TURNS = 3
+_SECONDS = 6
+# A turn is long enough for hundreds of requests, and short next to the moods of a shared machine.
+_TURN_SECONDS, _FEWEST_TURNS = 2, 3
 T = TypeVar("T")
 
 
@@ -78,8 +83,9 @@ def in_turns(parts: Sequence[Callable[[int], T]], seconds: int) -> list[list[T]]
     Returns:
         What came of each, turn by turn.
     """
-    span = max(1, seconds // _TURNS)
-    turns = [[part(span) for part in parts] for _ in range(_TURNS)]
+    count = max(_FEWEST_TURNS, seconds // _TURN_SECONDS)
+    span = max(1, seconds // count)
+    turns = [[part(span) for part in parts] for _ in range(count)]
     return [list(each) for each in zip(*turns, strict=True)]
 
 
@@ -111,6 +117,11 @@ class Server:
     body: Path
     process: psutil.Process
     served: Served = field(default_factory=Served)
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is a version of ours."""
+        return self.contender.name.startswith(OURS)
 
     def loaded(self, connections: int) -> Callable[[int], Load]:
         """What loads it for so many seconds."""
@@ -145,28 +156,36 @@ def measure(servers: Sequence[Server], subject: Subject, seconds: int, loop: Loo
         found = in_turns([server.loaded(connections) for server in servers], seconds)
         for server, turns in zip(servers, found, strict=True):
             server.served.loads[connections] = middle(turns)
+            server.served.turns[connections] = turns
     rates, *found = in_turns([loop.rate, *(server.loaded(most) for server in servers)], seconds)
     for server, turns in zip(servers, found, strict=True):
         served, name = server.served, server.contender.name
         served.loads[most] = middle(turns)
+        served.turns[most] = turns
         served.share = part_of(rates, turns)
         served.memory = memory(server.process)
         for connections in CONNECTIONS:
             print(f"  {name}, {connections}: {served.loads[connections]}", flush=True)
         print(f"  {served.share:.2f} of the loop", flush=True)
-    for server in servers:
-        if server.contender.name == OURS:
-            _measure_large(server, subject, seconds, loop)
+    _measure_large([one for one in servers if one.is_ours], subject, seconds, loop)
 
 
-def _measure_large(server: Server, subject: Subject, seconds: int, loop: Loop) -> None:
+def _measure_large(servers: Sequence[Server], subject: Subject, seconds: int, loop: Loop) -> None:
     """One request with many series."""
-    served = server.served
-    body = subject.write_body(server.contender.body, server.body.with_name("large.json"), LARGE)
-    rates, turns = in_turns([loop.large_rate, replace(server, body=body).loaded(1)], seconds)
-    served.large_rate = LARGE * middle(turns).rate
-    served.large_share = LARGE * part_of(rates, turns)
-    print(f"  large: {served.large_share:.2f} of the loop", flush=True)
+    parts = []
+    for server in servers:
+        path = server.body.with_name("large.json")
+        body = subject.write_body(server.contender.body, path, LARGE)
+        parts.append(replace(server, body=body).loaded(1))
+    if not parts:
+        return
+    rates, *found = in_turns([loop.large_rate, *parts], seconds)
+    for server, turns in zip(servers, found, strict=True):
+        served = server.served
+        served.large_turns = [LARGE * turn.rate for turn in turns]
+        served.large_rate = LARGE * middle(turns).rate
+        served.large_share = LARGE * part_of(rates, turns)
+        print(f"  {server.contender.name}, large: {served.large_share:.2f} of the loop", flush=True)
 
 
 def _check(contender: Contender, subject: Subject, url: str, body: Path) -> None:
@@ -180,33 +199,43 @@ def _check(contender: Contender, subject: Subject, url: str, body: Path) -> None
         raise RuntimeError(f"its forecast differs from torch's by {error:.2g}")
 
 
-def _given(contender: Contender, subject: Subject, size: Size, folder: Path) -> Subject:
-    """What a contender serves: one of an earlier version, a bundle of its own."""
+def _given(contender: Contender, subject: Subject, size: Size) -> Subject:
+    """What a contender serves: an earlier version a bundle of its own."""
     if contender.tree == ROOT:
         return subject
-    earlier = before.prepare(contender.tree, size, folder / "before")
-    return replace(subject, repository=earlier)
+    return replace(subject, repository=before.prepare(contender.tree, size))
 
 
 def main() -> None:
     """Measure, and write or print the part."""
-    parser = argparse.ArgumentParser(prog="python -m bench.server", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.server",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     names = [contender.name for contender in CONTENDERS]
-    parser.add_argument("--only", nargs="+", choices=names, default=names)
-    parser.add_argument("--quick", action="store_true", help="for a moment")
-    parser.add_argument("--before", metavar="COMMIT", help="our server at an earlier commit")
+    parser.add_argument("--only", nargs="+", choices=names)
+    parser.add_argument("--seconds", type=int, help=f"of each load ({_SECONDS})")
+    parser.add_argument("--before", metavar="COMMIT", nargs="+", default=[])
     arguments = parser.parse_args()
-    contenders = [one for one in CONTENDERS if one.name in arguments.only]
-    if arguments.before:
-        tree = before.checkout(arguments.before, _ENVIRONMENTS)
-        contenders[:0] = before.contenders(arguments.before, tree)
+    commits: list[str] = arguments.before
+    ours_alone = [name for name in names if name.startswith(OURS)]
+    only = arguments.only or (ours_alone if commits else names)
+    contenders = [one for one in CONTENDERS if one.name in only]
     # Ours and those before take turns: they differ by less than a machine does in minutes.
     ours = [one for one in contenders if one.name.startswith(OURS)]
-    groups = [ours, *([one] for one in contenders if one not in ours)]
+    others = [one for one in contenders if one not in ours]
+    if commits:
+        trees = {"": ROOT, **{one: before.checkout(one, _ENVIRONMENTS) for one in commits}}
+        versions = [one for item in trees.items() for one in before.contenders(*item)]
+        # Of those that were asked for, and all in environments that are made alike.
+        wanted = {one.arguments for one in ours}
+        ours = [one for one in versions if one.arguments in wanted]
+    groups = [ours, *([one] for one in others)]
     if shutil.which("wrk") is None:
         parser.error("wrk is not installed (Debian: apt-get install wrk)")
     onnxruntime.set_default_logger_severity(3)
-    seconds = _QUICK_SECONDS if arguments.quick else _SECONDS
+    seconds = arguments.seconds or _SECONDS
     results: list[Result] = []
     with tempfile.TemporaryDirectory() as name:
         for number, size in enumerate(SUBJECTS):
@@ -222,7 +251,7 @@ def main() -> None:
                     for contender in group:
                         own = folder / contender.name.replace(" ", "-")
                         try:
-                            given = _given(contender, subject, size, folder)
+                            given = _given(contender, subject, size)
                             servers.append(stack.enter_context(start(contender, given, own)))
                         except (RuntimeError, OSError, httpx.HTTPError) as error:
                             result.skipped[contender.name] = str(error)
@@ -234,7 +263,9 @@ def main() -> None:
                 time.sleep(1)
             results.append(result)
     text = report.page(results)
-    if arguments.quick or arguments.only != names:
+    if commits:
+        print(text, *(report.compared(results, commit) for commit in commits), sep="\n")
+    elif arguments.seconds or only != names:
         print(text)
     else:
         write_part("servers", text)

@@ -34,6 +34,8 @@ class Contender:
         body: Makes its request.
         answer: Finds the forecast in its answer.
         requirements: Of a virtual environment of its own; none to run in this one.
+        constraints: Versions of what that environment has, in pip's format.
+        home: Name of that environment; the contender's if empty.
         python: Of that environment.
         arguments: Of our command, besides.
         tree: Our code.
@@ -47,6 +49,8 @@ class Contender:
     body: Body = bodies.plain
     answer: Answer = bodies.plain_answer
     requirements: tuple[str, ...] = ()
+    constraints: Path | None = None
+    home: str = ""
     python: str = sys.executable
     arguments: tuple[str, ...] = ()
     tree: Path = ROOT
@@ -59,13 +63,17 @@ class Contender:
         """
         if not self.requirements:
             return Path(sys.executable)
-        environment = folder / self.name.replace(" ", "-").lower()
+        environment = folder / (self.home or self.name.replace(" ", "-").lower())
         python, done = environment / "bin" / "python", environment / ".installed"
         wanted = "\n".join(self.requirements)
+        constrained: list[str | Path] = []
+        if self.constraints is not None:
+            wanted += f"\n{self.constraints.read_text()}"
+            constrained = ["--constraint", self.constraints]
         if done.exists() and done.read_text() == wanted:
             return python
         shutil.rmtree(environment, ignore_errors=True)
-        install = [python, "-m", "pip", "install", "--quiet", *self.requirements]
+        install = [python, "-m", "pip", "install", "--quiet", *constrained, *self.requirements]
         for command in ([self.python, "-m", "venv", environment], install):
             ran = subprocess.run(
                 command, capture_output=True, text=True, timeout=_INSTALL_SECONDS, check=False
@@ -84,8 +92,12 @@ class Contender:
 
     def environment(self, python: Path) -> dict[str, str]:
         """Variables it runs with."""
-        if python == Path(sys.executable):
-            return {"PYTHONPATH": str(self.tree), "FORETELL_DEVICE": "cpu"}
+        if self.script is None or not self.requirements:
+            return {
+                "PYTHONPATH": str(self.tree),
+                "FORETELL_DEVICE": "cpu",
+                "ORT_DISABLE_TELEMETRY": "1",
+            }
         return {"PATH": f"{python.parent}:{os.environ['PATH']}"}
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from statistics import median
 
-from bench.page import machine, table
-from bench.serving.contenders import OURS
+from bench.page import judged, machine, table
+from bench.serving.contenders import CONTENDERS, OURS
 from bench.serving.result import CONNECTIONS, LARGE, Result, Served
 
 _TEXT = """\
@@ -39,6 +40,56 @@ One request with {large} series: {rate:.0f} windows/s, {ratio:.2f} of the loop i
 def page(results: Iterable[Result]) -> str:
     """The part."""
     return _TEXT.format(machine=machine("onnxruntime", "fastapi")) + "".join(map(_model, results))
+
+
+# By subject: the least part of the requests a second before.
+_LEAST_RATES = (0.97, 0.97, 0.92)
+_LEAST_LARGE, _MOST_P99, _MOST_MEMORY = 0.97, 1.05, 1.0
+
+
+def compared(results: Iterable[Result], commit: str) -> str:
+    """How many times as much as at an earlier commit each measure is, model by model."""
+    most = CONNECTIONS[-1]
+    rows = []
+    for result, least in zip(results, _LEAST_RATES, strict=True):
+        for name in (one.name for one in CONTENDERS if one.name.startswith(OURS)):
+            ours = result.served.get(name)
+            before = result.served.get(name.replace(OURS, f"{OURS} {commit}"))
+            if ours is None or before is None:
+                continue
+            pairs = {
+                connections: list(zip(turns, before.turns[connections], strict=True))
+                for connections, turns in ours.turns.items()
+            }
+            rates = {
+                connections: median(one.rate / other.rate for one, other in of_turns)
+                for connections, of_turns in pairs.items()
+            }
+            large = median(
+                one / other for one, other in zip(ours.large_turns, before.large_turns, strict=True)
+            )
+            rows.append(
+                (
+                    result.name,
+                    name,
+                    *(f"{rates[connections]:.3f}" for connections in CONNECTIONS[:-1]),
+                    _at_least(rates[most], least),
+                    _at_least(large, _LEAST_LARGE),
+                    _at_most(median(one.p99 / other.p99 for one, other in pairs[most]), _MOST_P99),
+                    _at_most(ours.memory / before.memory, _MOST_MEMORY),
+                )
+            )
+    head = ("model", "server", *(f"{connections}: req/s" for connections in CONNECTIONS))
+    head += (f"{LARGE} series", f"{most}: p99", "memory")
+    return f"### Times what {commit} has\n\n{table(head, rows)}"
+
+
+def _at_least(value: float, limit: float) -> str:
+    return judged(f"{value:.3f}", limit, is_reached=value >= limit)
+
+
+def _at_most(value: float, limit: float) -> str:
+    return judged(f"{value:.3f}", limit, is_reached=value <= limit)
 
 
 def _model(result: Result) -> str:

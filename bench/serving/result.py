@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from bench.serving.load import Load
@@ -30,16 +31,20 @@ class Served:
 
     Attributes:
         loads: By number of connections.
+        turns: The same, turn by turn.
         share: Requests a second over most connections, as a part of the loop's windows a second.
         memory: Bytes after them, of all its processes.
         large_rate: Windows a second of one request with `LARGE` series; ours alone.
+        large_turns: The same, turn by turn.
         large_share: The same as a part of the loop's.
     """
 
     loads: dict[int, Load] = field(default_factory=dict)
+    turns: dict[int, Sequence[Load]] = field(default_factory=dict)
     share: float = 0.0
     memory: int = 0
     large_rate: float | None = None
+    large_turns: Sequence[float] = ()
     large_share: float = 0.0
 
 
