@@ -1,6 +1,8 @@
-"""Traces of requests, for those who installed the extra `otel` and turned them on.
+"""Traces of requests, with the extra `otel`.
 
-What is exported, where to and how much of it is set by OpenTelemetry's own `OTEL_*` variables.
+OpenTelemetry's own `OTEL_*` variables set what is exported, and where to. FastAPI's telemetry and
+OpenTelemetry's instrumentation know neither the stages of a forecast nor the hot routes, which
+bypass FastAPI.
 """
 
 from __future__ import annotations
@@ -20,93 +22,70 @@ Attributes = Mapping[str, str | int]
 
 
 class Tracer:
-    """Begins the traces of requests.
+    """Starts the traces of requests.
 
     Args:
         provider: An `opentelemetry.sdk.trace.TracerProvider`.
     """
 
     def __init__(self, provider: Any) -> None:  # noqa: ANN401 - imported on use
-        self._api: Any = import_module("opentelemetry.trace")
-        self._propagator: Any = import_module(
-            "opentelemetry.trace.propagation.tracecontext"
-        ).TraceContextTextMapPropagator()
+        self.api: Any = import_module("opentelemetry.trace")
+        self.tracer: Any = provider.get_tracer(_NAME, metadata.version(_NAME))
         self._provider = provider
-        self._tracer: Any = provider.get_tracer(_NAME, metadata.version(_NAME))
+        context: Any = import_module("opentelemetry.trace.propagation.tracecontext")
+        self._propagator = context.TraceContextTextMapPropagator()
 
     def begin(self, headers: Mapping[str, str], nanoseconds: int) -> Trace:
         """The trace of a request.
 
         Args:
-            headers: `traceparent` and `tracestate`, where the request has them.
+            headers: The request's: of them `traceparent` and `tracestate` are read.
             nanoseconds: When the request came, since 1970.
         """
         parent = self._propagator.extract(headers)
-        kind = self._api.SpanKind.SERVER
-        span = self._tracer.start_span("HTTP", parent, kind, start_time=nanoseconds)
-        return Trace(self._api, self._tracer, span)
+        kind = self.api.SpanKind.SERVER
+        return Trace(self, self.tracer.start_span("HTTP", parent, kind, start_time=nanoseconds))
 
     def close(self) -> None:
-        """Export what has not been, within a few seconds: the collector may be gone."""
-        # OpenTelemetry's own limits are longer than a stop may take.
+        """Export the last spans, within two seconds: OpenTelemetry itself would wait longer."""
         last = threading.Thread(target=self._provider.shutdown, daemon=True)
         last.start()
         last.join(_LAST_SECONDS)
 
 
 class Trace:
-    """The span of a request, and what happens within it.
-
-    Args:
-        api: The module `opentelemetry.trace`.
-        tracer: Of the server.
-        span: Of the request.
+    """The span of a request, and spans of its stages.
 
     Attributes:
         trace_id: 32 hexadecimal digits.
     """
 
-    def __init__(self, api: Any, tracer: Any, span: Any) -> None:  # noqa: ANN401 - imported on use
-        self._api = api
+    def __init__(self, tracer: Tracer, span: Any) -> None:  # noqa: ANN401 - imported on use
         self._tracer = tracer
         self._span = span
-        self.trace_id: str = api.format_trace_id(span.get_span_context().trace_id)
+        self.trace_id: str = tracer.api.format_trace_id(span.get_span_context().trace_id)
 
     def stage(self, name: str, began: int, ended: int, attributes: Attributes) -> None:
-        """Add a span of what the request went through.
-
-        Args:
-            name: The stage's.
-            began: Nanoseconds since 1970.
-            ended: Likewise.
-            attributes: What else is known of it.
-        """
+        """Add the span of a stage, from `began` to `ended` in nanoseconds since 1970."""
         if self._span.is_recording():
-            context = self._api.set_span_in_context(self._span)
-            span = self._tracer.start_span(name, context, attributes=attributes, start_time=began)
-            span.end(ended)
+            parent = self._tracer.api.set_span_in_context(self._span)
+            stage = self._tracer.tracer.start_span(
+                name, parent, attributes=attributes, start_time=began
+            )
+            stage.end(ended)
 
     def end(self, method: str, route: str, status: int, attributes: Attributes) -> None:
-        """The request was answered.
-
-        Args:
-            method: GET, POST, …
-            route: The route's pattern.
-            status: Of the answer.
-            attributes: What else is known of the request.
-        """
+        """End the span of the request; `route` is the route's pattern."""
         if self._span.is_recording():
+            http = {
+                "http.request.method": method,
+                "http.route": route,
+                "http.response.status_code": status,
+            }
             self._span.update_name(f"{method} {route}")
-            self._span.set_attributes(
-                {
-                    "http.request.method": method,
-                    "http.route": route,
-                    "http.response.status_code": status,
-                    **attributes,
-                }
-            )
+            self._span.set_attributes({**http, **attributes})
             if status >= _SERVER_ERRORS:
-                self._span.set_status(self._api.StatusCode.ERROR)
+                self._span.set_status(self._tracer.api.StatusCode.ERROR)
         self._span.end()
 
 
