@@ -1,4 +1,4 @@
-"""API keys: who may ask for forecasts, and who may load and unload models."""
+"""API keys: for forecasts, and for loading and unloading models."""
 
 from __future__ import annotations
 
@@ -15,25 +15,22 @@ from pydantic import SecretStr
 from foretell.service.errors import ForbiddenError, StartError, UnauthorizedError
 from foretell.service.settings import Settings
 
-_Stamp = tuple[int, int, int]
-
 _logger = logging.getLogger(__name__)
 
-_SCHEME = "bearer"
-_LOOK_SECONDS = 1.0
+_POLL_SECONDS = 1.0
 
 
 class Keys:
-    """Checks the keys of requests; holds nothing but their digests.
+    """Checks the keys of requests; it holds only their digests.
 
     Args:
-        api: Keys that may ask for forecasts; without any, everybody may.
-        admin: Keys that may do everything; without any, nobody may control the repository.
-        settings: What they are from, if it is looked at again.
+        api: Keys for forecasts; without any, requests need no key.
+        admin: Keys for everything; without any, nobody may load or unload models.
+        settings: Where the keys are from, if their files are to be read again.
 
     Attributes:
-        api: Digests of the keys.
-        admin: Likewise.
+        api: Digests of the keys for forecasts.
+        admin: Digests of the keys for everything.
     """
 
     def __init__(
@@ -45,9 +42,7 @@ class Keys:
         self.admin = [_digest(key) for key in admin]
         self.api = [_digest(key) for key in api]
         self._settings = settings
-        self._files = (settings.api_keys_file, settings.admin_keys_file) if settings else ()
-        # What came since they were read is noticed too.
-        self._stamps: list[_Stamp | None] = []
+        self._problem = ""
 
     @classmethod
     def read(cls, settings: Settings) -> Self:
@@ -63,41 +58,42 @@ class Keys:
         )
 
     async def follow(self) -> None:
-        """Read the files again when they change, for ever."""
-        while any(self._files):
-            await asyncio.sleep(_LOOK_SECONDS)
+        """Read the files again every second, if there are any, until cancelled."""
+        settings = self._settings
+        while settings is not None and (settings.api_keys_file or settings.admin_keys_file):
+            await asyncio.sleep(_POLL_SECONDS)
             await asyncio.to_thread(self.refresh)
 
     def refresh(self) -> None:
-        """Read the files again if they have changed.
+        """Read the files again.
 
-        If one cannot be used, that is logged once, and all keys stay as they are.
+        If one is invalid, that is logged once, and all keys stay as they are.
         """
-        stamps = [_stamp(file) for file in self._files]
-        if stamps == self._stamps or self._settings is None:
+        if self._settings is None:
             return
-        self._stamps = stamps
         try:
-            new = Keys.read(self._settings)
+            new, problem = Keys.read(self._settings), ""
         except StartError as error:
-            _logger.error("the keys stay as they are: %s", error)
-            return
+            new, problem = self, str(error)
+        if problem and problem != self._problem:
+            _logger.error("the keys stay as they are: %s", problem)
+        self._problem = problem
         if (new.api, new.admin) != (self.api, self.admin):
             _logger.info("the keys have changed")
             self.api, self.admin = new.api, new.admin
 
     @property
     def required(self) -> bool:
-        """Whether requests need a key at all."""
+        """Whether requests need a key."""
         return bool(self.api)
 
     @property
     def controllable(self) -> bool:
-        """Whether there is a key to control the repository with."""
+        """Whether there are keys for loading and unloading models."""
         return bool(self.admin)
 
     def require(self, headers: Mapping[str, str]) -> str | None:
-        """Let only those pass who have a key, if keys are required.
+        """Check the key of a request, if keys are required.
 
         Args:
             headers: The request's: `Authorization: Bearer <key>` or `X-API-Key: <key>`.
@@ -107,79 +103,72 @@ class Keys:
             is required.
 
         Raises:
-            UnauthorizedError: there is no key, or not a right one.
+            UnauthorizedError: the key is missing or wrong.
         """
         return _check(headers, self.api + self.admin).hex()[:8] if self.api else None
 
     def knows(self, headers: Mapping[str, str]) -> bool:
-        """Whether a caller may read what errors say of the server: anyone, if it has no keys."""
+        """Whether the client has a right key, or there are no keys."""
         try:
             return not (self.api or self.admin) or bool(_check(headers, self.api + self.admin))
         except UnauthorizedError:
             return False
 
     def require_admin(self, headers: Mapping[str, str]) -> None:
-        """Let only those pass who may control the repository.
+        """Check that the key of a request is one for loading and unloading models.
 
         Raises:
-            ForbiddenError: no admin keys are configured, or the key is one for forecasts.
-            UnauthorizedError: there is no key, or not a right one.
+            ForbiddenError: there are no admin keys, or the key is one for forecasts.
+            UnauthorizedError: the key is missing or wrong.
         """
         if not self.admin:
             raise ForbiddenError(
                 "control of the repository is off: the server has no admin keys "
                 "(FORETELL_ADMIN_KEYS)"
             )
-        given = _check(headers, self.api + self.admin)
-        if not _is_any(given, self.admin):
+        if not _is_any(_check(headers, self.api + self.admin), self.admin):
             raise ForbiddenError("expected an admin key, got one for forecasts")
 
 
 def _check(headers: Mapping[str, str], keys: list[bytes]) -> bytes:
     """The digest of the request's key, which is one of `keys`."""
-    scheme, _, key = headers.get("authorization", "").partition(" ")
-    found = key.strip() if scheme.lower() == _SCHEME else headers.get("x-api-key")
-    if found is None:
+    scheme, _, credentials = headers.get("authorization", "").partition(" ")
+    key = credentials.strip() if scheme.lower() == "bearer" else headers.get("x-api-key")
+    if key is None:
         raise UnauthorizedError("expected a key: Authorization: Bearer <key>, or X-API-Key: <key>")
-    given = _digest(found)
-    if not _is_any(given, keys):
+    digest = _digest(key)
+    if not _is_any(digest, keys):
         raise UnauthorizedError("the key is not one of this server's")
-    return given
+    return digest
 
 
-def _is_any(given: bytes, keys: list[bytes]) -> bool:
-    # Compares with every key, however early one fits: the time tells nothing.
-    return sum([hmac.compare_digest(given, key) for key in keys]) > 0
+def _is_any(digest: bytes, keys: list[bytes]) -> bool:
+    # In constant time: all keys are compared, however early one is equal.
+    return sum([hmac.compare_digest(digest, key) for key in keys]) > 0
 
 
 def _digest(key: str) -> bytes:
-    # A secret that all processes of a server share, and no other server has: digests, of which the
-    # log has the beginning, help nobody to guess a key.
+    # The secret is shared by all processes of a server, and by no other server: the log has the
+    # beginning of digests, which must not help to guess a key.
     return hmac.digest(current_process().authkey, key.encode(), "sha256")
 
 
-def _stamp(file: Path | None) -> _Stamp | None:
-    """What another file of that name would have otherwise."""
-    try:
-        found = file.stat() if file else None
-    except OSError:
-        return None
-    return found and (found.st_mtime_ns, found.st_size, found.st_ino)
-
-
 def _read(name: str, keys: Iterable[SecretStr], file: Path | None) -> list[str]:
-    found = [key.get_secret_value() for key in keys]
-    place = f"FORETELL_{name.upper()}"
+    """The keys of a setting and of its file, one a line."""
+    setting = f"FORETELL_{name.upper()}"
+    values = [key.get_secret_value() for key in keys]
     if file is not None:
-        place += f"_FILE: {file}"
+        setting += f"_FILE: {file}"
         try:
             lines = file.read_text().split("\n")
         except (OSError, UnicodeDecodeError) as error:
-            raise StartError(f"{place}: cannot be read: {error}") from None
-        found += [line.strip() for line in lines if line.strip()]
-        if not found:
-            raise StartError(f"{place}: holds no key; write one on each line")
-    for key in found:
+            raise StartError(f"{setting}: cannot be read: {error}") from None
+        values += [line.strip() for line in lines if line.strip()]
+        if not values:
+            raise StartError(f"{setting}: holds no key; write one on each line")
+    for key in values:
         if not (key.isascii() and key.isprintable() and " " not in key):
-            raise StartError(f"{place}: a key may hold printable ASCII characters alone, no spaces")
-    return found
+            raise StartError(
+                f"{setting}: a key may hold printable ASCII characters alone, no spaces"
+            )
+    return values

@@ -1,7 +1,4 @@
-"""Around every request: its id, its log line, its metrics, its trace, and answers to errors.
-
-And who may ask, the short way to what does the work, and the prefix of a proxy.
-"""
+"""Middleware around the routes: request context, errors, keys, hot routes, and the root path."""
 
 from __future__ import annotations
 
@@ -41,35 +38,38 @@ _BUG = "internal_error"
 _REQUEST_ID = re.compile(r"[!-~]{1,128}")
 # W3C Trace Context: version, trace id, parent id, flags.
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}.*")
-# Probes and metrics, which are for machines without keys.
+# Probes and scrapes come from machines without keys.
 _PROBES = {"/healthz", "/readyz", "/metrics", "/v2/health/live", "/v2/health/ready"}
+# Paths that need no key: besides probes, what says no more than the manual.
+OPEN = frozenset({*_PROBES, "/", "/openapi.json"})
+# Routes whose requests are logged at `debug`.
 _QUIET = {*_PROBES, "/page/{path:path}"}
 
 
 def new_identifier() -> str:
     """128 random bits as 32 hexadecimal digits.
 
-    Asking the system for them would let other threads have the interpreter in the middle of every
-    request.
+    They are not the system's: its call would let other threads have the interpreter in the middle
+    of every request.
     """
     return f"{random.getrandbits(128):032x}"
 
 
 @dataclass(slots=True)
 class RequestContext:
-    """What is known of a request while it is answered.
+    """What is known about a request while it is answered.
 
     Attributes:
-        request_id: The caller's, if it is printable ASCII of at most 128 characters, or a new one.
-        headers: The request's, by their names in lower case; of several of a name, the first.
-        trace_id: Of its trace, or else of the caller's `traceparent`, if it sent one.
-        trace: Its trace, if requests are traced.
-        key: Tells the caller's key from others, if keys are required and it has one.
-        model: The model that answers, once known; a bounded set of names, for metrics.
-        version: The model's version, likewise.
-        windows: Histories that are forecast, once known.
-        loading: Seconds that it waited for its model to come into memory.
-        stages: What it went through so far, and how many seconds each took.
+        request_id: The client's, if it is printable ASCII of at most 128 characters, or a new one.
+        headers: By name in lower case; of several with one name, the first.
+        trace_id: Of the request's trace, or of the client's `traceparent`.
+        trace: If requests are traced.
+        key: Eight digits that tell the client's key from others, if keys are required.
+        model: Name of the model, once known; for metrics, so one of those that are served.
+        version: Of the model.
+        windows: Number of histories to forecast, once known.
+        loading: Seconds that the request waited for its model to be loaded.
+        stages: The stages so far, and the seconds that each took.
     """
 
     request_id: str
@@ -84,25 +84,20 @@ class RequestContext:
     stages: list[tuple[Stage, float]] = field(default_factory=list)
 
     def staged(self, stage: Stage, began: int) -> None:
-        """Note a stage of the answer that has ended, and tell the trace.
-
-        Args:
-            stage: Which one.
-            began: When, in nanoseconds since 1970.
-        """
+        """Add a stage that has ended now, and began at `began` in nanoseconds since 1970."""
         ended = time.time_ns()
         self.stages.append((stage, (ended - began) / 1e9))
         if self.trace is not None:
             self.trace.stage(stage, began, ended, self.attributes)
 
     def ran(self, pending: Pending) -> None:
-        """Note what work that is done went through, and tell the trace."""
+        """Add the stages of a run that has ended."""
         self.stages.append(("queue", pending.began - pending.submitted))
         self.stages.append(("run", pending.ended - pending.began))
         self.loading += pending.loading
         if self.trace is None:
             return
-        # The batcher's clock does not say what time it is.
+        # The scheduler's clock is monotonic, and spans need the time of day.
         offset = time.time_ns() - time.monotonic_ns()
         submitted, began, ended = (
             offset + round(moment * 1e9)
@@ -113,7 +108,7 @@ class RequestContext:
 
     @property
     def attributes(self) -> dict[str, str | int]:
-        """What spans say of it."""
+        """Attributes of its spans."""
         return {
             "foretell.model": self.model,
             "foretell.version": self.version,
@@ -122,26 +117,21 @@ class RequestContext:
 
 
 def request_context(scope: Scope) -> RequestContext:
-    """The exchange a request belongs to."""
-    exchange: RequestContext = scope["state"]["exchange"]
-    return exchange
+    """The context of a request within `RequestMiddleware`."""
+    context: RequestContext = scope["state"]["context"]
+    return context
 
 
 class RequestMiddleware:
-    """ASGI middleware that identifies, counts, logs and traces requests, and answers errors.
+    """Gives each request a context, counts, logs and traces it, and answers errors.
 
     Args:
-        app: Answers them.
-        metrics: Where they are counted.
-        tracer: Begins their traces, if requests are traced.
+        app: Answers the requests.
+        metrics: Counts them.
+        tracer: Starts their traces, if they are traced.
     """
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        metrics: Metrics,
-        tracer: Tracer | None = None,
-    ) -> None:
+    def __init__(self, app: ASGIApp, metrics: Metrics, tracer: Tracer | None = None) -> None:
         self._app = app
         self._metrics = metrics
         self._tracer = tracer
@@ -151,120 +141,116 @@ class RequestMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        method, scope = scope["method"], _for_routes(scope)
-        exchange = self._exchange(scope)
-        scope.setdefault("state", {})["exchange"] = exchange
-        logs.request_id.set(exchange.request_id)
-        header = (b"x-request-id", exchange.request_id.encode())
+        method = scope["method"]
+        if method == "HEAD":
+            # Routes answer it as GET, and the server leaves the body out.
+            scope = {**scope, "method": "GET"}
+        context = self._context(scope)
+        scope.setdefault("state", {})["context"] = context
+        logs.request_id.set(context.request_id)
+        header = (b"x-request-id", context.request_id.encode())
         self._metrics.began()
         started = time.perf_counter()
         status = 0
 
-        async def send_identified(message: Message) -> None:
+        async def send_with_id(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message["headers"] = [*message.get("headers", ()), header]
-                if exchange.loading:
-                    took = b"load;dur=%.1f" % (1000 * exchange.loading)
-                    message["headers"].append((b"server-timing", took))
+                if context.loading:
+                    loading = b"load;dur=%.1f" % (1000 * context.loading)
+                    message["headers"].append((b"server-timing", loading))
             await send(message)
 
         try:
             try:
-                await self._app(scope, receive, send_identified)
+                await self._app(scope, receive, send_with_id)
             except (ServiceError, asyncio.CancelledError) as error:
-                # A request that was answered in part can only be cut off.
                 if status:
+                    # The answer has begun: the connection can only be cut off.
                     raise
-                await self._refusal(scope, error)(scope, receive, send_identified)
+                await self._error_response(scope, error)(scope, receive, send_with_id)
         except Exception as error:
             _logger.exception("a request failed for a reason nobody foresaw")
             let_go(error)
             self._metrics.rejected(_BUG)
             if not status:
-                failed = error_fields(500, _BUG, "the server failed; its log says why")
-                answer = JSONResponse(error_body(scope["path"], failed), 500)
-                await answer(scope, receive, send_identified)
+                fields = error_fields(500, _BUG, "the server failed; its log says why")
+                response = JSONResponse(error_body(scope["path"], fields), 500)
+                await response(scope, receive, send_with_id)
         finally:
-            self._record(scope, method, exchange, status, time.perf_counter() - started)
+            self._record(scope, method, context, status, time.perf_counter() - started)
 
-    def _refusal(self, scope: Scope, error: ServiceError | asyncio.CancelledError) -> Response:
-        """The answer to an error; nothing of the request is held from then on."""
+    def _error_response(
+        self, scope: Scope, error: ServiceError | asyncio.CancelledError
+    ) -> Response:
+        """The answer to an error, which holds nothing of the request from then on."""
         let_go(error)
         if isinstance(error, asyncio.CancelledError):
             # The grace period is over.
             error = NotReadyError("the server stopped before the answer was ready")
         self._metrics.rejected(error.type)
-        # Without a cause it says what was logged before.
+        # An error without a cause repeats one that was logged before.
         if isinstance(error, ModelFailedError) and error.__cause__ is not None:
             logging.getLogger(__name__).error("model failed", exc_info=error)
         body = error_body(scope["path"], error_object(error))
         return JSONResponse(body, error.status, error.headers)
 
-    def _exchange(self, scope: Scope) -> RequestContext:
-        given = {
+    def _context(self, scope: Scope) -> RequestContext:
+        headers = {
             name.decode("latin-1"): value.decode("latin-1")
             for name, value in reversed(scope["headers"])
         }
-        request_id = given.get("x-request-id", "")
+        request_id = headers.get("x-request-id", "")
         if not _REQUEST_ID.fullmatch(request_id):
             request_id = new_identifier()
-        exchange = RequestContext(request_id, given)
+        context = RequestContext(request_id, headers)
         if self._tracer is not None:
-            names = ("traceparent", "tracestate")
-            carrier = {name: given[name] for name in names if name in given}
-            exchange.trace = self._tracer.begin(carrier, time.time_ns())
-            exchange.trace_id = exchange.trace.trace_id
-        elif (parent := given.get("traceparent")) and (found := _TRACEPARENT.fullmatch(parent)):
-            exchange.trace_id = found[1]
-        return exchange
+            context.trace = self._tracer.begin(headers, time.time_ns())
+            context.trace_id = context.trace.trace_id
+        elif (parent := headers.get("traceparent")) and (ids := _TRACEPARENT.fullmatch(parent)):
+            context.trace_id = ids[1]
+        return context
 
     def _record(
-        self, scope: Scope, method: str, exchange: RequestContext, status: int, seconds: float
+        self, scope: Scope, method: str, context: RequestContext, status: int, seconds: float
     ) -> None:
         route = getattr(scope.get("route"), "path", "unmatched")
-        model = (exchange.model, exchange.version) if exchange.model else None
-        self._metrics.answered(route, status, seconds, model, exchange.stages)
-        if exchange.trace is not None:
-            exchange.trace.end(method, route, status, exchange.attributes)
+        model = (context.model, context.version) if context.model else None
+        self._metrics.answered(route, status, seconds, model, context.stages)
+        if context.trace is not None:
+            context.trace.end(method, route, status, context.attributes)
         level = logging.DEBUG if route in _QUIET else logging.INFO
-        if _logger.isEnabledFor(level):
-            client = scope.get("client") or ("",)
-            fields = {
-                # As IPv4 has it, of callers that reach a socket of both protocols by it.
-                "client": client[0].removeprefix("::ffff:"),
-                "key": exchange.key,
-                "method": method,
-                "path": scope["path"][:200],
-                "status": status,
-                "milliseconds": round(seconds * 1000, 3),
-                "model": exchange.model,
-            }
-            if exchange.trace_id is not None:
-                fields["trace_id"] = exchange.trace_id
-            extra = {"fields": fields}
-            # Where it was logged is known; finding it out takes longer than all the rest.
-            line = _logger.makeRecord(_logger.name, level, "", 0, "request", (), None, extra=extra)
-            _logger.handle(line)
-
-
-def _for_routes(scope: Scope) -> Scope:
-    """The scope of a request, with HEAD as GET: the server leaves the body of the answer out."""
-    return {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
-
-
-# Probes, and what says no more than the manual.
-OPEN = frozenset({*_PROBES, "/", "/openapi.json"})
+        if not _logger.isEnabledFor(level):
+            return
+        client = scope.get("client") or ("",)
+        fields = {
+            # A socket for IPv4 and IPv6 names IPv4 addresses with this prefix.
+            "client": client[0].removeprefix("::ffff:"),
+            "key": context.key,
+            "method": method,
+            "path": scope["path"][:200],
+            "status": status,
+            "milliseconds": round(seconds * 1000, 3),
+            "model": context.model,
+        }
+        if context.trace_id is not None:
+            fields["trace_id"] = context.trace_id
+        # `_logger.log` would look for the caller's file and line, which takes longer than the rest.
+        line = _logger.makeRecord(
+            _logger.name, level, "", 0, "request", (), None, extra={"fields": fields}
+        )
+        _logger.handle(line)
 
 
 class AuthMiddleware:
-    """ASGI middleware that asks for a key. It raises, so it runs within `RequestMiddleware`.
+    """Requires a key; raises errors for `RequestMiddleware`, so it runs within it.
 
     Args:
-        app: What it guards, all but a few paths that are open to everybody.
-        keys: The right ones.
-        also_open: Further paths that are.
+        app: Answers requests with a right key.
+        keys: The right keys.
+        also_open: Paths that need no key, besides `OPEN`.
     """
 
     def __init__(self, app: ASGIApp, keys: Keys, also_open: frozenset[str] = frozenset()) -> None:
@@ -280,22 +266,19 @@ class AuthMiddleware:
 
 
 class HotRoutes:
-    """ASGI middleware that calls the endpoints that do the work without asking every route.
+    """Calls the endpoints of some routes directly; raises errors for `RequestMiddleware`.
 
-    It raises what they raise, for `RequestMiddleware`.
-
-    The framework's way to a route, and its dependencies, cost more than a small forecast takes.
+    FastAPI's way to a route, and its dependencies, take longer than a small forecast.
 
     Args:
-        app: Answers everything else.
-        routes: Of these, those that take POST are called directly; their endpoints take the request
-            alone, and return a response.
+        app: Answers all other requests.
+        routes: Of these, the ones for POST are called directly. Their endpoints take the request
+            alone and return a response.
     """
 
     def __init__(self, app: ASGIApp, routes: Iterable[BaseRoute]) -> None:
         self._app = app
-        hot = [route for route in routes if isinstance(route, APIRoute)]
-        hot = [route for route in hot if route.methods == {"POST"}]
+        hot = [each for each in routes if isinstance(each, APIRoute) and each.methods == {"POST"}]
         self._fixed = {route.path: route for route in hot if "{" not in route.path}
         self._patterns = [route for route in hot if "{" in route.path]
 
@@ -303,7 +286,7 @@ class HotRoutes:
         """Serve a request."""
         route = None
         if scope["type"] == "http" and scope["method"] == "POST":
-            route = self._fixed.get(scope["path"]) or self._find(scope)
+            route = self._fixed.get(scope["path"]) or self._match(scope)
         if route is None:
             await self._app(scope, receive, send)
             return
@@ -311,20 +294,19 @@ class HotRoutes:
         response = await route.endpoint(Request(scope, receive))
         await response(scope, receive, send)
 
-    def _find(self, scope: Scope) -> APIRoute | None:
-        """The route of a request whose path has parts, which are then known."""
+    def _match(self, scope: Scope) -> APIRoute | None:
         for route in self._patterns:
-            if found := route.path_regex.match(scope["path"]):
-                scope["path_params"] = found.groupdict()
+            if match := route.path_regex.match(scope["path"]):
+                scope["path_params"] = match.groupdict()
                 return route
         return None
 
 
 class RootPathMiddleware:
-    """ASGI middleware that takes off what a proxy puts before all paths, if the proxy has not.
+    """Removes the prefix that a proxy serves the application under, if the proxy has not.
 
     Args:
-        app: Knows no prefix.
+        app: Has routes without the prefix.
         prefix: Such as `/forecasts`.
     """
 
@@ -335,13 +317,11 @@ class RootPathMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request."""
         if scope["type"] == "http":
-            before, found, path = scope["path"].partition(self._prefix)
-            if not before and found:
-                if not path:
-                    # What the page names is found next to it: its address has to end with a slash.
-                    redirect = RedirectResponse(f"{self._prefix}/", 308)
-                    await redirect(scope, receive, send)
-                    return
-                if path.startswith("/"):
-                    scope["path"] = path
+            path = scope["path"].removeprefix(self._prefix)
+            if not path:
+                # The page's links are relative to an address that ends with a slash.
+                await RedirectResponse(f"{self._prefix}/", 308)(scope, receive, send)
+                return
+            if path.startswith("/"):
+                scope["path"] = path
         await self._app(scope, receive, send)

@@ -178,7 +178,7 @@ def test_what_is_written_while_the_server_starts_is_read(tmp_path: Path) -> None
 def test_keys_are_followed_while_the_server_runs(
     models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("foretell.service.http.auth._LOOK_SECONDS", 0.001)
+    monkeypatch.setattr("foretell.service.http.auth._POLL_SECONDS", 0.001)
     file = tmp_path / "keys"
     file.write_text("one\n")
     with Client(models, api_keys_file=file) as client:

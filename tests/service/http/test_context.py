@@ -59,7 +59,7 @@ def request_by(receive: Callable[[], Awaitable[Any]], **headers: str) -> Request
     """A request whose messages come by a function."""
     named = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
     scope = {"type": "http", "method": "POST", "path": "/", "headers": named}
-    return Request(scope | {"state": {"exchange": RequestContext("", {})}}, receive)
+    return Request(scope | {"state": {"context": RequestContext("", {})}}, receive)
 
 
 def part(body: bytes, *, more: bool = False) -> dict[str, Any]:
