@@ -1,4 +1,4 @@
-"""The ASGI application: doors before an engine."""
+"""The ASGI application: the routes and the middleware of an HTTP worker."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 from difflib import get_close_matches
 from http import HTTPStatus
 from importlib import metadata
-from itertools import chain
 
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import JSONResponse
@@ -46,19 +45,19 @@ from foretell.service.tracing import Tracer
 
 _logger = logging.getLogger(__name__)
 
-# What a page of another origin may send, and read of an answer, beside what it always may.
-_SENT = [
+# CORS: headers that a page of another origin may send, and read in answers.
+_SENT_HEADERS = [
     *("Authorization", "X-API-Key", "X-Request-Id", "X-Timeout-Ms", "Content-Encoding"),
     *("Inference-Header-Content-Length", "traceparent", "tracestate"),
 ]
-_READ = [
+_READ_HEADERS = [
     *("Retry-After", "Server-Timing", "X-Request-Id", "Inference-Header-Content-Length"),
     "X-Foretell-Providers",
 ]
-# Below that an answer is one packet all the same.
+# Smaller answers are one packet, compressed or not.
 _COMPRESSED_BYTES = 1024
-# How other servers call a forecast.
-_USUAL = {
+# Names of the forecast route on other servers.
+_FORECAST_NAMES = {
     *("predict", "prediction", "predictions", "forecasts", "forecast", "infer", "inference"),
     *("invocations", "generate"),
 }
@@ -87,7 +86,7 @@ def create_app(settings: Settings, engine: Engine, *, tracer: Tracer | None = No
         yield
         following.cancel()
         offload.close()
-        # Every request was answered by now or was cut off: nobody waits for a model any more.
+        # By now every request was answered or cut off.
         await engine.close()
         if tracer is not None:
             await asyncio.to_thread(tracer.close)
@@ -100,17 +99,17 @@ def create_app(settings: Settings, engine: Engine, *, tracer: Tracer | None = No
         "has requests to try out.",
         lifespan=lifespan,
         servers=[{"url": settings.root_path}] if settings.root_path else None,
-        # FastAPI's own is written on the event loop, and its pages load scripts from elsewhere.
+        # FastAPI would write it on the event loop, and its pages load scripts from other hosts.
         openapi_url=None,
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        # `foretell.service.tracing` makes the spans, and knows the stages of a forecast.
+        # `foretell.service.tracing` makes the spans.
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     forecasts = timeseries_router(shared)
     inferences = infer_router(shared)
-    # The last one added runs first. What raises errors runs within `RequestMiddleware`.
+    # The last one added runs first. Middleware that raises errors runs within `RequestMiddleware`.
     app.add_middleware(Compressed, minimum_size=_COMPRESSED_BYTES, compresslevel=1)
     app.add_middleware(HotRoutes, routes=forecasts.routes + inferences.routes)
     if keys.required:
@@ -119,16 +118,16 @@ def create_app(settings: Settings, engine: Engine, *, tracer: Tracer | None = No
         app.add_middleware(RootPathMiddleware, prefix=settings.root_path)
     app.add_middleware(RequestMiddleware, metrics=engine.metrics, tracer=tracer)
     if settings.cors_origins:
-        # Around all others: browsers show no answer without its headers, and ask without a key.
-        # Keys are headers and no cookies, so pages need no credentials, which `*` would forbid.
+        # It runs first: browsers need its headers on errors too, and send preflights without a key.
+        # Keys are headers and not cookies: pages need no credentials, which `*` would forbid.
         app.add_middleware(
             CORSMiddleware,
             allow_origins=settings.cors_origins,
             allow_methods=["GET", "HEAD", "POST"],
-            allow_headers=_SENT,
-            # A page of the open web asks a server of a private network once more.
+            allow_headers=_SENT_HEADERS,
+            # Browsers send another preflight from public pages to servers of private networks.
             allow_private_network=True,
-            expose_headers=_READ,
+            expose_headers=_READ_HEADERS,
         )
     routers = [
         page_router(pages, settings.root_path or ""),
@@ -137,7 +136,7 @@ def create_app(settings: Settings, engine: Engine, *, tracer: Tracer | None = No
         models_router(engine, settings),
         inferences,
         nixtla_router(shared),
-        # Before the paths of models: in /v2/models/stats, `stats` is none.
+        # Before the routes of models: in /v2/models/stats, `stats` is no model.
         server_router(engine, controllable=keys.controllable),
         inference_models_router(engine, settings),
         control_router(shared, keys),
@@ -157,30 +156,30 @@ def create_operations_app(engine: Engine) -> FastAPI:
 
 
 class Compressed(GZipMiddleware):
-    """ASGI middleware that compresses answers for those who want it, but for `/v2`.
+    """Compresses answers for clients that accept gzip, except under `/v2`.
 
-    There, tritonclient's client for asyncio offers gzip and reads only inferences that have it,
-    which are compressed where they are written, like forecasts.
+    There, tritonclient's client for asyncio accepts gzip, and decompresses only inferences, which
+    their route compresses.
     """
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request."""
-        answering: ASGIApp = super().__call__
+        app: ASGIApp = super().__call__
         if scope["type"] != "http" or is_inference(scope["path"]):
-            answering = self.app
+            app = self.app
         elif choose_encoding(Headers(scope=scope).get("accept-encoding", ""), ("gzip",)) is None:
-            # Starlette's looks for the name alone, whatever its weight.
-            answering = IdentityResponder(self.app, self.minimum_size)
-        await answering(scope, receive, send)
+            # Starlette would ignore a weight of 0.
+            app = IdentityResponder(self.app, self.minimum_size)
+        await app(scope, receive, send)
 
 
 class ByPort:
-    """ASGI application that answers requests to one of the server's ports by another one.
+    """Sends requests to one of the server's ports to another application.
 
     Args:
         app: Answers all other requests.
-        port: One of those the server listens on.
-        other: Answers what comes to that port.
+        port: One of the server's ports.
+        other: Answers requests to that port.
     """
 
     def __init__(self, app: ASGIApp, port: int, other: ASGIApp) -> None:
@@ -190,13 +189,13 @@ class ByPort:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request."""
-        # The address of the socket, not what the caller's Host header says.
+        # The port of the socket, not of the Host header.
         to_other = scope["type"] == "http" and scope["server"][1] == self._port
         await (self._other if to_other else self._app)(scope, receive, send)
 
 
 def _include(app: FastAPI, metrics: Metrics, routers: Iterable[APIRouter]) -> None:
-    """Have routers answer, and tell who asks for something else where to go."""
+    """Add routers, and errors for other paths and methods that name the right ones."""
     routes: list[APIRoute] = []
     for router in routers:
         app.include_router(router)
@@ -207,15 +206,15 @@ def _include(app: FastAPI, metrics: Metrics, routers: Iterable[APIRouter]) -> No
         status, path, headers = error.status_code, request.url.path, error.headers
         message = f"{error.detail}: {request.method} {path[:200]}"
         if status == HTTPStatus.METHOD_NOT_ALLOWED:
-            same = [route.methods or () for route in routes if route.path_regex.match(path)]
-            allowed = {*chain.from_iterable(same)}
+            same = [route.methods or set() for route in routes if route.path_regex.match(path)]
+            allowed = set[str]().union(*same)
             if "GET" in allowed:
-                # The middleware has HEAD answered as GET.
+                # `RequestMiddleware` handles it.
                 allowed.add("HEAD")
             headers = {"Allow": ", ".join(sorted(allowed))}
             message += f"; it takes {headers['Allow']}"
         elif status == HTTPStatus.NOT_FOUND:
-            message += f"; {_elsewhere(path, routes)}"
+            message += f"; {_nearest(path, routes)}"
         kind = HTTPStatus(status).name.lower()
         metrics.rejected(kind)
         body = error_body(path, error_fields(status, kind, message))
@@ -224,33 +223,34 @@ def _include(app: FastAPI, metrics: Metrics, routers: Iterable[APIRouter]) -> No
     app.add_exception_handler(HTTPException, refuse)
 
 
-def _elsewhere(path: str, routes: Iterable[APIRoute]) -> str:
-    """Where to go instead of a path that is not there."""
-    given = path[:_PATH_LENGTH].split("/")
-    # Where a model stands before a colon, as in /v1/models/name:predict, what is behind it.
-    if given[-1].lower().rpartition(":")[2] in _USUAL:
-        given = [*given[:-1], "infer"] if given[1:2] == ["v2"] else ["", "forecast"]
+def _nearest(path: str, routes: Iterable[APIRoute]) -> str:
+    """The route that is most like an unknown path."""
+    parts = path[:_PATH_LENGTH].split("/")
+    # The name may follow a colon, as in /v1/models/name:predict.
+    if parts[-1].lower().rpartition(":")[2] in _FORECAST_NAMES:
+        parts = [*parts[:-1], "infer"] if parts[1:2] == ["v2"] else ["", "forecast"]
     known = {}
     for route in routes:
-        # With the model of the path, if it stands behind the same word.
-        parts = route.path.split("/")
-        for place, part in enumerate(parts[: len(given)]):
-            if part[:1] == "{" and given[place] and parts[place - 1] == given[place - 1]:
-                parts[place] = given[place]
+        # Fill in the parameters that stand behind the same word in the path.
+        filled = route.path.split("/")
+        for place, part in enumerate(filled[: len(parts)]):
+            if part[:1] == "{" and parts[place] and filled[place - 1] == parts[place - 1]:
+                filled[place] = parts[place]
         if route.include_in_schema:
-            known["/".join(parts)] = " ".join([*(route.methods or ()), "/".join(parts)])
-    near = get_close_matches("/".join(given), known, 1)
-    nearest = [f"the nearest is {known[path]}" for path in near]
+            known["/".join(filled)] = " ".join([*(route.methods or ()), "/".join(filled)])
+    matches = get_close_matches("/".join(parts), known, 1)
     places = ["POST /forecast", "GET /models", "/docs"] if "/forecast" in known else known
-    return "; ".join([*nearest, f"see {', '.join(places)}"])
+    return "; ".join(
+        [f"the nearest is {known[match]}" for match in matches] + [f"see {', '.join(places)}"]
+    )
 
 
 def probes_router(engine: Engine, keys: Keys) -> APIRouter:
-    """The routes for what watches the server.
+    """The routes for probes and metrics.
 
     Args:
         engine: Runs the models.
-        keys: Of those who are told why a model does not answer.
+        keys: Clients with one of them get to know why a model does not answer.
     """
     router = APIRouter(tags=["operations"])
 

@@ -1,4 +1,4 @@
-"""What is served: cards of models, what was measured of them, and windows to try them with."""
+"""The routes of models: a card of each, its measurements, and a window to try it with."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ _REFERENCE = {
 
 
 def models_router(engine: Engine, settings: Settings) -> APIRouter:
-    """The routes for clients that ask what there is."""
+    """The routes `GET /models`, `/models/{model}` and `/models/{model}/example`."""
     router = APIRouter(tags=["models"])
-    # Of thousands it takes a while, and it is the same until the directory is another one.
-    written: tuple[Registry | None, bytes] = None, b""
+    # The cards of thousands of models take a while; they only change with the registry.
+    cards: tuple[Registry | None, bytes] = None, b""
 
     @router.get("/models", response_model=list[ModelCard])
     async def models(request: Request) -> Response:
         """Every served model: what a client needs to build a request."""
-        nonlocal written
+        nonlocal cards
         registry = engine.registry
-        if written[0] is not registry:
-            written = registry, await asyncio.to_thread(_cards, registry, settings)
+        if cards[0] is not registry:
+            cards = registry, await asyncio.to_thread(_cards, registry, settings)
         accepted = request.headers.get("accept-encoding", "")
-        return await asyncio.to_thread(respond, written[1], accepted, JSON)
+        return await asyncio.to_thread(respond, cards[1], accepted, JSON)
 
     @router.get(
         "/models/{model}",
@@ -81,8 +81,8 @@ def models_router(engine: Engine, settings: Settings) -> APIRouter:
                 "or by a release that wrote none; export it again with its data"
             )
         accepted = request.headers.get("accept-encoding", "")
-        # One of hundreds of channels is megabytes.
-        return await asyncio.to_thread(_written, _example(model, found), accepted)
+        # An example with hundreds of channels has megabytes.
+        return await asyncio.to_thread(_respond, _example(model, found), accepted)
 
     return router
 
@@ -125,8 +125,7 @@ def _cards(registry: Registry, settings: Settings) -> bytes:
     return _CARDS.dump_json(cards)
 
 
-def _written(document: dict[str, object], accepted: str) -> Response:
-    """An answer in JSON, compressed as the caller accepts it."""
+def _respond(document: dict[str, object], accepted: str) -> Response:
     return respond(orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY), accepted, JSON)
 
 
