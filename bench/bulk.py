@@ -19,11 +19,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from statistics import median
+from urllib.parse import urlencode
 
 import httpx
 import numpy as np
 import pyarrow as pa
 from pyarrow import ipc
+from starlette.requests import Request
 
 from bench.page import machine, table, write_part
 from bench.serving.bodies import ours_answer
@@ -36,8 +38,11 @@ from bench.timing import interleaved_medians
 from foretell.service import server
 from foretell.service.arrays import FORECAST
 from foretell.service.engine.model import Model
-from foretell.service.forecast.routes import ARROW, JSON, Answering, read
+from foretell.service.forecast.job import Job
+from foretell.service.forecast.options import FORECASTING
+from foretell.service.forecast.routes import ARROW, ArrowCodec, JsonCodec
 from foretell.service.forecast.table import write_table
+from foretell.service.http.body import JSON
 from foretell.service.metrics import Metrics
 from foretell.service.settings import Settings
 
@@ -89,9 +94,17 @@ class Form:
     body: bytes
     query: Mapping[str, str] = field(default_factory=dict)
 
-    def read(self, model: Model, settings: Settings) -> Answering:
-        """All that the door does before the model runs."""
-        return read(self.media_type, self.body, self.query, settings).decode(model, settings)
+    def read(self, model: Model, settings: Settings) -> Job:
+        """All that an HTTP worker does before the model runs."""
+        query = urlencode(self.query).encode()
+        request = Request({"type": "http", "headers": [], "query_string": query})
+        codec = self.codec(settings)
+        return codec.decode(codec.parse(self.body, request), model)
+
+    def codec(self, settings: Settings) -> JsonCodec | ArrowCodec:
+        """Reads it and writes the answer."""
+        kind = ArrowCodec if self.media_type == ARROW else JsonCodec
+        return kind(FORECASTING, settings)
 
     def post(self, client: httpx.Client) -> bytes:
         """Send it; returns the answer's body."""
@@ -134,8 +147,11 @@ def measure_door(repository: Path, requests: Mapping[str, Form]) -> str:
         shape = (SERIES, _SIZE.config.horizon, len(_CHANNELS))
         outputs = {FORECAST: np.random.default_rng(1).normal(20, 10, shape).astype(np.float32)}
         reads = {name: partial(form.read, model, settings) for name, form in requests.items()}
-        encodes = {name: partial(reads[name]().encode, outputs) for name in requests}
-        sizes = {name: len(encode()) for name, encode in encodes.items()}
+        encodes = {
+            name: partial(form.codec(settings).encode, reads[name](), outputs)
+            for name, form in requests.items()
+        }
+        sizes = {name: len(encode()[0]) for name, encode in encodes.items()}
         # No server has torch's objects, which the collector would look through.
         gc.freeze()
         seconds = interleaved_medians(

@@ -18,7 +18,7 @@ from foretell.service.engine.registry import Pending
 from foretell.service.engine.runtime import Runtime
 from foretell.service.engine.scheduler import Scheduler
 from foretell.service.errors import ModelFailedError
-from foretell.service.forecast.job import Job, run
+from foretell.service.forecast.job import Job
 from foretell.service.forecast.options import FORECASTING
 from foretell.service.forecast.requests import ForecastOptions
 from foretell.service.metrics import Metrics
@@ -113,7 +113,7 @@ class Forecaster:
         here = cast("Model", _Here(model))
         job = Job(here, self.plan, [], given.history, given.calendar, None)
         try:
-            outputs = self._loop.run_until_complete(run(job, math.inf, _wait))
+            outputs = self._loop.run_until_complete(job.run(math.inf, _wait))
             return [(windows, {name: rows[:count] for name, rows in outputs.items()})]
         except ModelFailedError as error:
             if model.failure is not None:

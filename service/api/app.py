@@ -24,9 +24,9 @@ from foretell.service.api.openapi import document_router
 from foretell.service.engine.engine import Engine, Status
 from foretell.service.engine.registry import public_reason
 from foretell.service.errors import error_body, error_fields, is_inference
-from foretell.service.forecast.routes import JSON, timeseries_router
+from foretell.service.forecast.routes import timeseries_router
 from foretell.service.http.auth import Keys
-from foretell.service.http.body import MemoryBudget, Offload, Shared
+from foretell.service.http.body import JSON, MemoryBudget, Offload
 from foretell.service.http.compression import choose_encoding, respond
 from foretell.service.http.middleware import (
     AuthMiddleware,
@@ -34,10 +34,10 @@ from foretell.service.http.middleware import (
     RequestMiddleware,
     RootPathMiddleware,
 )
+from foretell.service.http.pipeline import Shared
 from foretell.service.http.static import Pages, page_router
-from foretell.service.inference.models import control_router, server_router
-from foretell.service.inference.models import models_router as inference_models_router
-from foretell.service.inference.routes import infer_router
+from foretell.service.inference.routes import control_router, infer_router, server_router
+from foretell.service.inference.routes import models_router as inference_models_router
 from foretell.service.metrics import Metrics
 from foretell.service.nixtla.routes import nixtla_router
 from foretell.service.settings import Settings

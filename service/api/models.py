@@ -17,7 +17,7 @@ from foretell.service.errors import NoExampleError
 from foretell.service.forecast.answers import ErrorResponse, ModelExample
 from foretell.service.forecast.options import most_steps
 from foretell.service.forecast.requests import ModelCard, ModelReport
-from foretell.service.forecast.routes import JSON
+from foretell.service.http.body import JSON
 from foretell.service.http.compression import respond
 from foretell.service.http.refusals import refusals
 from foretell.service.settings import Settings

@@ -20,7 +20,8 @@ from foretell.service.forecast.requests import (
     TableBacktestOptions,
     TableOptions,
 )
-from foretell.service.forecast.routes import ARROW, JSON
+from foretell.service.forecast.routes import ARROW
+from foretell.service.http.body import JSON
 from foretell.service.http.middleware import OPEN
 from foretell.service.http.refusals import refusals
 from foretell.service.inference.wire import (

@@ -1,11 +1,10 @@
-"""From a job's outputs to a table in long form."""
+"""Forecasts of a table in long form, in Arrow's format: three functions of a codec."""
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping
-from typing import Self
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -13,65 +12,122 @@ from numpy.typing import NDArray
 
 from foretell.bundle.timestamps import Timestamps
 from foretell.service.arrays import FORECAST, MARGIN, Arrays
-from foretell.service.engine.registry import Model, Registry
+from foretell.service.engine.registry import Model
 from foretell.service.errors import InvalidInputError, ServiceError, error_object
 from foretell.service.forecast.encode import not_finite, quantiles_of
 from foretell.service.forecast.inputs import Series
 from foretell.service.forecast.job import Job, warn
 from foretell.service.forecast.options import Operation
-from foretell.service.forecast.read_table import NOTES, Request, read_request
-from foretell.service.forecast.table import (
-    ID,
-    TIME,
-    moments_of,
-    read_table,
-    write_table,
-)
+from foretell.service.forecast.read_table import NOTES, read_request
+from foretell.service.forecast.requests import TableOptions
+from foretell.service.forecast.table import ID, TIME, moments_of, read_table, write_table
 from foretell.service.forecast.warnings import outside
+from foretell.service.http.body import ALWAYS
 from foretell.service.http.compression import Body
+from foretell.service.http.pipeline import Parsed
 from foretell.service.settings import Settings
 from foretell.service.validation import validate
 
+# Of a value; a table of `max_body_bytes` cannot have more rows than this lets through.
+_SMALLEST = 2
+# Bytes at most, of each row: its place among the series, each of its values, and its time.
+_ROW, _COLUMN, _TIME = 12, 12, 64
+# The ids of the series, and the type of the times, if there are any.
+_Columns = tuple[pa.Array, pa.DataType | None]
 
-def encode(request: Request, outputs: Arrays) -> bytes:
+
+def parse(
+    body: Body, query: Mapping[str, str], settings: Settings, operation: Operation
+) -> Parsed[tuple[pa.Table, TableOptions]]:
+    """Read the options in the URL, and the table as far as it can be read without the model.
+
+    Args:
+        body: The stream.
+        query: The URL's parameters.
+        settings: Limits.
+        operation: What is asked for.
+
+    Raises:
+        UnreadableError: the body is no Arrow stream.
+        TooLargeError: it has too many rows.
+        InvalidInputError: a parameter is unknown or wrong.
+    """
+    known = operation.query.model_fields
+    for name in query:
+        if name not in known:
+            raise InvalidInputError(
+                f"expected one of {', '.join(known)}, got {name[:60]!r}", param="query"
+            )
+    options = validate(operation.query, dict(query), "query")
+    table = read_table(body, settings.max_body_bytes // _SMALLEST)
+    size = _ROW + _COLUMN * len(table.column_names)
+    if TIME in table.column_names:
+        size += _TIME
+    return Parsed((table, options), options.model, ALWAYS, size * int(table.num_rows))
+
+
+def decode(
+    parsed: Parsed[tuple[pa.Table, TableOptions]],
+    model: Model,
+    settings: Settings,
+    operation: Operation,
+) -> Job:
+    """Read the series.
+
+    Raises:
+        InvalidInputError: the table does not fit the model, or none of its series does;
+            `NotSupportedError` likewise.
+    """
+    table, query = parsed.release()
+    given = query.model_dump(exclude={"model"}, exclude_unset=True)
+    options = validate(operation.options, given, "query")
+    request = read_request(table, operation, options, model, settings)
+    job = request.job
+    if not len(job.history):
+        raise next(entry for entry in job.entries if isinstance(entry, ServiceError))
+    job.table = request.ids, request.times
+    return job
+
+
+def encode(job: Job, outputs: Arrays) -> bytes:
     """Write the answer: `unique_id`, `ds` if it came, the targets, and `<target>_q<level>`.
 
     Args:
-        request: The request.
+        job: The request.
         outputs: `[windows, …]` by output name.
 
     Raises:
         ServiceError: no series has a forecast; it is the first one's error.
     """
-    job = request.job
+    ids, times = cast("_Columns", job.table)
     forecast = outputs[FORECAST][:, : job.plan.horizon]
     layers = [forecast]
     if job.plan.quantiles:
         layers.extend(quantiles_of(job, outputs))
-    good, failures = _outcomes(request, np.asarray(np.isfinite(layers).all(axis=(0, 2, 3))))
+    good, failures = _outcomes(job, np.asarray(np.isfinite(layers).all(axis=(0, 2, 3))))
     if not good:
         raise next(iter(failures.values()))
     indices = np.array([index for index, _ in good])
     rows = np.array([series.row for _, series in good])
-    columns = {ID: request.ids.take(pa.array(np.repeat(indices, job.plan.horizon)))}
-    if request.times is not None:
-        columns[TIME] = _times([series for _, series in good], job.plan.horizon, request.times)
+    columns = {ID: ids.take(pa.array(np.repeat(indices, job.plan.horizon)))}
+    if times is not None:
+        columns[TIME] = _times([series for _, series in good], job.plan.horizon, times)
     names = ["", *(f"_q{level}" for level in job.plan.quantiles)]
     for suffix, layer in zip(names, layers, strict=True):
         for channel, name in enumerate(job.model.manifest.targets):
             columns[name + suffix] = pa.array(layer[rows, :, channel].ravel())
     table = pa.table(columns)
-    notes = _notes(request, good, failures, outputs)
+    notes = _notes(job, ids, good, failures, outputs)
     return write_table(table.replace_schema_metadata({NOTES: json.dumps(notes).encode()}))
 
 
 def _outcomes(
-    request: Request, finite: NDArray[np.bool_]
+    job: Job, finite: NDArray[np.bool_]
 ) -> tuple[list[tuple[int, Series]], dict[int, ServiceError]]:
     """The series that have a forecast, and why the others have none, by their index."""
     good: list[tuple[int, Series]] = []
     failures: dict[int, ServiceError] = {}
-    for index, entry in enumerate(request.job.entries):
+    for index, entry in enumerate(job.entries):
         if isinstance(entry, ServiceError):
             failures[index] = entry
         elif finite[entry.row]:
@@ -100,18 +156,18 @@ def _times(series: list[Series], horizon: int, kind: pa.DataType) -> pa.Array:
 
 
 def _notes(
-    request: Request,
+    job: Job,
+    ids: pa.Array,
     good: list[tuple[int, Series]],
     failures: dict[int, ServiceError],
     outputs: Arrays,
 ) -> dict[str, object]:
-    job: Job = request.job
     notes: dict[str, object] = {
         "model": job.model.name,
         "model_version": job.model.version,
         "status": "partial" if failures else "completed",
         "errors": [
-            {"unique_id": request.ids[index].as_py(), **error_object(error)}
+            {"unique_id": ids[index].as_py(), **error_object(error)}
             for index, error in failures.items()
         ],
     }
@@ -136,84 +192,3 @@ def _notes(
     if warnings := warn(job, far):
         notes["warnings"] = warnings
     return notes
-
-
-# Of a value; a table of `max_body_bytes` cannot have more rows than this lets through.
-_SMALLEST = 2
-# Bytes at most, of each row: its place among the series, each of its values, and its time.
-_ROW, _COLUMN, _TIME = 12, 12, 64
-
-
-class TableRequest:
-    """A table and the options in the URL: `decode` makes of it one that was read whole.
-
-    Args:
-        body: The stream.
-        query: The URL's parameters.
-        settings: Limits.
-        task: What is asked for.
-
-    Attributes:
-        job: What to do, once it was read whole.
-
-    Raises:
-        UnreadableError: the body is no Arrow stream.
-        InvalidInputError: a parameter is unknown or wrong.
-    """
-
-    job: Job
-
-    def __init__(
-        self, body: Body, query: Mapping[str, str], settings: Settings, task: Operation
-    ) -> None:
-        for name in query:
-            if name not in task.query.model_fields:
-                raise InvalidInputError(
-                    f"expected one of {', '.join(task.query.model_fields)}, got {name[:60]!r}",
-                    param="query",
-                )
-        self._task = task
-        self._options = validate(task.query, dict(query), "query")
-        self._table = read_table(body, settings.max_body_bytes // _SMALLEST)
-
-    def find(self, registry: Registry) -> Model:
-        """The model that it means; raises as `Registry.find`."""
-        return registry.find(self._options.model)
-
-    @property
-    def work(self) -> int:
-        """How much there is to do to read the table, as `Offload` has it: nobody knows yet."""
-        return sys.maxsize
-
-    @property
-    def memory(self) -> int:
-        """About how many bytes the arrays will take that are made of its columns."""
-        row = _ROW + _COLUMN * len(self._table.column_names)
-        if TIME in self._table.column_names:
-            row += _TIME
-        return row * int(self._table.num_rows)
-
-    def decode(self, model: Model, settings: Settings) -> Self:
-        """Read the table.
-
-        Raises:
-            InvalidInputError: it does not fit the model, or none of its series does;
-                `NotSupportedError` likewise.
-        """
-        table = self._table
-        self.drop()
-        given = self._options.model_dump(exclude={"model"}, exclude_unset=True)
-        options = validate(self._task.options, given, "query")
-        self._request = read_request(table, self._task, options, model, settings)
-        self.job = self._request.job
-        if not len(self.job.history):
-            raise next(entry for entry in self.job.entries if isinstance(entry, ServiceError))
-        return self
-
-    def drop(self) -> None:
-        """Drop the table, and with it the body."""
-        del self._table
-
-    def encode(self, outputs: Arrays) -> bytes:
-        """See `encode` of this module."""
-        return encode(self._request, outputs)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import combinations
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from foretell.service.engine.registry import Model
 from foretell.service.errors import InvalidInputError
 from foretell.service.forecast.encode import respond
 from foretell.service.forecast.inputs import Series
-from foretell.service.forecast.job import Job, again, gaps, warn
+from foretell.service.forecast.job import Job, gaps, warn
 from foretell.service.forecast.options import (
     Operation,
     Plan,
@@ -47,7 +47,7 @@ _MOST_ERRORS = 32_000_000
 
 
 def plan(options: BacktestOptions, inputs: int, model: Model, settings: Settings) -> Plan:
-    """Read the options of a request; see `task.plan`."""
+    """Read the options of a request; see `options.plan`."""
     manifest = model.manifest
     horizon, passes, quantiles = check_options(options, model, settings)
     most = room(inputs, horizon, passes, len(quantiles), manifest, settings)
@@ -86,25 +86,29 @@ def plan(options: BacktestOptions, inputs: int, model: Model, settings: Settings
 
 
 class Backtest:
-    """A request to backtest, read whole.
+    """A decoded request to backtest, run and answered.
 
     Args:
-        job: What it would be as a request for forecasts; its past is what is forecast.
-        is_table: Whether it came as a table.
+        request: What it would be as a request for forecasts; its backtest windows are forecast.
 
     Attributes:
-        job: What to do.
-        held: Once the answer is written: of each level of intervals, how many values were in them,
-            and how many there were.
+        job: The forecasts of the windows.
+        past: The windows, and what followed.
+        coverage: Once the answer is written, of each level of intervals: how many values were in
+            them, and how many there were.
     """
 
-    def __init__(self, job: Job, *, is_table: bool) -> None:
-        assert job.past is not None  # noqa: S101 - `plan` has it made
-        self._read = job
-        self._is_table = is_table
-        self._past = job.past
-        self.job = again(job, job.past)
-        self.held: dict[float, tuple[int, int]] = {}
+    timeout: ClassVar[float | None] = None
+
+    def __init__(self, request: Job) -> None:
+        assert request.past is not None  # noqa: S101 - `plan` has it made
+        self._request = request
+        self.past = request.past
+        self.job = request.of_past(request.past)
+        self.plan = self.job.plan
+        self.model, self.windows, self.held = request.model, len(request.past), request.held
+        self.run = self.job.run
+        self.coverage: dict[float, tuple[int, int]] = {}
 
     def encode(self, outputs: Arrays) -> bytes:
         """Write the answer.
@@ -113,21 +117,21 @@ class Backtest:
             ServiceError: no input could be forecast; it is the first one's error.
         """
         content = partial(self._content, outputs)
-        return respond(self._read, "backtest", content, self.warnings(outputs))
+        return respond(self._request, "backtest", content, self.warnings(outputs))
 
     def warnings(self, outputs: Arrays) -> list[Notice]:
         """What the answer warns of; of windows and forecasts, those of the latest origins."""
-        job, past = self.job, self._past
+        job, past = self.job, self.past
         latest = [span.stop - 1 for span in past.spans]
         forecast = outputs[FORECAST][latest, : job.plan.horizon]
         far = outside(
             job.model.manifest,
             past.history[latest],
             forecast,
-            lambda row: self._place(*self._read.entry_of(row)),
+            lambda row: self._place(*self._request.entry_of(row)),
         )
         # Of a forecast's window it would count what is filled.
-        warnings = warn(replace(job, notices=self._read.notices), far)
+        warnings = warn(replace(job, notices=self._request.notices), far)
         if past.filled:
             warnings.append(gaps(past.filled, job.plan))
         if past.left_out and not (job.plan.rolling and job.plan.rolling.is_asked):
@@ -140,11 +144,13 @@ class Backtest:
 
     def _place(self, index: int, series: Series) -> str:
         """Where a series stands in the request."""
-        return f"unique_id={series.name[:60]}" if self._is_table else f"inputs[{index}].series"
+        if self._request.table is not None:
+            return f"unique_id={series.name[:60]}"
+        return f"inputs[{index}].series"
 
     def _content(self, outputs: Arrays, index: int, series: Series) -> dict[str, Any]:
-        job, span = self.job, self._past.spans[series.row]
-        origins = self._past.origins[series.row]
+        job, span = self.job, self.past.spans[series.row]
+        origins = self.past.origins[series.row]
         forecast = outputs[FORECAST][span, : job.plan.horizon]
         if not np.isfinite(forecast).all():
             raise InvalidInputError(
@@ -153,7 +159,7 @@ class Backtest:
                 param=self._place(index, series),
             )
         manifest = job.model.manifest
-        history, future = job.history[span], self._past.future[span]
+        history, future = job.history[span], self.past.future[span]
         quantiles, notes = None, {}
         if job.plan.is_corrected:
             quantiles = self._corrected(history, forecast, future, origins)
@@ -183,14 +189,14 @@ class Backtest:
         }
 
     def _count(self, results: list[dict[str, Any]], future: Floats) -> None:
-        """Add what the intervals of each target held of what followed."""
+        """Add what the intervals of each target covered of what followed."""
         columns = self.job.model.manifest.columns
         known = np.isfinite(future if columns is None else future[..., columns]).sum(axis=(0, 1))
         for result, values in zip(results, known.tolist(), strict=True):
             for interval in result.get("intervals", ()) if values else ():
-                held, among = self.held.get(interval["level"], (0, 0))
-                held += round(interval["coverage"] * values)
-                self.held[interval["level"]] = held, among + values
+                inside, compared = self.coverage.get(interval["level"], (0, 0))
+                inside += round(interval["coverage"] * values)
+                self.coverage[interval["level"]] = inside, compared + values
 
     def _corrected(
         self, history: Floats, forecast: Floats, future: Floats, origins: NDArray[np.int64]
@@ -211,7 +217,7 @@ class Backtest:
         assert plan.rolling is not None  # noqa: S101 - as above
         errors = intervals.errors(history, forecast, future)
         known = np.searchsorted(origins, origins - plan.horizon, side="right")
-        most = _MOST_ERRORS // (MOST_ORIGINS * errors[0].size * len(self._past.spans))
+        most = _MOST_ERRORS // (MOST_ORIGINS * errors[0].size * len(self.past.spans))
         first = np.searchsorted(known, LEAST_ORIGINS)
         latest = slice(int(max(first, len(origins) - max(1, most))), None)
         return intervals.corrected(

@@ -35,9 +35,6 @@ _SORTED = 8
 
 def encoding_work(job: Job, outputs: Arrays) -> int:
     """How much there is to do to write the answer, as bytes of numbers that it might hold."""
-    if not job.entries:
-        # What is forecast again is compared with what followed.
-        return ALWAYS
     if job.plan.quantiles and job.model.intervals.most is not None:
         # Even a few that are searched for take milliseconds.
         return ALWAYS

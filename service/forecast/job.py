@@ -1,11 +1,13 @@
-"""A request as it is run: its histories in batch arrays, and the runs that its horizon takes."""
+"""A decoded request, and the runs of the model that its horizon takes."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from sys import getsizeof
+from types import MappingProxyType
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,23 +31,28 @@ from foretell.service.forecast.warnings import Notice, ignored_fields, notice
 from foretell.service.settings import Settings
 from foretell.service.validation import UnknownFields
 
+# The forecasts of backtest windows, among the outputs of graphs.
+PAST = "past"
+Wait = Callable[[Pending], Awaitable[Arrays]]
+
 
 @dataclass(slots=True)
 class Job:
-    """A request, checked.
+    """A decoded request for forecasts.
 
     Attributes:
-        model: Who forecasts.
-        plan: What of every input.
-        entries: For every input what was read, or why it could not be; none of what is forecast
-            again.
+        model: The model that forecasts.
+        plan: What is asked for of every input.
+        entries: For every input what was read, or why it could not be; none of a job of backtest
+            windows.
         history: `[windows, context, channels]`, a window for every input that was read; NaN where a
             value is missing, of models that read gaps.
         calendar: `[windows, context + passes * horizon, features]`, if the model reads them: of
             the history's steps and of all that follow.
         metadata: To be echoed, as JSON.
-        notices: What the answer is to warn of, as far as the request tells.
-        past: What is forecast again, if anything.
+        notices: Warnings of what the request holds.
+        past: Backtest windows, to be forecast as well, if any.
+        table: What the answer takes over from a request in Arrow's format.
     """
 
     model: Model
@@ -56,19 +63,112 @@ class Job:
     metadata: bytes | None
     notices: list[Notice] = field(default_factory=list)
     past: Past | None = None
+    table: object | None = None
+    # These requests name their timeout in a header, and are compared with nothing.
+    timeout: ClassVar[float | None] = None
+    coverage: ClassVar[Mapping[float, tuple[int, int]]] = MappingProxyType({})
 
     @property
-    def echoed(self) -> int:
-        """About how many bytes of the request it holds to be echoed."""
-        names = [entry.name for entry in self.entries if isinstance(entry, Series)]
-        return len(self.metadata or b"") + sum(map(getsizeof, names))
+    def windows(self) -> int:
+        """How many windows are forecast, those of the past included."""
+        return len(self.history) + (0 if self.past is None else len(self.past))
+
+    @property
+    def held(self) -> int:
+        """About how many bytes of the request, and of the answer, are echoed."""
+        size = len(self.metadata or b"")
+        for entry in self.entries:
+            if isinstance(entry, Series):
+                size += getsizeof(entry.name)
+        return 2 * size
 
     def entry_of(self, row: int) -> tuple[int, Series]:
-        """Whose window it is, and where among the inputs."""
+        """The input of a window, after its index."""
         for index, entry in enumerate(self.entries):
             if isinstance(entry, Series) and entry.row == row:
                 return index, entry
         raise IndexError(row)
+
+    def of_past(self, past: Past) -> Job:
+        """The forecasts of backtest windows, as a job."""
+        plan = replace(self.plan, attention=None)
+        return Job(self.model, plan, [], past.history, past.calendar, None)
+
+    async def run(self, deadline: float, wait: Wait) -> Arrays:
+        """Forecast all steps.
+
+        Later passes read the forecasts of earlier ones as if they had happened, exactly as a client
+        would get them from requests of its own.
+
+        Args:
+            deadline: On the clock of `time.monotonic`, over all passes.
+            wait: Waits for a pass; raises if the client disconnects or the deadline passes.
+
+        Returns:
+            `[windows, …]` by output name: the forecast of all passes `[windows, steps, channels]`,
+            NaN from a pass on that could not follow one that was not finite; the smallest margin;
+            and the attention of the first pass. The forecasts of backtest windows are `PAST`.
+
+        Raises:
+            ServiceError: as `Model.submit`, the runs that it returns, and `wait`.
+        """
+        if self.past is not None:
+            return await self._run_with_past(self.past, deadline, wait)
+        attention = () if self.plan.attention is None else self.plan.attention.outputs
+        feeds = self._feeds(0, self.history, slice(None))
+        outputs = await wait(self.model.submit(feeds, attention=attention, deadline=deadline))
+        if self.plan.passes == 1:
+            return outputs
+        return await self._run_later_passes(outputs, deadline, wait)
+
+    async def _run_with_past(self, past: Past, deadline: float, wait: Wait) -> Arrays:
+        """Forecast both side by side: they share batches."""
+        jobs = replace(self, past=None), self.of_past(past)
+        runs = [asyncio.ensure_future(job.run(deadline, wait)) for job in jobs]
+        try:
+            outputs, of_past = await asyncio.gather(*runs)
+        finally:
+            for run in runs:
+                run.cancel()
+        return outputs | {PAST: of_past[FORECAST]}
+
+    async def _run_later_passes(self, first: Arrays, deadline: float, wait: Wait) -> Arrays:
+        """Run the passes after the first one, whose outputs are given."""
+        horizon = self.model.manifest.horizon
+        context = self.history.shape[1]
+        windows, _, channels = first[FORECAST].shape
+        forecast = np.full((windows, self.plan.passes * horizon, channels), np.nan, np.float32)
+        forecast[:, :horizon] = first[FORECAST]
+        outputs = first | {FORECAST: forecast}
+        if MARGIN in first:
+            outputs[MARGIN] = first[MARGIN].copy()
+        for number in range(1, self.plan.passes):
+            passed = forecast[:, : number * horizon]
+            steps = np.concatenate([self.history, passed], axis=1)
+            # A history may be NaN where a value is missing.
+            rows = np.flatnonzero(np.isfinite(passed).all(axis=(1, 2)))
+            if not len(rows):
+                break
+            feeds = self._feeds(number, steps[rows, -context:], rows)
+            # An accepted request is finished: no pass is refused because others wait.
+            later = await wait(self.model.submit(feeds, deadline=deadline, admitted=True))
+            forecast[rows, number * horizon : (number + 1) * horizon] = later[FORECAST]
+            if MARGIN in later:
+                outputs[MARGIN][rows] = np.minimum(outputs[MARGIN][rows], later[MARGIN])
+        return outputs
+
+    def _feeds(
+        self, number: int, history: NDArray[np.float32], rows: slice | NDArray[np.int64]
+    ) -> Arrays:
+        """The inputs of a pass over some windows, whose history is given."""
+        feeds: Arrays = {HISTORY: history}
+        if self.calendar is not None:
+            manifest = self.model.manifest
+            now = number * manifest.horizon + manifest.context
+            first, end = now - manifest.context, now + manifest.horizon
+            feeds[HISTORY_CALENDAR] = np.ascontiguousarray(self.calendar[rows, first:now])
+            feeds[FUTURE_CALENDAR] = np.ascontiguousarray(self.calendar[rows, now:end])
+        return feeds
 
 
 def decode(
@@ -76,16 +176,16 @@ def decode(
     ignored: UnknownFields,
     model: Model,
     settings: Settings,
-    task: Operation = FORECASTING,
+    operation: Operation = FORECASTING,
 ) -> Job:
-    """Read the rest of a request.
+    """Read the inputs and options of a request.
 
     Args:
         envelope: The request.
-        ignored: Names in it that nobody reads; takes those of its inputs.
-        model: Who forecasts.
+        ignored: Its unknown fields; those of its inputs are added.
+        model: The model that forecasts.
         settings: Limits.
-        task: What it asks for.
+        operation: What is asked for.
 
     Raises:
         InvalidInputError: the request does not fit the model, or none of its inputs does;
@@ -96,133 +196,38 @@ def decode(
         raise InvalidInputError(
             f"expected at most {settings.max_inputs} inputs, got {count}", param="inputs"
         )
-    wanted = task.plan(envelope.options, count, model, settings)
+    plan = operation.plan(envelope.options, count, model, settings)
     metadata = None if envelope.metadata is None else echoed(envelope.metadata)
-    inputs = Inputs(model.manifest, wanted, count, ignored, task.names)
+    inputs = Inputs(model.manifest, plan, count, ignored, operation.names)
     entries, history, calendar = inputs.read(envelope.inputs)
     if not len(history):
         raise next(entry for entry in entries if isinstance(entry, ServiceError))
     notices = ignored_fields(ignored) if ignored else []
-    past = None if wanted.rolling is None else inputs.past()
-    return Job(model, wanted, entries, history, calendar, metadata, notices, past)
+    past = None if plan.rolling is None else inputs.past()
+    return Job(model, plan, entries, history, calendar, metadata, notices, past)
 
 
 def warn(job: Job, far: list[Notice] | None) -> list[Notice]:
-    """What the answer warns of.
+    """The warnings of an answer.
 
     Args:
         job: The request.
-        far: What is `outside` of the training's range.
+        far: Of what is `outside` of the training's range.
     """
-    plan, found = job.plan, job.notices + (far or [])
+    plan, warnings = job.plan, job.notices + (far or [])
     if plan.passes > 1:
-        own = job.model.manifest.horizon
-        text = f"the steps from {own} on, counted from 0, are forecast from forecasts"
-        found.append(notice("rolled", text, "options.horizon"))
+        steps = job.model.manifest.horizon
+        text = f"the steps from {steps} on, counted from 0, are forecast from forecasts"
+        warnings.append(notice("rolled", text, "options.horizon"))
     if plan.missing != "error":
         series = [entry for entry in job.entries if isinstance(entry, Series)]
         if count := sum([sum(entry.filled.values()) for entry in series]):
-            found.append(gaps(count, plan))
-    return found
+            warnings.append(gaps(count, plan))
+    return warnings
 
 
 def gaps(count: int, plan: Plan) -> Notice:
-    """What became of so many missing values."""
+    """The warning of so many missing values."""
     done = "left out" if plan.of_gaps == "masked" else "filled in"
     text = f"{count} missing values of what the model read were {done} ({plan.missing})"
     return notice(plan.of_gaps, text, "options.missing")
-
-
-# Forecasts of what is known, among the outputs of graphs.
-PAST = "past"
-
-
-def again(job: Job, past: Past) -> Job:
-    """The forecasts of what is known already, as a job."""
-    wanted = replace(job.plan, attention=None)
-    return Job(job.model, wanted, [], past.history, past.calendar, None)
-
-
-Wait = Callable[[Pending], Awaitable[Arrays]]
-
-
-async def run(job: Job, deadline: float, wait: Wait) -> Arrays:
-    """Forecast all steps of a job.
-
-    Later passes read the forecasts of earlier ones as if they had happened, exactly as a caller
-    would get them from requests of its own.
-
-    Args:
-        job: The job.
-        deadline: On the clock of `time.monotonic`, over all passes.
-        wait: Waits for a pass; raises if the caller hangs up or the deadline passes.
-
-    Returns:
-        `[windows, …]` by output name: the forecast of all passes `[windows, steps, channels]`, NaN
-        from a pass on that could not follow one that was not finite; the smallest margin; and the
-        attention of the first pass. Of a job with a past, the forecasts of that are `PAST`.
-
-    Raises:
-        ServiceError: as `Model.submit`, what it returns and `wait`.
-    """
-    if job.past is not None:
-        return await _run_both(job, job.past, deadline, wait)
-    attention = () if job.plan.attention is None else job.plan.attention.outputs
-    feeds = _feeds(job, 0, job.history, slice(None))
-    outputs = await wait(job.model.submit(feeds, attention=attention, deadline=deadline))
-    if job.plan.passes == 1:
-        return outputs
-    return await _roll(job, outputs, deadline, wait)
-
-
-async def _run_both(job: Job, past: Past, deadline: float, wait: Wait) -> Arrays:
-    """Forecast what comes and what is known side by side: they share batches."""
-    jobs = replace(job, past=None), again(job, past)
-    runs = [asyncio.ensure_future(run(one, deadline, wait)) for one in jobs]
-    try:
-        outputs, known = await asyncio.gather(*runs)
-    finally:
-        for one in runs:
-            one.cancel()
-    return outputs | {PAST: known[FORECAST]}
-
-
-async def _roll(job: Job, first: Arrays, deadline: float, wait: Wait) -> Arrays:
-    """Run the passes after the first one, whose outputs are given."""
-    own = job.model.manifest.horizon
-    context = job.history.shape[1]
-    windows, _, channels = first[FORECAST].shape
-    forecast = np.full((windows, job.plan.passes * own, channels), np.nan, np.float32)
-    forecast[:, :own] = first[FORECAST]
-    outputs = first | {FORECAST: forecast}
-    if MARGIN in first:
-        outputs[MARGIN] = first[MARGIN].copy()
-    for number in range(1, job.plan.passes):
-        passed = forecast[:, : number * own]
-        known = np.concatenate([job.history, passed], axis=1)
-        # A history may be NaN where a value is missing.
-        rows = np.flatnonzero(np.isfinite(passed).all(axis=(1, 2)))
-        if not len(rows):
-            break
-        feeds = _feeds(job, number, known[rows, -context:], rows)
-        # What was accepted is finished: no pass is refused because others wait.
-        pending = job.model.submit(feeds, deadline=deadline, admitted=True)
-        found = await wait(pending)
-        forecast[rows, number * own : (number + 1) * own] = found[FORECAST]
-        if MARGIN in found:
-            outputs[MARGIN][rows] = np.minimum(outputs[MARGIN][rows], found[MARGIN])
-    return outputs
-
-
-def _feeds(
-    job: Job, number: int, history: NDArray[np.float32], rows: slice | NDArray[np.int64]
-) -> Arrays:
-    """The inputs of a pass of some windows, whose history is given."""
-    feeds: Arrays = {HISTORY: history}
-    if job.calendar is not None:
-        manifest = job.model.manifest
-        now = number * manifest.horizon + manifest.context
-        known, future = now - manifest.context, now + manifest.horizon
-        feeds[HISTORY_CALENDAR] = np.ascontiguousarray(job.calendar[rows, known:now])
-        feeds[FUTURE_CALENDAR] = np.ascontiguousarray(job.calendar[rows, now:future])
-    return feeds

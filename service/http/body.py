@@ -1,24 +1,19 @@
-"""What every route needs: the body, the deadline, threads for large work, an eye on the client."""
+"""Bodies of requests and answers, the memory that they take, and threads for large work."""
 
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from contextlib import nullcontext
 from functools import partial
-from typing import ParamSpec, TypeVar
+from typing import ParamSpec, Self, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from foretell.service.arrays import Arrays
-from foretell.service.engine.engine import Engine
-from foretell.service.engine.registry import Pending
 from foretell.service.errors import (
     BuffersFullError,
     ClientDisconnectedError,
@@ -29,9 +24,8 @@ from foretell.service.errors import (
     UnsupportedMediaError,
     let_go,
 )
-from foretell.service.http.compression import Body, Decoder
-from foretell.service.http.protocol import WHOLE, ClientConnection
-from foretell.service.settings import Settings
+from foretell.service.http.compression import Body, Decompressor
+from foretell.service.http.protocol import WHOLE
 
 
 class MemoryBudget:
@@ -40,79 +34,86 @@ class MemoryBudget:
     For use on the event loop alone.
 
     Args:
-        limit: Most bytes held at a time.
+        limit: Most bytes reserved at a time.
     """
 
     def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._held = 0
+        self.limit = limit
+        self.reserved = 0
 
-    @contextmanager
-    def share(self) -> Iterator[Callable[[int], None]]:
-        """One request's share, given back at the end.
+    def share(self) -> Share:
+        """The share of one request; a context manager that gives it back at the end."""
+        return Share(self)
 
-        Yields:
-            Takes that many bytes more, or gives them back if they are less than none; raises
-            `BuffersFullError` if they are not to be had now, `TooLargeError` if they never are.
+
+class Share:
+    """What one request has reserved of a `MemoryBudget`."""
+
+    __slots__ = ("_budget", "_reserved")
+
+    def __init__(self, budget: MemoryBudget) -> None:
+        self._budget = budget
+        self._reserved = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._budget.reserved -= self._reserved
+        self._reserved = 0
+
+    def reserve(self, count: int) -> None:
+        """Reserve that many bytes more, or give back as many where it is negative.
+
+        Raises:
+            BuffersFullError: other requests hold too much now.
+            TooLargeError: the budget never has so much.
         """
-        taken = 0
+        budget = self._budget
+        if self._reserved + count > budget.limit:
+            raise TooLargeError(
+                f"to read or answer the request would take about {self._reserved + count} bytes, "
+                f"and the server may hold {budget.limit} (max_buffered_bytes); send it in parts, "
+                "or in binary"
+            )
+        if budget.reserved + count > budget.limit:
+            raise BuffersFullError(
+                f"the server holds {budget.reserved} bytes of requests and may hold {budget.limit}"
+            )
+        self._reserved += count
+        budget.reserved += count
 
-        def take(count: int) -> None:
-            nonlocal taken
-            if taken + count > self._limit:
-                raise TooLargeError(
-                    f"to read or answer the request would take about {taken + count} bytes, and "
-                    f"the server may hold {self._limit} (max_buffered_bytes); send it in parts, or "
-                    "in binary"
-                )
-            if self._held + count > self._limit:
-                raise BuffersFullError(
-                    f"the server holds {self._held} bytes of requests and may hold {self._limit}"
-                )
-            taken += count
-            self._held += count
-
-        try:
-            yield take
-        finally:
-            self._held -= taken
+    def keep(self, count: int) -> None:
+        """Reserve so many bytes in place of all before; raises as `reserve`."""
+        self.reserve(count - self._reserved)
 
 
 # What a connection may hold of answers besides.
 _SMALL_ANSWER = 64 * 1024
 
 
-def response_of(
-    content: bytes, budget: MemoryBudget, headers: Mapping[str, str], media_type: str | None = None
-) -> Response:
-    """An answer, which counts, if it is large, until its caller has taken nearly all of it.
+def response_of(content: bytes, budget: MemoryBudget, headers: Mapping[str, str]) -> Response:
+    """An answer; a large one stays reserved until the client has taken nearly all of it.
 
     Args:
         content: Its body.
-        budget: Counts it, and refuses it when it is to be sent if there is no room.
-        headers: As for `Response`, like the type that follows.
-        media_type: Of the body.
+        budget: Refuses a large answer, when it is to be sent, if there is no room.
+        headers: Its headers, by their names in lower case.
     """
     if len(content) <= _SMALL_ANSWER:
-        return Response(content, headers=headers, media_type=media_type)
-    return _LargeAnswer(content, budget, headers, media_type)
+        return Response(content, headers=headers)
+    return _LargeAnswer(content, budget, headers)
 
 
 class _LargeAnswer(Response):
-    def __init__(
-        self,
-        content: bytes,
-        budget: MemoryBudget,
-        headers: Mapping[str, str],
-        media_type: str | None,
-    ) -> None:
-        super().__init__(content, headers=headers, media_type=media_type)
+    def __init__(self, content: bytes, budget: MemoryBudget, headers: Mapping[str, str]) -> None:
+        super().__init__(content, headers=headers)
         self._budget = budget
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         size = len(self.body)
-        with self._budget.share() as take:
-            take(size)
+        with self._budget.share() as share:
+            share.reserve(size)
             start = {"status": self.status_code, "headers": self.raw_headers}
             await send({"type": "http.response.start", **start})
             for begin in range(0, size, _SMALL_ANSWER):
@@ -125,7 +126,8 @@ class _LargeAnswer(Response):
 _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")
 
-# What takes about 2 ms; going to a thread and back takes 0.1 ms.
+# From so much work on a thread does it. Work is counted in bytes of a JSON list of numbers to read:
+# this takes about 2 ms, and going to a thread and back 0.1 ms.
 LARGE = 256 * 1024
 # Work that is not done on the event loop, however little it is.
 ALWAYS = LARGE
@@ -134,11 +136,11 @@ _THREADS = 2
 
 
 class Offload:
-    """Runs functions on the event loop, or on a few threads when they have much to do.
+    """Runs functions that have much to do on a few threads.
 
     The event loop goes on after 5 ms of other Python, and at once while numpy or zlib are at work.
     What nothing interrupts is one call of a JSON library: the loop waits for all of it, 2 to 5 ms a
-    MB, so that threads help where a request is many such calls, and only the caller's bytes bound
+    MB, so that threads help where a request is many such calls, and only the request's bytes bound
     how long one may take.
     """
 
@@ -147,28 +149,25 @@ class Offload:
 
     async def run(
         self,
-        work: int,
         deadline: float,
         function: Callable[_Given, _Result],
         *arguments: _Given.args,
         **options: _Given.kwargs,
     ) -> _Result:
-        """Call the function.
+        """Call a function on a thread.
 
         Args:
-            work: How much it has to do, as bytes of a JSON list of numbers that it might read.
-            deadline: On the clock of `time.monotonic`. What waits for a thread is dropped then.
-                What has begun is waited for, since it cannot be interrupted: its memory is in use.
+            deadline: On the clock of `time.monotonic`. A call that waits for a thread is dropped
+                then. One that has begun is waited for, since it cannot be interrupted: its memory
+                is in use.
             function: Does not wait for anything.
             arguments: Passed on.
             options: Passed on.
 
         Raises:
-            DeadlineExceededError: it did not end in time, on a thread.
+            DeadlineExceededError: it did not end in time.
         """
-        if work < LARGE:
-            return function(*arguments, **options)
-        # The pool keeps what was cancelled until a thread gets to it, but no more its arguments.
+        # The pool keeps a cancelled call until a thread gets to it, but not its arguments.
         calls: list[Callable[[], _Result]] = [partial(function, *arguments, **options)]
         del arguments, options
         pending = self._pool.submit(_call, calls)
@@ -193,7 +192,7 @@ class Offload:
 
 
 def _call(calls: list[Callable[[], _Result]]) -> _Result:
-    """Call the function there is; what it worked on is gone when its error reaches the caller."""
+    """Call the only function; what it worked on is freed when its error reaches the event loop."""
     try:
         return calls.pop()()
     except BaseException as error:
@@ -201,35 +200,19 @@ def _call(calls: list[Callable[[], _Result]]) -> _Result:
         raise
 
 
-@dataclass(frozen=True)
-class Shared:
-    """What routes that run models share.
-
-    Attributes:
-        engine: Runs the models.
-        settings: Limits.
-        budget: Counts the bodies of requests.
-        offload: Reads large requests and writes large answers.
-    """
-
-    engine: Engine
-    settings: Settings
-    budget: MemoryBudget
-    offload: Offload
-
-
+JSON = "application/json"
 TIMEOUT_HEADER = "x-timeout-ms"
 # Compressing may also add a little.
 _FRAMING = 64 * 1024
-_LATE = "the deadline passed before the forecast was ready"
 
 
-def deadline_of(headers: Mapping[str, str], timeout_seconds: float) -> float:
+def deadline_of(headers: Mapping[str, str], timeout_seconds: float, started: float) -> float:
     """When a request must be answered, on the clock of `time.monotonic`.
 
     Args:
         headers: The request's; `X-Timeout-Ms` may shorten the time.
         timeout_seconds: The server's limit.
+        started: When the request began, on the same clock.
 
     Raises:
         InvalidInputError: the header is no whole number from 1.
@@ -242,15 +225,15 @@ def deadline_of(headers: Mapping[str, str], timeout_seconds: float) -> float:
                 param="X-Timeout-Ms",
             )
         timeout_seconds = min(timeout_seconds, int(given) / 1000)
-    return time.monotonic() + timeout_seconds
+    return started + timeout_seconds
 
 
 def media_type(headers: Mapping[str, str], *accepted: str) -> str:
-    """What the body of a request is.
+    """The media type of a request's body.
 
     Args:
         headers: The request's.
-        accepted: Media types; the first is taken for granted where the headers name none.
+        accepted: Media types; the first is assumed where the headers name none.
 
     Raises:
         UnsupportedMediaError: it is none of them.
@@ -270,115 +253,68 @@ async def read_body(
     headers: Mapping[str, str],
     limit: int,
     deadline: float,
-    take: Callable[[int], None],
+    reserve: Callable[[int], None],
 ) -> Body:
-    """The body of a request, unfolded as its `Content-Encoding` says.
+    """The body of a request, decompressed as its `Content-Encoding` says.
 
     Args:
-        request: Brings its pieces.
+        request: Its pieces come from there.
         headers: The request's.
-        limit: Most bytes, unfolded; they are counted as they come.
+        limit: Most bytes once decompressed; they are counted as they come.
         deadline: When the whole body must be here.
-        take: Takes the bytes from the server's budget, as they come.
+        reserve: Reserves the bytes as they come.
 
     Raises:
-        BuffersFullError: the budget is spent.
+        BuffersFullError: there is no room for them now.
         UnsupportedMediaError: the encoding is unknown.
-        UnreadableError: the body is not in it.
+        UnreadableError: the body is not in that encoding.
         TooLargeError: the body is over the limit.
-        SlowBodyError: the caller sends too slowly.
-        CallerGoneError: the caller hung up.
+        SlowBodyError: the client sends too slowly.
+        ClientDisconnectedError: the client disconnected.
     """
-    decoder = _decoder(headers, limit, take)
+    decompressor = _decompressor(headers, limit, reserve)
     body: Body = b""
     try:
-        # Most bodies come with their head; what takes no time needs no clock.
+        # Most bodies come with their head, and need no timer.
         is_here = WHOLE in request.scope.get("extensions", ())
-        clock = nullcontext() if is_here else asyncio.timeout(deadline - time.monotonic())
-        async with clock:
-            came = 0
-            more = True
+        async with nullcontext() if is_here else asyncio.timeout(deadline - time.monotonic()):
+            received, more = 0, True
             while more:
                 message = await request.receive()
                 if message["type"] == "http.disconnect":
-                    raise ClientDisconnectedError("the caller hung up while sending")
+                    raise ClientDisconnectedError("the client disconnected while sending")
                 chunk, more = message.get("body", b""), message.get("more_body", False)
-                came += len(chunk)
-                if came > limit + _FRAMING:
+                received += len(chunk)
+                if received > limit + _FRAMING:
                     raise _too_large(limit)
-                for piece in (chunk,) if decoder is None else decoder.feed(chunk):
+                for piece in (chunk,) if decompressor is None else decompressor.feed(chunk):
                     if len(body) + len(piece) > limit:
                         raise _too_large(limit)
-                    take(len(piece))
-                    body = _with(body, piece)
+                    reserve(len(piece))
+                    body = _joined(body, piece)
                     if len(piece) > len(chunk):
-                        # What unfolds to much must not hold up the others.
+                        # A body that decompresses to much must not hold up other requests.
                         await asyncio.sleep(0)
     except TimeoutError:
         raise SlowBodyError("the deadline passed before the whole body was here") from None
-    if decoder is not None:
-        decoder.finish()
+    if decompressor is not None:
+        decompressor.finish()
     return body
 
 
-async def outcome(pending: Pending, caller: ClientConnection, deadline: float) -> Arrays:
-    """Wait for the outputs of a run; whatever ends the wait cancels what is still queued.
-
-    Args:
-        pending: The run.
-        caller: Who waits for it, and may hang up.
-        deadline: When the wait is over.
-
-    Raises:
-        DeadlineExceededError: the result did not come in time.
-        CallerGoneError: the caller hung up.
-        ServiceError: what the run failed with.
-    """
-    loop = asyncio.get_running_loop()
-    own = threading.get_ident()
-    over = loop.create_future()
-
-    def wake() -> None:
-        if not over.done():
-            over.set_result(None)
-
-    def ready(_: object) -> None:
-        if threading.get_ident() == own:
-            wake()
-        # On a worker's thread, which may finish after the server has stopped.
-        elif not loop.is_closed():
-            loop.call_soon_threadsafe(wake)
-
-    # What asyncio.wait would do, in two thirds of the time: every request comes by here.
-    pending.add_done_callback(ready)
-    timer = loop.call_later(max(0.0, deadline - time.monotonic()), wake)
-    caller.watch(wake)
-    ended = False
-    try:
-        await over
-        if ended := pending.done():
-            return pending.result()
-        if caller.disconnected:
-            raise ClientDisconnectedError("the caller hung up while waiting")
-        raise DeadlineExceededError(_LATE)
-    finally:
-        timer.cancel()
-        caller.unwatch(wake)
-        if not ended:
-            pending.cancel()
-
-
-def _decoder(headers: Mapping[str, str], limit: int, take: Callable[[int], None]) -> Decoder | None:
-    """What unfolds the body, if it is compressed; one that promises too much is not read."""
+def _decompressor(
+    headers: Mapping[str, str], limit: int, reserve: Callable[[int], None]
+) -> Decompressor | None:
+    """Of a compressed body; refuses one that promises too much before it is read."""
     promised = headers.get("content-length", "")
     if promised.isdecimal() and int(promised[:20]) > limit:
         raise _too_large(limit)
     encoding = headers.get("content-encoding")
-    return None if encoding is None else Decoder(encoding, take)
+    return None if encoding is None else Decompressor(encoding, reserve)
 
 
-def _with(body: Body, piece: bytes) -> Body:
-    """A body and what follows it: of several pieces it grows, and no piece is kept besides."""
+def _joined(body: Body, piece: bytes) -> Body:
+    """A body and its next piece; it grows in place, and holds no piece besides."""
     if not body:
         return piece
     if isinstance(body, bytes):

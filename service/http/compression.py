@@ -11,7 +11,7 @@ from fastapi import Response
 
 from foretell.service.errors import UnreadableError, UnsupportedMediaError
 
-# Unfolding so much takes the event loop well under a millisecond.
+# Decompressing so much takes the event loop well under a millisecond.
 _PIECE = 256 * 1024
 _GZIP, _ZLIB = zlib.MAX_WBITS + 16, zlib.MAX_WBITS
 # RFC 8878 asks decoders to support windows of 8 MiB, and to be free to refuse larger ones.
@@ -26,17 +26,17 @@ _MOST_PARTS = 1024
 # Forecasts are noise after their first digits: more work saves little.
 _LEVEL = 1
 
-# What came, in one piece or put together.
+# A body as it came, or its pieces joined.
 Body = bytes | bytearray
 NAMES = ("gzip", "deflate", "zstd")
-# What compressed bodies begin with; zlib's is not told from other bytes.
+# The first bytes of compressed bodies; those of zlib look like any others.
 _MAGIC = {"gzip": b"\x1f\x8b", "zstd": b"\x28\xb5\x2f\xfd"}
-# What some programs put before texts, of UTF-16 and UTF-32 too.
+# Some programs put them before texts, of UTF-16 and UTF-32 too.
 _BYTE_ORDER_MARKS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)
 
 
 def unreadable(message: str, body: Body | memoryview, param: str | None = None) -> UnreadableError:
-    """The error of a body that cannot be read, with a remedy for what is compressed or has a mark.
+    """The error of a body that cannot be read; says what to do if it is compressed or has a mark.
 
     Args:
         message: What is wrong.
@@ -53,7 +53,7 @@ def unreadable(message: str, body: Body | memoryview, param: str | None = None) 
 
 
 class _Zlib:
-    """zlib's decompressor, used as zstd's: it hands back the input it did not get to."""
+    """zlib's decompressor with the interface of zstd's."""
 
     def __init__(self, bits: int) -> None:
         self._object = zlib.decompressobj(bits)
@@ -81,18 +81,18 @@ _OPEN: dict[str, Callable[[], _Zlib | zstd.ZstdDecompressor]] = {
 }
 
 
-class Decoder:
-    """Unfolds one body.
+class Decompressor:
+    """Decompresses one body.
 
     Args:
         encoding: The request's `Content-Encoding`.
-        hold: Called with about how many bytes more, or fewer, the decoder itself holds.
+        reserve: Called with about how many bytes more, or fewer, this holds itself.
 
     Raises:
         UnsupportedMediaError: the encoding is unknown.
     """
 
-    def __init__(self, encoding: str, hold: Callable[[int], object] = lambda _: None) -> None:
+    def __init__(self, encoding: str, reserve: Callable[[int], object] = lambda _: None) -> None:
         # RFC 9110, 8.4.1.3: x-gzip is another name of gzip.
         name = encoding.strip().lower()
         name = "gzip" if name == "x-gzip" else name
@@ -104,22 +104,22 @@ class Decoder:
             )
         self._name = name
         self._parts = 1
-        self._hold = hold
-        self._held = 0
-        self._unfolding = _OPEN[name]() if name in _OPEN else None
+        self._reserve = reserve
+        self._window = 0
+        self._stream = _OPEN[name]() if name in _OPEN else None
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
-        """Unfold the next bytes of the body, in pieces of at most 256 KiB.
+        """Decompress the next bytes of the body, in pieces of at most 256 KiB.
 
         Raises:
             UnreadableError: they are not what the encoding promises.
         """
-        if self._unfolding is None:
+        if self._stream is None:
             yield chunk
             return
         try:
-            while chunk or not (self._unfolding.needs_input or self._unfolding.eof):
-                if self._unfolding.eof:
+            while chunk or not (self._stream.needs_input or self._stream.eof):
+                if self._stream.eof:
                     self._parts += 1
                     if self._parts > _MOST_PARTS:
                         raise UnreadableError(
@@ -127,14 +127,14 @@ class Decoder:
                             param="Content-Encoding",
                         )
                     # RFC 1952 and RFC 8878: a body may be several compressed parts in a row.
-                    self._unfolding = _OPEN[self._name]()
-                piece = self._unfolding.decompress(chunk, _PIECE)
-                # What was unfolded is there to go back to, as far as the window goes.
-                more = min(len(piece), _WINDOWS[self._name] - self._held)
-                self._held += more
-                self._hold(more)
+                    self._stream = _OPEN[self._name]()
+                piece = self._stream.decompress(chunk, _PIECE)
+                # The stream keeps what it decompressed, as far as its window goes.
+                growth = min(len(piece), _WINDOWS[self._name] - self._window)
+                self._window += growth
+                self._reserve(growth)
                 yield piece
-                chunk = self._unfolding.unused_data
+                chunk = self._stream.unused_data
         except (zlib.error, zstd.ZstdError, EOFError) as error:
             raise UnreadableError(
                 f"the body is not {self._name}: {error}", param="Content-Encoding"
@@ -146,10 +146,10 @@ class Decoder:
         Raises:
             UnreadableError: some are missing.
         """
-        if self._unfolding is not None and not self._unfolding.eof:
+        if self._stream is not None and not self._stream.eof:
             raise UnreadableError(f"the {self._name} body ends too early", param="Content-Encoding")
-        self._unfolding = None
-        self._hold(-self._held)
+        self._stream = None
+        self._reserve(-self._window)
 
 
 def choose_encoding(accepted: str, offered: Sequence[str]) -> str | None:
@@ -157,7 +157,7 @@ def choose_encoding(accepted: str, offered: Sequence[str]) -> str | None:
 
     Args:
         accepted: The request's header Accept-Encoding.
-        offered: Some of `NAMES`; of those that are wanted as much, the first is taken.
+        offered: Some of `NAMES`; the first of those with the largest weight is taken.
     """
     weights = accepted_weights(accepted)
     best = max(offered, key=lambda encoding: weights.get(encoding, 0.0))
@@ -165,22 +165,22 @@ def choose_encoding(accepted: str, offered: Sequence[str]) -> str | None:
 
 
 def compress(encoding: str, parts: Iterable[bytes | memoryview]) -> bytes:
-    """The parts together, compressed.
+    """Compress parts into one body.
 
     Args:
         encoding: One of `NAMES`.
         parts: Bytes.
     """
     if encoding == "zstd":
-        folding = zstd.ZstdCompressor(_LEVEL)
-        return b"".join([*map(folding.compress, parts), folding.flush()])
+        compressor = zstd.ZstdCompressor(_LEVEL)
+        return b"".join([*map(compressor.compress, parts), compressor.flush()])
     stream = zlib.compressobj(_LEVEL, wbits=_GZIP if encoding == "gzip" else _ZLIB)
     return b"".join([*map(stream.compress, parts), stream.flush()])
 
 
 def respond(body: bytes, accepted: str, media_type: str) -> Response:
-    """An answer that may be large, compressed as the caller accepts it; not for the event loop."""
-    # The middleware names the header of an answer that it gets as it is.
+    """An answer that may be large, compressed as the client accepts it; call it on a thread."""
+    # The middleware adds `Vary` to answers that are not compressed yet.
     headers = {}
     if encoding := choose_encoding(accepted, ("zstd", "gzip")):
         body = compress(encoding, [body])
@@ -189,7 +189,7 @@ def respond(body: bytes, accepted: str, media_type: str) -> Response:
 
 
 def accepted_weights(header: str) -> dict[str, float]:
-    """The names in a header such as Accept or Accept-Encoding, and how much each is wanted.
+    """The names in a header such as Accept or Accept-Encoding, and their weights.
 
     Args:
         header: `name;q=weight, …` (RFC 9110, 12.4.2); a name without a weight has 1.

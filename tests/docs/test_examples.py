@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 
 from foretell.service.api.openapi import examples
-from foretell.service.forecast.routes import JSON
+from foretell.service.http.body import JSON
 from tests.docs.reader import assert_shows
 from tests.service.process import Server
 

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import httpx
+from starlette.requests import Request
 
 from foretell.service.api.app import create_app
 from foretell.service.engine.engine import LocalEngine
@@ -17,6 +18,13 @@ from foretell.service.metrics import BATCH_WINDOWS, Metrics
 from foretell.service.settings import Settings
 from foretell.service.tracing import Tracer
 from tests.service.kserve import kserve_types
+
+
+def request_of(query: str = "", *, model: str = "", **headers: str) -> Request:
+    """The head of a request, for a codec."""
+    named = [(name.encode(), value.encode()) for name, value in headers.items()]
+    scope = {"type": "http", "headers": named, "query_string": query.encode()}
+    return Request(scope | {"path_params": {"model": model}})
 
 
 class Client:

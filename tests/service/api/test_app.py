@@ -416,8 +416,8 @@ def test_what_is_echoed_counts_until_it_is_answered(
         with budget.share() as others:
             # Once here, and once in the answer.
             with pytest.raises(BuffersFullError):
-                others(42 * 10**5)
-            others(41 * 10**5)
+                others.reserve(42 * 10**5)
+            others.reserve(41 * 10**5)
         submitted.append(True)
         return model_submits(*arguments, **options)
 
@@ -427,7 +427,7 @@ def test_what_is_echoed_counts_until_it_is_answered(
         assert client.send(body).status_code == 200
     assert submitted
     with budget.share() as all_of_it:
-        all_of_it(5 * 10**6)
+        all_of_it.reserve(5 * 10**6)
 
 
 def test_the_numbers_of_a_tensor_are_read_as_they_are(models: Path) -> None:

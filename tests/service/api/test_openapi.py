@@ -10,7 +10,7 @@ import pytest
 
 from foretell.service.api import openapi
 from foretell.service.forecast.requests import ForecastRequest
-from foretell.service.forecast.routes import JSON
+from foretell.service.http.body import JSON
 from foretell.service.http.middleware import OPEN
 from tests.service.client import Client
 

@@ -10,10 +10,10 @@ import pytest
 from foretell.service.errors import ServiceError
 from foretell.service.forecast.inputs import Series
 from foretell.service.forecast.job import Job, decode
-from foretell.service.forecast.options import Plan
+from foretell.service.forecast.options import FORECASTING, Plan
 from foretell.service.forecast.parse import parse
-from foretell.service.forecast.routes import JSON, read
-from tests.service.client import Client
+from foretell.service.forecast.routes import JsonCodec
+from tests.service.client import Client, request_of
 
 EIGHT = [float(n) for n in range(8)]
 PAIRS = [[float(n), -float(n)] for n in range(8)]
@@ -28,10 +28,11 @@ def job(client: Client, *inputs: dict[str, Any], model: str = "repeat", **rest: 
 
 def test_a_request_is_not_held_while_it_is_forecast(client: Client) -> None:
     body = json.dumps({"model": "repeat", "inputs": [{"series": EIGHT}]}).encode()
-    parsed = read(JSON, body, {}, client.settings)
-    envelope = weakref.ref(parsed._envelope)
-    found = parsed.decode(parsed.find(client.repository.registry), client.settings)
-    assert len(found.job.history) == 1
+    codec = JsonCodec(FORECASTING, client.settings)
+    parsed = codec.parse(body, request_of())
+    envelope = weakref.ref(parsed._content[0])  # type: ignore[index]
+    decoded = codec.decode(parsed, parsed.find(client.repository.registry))
+    assert len(decoded.history) == 1
     assert envelope() is None
 
 

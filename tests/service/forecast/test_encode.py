@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 
 from foretell.service.errors import InvalidInputError
-from foretell.service.forecast.backtest import BACKTESTING, Backtest
+from foretell.service.forecast.backtest import BACKTESTING
 from foretell.service.forecast.encode import encode, encoding_work
-from foretell.service.forecast.job import decode
-from foretell.service.forecast.parse import parse
+from foretell.service.forecast.routes import BacktestCodec, JsonCodec
 from foretell.service.http.body import ALWAYS
 from tests.service.bundles import Spec, write_bundle
-from tests.service.client import Client
+from tests.service.client import Client, request_of
 from tests.service.forecast.test_decode import EIGHT, PAIRS, job
 
 
@@ -123,9 +122,7 @@ def test_without_auto_correlation_there_is_no_such_flag(client: Client) -> None:
 
 def test_a_backtest_is_never_written_on_the_event_loop(client: Client) -> None:
     body = {"model": "repeat", "inputs": [{"series": [*EIGHT, 1, 2, 3, 4]}]}
-    envelope, ignored = parse(json.dumps(body).encode(), BACKTESTING)
-    model = client.repository.registry.find("repeat")
-    backtest = Backtest(
-        decode(envelope, ignored, model, client.settings, BACKTESTING), is_table=False
-    )
-    assert encoding_work(backtest.job, outputs([1, 2, 3, 4])) == ALWAYS
+    codec = BacktestCodec(JsonCodec(BACKTESTING, client.settings))
+    parsed = codec.parse(json.dumps(body).encode(), request_of())
+    backtest = codec.decode(parsed, client.repository.registry.find("repeat"))
+    assert codec.encoding_work(backtest, outputs([1, 2, 3, 4])) == ALWAYS

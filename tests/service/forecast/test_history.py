@@ -16,7 +16,7 @@ from pyarrow import ipc
 from foretell.bundle.recalibration import stride_of
 from foretell.service.arrays import Arrays
 from foretell.service.errors import DeadlineExceededError
-from foretell.service.forecast.job import decode, run
+from foretell.service.forecast.job import decode
 from foretell.service.forecast.parse import parse
 from foretell.service.forecast.routes import ARROW
 from foretell.service.forecast.table import write_table
@@ -223,7 +223,7 @@ def test_what_fails_gives_up_the_other(client: Client) -> None:
 
     async def ask() -> None:
         with pytest.raises(DeadlineExceededError):
-            await run(job, time.monotonic() + 30, wait)
+            await job.run(time.monotonic() + 30, wait)
         await asyncio.sleep(0)
         assert len(given_up) == 1
 

@@ -11,7 +11,7 @@ import pytest
 from foretell.bundle.manifest import Manifest
 from foretell.service.arrays import Arrays
 from foretell.service.errors import DeadlineExceededError
-from foretell.service.forecast.job import Job, run
+from foretell.service.forecast.job import Job
 from foretell.service.forecast.options import Plan
 
 CONTEXT, HORIZON, CHANNELS, FEATURES = 5, 3, 2, 2
@@ -75,7 +75,7 @@ async def done(future: Future[Arrays]) -> Arrays:
 
 
 def outputs_of(rolled: Job) -> Arrays:
-    return asyncio.run(run(rolled, 7.0, done))
+    return asyncio.run(rolled.run(7.0, done))
 
 
 def by_hand(rolled: Job, model: Model, window: int) -> Arrays:
@@ -160,5 +160,5 @@ def test_whatever_ends_the_wait_ends_the_passes() -> None:
         return future.result()
 
     with pytest.raises(DeadlineExceededError):
-        asyncio.run(run(job(model, 12), 7.0, late))
+        asyncio.run(job(model, 12).run(7.0, late))
     assert len(model.submitted) == 2

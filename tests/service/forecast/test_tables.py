@@ -17,9 +17,10 @@ import pyarrow as pa
 import pytest
 from pyarrow import ipc
 
-from foretell.service.forecast.routes import ARROW, read
+from foretell.service.forecast.options import FORECASTING
+from foretell.service.forecast.routes import ARROW, ArrowCodec
 from foretell.service.forecast.table import write_table
-from tests.service.client import Client
+from tests.service.client import Client, request_of
 
 START = datetime(2024, 1, 1)
 HOURS = [START + timedelta(hours=hour) for hour in range(8)]
@@ -222,10 +223,11 @@ def test_a_table_is_not_held_while_it_is_forecast(client: Client, unit: str | No
         table = table.append_column("ds", pa.array(hours))
     body = write_table(table)
     held = sys.getrefcount(body)
-    parsed = read(ARROW, body, {"model": "repeat"}, client.settings)
+    codec = ArrowCodec(FORECASTING, client.settings)
+    parsed = codec.parse(body, request_of("model=repeat"))
     assert sys.getrefcount(body) > held
-    found = parsed.decode(parsed.find(client.repository.registry), client.settings)
-    assert len(found.job.history) == 1
+    job = codec.decode(parsed, parsed.find(client.repository.registry))
+    assert len(job.history) == 1
     assert sys.getrefcount(body) == held
 
 

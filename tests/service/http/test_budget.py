@@ -12,48 +12,63 @@ from foretell.service.http.body import MemoryBudget, response_of
 def test_requests_share_the_budget_and_give_back() -> None:
     budget = MemoryBudget(10)
     with budget.share() as one:
-        one(4)
+        one.reserve(4)
         with budget.share() as other:
-            other(6)
+            other.reserve(6)
             with pytest.raises(BuffersFullError, match="holds 10 bytes of requests") as full:
-                one(1)
+                one.reserve(1)
             assert full.value.retry_after >= 1
-        one(6)
+        one.reserve(6)
     with budget.share() as one:
-        one(10)
+        one.reserve(10)
 
 
 def test_what_a_request_gives_back_itself() -> None:
-    with MemoryBudget(10).share() as take:
-        take(4)
-        take(6)
-        take(-6)
-        take(6)
+    with MemoryBudget(10).share() as share:
+        share.reserve(4)
+        share.reserve(6)
+        share.reserve(-6)
+        share.reserve(6)
+
+
+def test_what_a_request_keeps_replaces_what_it_had() -> None:
+    budget = MemoryBudget(10)
+    with budget.share() as one, budget.share() as other:
+        one.reserve(8)
+        one.keep(3)
+        other.reserve(7)
+        with pytest.raises(BuffersFullError):
+            one.keep(4)
+        with pytest.raises(TooLargeError):
+            one.keep(11)
+        one.keep(0)
+        other.reserve(3)
+    assert budget.reserved == 0
 
 
 def test_what_no_request_could_have_is_no_reason_to_try_again() -> None:
     budget = MemoryBudget(10)
     with budget.share() as one, budget.share() as other:
-        one(4)
-        other(4)
+        one.reserve(4)
+        other.reserve(4)
         with pytest.raises(TooLargeError, match=r"about 11 bytes.* 10 \(max_buffered_bytes\)"):
-            one(7)
+            one.reserve(7)
         with pytest.raises(BuffersFullError):
-            one(6)
+            one.reserve(6)
 
 
 def test_a_failed_request_gives_back_too() -> None:
     budget = MemoryBudget(10)
 
     def fail() -> None:
-        with budget.share() as take:
-            take(10)
+        with budget.share() as share:
+            share.reserve(10)
             raise ValueError("broken")
 
     with pytest.raises(ValueError, match="broken"):
         fail()
-    with budget.share() as take:
-        take(10)
+    with budget.share() as share:
+        share.reserve(10)
 
 
 def test_an_answer_that_is_larger_than_all_of_it() -> None:
@@ -74,7 +89,7 @@ def test_a_large_answer_goes_out_piece_by_piece(more: int, pieces: int) -> None:
         sent.append(message)
 
     content = b"x" * (128 * 1024 + more)
-    answer = response_of(content, MemoryBudget(len(content)), {"a": "b"}, "text/plain")
+    answer = response_of(content, MemoryBudget(len(content)), {"a": "b"})
     asyncio.run(answer({"type": "http"}, asyncio.Queue().get, send))
     start, *parts = sent
     assert start["status"] == 200

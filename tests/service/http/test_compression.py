@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from foretell.service.errors import UnreadableError, UnsupportedMediaError
 from foretell.service.http.compression import (
     NAMES,
-    Decoder,
+    Decompressor,
     choose_encoding,
     compress,
     unreadable,
@@ -29,7 +29,7 @@ FOLD: dict[str, Callable[[bytes], bytes]] = {
 
 
 def decompress(encoding: str, body: bytes, step: int) -> bytes:
-    decoder = Decoder(encoding)
+    decoder = Decompressor(encoding)
     pieces = [
         piece
         for start in range(0, len(body), step)
@@ -52,7 +52,7 @@ def test_every_encoding_gives_back_what_was_folded(
 def test_a_bomb_unfolds_piece_by_piece(encoding: str) -> None:
     bomb = FOLD[encoding](bytes(64 * 2**20))
     assert len(bomb) < 100_000
-    pieces = Decoder(encoding).feed(bomb)
+    pieces = Decompressor(encoding).feed(bomb)
     assert all(0 < len(piece) <= 2**18 for piece in itertools.islice(pieces, 20))
 
 
@@ -63,7 +63,7 @@ def test_what_may_be_gone_back_to_is_counted_until_the_end(encoding: str, window
     held: list[int] = []
     for size in (1000, 20 * 2**20):
         body = FOLD[encoding](bytes(size))
-        decoder = Decoder(encoding, held.append)
+        decoder = Decompressor(encoding, held.append)
         assert sum(map(len, decoder.feed(body))) == size
         assert sum(held) == min(size, window)
         decoder.finish()
@@ -72,7 +72,7 @@ def test_what_may_be_gone_back_to_is_counted_until_the_end(encoding: str, window
 
 def test_several_parts_share_a_window() -> None:
     held: list[int] = []
-    decoder = Decoder("zstd", held.append)
+    decoder = Decompressor("zstd", held.append)
     for _ in range(3):
         for _ in decoder.feed(zstd.compress(bytes(5 * 2**20))):
             assert sum(held) <= 2**23
@@ -98,7 +98,7 @@ def test_damage_is_named(encoding: str) -> None:
 
 def test_an_unknown_encoding() -> None:
     with pytest.raises(UnsupportedMediaError, match="gzip, deflate, zstd, got 'br'") as error:
-        Decoder("br")
+        Decompressor("br")
     assert error.value.param == "Content-Encoding"
 
 

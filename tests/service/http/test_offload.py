@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from foretell.service.errors import DeadlineExceededError
-from foretell.service.http.body import ALWAYS, LARGE, Offload
+from foretell.service.http.body import Offload
 
 
 def later() -> float:
@@ -24,16 +24,6 @@ def offload() -> Iterator[Offload]:
     offload.close()
 
 
-def test_small_work_stays_on_the_loop_and_large_work_does_not(offload: Offload) -> None:
-    async def scene() -> None:
-        here = threading.current_thread()
-        assert await offload.run(LARGE - 1, later(), threading.current_thread) is here
-        for work in (LARGE, ALWAYS):
-            assert await offload.run(work, later(), threading.current_thread) is not here
-
-    asyncio.run(scene())
-
-
 def test_the_loop_goes_on_meanwhile(offload: Offload) -> None:
     begun, go_on = threading.Event(), threading.Event()
 
@@ -42,7 +32,7 @@ def test_the_loop_goes_on_meanwhile(offload: Offload) -> None:
         return go_on.wait(30)
 
     async def scene() -> bool:
-        pending = asyncio.create_task(offload.run(LARGE, later(), work))
+        pending = asyncio.create_task(offload.run(later(), work))
         await asyncio.to_thread(begun.wait, 30)
         go_on.set()
         return await pending
@@ -51,15 +41,14 @@ def test_the_loop_goes_on_meanwhile(offload: Offload) -> None:
 
 
 def test_errors_come_through(offload: Offload) -> None:
-    for size in (0, LARGE):
-        with pytest.raises(ValueError, match="invalid literal"):
-            asyncio.run(offload.run(size, later(), int, "x"))
+    with pytest.raises(ValueError, match="invalid literal"):
+        asyncio.run(offload.run(later(), int, "x"))
 
 
 def test_closed(offload: Offload) -> None:
     offload.close()
     with pytest.raises(RuntimeError):
-        asyncio.run(offload.run(LARGE, later(), int))
+        asyncio.run(offload.run(later(), int))
 
 
 class Body:
@@ -70,11 +59,11 @@ def test_what_waits_for_a_thread_is_dropped_at_the_deadline(offload: Offload) ->
     go_on = threading.Event()
 
     async def scene() -> None:
-        busy = [asyncio.create_task(offload.run(LARGE, later(), go_on.wait, 30)) for _ in "ab"]
+        busy = [asyncio.create_task(offload.run(later(), go_on.wait, 30)) for _ in "ab"]
         await asyncio.sleep(0)
         body = Body()
         with pytest.raises(DeadlineExceededError):
-            await offload.run(LARGE, time.monotonic() + 0.01, id, body)
+            await offload.run(time.monotonic() + 0.01, id, body)
         assert not any(task.done() for task in busy)
         dropped = weakref.ref(body)
         del body
@@ -95,7 +84,7 @@ def test_what_has_begun_is_late_when_it_is_done(offload: Offload) -> None:
 
     async def scene() -> None:
         soon = time.monotonic() + 0.05
-        pending = asyncio.create_task(offload.run(LARGE, soon, work))
+        pending = asyncio.create_task(offload.run(soon, work))
         await asyncio.to_thread(begun.wait, 30)
         await asyncio.sleep(soon + 0.01 - time.monotonic())
         assert not pending.done()
@@ -111,15 +100,15 @@ def test_a_request_that_is_cut_off_is_not_read(offload: Offload) -> None:
     read: list[int] = []
 
     async def scene() -> None:
-        busy = [asyncio.create_task(offload.run(LARGE, later(), go_on.wait, 30)) for _ in "ab"]
-        cut_off = asyncio.create_task(offload.run(LARGE, later(), read.append, 1))
+        busy = [asyncio.create_task(offload.run(later(), go_on.wait, 30)) for _ in "ab"]
+        cut_off = asyncio.create_task(offload.run(later(), read.append, 1))
         await asyncio.sleep(0)
         cut_off.cancel()
         with pytest.raises(asyncio.CancelledError):
             await cut_off
         go_on.set()
         await asyncio.gather(*busy)
-        await offload.run(LARGE, later(), read.append, 2)
+        await offload.run(later(), read.append, 2)
 
     asyncio.run(scene())
     assert read == [2]
@@ -135,7 +124,7 @@ def test_an_error_holds_nothing_of_what_was_worked_on(offload: Offload) -> None:
 
     async def scene() -> None:
         with pytest.raises(ValueError, match="wrong"):
-            await offload.run(LARGE, later(), fail, Body())
+            await offload.run(later(), fail, Body())
 
     gc.disable()
     try:

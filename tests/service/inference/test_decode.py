@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from starlette.requests import Request
 
 from foretell.service.errors import (
     InvalidInputError,
@@ -14,18 +15,23 @@ from foretell.service.errors import (
     ServiceError,
     UnreadableError,
 )
-from foretell.service.inference.decode import Job, decode, json_bytes
+from foretell.service.inference.codec import HEADER, Inference, InferenceCodec
 from foretell.service.settings import Settings
-from tests.service.client import Client
+from tests.service.client import Client, request_of
 from tests.service.inference.bodies import HISTORY, binary, request, tensor
 
 WEIGHTS = "encoder.0.self.weights"
 
 
-def read(client: Client, body: Any, length: str | None = None, **limits: int) -> Job:
+def read(client: Client, body: Any, length: str | None = None, **limits: int) -> Inference:
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
     model = client.repository.registry.find("multi")
-    return decode(bytearray(content), length, model, Settings(models=Path(), **limits))
+    codec = InferenceCodec(Settings(models=Path(), **limits))
+    return codec.decode(codec.parse(bytearray(content), sent(length)), model)
+
+
+def sent(length: str | None) -> Request:
+    return request_of(model="multi", **({} if length is None else {HEADER: length}))
 
 
 def refusal(client: Client, body: Any, kind: type[ServiceError] = InvalidInputError) -> Any:
@@ -34,7 +40,7 @@ def refusal(client: Client, body: Any, kind: type[ServiceError] = InvalidInputEr
     return error.value
 
 
-def binaries(job: Job) -> dict[str, bool]:
+def binaries(job: Inference) -> dict[str, bool]:
     return {output.name: output.binary for output in job.outputs}
 
 
@@ -174,5 +180,6 @@ def test_answers_that_would_be_too_large(client: Client) -> None:
 @pytest.mark.parametrize(
     ("length", "text"), [(None, 500), ("0", 0), ("120", 120), ("900", 500), ("-1", 500), ("x", 500)]
 )
-def test_how_much_of_a_body_is_json(length: str | None, text: int) -> None:
-    assert json_bytes(500, length) == text
+def test_how_much_of_a_body_is_json(client: Client, length: str | None, text: int) -> None:
+    body = b"[" * text + b" " * (500 - text)
+    assert InferenceCodec(client.settings).parsing_work(body, sent(length)) == text + 4 * text

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import gzip
 import json
 from dataclasses import replace
 
@@ -8,22 +7,23 @@ import numpy as np
 import pytest
 
 from foretell.service.errors import InvalidInputError
-from foretell.service.inference.decode import Job, Output
-from foretell.service.inference.routes import encode, encoding_work
+from foretell.service.inference.codec import Inference, InferenceCodec, Output
 from tests.service.client import Client
 
 FORECAST = np.arange(16, dtype=np.float32).reshape(2, 4, 2) / 8
 LAGS = np.array([[3, 1], [2, 0]])
 
 
-def job(client: Client, *outputs: tuple[str, bool], id: str | None = None) -> Job:  # noqa: A002
+def job(client: Client, *outputs: tuple[str, bool], id: str | None = None) -> Inference:  # noqa: A002
     wanted = [Output(name, 1, attention=False, binary=binary) for name, binary in outputs]
-    return Job(client.repository.registry.find("multi"), id, {"history": FORECAST}, wanted, None)
+    return Inference(client.repository.registry.find("multi"), id, {"history": FORECAST}, wanted)
 
 
 def test_json(client: Client) -> None:
     asked = job(client, ("lags", False), ("forecast", False), id="7")
-    answer, headers = encode(asked, {"forecast": FORECAST, "lags": LAGS}, "")
+    answer, headers = InferenceCodec(client.settings).encode(
+        asked, {"forecast": FORECAST, "lags": LAGS}
+    )
     assert headers == {"content-type": "application/json"}
     assert json.loads(answer) == {
         "id": "7",
@@ -41,30 +41,26 @@ def test_json(client: Client) -> None:
     }
 
 
-@pytest.mark.parametrize("accepted", ["", "gzip"])
-def test_binary_follows_in_order(client: Client, accepted: str) -> None:
+def test_binary_follows_in_order(client: Client) -> None:
     long = np.repeat(FORECAST, 20, axis=0)
     asked = job(client, ("forecast", True), ("lags", False), ("more", True))
     asked = replace(asked, feeds={"history": long})
     # Outputs of a batch are slices of it.
     outputs = {"forecast": long, "lags": LAGS, "more": LAGS[:, ::-1]}
-    answer, headers = encode(asked, outputs, accepted)
-    body = gzip.decompress(answer) if accepted else answer
+    answer, headers = InferenceCodec(client.settings).encode(asked, outputs)
     assert headers["content-type"] == "application/octet-stream"
-    assert headers.get("content-encoding", "") == accepted
     length = int(headers["inference-header-content-length"])
-    head = json.loads(body[:length])
+    head = json.loads(answer[:length])
     assert "id" not in head
     assert [each.get("parameters") for each in head["outputs"]] == [
         {"binary_data_size": long.nbytes},
         None,
         {"binary_data_size": 32},
     ]
-    assert body[length:] == long.tobytes() + LAGS[:, ::-1].tobytes()
-    # Arrays are sent as they are, where nothing is compressed.
-    part = 1 if accepted else 16
-    work = (long.nbytes // part) + LAGS.nbytes + (LAGS.nbytes // part)
-    assert encoding_work(asked, outputs, accepted) == work
+    assert answer[length:] == long.tobytes() + LAGS[:, ::-1].tobytes()
+    # Binary tensors are copied.
+    work = (long.nbytes // 16) + LAGS.nbytes + (LAGS.nbytes // 16)
+    assert InferenceCodec(client.settings).encoding_work(asked, outputs) == work
 
 
 def test_nothing_but_numbers_leaves(client: Client) -> None:
@@ -72,5 +68,9 @@ def test_nothing_but_numbers_leaves(client: Client) -> None:
     bad[1, 2, 0] = np.inf
     for binary in (True, False):
         with pytest.raises(InvalidInputError, match="forecast of window 1 is not finite"):
-            encode(job(client, ("forecast", binary)), {"forecast": bad, "lags": LAGS}, "")
-    assert encode(job(client, ("lags", False)), {"forecast": bad, "lags": LAGS}, "")[0]
+            InferenceCodec(client.settings).encode(
+                job(client, ("forecast", binary)), {"forecast": bad, "lags": LAGS}
+            )
+    assert InferenceCodec(client.settings).encode(
+        job(client, ("lags", False)), {"forecast": bad, "lags": LAGS}
+    )[0]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from foretell.service.errors import InvalidInputError, NotSupportedError
-from foretell.service.inference.decode import Inputs
+from foretell.service.inference.tensors import Inputs
 from foretell.service.inference.wire import InputTensor
 from tests.service.client import Client
 from tests.service.inference.bodies import HISTORY, binary, tensor

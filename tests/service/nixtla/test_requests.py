@@ -13,11 +13,9 @@ import numpy as np
 import pytest
 
 from foretell.service.errors import error_body
-from foretell.service.forecast.routes import JSON
-from foretell.service.nixtla import routes
-from foretell.service.nixtla.wire import CrossValidationRequest, ForecastRequest
+from foretell.service.nixtla.codec import CrossValidationCodec, ForecastCodec
 from tests.service.bundles import Spec, write_bundle
-from tests.service.client import Client
+from tests.service.client import Client, request_of
 from tests.service.nixtla.conftest import AIR, HOURLY
 
 FORECAST = "forecast"
@@ -55,21 +53,16 @@ def refusal(client: Client, request: Any, task: str = FORECAST) -> str:
     return str(text)
 
 
-@pytest.mark.parametrize(
-    ("kind", "decoder"),
-    [
-        (ForecastRequest, routes._forecast),
-        (CrossValidationRequest, routes._cross_validation),
-    ],
-)
+@pytest.mark.parametrize("kind", [ForecastCodec, CrossValidationCodec])
 def test_the_numbers_of_a_request_are_not_held_while_it_is_forecast(
-    client: Client, kind: type[ForecastRequest], decoder: Any
+    client: Client, kind: type[ForecastCodec | CrossValidationCodec]
 ) -> None:
     sent = json.dumps(body(Y * 4, n_windows=2)).encode()
-    parsed = routes._Read(kind, decoder, JSON, sent, {}, client.settings)
-    request = weakref.ref(parsed._request)
-    found = parsed.decode(parsed.find(client.repository.registry), client.settings)
-    assert found.job.history.size
+    codec = kind(client.settings)
+    parsed = codec.parse(sent, request_of())
+    request = weakref.ref(parsed._content)  # type: ignore[arg-type]
+    decoded = codec.decode(parsed, parsed.find(client.repository.registry))
+    assert decoded.windows
     assert request() is None
 
 

@@ -1,0 +1,311 @@
+"""The only way from the bytes of a request that runs a model to the bytes of its answer.
+
+Read the body, parse it, find the model, decode the request for it, run the model, encode its
+outputs, compress and send them. A codec, of one format of requests and answers, does the parsing,
+decoding and encoding; all else is done here for all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from foretell.service.arrays import Arrays
+from foretell.service.engine.engine import Engine
+from foretell.service.engine.registry import Model, Pending, Registry
+from foretell.service.errors import ClientDisconnectedError, DeadlineExceededError, ServiceError
+from foretell.service.http.body import (
+    LARGE,
+    MemoryBudget,
+    Offload,
+    deadline_of,
+    media_type,
+    read_body,
+    response_of,
+)
+from foretell.service.http.compression import Body, choose_encoding, compress
+from foretell.service.http.middleware import RequestContext, request_context
+from foretell.service.http.protocol import ClientConnection, connection_of
+from foretell.service.settings import Settings
+
+Wait = Callable[[Pending], Awaitable[Arrays]]
+# Compressing a byte takes as long as this many bytes of other work.
+_COMPRESSION = 4
+
+_Content = TypeVar("_Content")
+
+
+class Parsed(Generic[_Content]):
+    """A request, read as far as it can be without its model.
+
+    Args:
+        content: What was read.
+        reference: The model that the request names, as `Registry.find` takes it.
+        work: How much there is to decode, as `LARGE` counts it.
+        memory: About how many bytes decoding takes that are not reserved yet.
+    """
+
+    __slots__ = ("_content", "memory", "reference", "work")
+
+    def __init__(
+        self, content: _Content, reference: str | None, work: int, memory: int = 0
+    ) -> None:
+        self._content: _Content | None = content
+        self.reference = reference
+        self.work = work
+        self.memory = memory
+
+    def find(self, registry: Registry) -> Model:
+        """The model that the request means; raises as `Registry.find`."""
+        return registry.find(self.reference)
+
+    def release(self) -> _Content:
+        """What was read, which this holds no longer."""
+        content, self._content = self._content, None
+        assert content is not None  # noqa: S101 - it is released once
+        return content
+
+    def drop(self) -> None:
+        """Free what was read, which may take long."""
+        self._content = None
+
+
+class Decoded(Protocol):
+    """A request that was checked against its model and can be run."""
+
+    @property
+    def model(self) -> Model:
+        """The model that runs it."""
+
+    @property
+    def windows(self) -> int:
+        """How many windows are forecast."""
+
+    @property
+    def held(self) -> int:
+        """About how many bytes of the request are needed until it is answered."""
+
+    @property
+    def timeout(self) -> float | None:
+        """Seconds from its start within which the request asks to be answered, if it does."""
+
+    @property
+    def coverage(self) -> Mapping[float, tuple[int, int]]:
+        """Once encoded, of each level of intervals: values in them, and all values compared."""
+
+    async def run(self, deadline: float, wait: Wait) -> Arrays:
+        """Run the model, once or more often.
+
+        Args:
+            deadline: On the clock of `time.monotonic`.
+            wait: Waits for one run; raises if the client disconnects or the deadline passes.
+
+        Returns:
+            `[windows, …]` by output name.
+        """
+
+
+class Codec(Protocol):
+    """A format of requests and answers.
+
+    `parse`, `decode` and `encode` raise a `ServiceError` for what they refuse. They may run on a
+    thread.
+    """
+
+    @property
+    def media_type(self) -> str | None:
+        """Of its requests; None if the header Content-Type is not looked at."""
+
+    @property
+    def encodings(self) -> Sequence[str]:
+        """Names in Content-Encoding that its clients can read; the first one accepted is taken."""
+
+    @property
+    def compress_from(self) -> int:
+        """Bytes of the smallest answer that is compressed."""
+
+    def parsing_work(self, body: Body, request: Request) -> int:
+        """How much there is to parse, as `LARGE` counts it."""
+
+    def parsing_memory(self, body: Body, request: Request) -> int:
+        """About how many bytes parsing takes; asked of large work alone."""
+
+    def parse(self, body: Body, request: Request) -> Parsed[Any]:
+        """Read a request as far as it can be read without its model."""
+
+    def decode(self, parsed: Any, model: Model) -> Decoded:  # noqa: ANN401 - its own
+        """Read the rest, and free what was parsed."""
+
+    def encoding_work(self, decoded: Any, outputs: Arrays) -> int:  # noqa: ANN401
+        """How much there is to encode, as `LARGE` counts it."""
+
+    def encode(self, decoded: Any, outputs: Arrays) -> tuple[bytes, dict[str, str]]:  # noqa: ANN401
+        """The body of the answer, and its headers by their names in lower case."""
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What all routes that run models share.
+
+    Attributes:
+        engine: Runs the models.
+        settings: Limits.
+        budget: Bytes that requests and answers may take.
+        offload: Threads for large work.
+    """
+
+    engine: Engine
+    settings: Settings
+    budget: MemoryBudget
+    offload: Offload
+
+
+def serve(shared: Shared, *codecs: Codec) -> Callable[[Request], Awaitable[Response]]:
+    """The endpoint of requests in one or several formats.
+
+    Args:
+        shared: What all endpoints share.
+        codecs: The formats. The first is taken where a request names no media type; one without a
+            media type stands alone.
+    """
+    return _Pipeline(shared, codecs).respond
+
+
+class _Pipeline:
+    def __init__(self, shared: Shared, codecs: Sequence[Codec]) -> None:
+        self._engine, self._settings = shared.engine, shared.settings
+        self._budget, self._offload = shared.budget, shared.offload
+        self._codec = codecs[0]
+        self._codecs = {each.media_type: each for each in codecs if each.media_type is not None}
+
+    async def respond(self, request: Request) -> Response:
+        context, started = request_context(request.scope), time.monotonic()
+        headers, codec, budget = context.headers, self._codec, self._budget
+        deadline = deadline_of(headers, self._settings.timeout_seconds, started)
+        if self._codecs:
+            codec = self._codecs[media_type(headers, *self._codecs)]
+        client = connection_of(request)
+
+        async def wait(pending: Pending) -> Arrays:
+            outputs = await wait_for_result(pending, client, deadline)
+            context.ran(pending)
+            return outputs
+
+        with budget.share() as share:
+            decoded = await self._read(codec, request, context, deadline, share.reserve)
+            # Nothing else of the request is held from here on.
+            share.keep(decoded.held)
+            if decoded.timeout is not None:
+                deadline = min(deadline, started + decoded.timeout)
+            outputs = await decoded.run(deadline, wait)
+            began = time.time_ns()
+            work = codec.encoding_work(decoded, outputs)
+            if work < LARGE:
+                answer, described = codec.encode(decoded, outputs)
+            else:
+                answer, described = await self._offload.run(
+                    deadline, codec.encode, decoded, outputs
+                )
+        if coverage := decoded.coverage:
+            self._engine.metrics.backtested(context.model, context.version, coverage)
+        if len(answer) >= codec.compress_from:
+            accepted = headers.get("accept-encoding", "")
+            if encoding := choose_encoding(accepted, codec.encodings):
+                described["content-encoding"] = encoding
+                work = _COMPRESSION * len(answer)
+                if work < LARGE:
+                    answer = compress(encoding, [answer])
+                else:
+                    answer = await self._offload.run(deadline, compress, encoding, [answer])
+        context.staged("encode", began)
+        return response_of(answer, budget, described)
+
+    async def _read(
+        self,
+        codec: Codec,
+        request: Request,
+        context: RequestContext,
+        deadline: float,
+        reserve: Callable[[int], None],
+    ) -> Decoded:
+        """Read, parse, find, decode."""
+        offload, limit = self._offload, self._settings.max_body_bytes
+        body = await read_body(request, context.headers, limit, deadline, reserve)
+        began = time.time_ns()
+        work = codec.parsing_work(body, request)
+        if work < LARGE:
+            parsed = codec.parse(body, request)
+        else:
+            reserve(await offload.run(deadline, codec.parsing_memory, body, request))
+            parsed = await offload.run(deadline, codec.parse, body, request)
+        if parsed.memory:
+            reserve(parsed.memory)
+        try:
+            model = parsed.find(self._engine.registry)
+        except ServiceError:
+            if work >= LARGE:
+                with suppress(DeadlineExceededError):
+                    await offload.run(deadline, parsed.drop)
+            raise
+        context.model, context.version = model.name, model.version
+        if parsed.work < LARGE:
+            decoded = codec.decode(parsed, model)
+        else:
+            decoded = await offload.run(deadline, codec.decode, parsed, model)
+        context.windows = decoded.windows
+        context.staged("decode", began)
+        return decoded
+
+
+async def wait_for_result(pending: Pending, client: ClientConnection, deadline: float) -> Arrays:
+    """Wait for the outputs of a run; whatever ends the wait cancels what is still queued.
+
+    Args:
+        pending: The run.
+        client: May disconnect meanwhile.
+        deadline: When the wait is over, on the clock of `time.monotonic`.
+
+    Raises:
+        DeadlineExceededError: the result did not come in time.
+        ClientDisconnectedError: the client disconnected.
+        ServiceError: the run failed with it.
+    """
+    loop, thread = asyncio.get_running_loop(), threading.get_ident()
+    over = loop.create_future()
+
+    def wake() -> None:
+        if not over.done():
+            over.set_result(None)
+
+    def ready(_: object) -> None:
+        if threading.get_ident() == thread:
+            wake()
+        # An inference thread may finish after the server has stopped.
+        elif not loop.is_closed():
+            loop.call_soon_threadsafe(wake)
+
+    # As asyncio.wait does, in two thirds of the time: every request passes here.
+    pending.add_done_callback(ready)
+    timer = loop.call_later(max(0.0, deadline - time.monotonic()), wake)
+    client.watch(wake)
+    is_done = False
+    try:
+        await over
+        if is_done := pending.done():
+            return pending.result()
+        if client.disconnected:
+            raise ClientDisconnectedError("the client disconnected while it waited")
+        raise DeadlineExceededError("the deadline passed before the forecast was ready")
+    finally:
+        timer.cancel()
+        client.unwatch(wake)
+        if not is_done:
+            pending.cancel()

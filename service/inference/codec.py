@@ -1,0 +1,339 @@
+"""The codec of the Open Inference Protocol: tensors in, tensors out, one run of a model.
+
+The body of a request is JSON, or JSON and binary tensors after it: the header
+`Inference-Header-Content-Length` names the bytes of the JSON, if tensors follow.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+from starlette.requests import Request
+
+from foretell.bundle.manifest import Manifest
+from foretell.service.arrays import FORECAST, HISTORY, Arrays, output_shapes
+from foretell.service.engine.registry import Model
+from foretell.service.errors import InvalidInputError, NotSupportedError
+from foretell.service.forecast.parse import parsing_bytes, read_json, reading_work
+from foretell.service.forecast.warnings import Notice, ignored_fields, outside
+from foretell.service.http.body import JSON
+from foretell.service.http.compression import Body, unreadable
+from foretell.service.http.pipeline import Parsed, Wait
+from foretell.service.inference.tensors import Inputs, datatype_of
+from foretell.service.inference.wire import (
+    FORM,
+    MOST_OUTPUTS,
+    NAMES,
+    InferRequest,
+    RequestedOutput,
+)
+from foretell.service.settings import Settings
+from foretell.service.validation import QUERY, UnknownFields, shown, validate
+
+HEADER = "inference-header-content-length"
+# A byte of a tensor takes as long as a sixteenth of a byte of JSON.
+_TENSOR_BYTES = 16
+
+
+@dataclass(frozen=True)
+class Output:
+    """An output to answer.
+
+    Attributes:
+        name: The graph's.
+        values: At most how many it has of a window.
+        attention: Whether only the graph with attention has it.
+        binary: Whether it follows the JSON.
+    """
+
+    name: str
+    values: int
+    attention: bool
+    binary: bool
+
+
+@dataclass(frozen=True)
+class Inference:
+    """A decoded request.
+
+    Attributes:
+        model: Runs it.
+        id: To be echoed.
+        feeds: `[windows, …]` by input name, perhaps views of the body.
+        outputs: What to answer.
+        timeout: Seconds the whole request may take, if it says so.
+        held: Bytes of the body.
+        notices: Warnings of what the request holds.
+    """
+
+    coverage: ClassVar[Mapping[float, tuple[int, int]]] = MappingProxyType({})
+
+    model: Model
+    id: str | None
+    feeds: Arrays
+    outputs: list[Output]
+    timeout: float | None = None
+    held: int = 0
+    notices: list[Notice] = field(default_factory=list)
+
+    @property
+    def windows(self) -> int:
+        """How many histories there are."""
+        return len(self.feeds[HISTORY])
+
+    @property
+    def attention(self) -> list[str]:
+        """Names of the attention outputs among them."""
+        return [output.name for output in self.outputs if output.attention]
+
+    async def run(self, deadline: float, wait: Wait) -> Arrays:
+        """Run the model once; see `Decoded.run`."""
+        attention = self.attention
+        return await wait(self.model.submit(self.feeds, attention=attention, deadline=deadline))
+
+
+@dataclass(frozen=True)
+class _Content:
+    """A parsed request.
+
+    Attributes:
+        request: The JSON; None of a body that holds the only input of a model and no JSON.
+        body: All of it.
+        text: Bytes of the JSON.
+        notices: Warnings of unknown fields.
+    """
+
+    request: InferRequest | None
+    body: Body
+    text: int
+    notices: list[Notice]
+
+
+class InferenceCodec:
+    """Tensors; see `Codec`.
+
+    Args:
+        settings: Limits.
+    """
+
+    # Clients send no content type, or any.
+    media_type = None
+    # HTTP's "deflate" is zlib's format. Not zstd: there are clients that offer it on their own and
+    # then cannot read it.
+    encodings = ("gzip", "deflate")
+    compress_from = 1024
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def parsing_work(self, body: Body, request: Request) -> int:
+        """As that of its JSON: tensors are read where they lie."""
+        return reading_work(body, _text_bytes(body, request))
+
+    def parsing_memory(self, body: Body, request: Request) -> int:
+        """As that of its JSON."""
+        return parsing_bytes(memoryview(body)[: _text_bytes(body, request)])
+
+    def parse(self, body: Body, request: Request) -> Parsed[_Content]:
+        """Read the JSON.
+
+        Raises:
+            UnreadableError: it is none, or not as long as the header says.
+            InvalidInputError: it does not fit the interface.
+        """
+        name, version = request.path_params["model"], request.path_params.get("version")
+        length, text = request.headers.get(HEADER), _text_bytes(body, request)
+        if length is not None and not (_is_length(length) and int(length) <= len(body)):
+            raise unreadable(
+                f"expected the bytes of the JSON, at most the {len(body)} of the body, got "
+                f"{length[:40]!r}",
+                body,
+                "Inference-Header-Content-Length",
+            )
+        asked, unknown = None, UnknownFields()
+        if text or length is None:
+            value = read_json(memoryview(body)[:text], FORM, MOST_OUTPUTS)
+            for level, found, place in _objects(value):
+                if isinstance(found, dict) and not found.keys() <= NAMES.levels[level].keys():
+                    NAMES.sift(level, found, place, unknown)
+            asked = validate(InferRequest, value)
+        if request.scope["query_string"]:
+            NAMES.sift(QUERY, request.query_params, QUERY, unknown)
+        content = _Content(asked, body, text, ignored_fields(unknown))
+        reference = name if version is None else f"{name}@{version}"
+        work = reading_work(body, text) + (len(body) - text) // _TENSOR_BYTES
+        return Parsed(content, reference, work)
+
+    def decode(self, parsed: Parsed[_Content], model: Model) -> Inference:
+        """Read the tensors, which may be views of the body.
+
+        Raises:
+            InvalidInputError: the request does not fit the model.
+            NotSupportedError: the server or the model cannot do it.
+        """
+        content, manifest, timeout = parsed.release(), model.manifest, None
+        request, body = content.request, content.body
+        inputs = Inputs(manifest, self._settings.max_inputs, memoryview(body)[content.text :])
+        if request is None:
+            feeds, outputs = inputs.read_raw(), _defaults(manifest, binary=True)
+        else:
+            outputs = _requested(request, manifest)
+            timeout = request.parameters.timeout / 1e6 or None
+            feeds = inputs.read(request.inputs)
+        name = None if request is None else request.id
+        decoded = Inference(model, name, feeds, outputs, timeout, len(body), content.notices)
+        _check_size(decoded, self._settings)
+        return decoded
+
+    def encoding_work(self, decoded: Inference, outputs: Arrays) -> int:
+        """As that of numbers in JSON; tensors are copied."""
+        work = len(decoded.id or "")
+        for output in decoded.outputs:
+            size = outputs[output.name].nbytes
+            work += size // _TENSOR_BYTES if output.binary else size
+        return work
+
+    def encode(self, decoded: Inference, outputs: Arrays) -> tuple[bytes, dict[str, str]]:
+        """Write the answer.
+
+        Raises:
+            InvalidInputError: an output is not finite.
+        """
+        parts: list[memoryview] = []
+        described: list[dict[str, Any]] = []
+        for output in decoded.outputs:
+            values = np.ascontiguousarray(outputs[output.name])
+            _check_finite(values, output.name)
+            entry = {"name": output.name, "datatype": datatype_of(values), "shape": values.shape}
+            if output.binary:
+                parts.append(values.data.cast("B"))
+                described.append(entry | {"parameters": {"binary_data_size": values.nbytes}})
+            else:
+                described.append(entry | {"data": values.reshape(-1)})
+        model, history = decoded.model, decoded.feeds[HISTORY]
+        head: dict[str, Any] = {} if decoded.id is None else {"id": decoded.id}
+        head |= {"model_name": model.name, "model_version": model.version}
+        far = outside(model.manifest, history, outputs[FORECAST], lambda row: f"{HISTORY}[{row}]")
+        if warnings := decoded.notices + (far or []):
+            # Parameters are strings, numbers or booleans.
+            head["parameters"] = {"warnings": orjson.dumps(warnings).decode()}
+        head["outputs"] = described
+        text = orjson.dumps(head, option=orjson.OPT_SERIALIZE_NUMPY)
+        if not parts:
+            return text, {"content-type": JSON}
+        headers = {"content-type": "application/octet-stream", HEADER: str(len(text))}
+        return b"".join((text, *parts)), headers
+
+
+def _text_bytes(body: Body, request: Request) -> int:
+    """How much of a body is JSON; all where the header is no length, which is refused later."""
+    length = request.headers.get(HEADER)
+    if length is None or not _is_length(length):
+        return len(body)
+    return min(len(body), int(length))
+
+
+def _is_length(given: str) -> bool:
+    return given.isascii() and given.isdecimal() and len(given) < 20
+
+
+def _objects(request: object) -> Iterator[tuple[str, object, str]]:
+    """What should be objects: the level and the place of each."""
+    if not isinstance(request, dict):
+        return
+    yield "", request, ""
+    yield "parameters", request.get("parameters"), "parameters"
+    for name in ("inputs", "outputs"):
+        listed = request.get(name)
+        # Longer lists are refused.
+        for index, tensor in enumerate(listed[:MOST_OUTPUTS] if isinstance(listed, list) else ()):
+            place = f"{name}[{index}]"
+            yield f"{name}[]", tensor, place
+            if isinstance(tensor, dict):
+                yield f"{name}[].parameters", tensor.get("parameters"), f"{place}.parameters"
+
+
+def _defaults(manifest: Manifest, *, binary: bool) -> list[Output]:
+    return [
+        Output(name, values, attention=False, binary=binary)
+        for name, values in _forecast_values(manifest).items()
+    ]
+
+
+def _forecast_values(manifest: Manifest) -> dict[str, int]:
+    return {name: math.prod(shape) for name, shape in output_shapes(manifest).items()}
+
+
+def _requested(request: InferRequest, manifest: Manifest) -> list[Output]:
+    """What to answer."""
+    binary = request.parameters.binary_data_output
+    if not request.outputs:
+        return _defaults(manifest, binary=binary)
+    attention = {
+        name: values for stage in manifest.attention for name, values in stage.sizes.items()
+    }
+    known = _forecast_values(manifest) | attention
+    outputs: dict[str, Output] = {}
+    for index, wanted in enumerate(request.outputs):
+        place = f"outputs[{index}]"
+        if wanted.name not in known:
+            raise InvalidInputError(
+                f"expected one of {', '.join(known)}, got {shown(wanted.name)}",
+                param=f"{place}.name",
+            )
+        if wanted.name in outputs:
+            raise InvalidInputError(f"{wanted.name} is asked for twice", param=f"{place}.name")
+        _check_supported(wanted, place)
+        own = wanted.parameters.binary_data
+        outputs[wanted.name] = Output(
+            wanted.name,
+            known[wanted.name],
+            attention=wanted.name in attention,
+            binary=binary if own is None else own,
+        )
+    return list(outputs.values())
+
+
+def _check_supported(wanted: RequestedOutput, place: str) -> None:
+    if wanted.parameters.classification is not None:
+        raise NotSupportedError(
+            "classification is not supported", param=f"{place}.parameters.classification"
+        )
+    if wanted.parameters.shared_memory_region is not None:
+        raise NotSupportedError(
+            "shared memory is not supported", param=f"{place}.parameters.shared_memory_region"
+        )
+
+
+def _check_size(decoded: Inference, settings: Settings) -> None:
+    """Refuse what would make too large an answer; in binary, attention is as cheap as the rest."""
+    written_out = [output for output in decoded.outputs if output.attention and not output.binary]
+    for outputs, limit, name in (
+        (decoded.outputs, settings.max_answer_values, "max_answer_values"),
+        (written_out, settings.max_attention_values, "max_attention_values"),
+    ):
+        values = decoded.windows * sum(output.values for output in outputs)
+        if values > limit:
+            raise InvalidInputError(
+                f"the answer would hold {values} values and may hold {limit} ({name}); send a "
+                "smaller batch, or ask for fewer outputs or for binary ones",
+                param="outputs",
+            )
+
+
+def _check_finite(values: NDArray[Any], name: str) -> None:
+    finite = np.isfinite(values)
+    if not finite.all():
+        window = int(np.unravel_index(int(finite.argmin()), values.shape)[0])
+        raise InvalidInputError(
+            f"{name} of window {window} is not finite: its values are too far from those the model "
+            "was trained on",
+            param="inputs",
+        )

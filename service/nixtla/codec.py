@@ -1,0 +1,345 @@
+"""The codecs of the nixtla client: its requests as jobs of `/forecast` and `/backtest`."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+from starlette.requests import Request as HttpRequest
+
+from foretell.bundle.frequency import Frequency
+from foretell.bundle.nearness import listed
+from foretell.service.arrays import DISTRIBUTION, FORECAST, Arrays
+from foretell.service.engine.registry import Model, Registry
+from foretell.service.errors import InvalidInputError, NotSupportedError, ServiceError
+from foretell.service.forecast.backtest import BACKTESTING, Backtest
+from foretell.service.forecast.encode import encoding_work, not_finite, quantiles_of
+from foretell.service.forecast.job import Job, decode, warn
+from foretell.service.forecast.options import FORECASTING, Operation, Plan
+from foretell.service.forecast.parse import JsonBody, parsing_bytes, reading_work
+from foretell.service.forecast.requests import (
+    BacktestEnvelope,
+    BacktestOptions,
+    Envelope,
+    ForecastOptions,
+)
+from foretell.service.forecast.warnings import Notice, notice, outside
+from foretell.service.http.body import ALWAYS, JSON, LARGE
+from foretell.service.http.compression import Body
+from foretell.service.http.pipeline import Parsed
+from foretell.service.nixtla.requests import (
+    CrossValidationRequest,
+    ForecastRequest,
+    frequency_of,
+    inputs_of,
+    parse,
+    with_own_places,
+)
+from foretell.service.settings import Settings
+
+Floats = NDArray[np.float32]
+# Names of models that the client sends on its own, or that its examples do.
+_ANY = ("timegpt", "azureai")
+
+
+def find(registry: Registry, name: str, frequency: Frequency) -> Model:
+    """The model that a request means.
+
+    Args:
+        registry: What is served.
+        name: A model's, which may have `@version`; or one of TimeGPT's, which the client sends by
+            default: then the only model served, or the only one of the frequency.
+        frequency: Of the series.
+
+    Raises:
+        InvalidInputError: several models may be meant; otherwise as `Registry.find`.
+    """
+    if name.partition("@")[0] in registry.versions or not name.startswith(_ANY):
+        return registry.find(name)
+    fitting = [
+        model
+        for step, models in registry.univariate.items()
+        if frequency.agrees_with(Frequency.parse(step))
+        for model in models
+    ]
+    if len(fitting) == 1:
+        return fitting[0]
+    if registry.unavailable or len(registry.defaults) < 2:
+        return registry.find(None)
+    if not fitting:
+        raise InvalidInputError(
+            f"nothing that is served here forecasts one value every {frequency}: "
+            f"{listed(registry.names.names)}",
+            param="freq",
+        )
+    names = listed(sorted(model.name for model in fitting))
+    raise InvalidInputError(f"{name!r} may mean any of {names}; pass model=…", param="model")
+
+
+def check_model(model: Model, frequency: Frequency) -> None:
+    """Refuse what a model cannot forecast.
+
+    Raises:
+        InvalidInputError: the frequency is not the model's.
+        NotSupportedError: the model reads more than one value a step.
+    """
+    manifest = model.manifest
+    if len(manifest.channels) != 1:
+        raise NotSupportedError(
+            f"{model.name} reads {len(manifest.channels)} values at every time "
+            f"({listed(manifest.channels)}), and this interface has one; use POST /forecast",
+            param="model",
+        )
+    if not frequency.agrees_with(manifest.step):
+        raise InvalidInputError(
+            f"expected the frequency of {model.name}, {manifest.step}, got {frequency}",
+            param="freq",
+        )
+
+
+class _Parsed(Parsed[ForecastRequest]):
+    """A request; its model may be the only one of its frequency."""
+
+    __slots__ = ("frequency",)
+
+    def __init__(self, request: ForecastRequest, memory: int) -> None:
+        # Windows may be cut out of all rows.
+        super().__init__(request, request.model, ALWAYS, memory)
+        self.frequency = frequency_of(request.freq)
+
+    def find(self, registry: Registry) -> Model:
+        """The model that it means."""
+        return find(registry, self.reference or "", self.frequency)
+
+
+_Run = TypeVar("_Run", bound=Job | Backtest)
+
+
+class _Decoded(Generic[_Run]):
+    """A decoded request.
+
+    Args:
+        request: As it was parsed; it is not kept.
+        bounds: The quantiles that it asks for, by their names in the answer, such as `lo-80`.
+        job: What it runs.
+    """
+
+    timeout: ClassVar[float | None] = None
+    coverage: ClassVar[Mapping[float, tuple[int, int]]] = MappingProxyType({})
+
+    def __init__(self, request: ForecastRequest, bounds: Mapping[str, float], job: _Run) -> None:
+        self.unknown = [name[:60] for name in request.model_extra or ()]
+        self.sizes = request.series.sizes
+        self.bounds = bounds
+        self.job = job
+        self.model, self.windows, self.held = job.model, job.windows, job.held
+        self.run = job.run
+
+
+class _Codec(ABC, JsonBody):
+    """What both codecs share; see `Codec`.
+
+    Args:
+        settings: Limits.
+    """
+
+    kind: type[ForecastRequest]
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def parse(self, body: Body, request: HttpRequest) -> _Parsed:  # noqa: ARG002
+        """Read the request, and refuse what no model here does."""
+        parsed = parse(body, self.kind, self._settings.max_inputs)
+        # Large bodies were reserved before.
+        is_small = reading_work(body, len(body)) < LARGE
+        return _Parsed(parsed, parsing_bytes(body) if is_small else 0)
+
+    def decode(self, parsed: _Parsed, model: Model) -> _Decoded[Any]:
+        """Read the series as inputs of `/forecast` or `/backtest`."""
+        request = parsed.release()
+        check_model(model, parsed.frequency)
+        bounds = {}
+        for level in request.level or ():
+            bounds[f"lo-{level:.15g}"] = (100 - level) / 200
+            bounds[f"hi-{level:.15g}"] = (100 + level) / 200
+        quantiles = sorted(set(bounds.values())) or None
+        try:
+            return _Decoded(request, bounds, self._job(request, quantiles, model))
+        except ServiceError as error:
+            error.message = with_own_places(error.message)
+            error.param = error.param and with_own_places(error.param)
+            raise
+
+    @abstractmethod
+    def _job(self, request: Any, quantiles: list[float] | None, model: Model) -> Job | Backtest:  # noqa: ANN401
+        """What the request runs."""
+
+    def _read(self, envelope: Any, model: Model, operation: Operation) -> Job:  # noqa: ANN401
+        """A job none of whose series is wrong: the answer has no place for an error of one."""
+        job = decode(envelope, {}, model, self._settings, operation)
+        for entry in job.entries:
+            if isinstance(entry, ServiceError):
+                raise entry
+        return job
+
+
+class ForecastCodec(_Codec):
+    """`POST /nixtla/v2/forecast`."""
+
+    kind = ForecastRequest
+
+    def _job(self, request: ForecastRequest, quantiles: list[float] | None, model: Model) -> Job:
+        options = ForecastOptions(
+            horizon=request.h,
+            quantiles=quantiles,
+            **request.model_parameters.model_dump(),
+        )
+        inputs = inputs_of(request)
+        envelope = Envelope.model_construct(inputs=inputs, metadata=None, options=options)
+        return self._read(envelope, model, FORECASTING)
+
+    def encoding_work(self, decoded: _Decoded[Job], outputs: Arrays) -> int:
+        """As that of a forecast in JSON."""
+        return encoding_work(decoded.job, outputs)
+
+    def encode(self, decoded: _Decoded[Job], outputs: Arrays) -> tuple[bytes, dict[str, str]]:
+        """Write the forecasts of all series as one list."""
+        job = decoded.job
+        forecast = outputs[FORECAST][:, : job.plan.horizon]
+        _check_finite(forecast, np.arange(len(forecast)))
+        quantiles = quantiles_of(job, outputs) if job.plan.quantiles else None
+        answer = {
+            "mean": forecast.ravel(),
+            "intervals": _intervals(decoded, quantiles),
+            "weights_x": None,
+            # Not computed: a client that asks for them gets no forecast without the field.
+            "feature_contributions": None,
+        }
+        far = outside(job.model.manifest, job.history, forecast, "inputs[{}].series".format)
+        return _written(answer, decoded, warn(job, far))
+
+
+class CrossValidationCodec(_Codec):
+    """`POST /nixtla/v2/cross_validation`."""
+
+    kind = CrossValidationRequest
+
+    def _job(
+        self, request: CrossValidationRequest, quantiles: list[float] | None, model: Model
+    ) -> Backtest:
+        parameters, sizes = request.model_parameters, request.series.sizes
+        if parameters.calibration != "stored":
+            raise NotSupportedError(
+                "only forecasts are corrected by the history", param="model_parameters.calibration"
+            )
+        horizon, stride = request.h, request.step_size or request.h
+        windows: int | None = request.n_windows
+        if request.full_history:
+            # As many steps as the shortest series has rows for, at most the model's own.
+            manifest = model.manifest
+            horizon = max(1, min(manifest.horizon, min(sizes) - manifest.context))
+            stride, windows = horizon, None
+        options = BacktestOptions(
+            horizon=horizon,
+            stride=stride,
+            origins=windows,
+            quantiles=quantiles,
+            missing=parameters.missing,
+        )
+        envelope = BacktestEnvelope.model_construct(
+            inputs=inputs_of(request), metadata=None, options=options
+        )
+        job = self._read(envelope, model, _EXACTLY)
+        if request.full_history:
+            _check_history(job, sizes, horizon)
+        return Backtest(job)
+
+    def encoding_work(self, decoded: _Decoded[Backtest], outputs: Arrays) -> int:  # noqa: ARG002
+        """Every forecast is compared with what followed."""
+        return ALWAYS
+
+    def encode(self, decoded: _Decoded[Backtest], outputs: Arrays) -> tuple[bytes, dict[str, str]]:
+        """Write the forecasts of all windows as one list, and the rows that they are of."""
+        job, past, sizes = decoded.job.job, decoded.job.past, decoded.sizes
+        forecast = outputs[FORECAST][:, : job.plan.horizon]
+        owner = np.repeat(np.arange(len(past.spans)), [len(rows) for rows in past.origins])
+        _check_finite(forecast, owner)
+        rows = np.concatenate(past.origins)[:, None] + np.arange(forecast.shape[1])
+        quantiles = None
+        if levels := job.plan.quantiles:
+            parameters = outputs.get(DISTRIBUTION)
+            quantiles = job.model.intervals.quantiles(job.history, forecast, levels, parameters)
+        first = np.cumsum([0, *sizes[:-1]])
+        answer = {
+            "sizes": np.bincount(owner, minlength=len(sizes)) * forecast.shape[1],
+            # Among the values of all series.
+            "idxs": (rows + first[owner, None]).ravel(),
+            "mean": forecast.ravel(),
+            "intervals": _intervals(decoded, quantiles),
+            "weights_x": None,
+        }
+        return _written(answer, decoded, decoded.job.warnings(outputs))
+
+
+def _plan(options: BacktestOptions, inputs: int, model: Model, settings: Settings) -> Plan:
+    """The plan of a backtest, in which no series has fewer windows than are asked for."""
+    plan = BACKTESTING.plan(options, inputs, model, settings)
+    if plan.rolling is not None and options.origins is not None:
+        plan.rolling = replace(plan.rolling, least=options.origins)
+    return plan
+
+
+_EXACTLY = replace(BACKTESTING, plan=_plan)
+
+
+def _check_history(job: Job, sizes: Sequence[int], horizon: int) -> None:
+    """Refuse series of which a whole context is missing somewhere.
+
+    The client takes the forecasts for the last rows of each series, with no row left out.
+    """
+    assert job.past is not None  # noqa: S101 - it is a backtest
+    for number, (size, origins) in enumerate(zip(sizes, job.past.origins, strict=True)):
+        if origins[0] + len(origins) * horizon != size:
+            raise InvalidInputError(
+                f"{job.model.manifest.context} rows, the model's context, are missing in a row, "
+                "and the client has no place for a gap among forecasts; send what follows them",
+                param=f"series[{number}].y",
+            )
+
+
+def _check_finite(forecast: Floats, owner: NDArray[np.int64]) -> None:
+    """Refuse forecasts `[windows, horizon, 1]` that JSON cannot hold, of series by number."""
+    is_finite = np.isfinite(forecast).all(axis=(1, 2))
+    if not is_finite.all():
+        raise not_finite(f"series[{owner[is_finite.argmin()]}].y")
+
+
+def _intervals(
+    decoded: _Decoded[Job] | _Decoded[Backtest], quantiles: Floats | None
+) -> dict[str, Floats] | None:
+    """Quantiles `[levels, windows, horizon, 1]` as one list each, by name."""
+    if quantiles is None or not decoded.bounds:
+        return None
+    levels = decoded.job.plan.quantiles
+    return {name: quantiles[levels.index(level)].ravel() for name, level in decoded.bounds.items()}
+
+
+def _written(
+    answer: dict[str, Any],
+    decoded: _Decoded[Job] | _Decoded[Backtest],
+    warnings: list[Notice],
+) -> tuple[bytes, dict[str, str]]:
+    unknown = [notice("ignored_field", "not known, and not read", at) for at in decoded.unknown]
+    if warnings := unknown + warnings:
+        answer["warnings"] = [
+            {name: text and with_own_places(text) for name, text in each.items()}
+            for each in warnings
+        ]
+    return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY), {"content-type": JSON}

@@ -1,0 +1,221 @@
+"""Requests of the nixtla client, as release 0.9 sends them; docs/clients/nixtla.md lists which.
+
+All series of a request are one list of numbers, one after the other, and a list of their lengths.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Iterable
+from itertools import accumulate, islice
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, StrictInt
+
+from foretell.bundle.errors import FrequencyError
+from foretell.bundle.frequency import Frequency
+from foretell.bundle.gaps import Missing
+from foretell.service.errors import InvalidInputError, NotSupportedError
+from foretell.service.forecast.parse import read_json
+from foretell.service.forecast.pieces import Form
+from foretell.service.forecast.requests import MOST_INTEGER, Calibrated, Rows, Texts
+from foretell.service.http.compression import Body
+from foretell.service.validation import MOST_IGNORED, at_most, check_texts, shown, validate
+
+Positive = Annotated[StrictInt, Field(ge=1, le=MOST_INTEGER)]
+# Percent that an interval is to cover: nearer to 100 it would have no bounds.
+Level = Annotated[float, Field(strict=True, ge=0, le=99.999999)]
+
+
+class Series(BaseModel):
+    """The histories, by series and oldest first.
+
+    The columns that no model here reads may be anything: they are refused as a whole.
+    """
+
+    y: Rows
+    sizes: Annotated[list[Positive], Field(min_length=1, fail_fast=True)]
+    start_datetime: Texts | None = None
+    X: Any = None
+    X_future: Any = None
+    categorical_exog: Any = None
+
+
+class Parameters(BaseModel):
+    """`model_parameters`, which the client passes on as they are."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    missing: Missing = "error"
+    calibration: Calibrated = "stored"
+
+
+class Request(BaseModel):
+    """What all requests have. Unknown fields are kept, for a warning."""
+
+    model_config = ConfigDict(extra="allow")
+
+    series: Series
+    freq: str
+    model: str = "timegpt"
+    model_parameters: Parameters = Parameters()
+    finetune_steps: StrictInt = 0
+    finetuned_model_id: str | None = None
+    multivariate: bool = False
+    # Of other columns and of training, neither of which is done here.
+    clean_ex_first: Any = None
+    feature_contributions: Any = None
+    feature_contributions_type: Any = None
+    finetune_depth: Any = None
+    finetune_loss: Any = None
+    hist_exog: Any = None
+    refit: Any = None
+
+
+class ForecastRequest(Request):
+    """A request to `v2/forecast`."""
+
+    h: Positive
+    level: Annotated[list[Level], Field(fail_fast=True, max_length=49), at_most(49)] | None = None
+
+
+class CrossValidationRequest(ForecastRequest):
+    """A request to `v2/cross_validation`.
+
+    With `full_history` the server is to choose `h` and the windows: those of all rows.
+    """
+
+    n_windows: Positive = 1
+    step_size: Positive | None = None
+    full_history: bool = False
+
+
+def parse(body: Body, kind: type[ForecastRequest], max_inputs: int) -> ForecastRequest:
+    """Read a request, and refuse what no model here does.
+
+    Args:
+        body: JSON.
+        kind: What is asked for.
+        max_inputs: Most series.
+
+    Raises:
+        UnreadableError: the body is no JSON.
+        InvalidInputError: it is no such request, or has too many series or unknown fields.
+        NotSupportedError: no model here does what it asks for.
+    """
+    levels = {
+        "": kind.model_fields,
+        "series": Series.model_fields,
+        "model_parameters": Parameters.model_fields,
+    }
+    texts = {"series.sizes", "series.start_datetime"}
+    value = read_json(body, Form(levels, texts=texts, numbers={"series.y"}))
+    if isinstance(value, dict):
+        _check_counts(value, kind.model_fields, max_inputs)
+    request = validate(kind, value)
+    _check_supported(request)
+    return request
+
+
+def _check_counts(request: dict[str, Any], known: Container[str], most: int) -> None:
+    """Refuse too many series or unknown fields, before each of them is looked at."""
+    _check_names(request, known)
+    series, parameters = request.get("series"), request.get("model_parameters")
+    for name in ("sizes", "start_datetime"):
+        values = series.get(name) if isinstance(series, dict) else None
+        if isinstance(values, list) and len(values) > most:
+            raise InvalidInputError(
+                f"expected at most {most} series in a request (max_inputs), got {len(values)}; "
+                "pass num_partitions",
+                param=f"series.{name}",
+            )
+    if isinstance(parameters, dict):
+        _check_names(parameters, Parameters.model_fields, "model_parameters.")
+
+
+def _check_names(names: Iterable[str], known: Container[str], place: str = "") -> None:
+    """Refuse more unknown fields than an answer warns of."""
+    unknown = islice((name for name in names if name not in known), MOST_IGNORED, None)
+    if (name := next(unknown, None)) is not None:
+        raise InvalidInputError(
+            f"unknown, as are {MOST_IGNORED} names before it", param=f"{place}{name[:60]}"
+        )
+
+
+def _check_supported(request: Request) -> None:
+    series = request.series
+    check_texts(series.start_datetime or [], "series.start_datetime")
+    if any(value is not None for value in (series.X, series.X_future, series.categorical_exog)):
+        raise NotSupportedError(
+            "models here read no other columns: send the id, the time and the target alone",
+            param="series.X",
+        )
+    if request.finetune_steps != 0 or request.finetuned_model_id is not None:
+        raise NotSupportedError(
+            "nothing is trained here: train with `foretell train`, and serve what it exports",
+            param="finetune_steps" if request.finetune_steps else "finetuned_model_id",
+        )
+    if request.multivariate:
+        raise NotSupportedError("series are forecast each by itself", param="multivariate")
+
+
+def inputs_of(request: Request) -> list[dict[str, Any]]:
+    """The series as inputs of `POST /forecast`.
+
+    Raises:
+        InvalidInputError: the lists do not fit each other.
+    """
+    series, ends = request.series, [*accumulate(request.series.sizes)]
+    starts, count = series.start_datetime, len(series.sizes)
+    for place, values, expected, what in (
+        ("series.y", series.y, ends[-1], "values, the sum of series.sizes"),
+        ("series.start_datetime", starts, count, "times, one a series"),
+    ):
+        if values is not None and len(values) != expected:
+            raise InvalidInputError(
+                f"expected {expected} {what}, got {shown(len(values))}", param=place
+            )
+    return [
+        {
+            "series": series.y[end - size : end],
+            "start_timestamp": None if starts is None else starts[index],
+        }
+        for index, (size, end) in enumerate(zip(series.sizes, ends, strict=True))
+    ]
+
+
+# polars' names of what pandas calls otherwise; `mo` the client changes itself.
+_POLARS = {"m": "min", "q": "Q", "y": "Y"}
+
+
+def frequency_of(text: str) -> Frequency:
+    """The frequency that the client names, in pandas' words or polars'.
+
+    Raises:
+        InvalidInputError: there is none of that name.
+    """
+    count, letters = re.fullmatch(r"(\d*)(.*)", text, re.DOTALL).groups()  # type: ignore[union-attr]
+    try:
+        return Frequency.parse(count + _POLARS.get(letters, letters))
+    except FrequencyError as error:
+        raise InvalidInputError(str(error), param="freq") from None
+
+
+# Places in requests of `/forecast`, and where the same stands in these.
+_PLACES = (
+    (re.compile(r"inputs\[(\d+)\]\.series"), r"series[\1].y"),
+    (re.compile(r"inputs\[(\d+)\]\.start_timestamp"), r"series.start_datetime[\1]"),
+    (re.compile(r"^options$"), "series.sizes"),
+    (re.compile(r"options\.(missing|calibration)"), r"model_parameters.\1"),
+    (re.compile(r"options\.quantiles(\[\d+\])?"), "level, as quantiles"),
+    (re.compile(r"options\.horizon"), "h"),
+    (re.compile(r"options\.origins"), "n_windows"),
+    (re.compile(r"options\.stride"), "step_size"),
+)
+
+
+def with_own_places(text: str) -> str:
+    """A text of `/forecast`, such as an error's, with the places of these requests."""
+    for place, replacement in _PLACES:
+        text = place.sub(replacement, text)
+    return text

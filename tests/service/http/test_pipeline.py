@@ -1,0 +1,286 @@
+"""The way from bytes to bytes, with a codec of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import threading
+from collections.abc import Mapping
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from starlette.requests import Request
+
+from foretell.service.arrays import Arrays
+from foretell.service.errors import (
+    BuffersFullError,
+    DeadlineExceededError,
+    TooLargeError,
+    UnknownModelError,
+    UnsupportedMediaError,
+)
+from foretell.service.http.body import ALWAYS, LARGE, MemoryBudget, Offload
+from foretell.service.http.middleware import RequestContext
+from foretell.service.http.pipeline import Parsed, Shared, Wait, serve
+from foretell.service.settings import Settings
+
+HERE = threading.current_thread()
+BUDGET = 1000
+
+
+class Model:
+    """Nothing runs it."""
+
+    name, version = "model", "1"
+
+
+class Decoded:
+    """A request of a word."""
+
+    model: Any = Model()
+    windows = 3
+    held = 0
+    timeout: float | None = None
+    coverage: Mapping[float, tuple[int, int]] = {}
+
+    def __init__(self, word: bytes) -> None:
+        self.word = word
+        self.ran: Future[Arrays] = Future()
+        self.deadline = 0.0
+        self.ran.set_result({})
+
+    async def run(self, deadline: float, wait: Wait) -> Arrays:
+        self.deadline = deadline
+        return await wait(Run(self.ran))
+
+
+class Run(SimpleNamespace):
+    """A run that may be over."""
+
+    def __init__(self, future: Future[Arrays]) -> None:
+        super().__init__(submitted=1.0, began=2.0, ended=3.0, batch=1, loading=0.0)
+        self.add_done_callback = future.add_done_callback
+        self.done, self.result, self.cancel = future.done, future.result, future.cancel
+
+
+class Codec:
+    """Says what it was sent, and notes on which thread each of its functions ran."""
+
+    media_type: str | None = "text/plain"
+    encodings = ("gzip",)
+    compress_from = 100
+    reference: str | None = "model"
+
+    def __init__(self) -> None:
+        self.work, self.memory = [0, 0, 0], [0, 0]
+        self.here: dict[str, bool] = {}
+        self.decoded = Decoded(b"")
+
+    def _ran(self, name: str) -> None:
+        self.here[name] = threading.current_thread() is HERE
+
+    def parsing_work(self, body: bytes | bytearray, request: Request) -> int:
+        return self.work[0]
+
+    def parsing_memory(self, body: bytes | bytearray, request: Request) -> int:
+        self._ran("memory")
+        return self.memory[0]
+
+    def parse(self, body: bytes | bytearray, request: Request) -> Parsed[bytes]:
+        self._ran("parse")
+        return Parsed(bytes(body), self.reference, self.work[1], self.memory[1])
+
+    def decode(self, parsed: Parsed[bytes], model: Any) -> Decoded:
+        self._ran("decode")
+        self.decoded.word = parsed.release()
+        return self.decoded
+
+    def encoding_work(self, decoded: Decoded, outputs: Arrays) -> int:
+        return self.work[2]
+
+    def encode(self, decoded: Decoded, outputs: Arrays) -> tuple[bytes, dict[str, str]]:
+        self._ran("encode")
+        return decoded.word, {"content-type": "text/x"}
+
+
+class Registry:
+    """Knows one model."""
+
+    def find(self, reference: str | None) -> Any:
+        if reference != "model":
+            raise UnknownModelError("no such model")
+        return Model()
+
+
+class Server:
+    """A pipeline, and what it counted."""
+
+    def __init__(self) -> None:
+        self.budget = MemoryBudget(BUDGET)
+        self.covered: list[Any] = []
+        self.context = RequestContext("", {})
+
+    def post(self, *codecs: Codec, body: bytes = b"word", **headers: str) -> Any:
+        given = {name.replace("_", "-"): value for name, value in headers.items()}
+        self.context = RequestContext("", given)
+        counted = SimpleNamespace(backtested=lambda *counts: self.covered.append(counts))
+        engine: Any = SimpleNamespace(registry=Registry(), metrics=counted)
+        coming = [{"type": "http.request", "body": body}]
+
+        async def receive() -> Any:
+            if not coming:
+                await asyncio.Event().wait()
+            return coming.pop()
+
+        async def scene() -> Any:
+            scope = {"type": "http", "query_string": b"", "state": {"context": self.context}}
+            offload, before = Offload(), self.budget.reserved
+            try:
+                settings = Settings.model_construct(timeout_seconds=5, max_body_bytes=100_000)
+                shared = Shared(engine, settings, self.budget, offload)
+                return await serve(shared, *codecs)(Request(scope, receive))
+            finally:
+                offload.close()
+                assert self.budget.reserved == before
+
+        return asyncio.run(scene())
+
+
+@pytest.fixture
+def server() -> Server:
+    return Server()
+
+
+def test_an_answer(server: Server) -> None:
+    codec = Codec()
+    answer = server.post(codec)
+    assert (answer.body, answer.headers["content-type"]) == (b"word", "text/x")
+    assert codec.here == {"parse": True, "decode": True, "encode": True}
+    context = server.context
+    assert (context.model, context.version, context.windows) == ("model", "1", 3)
+    assert [stage for stage, _ in context.stages] == ["decode", "queue", "run", "encode"]
+    assert not server.covered
+
+
+@pytest.mark.parametrize("work", [LARGE, ALWAYS])
+@pytest.mark.parametrize(("stage", "name"), [(0, "parse"), (1, "decode"), (2, "encode")])
+def test_large_work_is_done_on_a_thread(server: Server, work: int, stage: int, name: str) -> None:
+    codec = Codec()
+    codec.work = [0, 0, 0]
+    codec.work[stage] = work
+    assert server.post(codec).body == b"word"
+    expected = {"parse": True, "decode": True, "encode": True, name: False}
+    assert codec.here == (expected | {"memory": False} if name == "parse" else expected)
+
+
+def test_work_that_is_not_large_stays_on_the_loop(server: Server) -> None:
+    codec = Codec()
+    codec.work = [LARGE - 1] * 3
+    assert server.post(codec).body == b"word"
+    assert all(codec.here.values())
+
+
+def test_what_parsing_takes_is_reserved_if_it_is_large(server: Server) -> None:
+    codec = Codec()
+    codec.memory = [BUDGET, 0]
+    assert server.post(codec).body == b"word"
+    codec.work = [LARGE, 0, 0]
+    with pytest.raises(TooLargeError, match=f"about {BUDGET + 4} bytes"):
+        server.post(codec)
+
+
+def test_what_decoding_takes_is_reserved(server: Server) -> None:
+    codec = Codec()
+    codec.memory = [0, BUDGET - 4]
+    assert server.post(codec).body == b"word"
+    codec.memory = [0, BUDGET - 3]
+    with pytest.raises(TooLargeError):
+        server.post(codec)
+
+
+def test_only_what_is_held_stays_reserved_while_the_model_runs(server: Server) -> None:
+    codec = Codec()
+    codec.memory = [0, 500]
+    codec.decoded.held = 7
+    reserved = []
+    run = codec.decoded.run
+
+    async def look(deadline: float, wait: Wait) -> Arrays:
+        reserved.append(server.budget.reserved)
+        return await run(deadline, wait)
+
+    codec.decoded.run = look  # type: ignore[method-assign]
+    server.post(codec)
+    assert reserved == [7]
+
+
+def test_a_body_that_has_no_room(server: Server) -> None:
+    with server.budget.share() as others:
+        others.reserve(BUDGET - 3)
+        with pytest.raises(BuffersFullError):
+            server.post(Codec())
+
+
+@pytest.mark.parametrize("work", [0, LARGE])
+def test_a_model_that_there_is_not(server: Server, work: int) -> None:
+    codec = Codec()
+    codec.reference, codec.work = "other", [work, 0, 0]
+    with pytest.raises(UnknownModelError):
+        server.post(codec)
+    assert "decode" not in codec.here
+    assert server.context.model == ""
+
+
+def test_the_codec_is_that_of_the_media_type(server: Server) -> None:
+    text, other = Codec(), Codec()
+    other.media_type = "text/other"
+    server.post(text, other)
+    assert text.here
+    assert not other.here
+    server.post(text, other, content_type="text/other; charset=utf-8")
+    assert other.here
+    with pytest.raises(UnsupportedMediaError, match="text/plain or text/other"):
+        server.post(text, other, content_type="text/third")
+
+
+def test_a_codec_of_any_media_type(server: Server) -> None:
+    codec = Codec()
+    codec.media_type = None
+    assert server.post(codec, content_type="text/third").body == b"word"
+
+
+@pytest.mark.parametrize("size", [99, 100, 100_000])
+@pytest.mark.parametrize("accepted", [{}, {"accept_encoding": "br, gzip"}])
+def test_large_answers_are_compressed(server: Server, size: int, accepted: Any) -> None:
+    server.budget.limit = 2 * size
+    answer = server.post(Codec(), body=b"w" * size, **accepted)
+    if accepted and size >= 100:
+        assert answer.headers["content-encoding"] == "gzip"
+        assert gzip.decompress(answer.body) == b"w" * size
+    else:
+        assert "content-encoding" not in answer.headers
+        assert answer.body == b"w" * size
+
+
+def test_a_request_may_shorten_its_time(server: Server) -> None:
+    codec = Codec()
+    server.post(codec)
+    usual = codec.decoded.deadline
+    codec.decoded.timeout = 100
+    server.post(codec)
+    assert codec.decoded.deadline == pytest.approx(usual, abs=2)
+    codec.decoded.timeout = 0.02
+    codec.decoded.ran = Future()
+    with pytest.raises(DeadlineExceededError):
+        server.post(codec)
+    assert codec.decoded.deadline < usual
+    assert codec.decoded.ran.cancelled()
+
+
+def test_intervals_that_were_compared_are_counted(server: Server) -> None:
+    codec = Codec()
+    codec.decoded.coverage = {0.8: (3, 4)}
+    server.post(codec)
+    assert server.covered == [("model", "1", {0.8: (3, 4)})]
