@@ -138,7 +138,7 @@ def create_app(settings: Settings, engine: Engine, *, tracer: Tracer | None = No
         nixtla_router(shared),
         # Before the routes of models: in /v2/models/stats, `stats` is no model.
         server_router(engine, controllable=keys.controllable),
-        inference_models_router(engine, settings),
+        inference_models_router(shared),
         control_router(shared, keys),
         *([probes_router(engine, keys)] if settings.operations_port is None else ()),
     ]

@@ -36,24 +36,37 @@ from foretell.service.inference.wire import (
     configuration,
     describe,
 )
-from foretell.service.settings import Settings
 from foretell.service.statistics import StatisticsReport
 from foretell.service.validation import Names, validate
-
-Endpoint = Callable[[Request], Awaitable[Response | BaseModel | dict[str, Any]]]
 
 _MODEL = "/v2/models/{model}"
 _VERSION = _MODEL + "/versions/{version}"
 _PATTERNS = {"model": layout.NAME.pattern, "version": layout.VERSION.pattern}
+_INFER = """Run the model once; the body is JSON, or JSON and binary tensors after it.
+
+The header `Inference-Header-Content-Length` says how long the JSON is, if tensors follow.
+Content types are not looked at: clients send none, or any."""
+_INFER_ERRORS = (400, 404, 408, 413, 415, 422, 429, 503, 504)
+_CHANGE_ERRORS = (400, 401, 403, 404, 408, 409, 413, 415, 422, 503)
+# The protocol's prefix of parameters that hold files to load.
+_FILE = "file:"
+# A name and a few parameters.
+_MOST_BYTES = 256 * 1024
+
+Endpoint = Callable[[Request], Awaitable[Response | BaseModel | dict[str, Any]]]
+_Body = TypeVar("_Body", IndexRequest, ChangeRequest)
 
 
-def path_parameter(name: str) -> dict[str, Any]:
-    """`model` or `version` in a path, as the OpenAPI document has it."""
-    schema = {"type": "string", "pattern": f"^{_PATTERNS[name]}$"}
-    return {"name": name, "in": "path", "required": True, "schema": schema}
+def infer_router(shared: Shared) -> APIRouter:
+    """The routes that run models."""
+    router = APIRouter(tags=["inference"])
+    infer = serve(shared, InferenceCodec(shared.settings))
+    options = {"name": "infer", "description": _INFER}
+    _add(router, "POST", "/infer", infer, InferResponse, *_INFER_ERRORS, **options)
+    return router
 
 
-def add_model_route(
+def _add(
     router: APIRouter,
     method: str,
     suffix: str,
@@ -62,17 +75,7 @@ def add_model_route(
     *statuses: int,
     **options: str,
 ) -> None:
-    """Add a route for a model, and one for a version of it.
-
-    Args:
-        router: Takes them.
-        method: GET or POST.
-        suffix: What follows the model in the path.
-        endpoint: Answers both; `find_model` finds the model.
-        answer: What it returns; None for any JSON.
-        statuses: Of its errors.
-        options: As `APIRouter.add_api_route` takes them.
-    """
+    """Add a route of a model, and the same one of a version of it."""
     for path, names in ((_MODEL, ("model",)), (_VERSION, ("model", "version"))):
         router.add_api_route(
             path + suffix,
@@ -80,35 +83,14 @@ def add_model_route(
             methods=[method],
             response_model=answer,
             responses=refusals(InferenceError, *statuses),
-            openapi_extra={"parameters": [path_parameter(name) for name in names]},
+            openapi_extra={"parameters": [_path_parameter(name) for name in names]},
             **options,  # type: ignore[arg-type]
         )
 
 
-def find_model(engine: Engine, request: Request) -> Model:
-    """The model that a path means; raises as `Registry.find`."""
-    name, version = request.path_params["model"], request.path_params.get("version")
-    return engine.registry.find(name if version is None else f"{name}@{version}")
-
-
-_INFER = """Run the model once; the body is JSON, or JSON and binary tensors after it.
-
-The header `Inference-Header-Content-Length` says how long the JSON is, if tensors follow.
-Content types are not looked at: clients send none, or any."""
-
-
-def infer_router(shared: Shared) -> APIRouter:
-    """The routes that run models."""
-    router = APIRouter(tags=["inference"])
-    infer = serve(shared, InferenceCodec(shared.settings))
-    statuses = (400, 404, 408, 413, 415, 422, 429, 503, 504)
-    options = {"name": "infer", "description": _INFER}
-    add_model_route(router, "POST", "/infer", infer, InferResponse, *statuses, **options)
-    return router
-
-
-_EXTENSIONS = ["binary_tensor_data", "model_configuration", "statistics"]
-_CONTROL = ["model_repository"]
+def _path_parameter(name: str) -> dict[str, Any]:
+    schema = {"type": "string", "pattern": f"^{_PATTERNS[name]}$"}
+    return {"name": name, "in": "path", "required": True, "schema": schema}
 
 
 def server_router(engine: Engine, *, controllable: bool) -> APIRouter:
@@ -116,17 +98,18 @@ def server_router(engine: Engine, *, controllable: bool) -> APIRouter:
 
     Args:
         engine: Runs the models.
-        controllable: Whether models can be loaded and unloaded by this door.
+        controllable: Whether clients may load and unload models.
     """
     router = APIRouter(tags=["inference"])
-    extensions = _EXTENSIONS + (_CONTROL if controllable else [])
+    extensions = ["binary_tensor_data", "model_configuration", "statistics"]
+    if controllable:
+        extensions.append("model_repository")
 
     @router.get("/v2")
     async def server() -> ServerMetadata:
         """The server, and the extensions of the protocol that work here."""
-        return ServerMetadata(
-            name="foretell", version=metadata.version("foretell"), extensions=extensions
-        )
+        version = metadata.version("foretell")
+        return ServerMetadata(name="foretell", version=version, extensions=extensions)
 
     @router.get("/v2/health/live")
     async def live() -> ServerHealth:
@@ -139,8 +122,7 @@ def server_router(engine: Engine, *, controllable: bool) -> APIRouter:
     async def ready(response: Response) -> ServerHealth:
         """Whether every model is served."""
         health = ServerHealth(live=True, ready=engine.status.ready)
-        if not health.ready:
-            response.status_code = 503
+        response.status_code = 200 if health.ready else 503
         return health
 
     @router.get("/v2/models/stats", response_model=StatisticsReport)
@@ -151,75 +133,51 @@ def server_router(engine: Engine, *, controllable: bool) -> APIRouter:
     return router
 
 
-def models_router(engine: Engine, settings: Settings) -> APIRouter:
+def models_router(shared: Shared) -> APIRouter:
     """The routes of models."""
-    router = APIRouter(tags=["inference"])
+    router, engine = APIRouter(tags=["inference"]), shared.engine
+
+    def find(request: Request) -> Model:
+        name, version = request.path_params["model"], request.path_params.get("version")
+        return engine.registry.find(name if version is None else f"{name}@{version}")
 
     async def about(request: Request) -> ModelMetadata:
         """What a model takes and returns; outputs of attention are answered if they are named."""
-        model = find_model(engine, request)
+        model = find(request)
         return describe(model, engine.registry.loaded(model.name))
 
     async def ready(request: Request) -> ModelHealth:
         """Whether a model answers."""
-        model = find_model(engine, request)
+        model = find(request)
         if model.failure is not None:
             raise ModelFailedError(f"{model.name} has failed; /readyz says why")
         return ModelHealth(name=model.name, ready=True)
 
     async def config(request: Request) -> dict[str, Any]:
         """What is true of a model of Triton's ModelConfig."""
-        return configuration(find_model(engine, request), settings)
+        return configuration(find(request), shared.settings)
 
     async def stats(request: Request) -> Response:
         """Counts of every version of a model that is loaded, or of one."""
-        model = find_model(engine, request)
+        model = find(request)
         version = model.version if "version" in request.path_params else None
         return Response(await engine.statistics(model.name, version), media_type=JSON)
 
-    add_model_route(router, "GET", "", about, ModelMetadata, 404, 503)
-    add_model_route(router, "GET", "/ready", ready, ModelHealth, 404, 503)
-    add_model_route(router, "GET", "/config", config, None, 404, 503)
-    add_model_route(router, "GET", "/stats", stats, StatisticsReport, 404, 503)
+    _add(router, "GET", "", about, ModelMetadata, 404, 503)
+    _add(router, "GET", "/ready", ready, ModelHealth, 404, 503)
+    _add(router, "GET", "/config", config, None, 404, 503)
+    _add(router, "GET", "/stats", stats, StatisticsReport, 404, 503)
     return router
 
 
-_Body = TypeVar("_Body", bound=BaseModel)
-_NAMES: dict[type[BaseModel], Names] = {
-    IndexRequest: Names({"": IndexRequest.model_fields}),
-    ChangeRequest: Names(
-        {"": ChangeRequest.model_fields, "parameters": ChangeParameters.model_fields}
-    ),
-}
-
-# As the protocol has it, of files that are to be taken instead of those in the repository.
-_FILE = "file:"
-# A name and a few parameters.
-_MOST_BYTES = 256 * 1024
-
-
 def control_router(shared: Shared, keys: Keys) -> APIRouter:
-    """The routes of those who look after the models.
+    """The routes of the repository.
 
     Args:
-        shared: With all routes that run models.
-        keys: Who may load and unload.
+        shared: What all routes that run models share.
+        keys: Keys that may load and unload models.
     """
-    engine = shared.engine
-    router = APIRouter(tags=["inference"])
-
-    async def read(request: Request, kind: type[_Body]) -> _Body:
-        """The body, which may be empty, whatever its content type."""
-        deadline = time.monotonic() + shared.settings.timeout_seconds
-        with shared.budget.share() as share:
-            headers = request_context(request.scope).headers
-            body = await read_body(request, headers, _MOST_BYTES, deadline, share.reserve)
-            value = read_json(body or b"{}")
-        for level in _NAMES[kind].levels if isinstance(value, dict) else ():
-            inner = value.get(level) if level else value
-            if isinstance(inner, dict):
-                _NAMES[kind].sift(level, inner, level, {})
-        return validate(kind, value)
+    router, engine = APIRouter(tags=["inference"]), shared.engine
 
     @router.post(
         "/v2/repository/index",
@@ -228,7 +186,7 @@ def control_router(shared: Shared, keys: Keys) -> APIRouter:
     )
     async def index(request: Request) -> Response:
         """Every version that is loaded, was refused, or is on disk."""
-        wanted = await read(request, IndexRequest)
+        wanted = await _read(request, shared, IndexRequest)
         entries = await engine.index()
         known = keys.knows(request.headers)
         listed = [
@@ -241,58 +199,69 @@ def control_router(shared: Shared, keys: Keys) -> APIRouter:
             for entry in entries
             if entry.state is State.READY or not wanted.ready
         ]
-        # Of thousands the framework's way takes long, on the event loop.
+        # FastAPI would take long for thousands, on the event loop.
         return Response(orjson.dumps(listed), media_type=JSON)
 
     async def load(request: Request) -> dict[str, Any]:
         """Load a model as its bundle is now, or its version that is given."""
-        keys.require_admin(request.headers)
-        parameters = (await read(request, ChangeRequest)).parameters
-        _check_source(parameters)
-        await engine.load(*_meant(request, parameters))
+        parameters = await change(request)
+        for name, value in {"config": parameters.config, **(parameters.model_extra or {})}.items():
+            if value is not None and (name == "config" or name.startswith(_FILE)):
+                raise NotSupportedError(
+                    "models are loaded as they are in the repository, with no other configuration "
+                    "or files",
+                    param=f"parameters.{name[:60]}",
+                )
+        await engine.load(request.path_params["model"], version_of(request, parameters))
         return {}
 
     async def unload(request: Request) -> dict[str, Any]:
         """Unload a model, or its version that is given; it finishes what it has begun."""
-        keys.require_admin(request.headers)
-        parameters = (await read(request, ChangeRequest)).parameters
-        await engine.unload(*_meant(request, parameters))
+        parameters = await change(request)
+        await engine.unload(request.path_params["model"], version_of(request, parameters))
         return {}
 
-    statuses = (400, 401, 403, 404, 408, 409, 413, 415, 422, 503)
+    async def change(request: Request) -> ChangeParameters:
+        keys.require_admin(request.headers)
+        return (await _read(request, shared, ChangeRequest)).parameters
+
+    def version_of(request: Request, parameters: ChangeParameters) -> str | None:
+        return parameters.version or request.query_params.get("version")
+
+    version = {
+        "name": "version",
+        "in": "query",
+        "description": "As `parameters.version`, for clients that cannot send it.",
+        "schema": _path_parameter("version")["schema"],
+    }
     for name, endpoint in (("load", load), ("unload", unload)):
         router.add_api_route(
             "/v2/repository/models/{model}/" + name,
             endpoint,
             methods=["POST"],
-            responses=refusals(InferenceError, *statuses),
-            openapi_extra={
-                "parameters": [
-                    path_parameter("model"),
-                    {
-                        "name": "version",
-                        "in": "query",
-                        "description": "As `parameters.version`, for clients that cannot send it.",
-                        "schema": path_parameter("version")["schema"],
-                    },
-                ]
-            },
+            responses=refusals(InferenceError, *_CHANGE_ERRORS),
+            openapi_extra={"parameters": [_path_parameter("model"), version]},
         )
     return router
 
 
-def _meant(request: Request, parameters: ChangeParameters) -> tuple[str, str | None]:
-    """The model and version that are to change."""
-    return request.path_params["model"], parameters.version or request.query_params.get("version")
+_NAMES: dict[type[BaseModel], Names] = {
+    IndexRequest: Names({"": IndexRequest.model_fields}),
+    ChangeRequest: Names(
+        {"": ChangeRequest.model_fields, "parameters": ChangeParameters.model_fields}
+    ),
+}
 
 
-def _check_source(parameters: ChangeParameters) -> None:
-    """Refuse to load anything but what is in the repository."""
-    given = {"config": parameters.config, **(parameters.model_extra or {})}
-    for name, value in given.items():
-        if value is not None and (name == "config" or name.startswith(_FILE)):
-            raise NotSupportedError(
-                "models are loaded as they are in the repository, with no other configuration or "
-                "files",
-                param=f"parameters.{name[:60]}",
-            )
+async def _read(request: Request, shared: Shared, kind: type[_Body]) -> _Body:
+    """The body, which may be empty, whatever its content type."""
+    deadline = time.monotonic() + shared.settings.timeout_seconds
+    with shared.budget.share() as share:
+        headers = request_context(request.scope).headers
+        body = await read_body(request, headers, _MOST_BYTES, deadline, share.reserve)
+        value = read_json(body or b"{}")
+    for level in _NAMES[kind].levels if isinstance(value, dict) else ():
+        inner = value.get(level) if level else value
+        if isinstance(inner, dict):
+            _NAMES[kind].sift(level, inner, level, {})
+    return validate(kind, value)

@@ -19,7 +19,7 @@ from foretell.service.validation import shown
 Floats = NDArray[np.float32]
 
 _BF16 = "BF16"
-# What `struct` and numpy both call them.
+# By the names of the protocol, those of `struct` and numpy.
 _CODES = {
     "INT8": "b",
     "INT16": "h",
@@ -32,10 +32,10 @@ _CODES = {
     "FP16": "e",
     "FP32": "f",
     "FP64": "d",
-    # The upper half of a float32, which neither `struct` nor numpy has: read as one.
+    # The upper half of a float32, which neither of them has: read as one.
     _BF16: "f",
 }
-# Items of a list that are looked at by one call.
+# Items of a list that one call looks at.
 _PIECE = 64 * 1024
 _NAMES = {np.dtype(code): name for name, code in _CODES.items() if name != _BF16}
 
@@ -64,7 +64,7 @@ class Inputs:
 
         Raises:
             InvalidInputError: one is missing, or is not what the model takes.
-            NotSupportedError: one is to come from memory that is shared.
+            NotSupportedError: one is in shared memory, or raw data for a model of several inputs.
         """
         for index, tensor in enumerate(inputs):
             place = f"inputs[{index}]"
@@ -83,16 +83,7 @@ class Inputs:
         return self._feeds
 
     def read_raw(self) -> Arrays:
-        """Take the data for the only input there is.
-
-        Returns:
-            As `read`.
-
-        Raises:
-            InvalidInputError: the data is not a whole number of histories, or holds numbers that
-                are not finite.
-            NotSupportedError: the model takes several inputs.
-        """
+        """Take the data for the model's only input; returns and raises as `read`."""
         if len(self._shapes) > 1:
             raise NotSupportedError(
                 f"the model takes {', '.join(self._shapes)}: a body without JSON holds one input"
@@ -169,11 +160,7 @@ def _short(shape: list[int]) -> str:
 
 
 def check_datatype(datatype: str, place: str) -> None:
-    """Make sure that a tensor holds numbers.
-
-    Raises:
-        InvalidInputError: it does not.
-    """
+    """Refuse a tensor that holds no numbers."""
     if datatype not in _CODES:
         raise InvalidInputError(
             f"expected a datatype of numbers, one of {', '.join(_CODES)}, got {shown(datatype)}",

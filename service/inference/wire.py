@@ -1,7 +1,8 @@
-"""The wire types of the Open Inference Protocol, as far as they are read, and what they say."""
+"""The wire types of the Open Inference Protocol, and the metadata of models."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from pydantic import (
@@ -22,7 +23,7 @@ from foretell.service.forecast.pieces import Form
 from foretell.service.settings import Settings
 from foretell.service.validation import QUERY, Names, at_most, check_list
 
-# Of a request.
+# Most outputs of a request.
 MOST_OUTPUTS = 1024
 Whole = Annotated[StrictInt, Field(ge=0, le=2**53)]
 NullIsEmpty = BeforeValidator(lambda value: {} if value is None else value)
@@ -33,15 +34,20 @@ Data = Annotated[
 ]
 
 
-class InputParameters(BaseModel):
+class SharedMemory(BaseModel):
+    """Parameters of an extension that does not work here."""
+
+    shared_memory_region: str | None = Field(default=None, description="Not supported.")
+    shared_memory_byte_size: Any = Field(default=None, description="Not supported.")
+    shared_memory_offset: Any = Field(default=None, description="Not supported.")
+
+
+class InputParameters(SharedMemory):
     """How a tensor comes."""
 
     binary_data_size: Whole | None = Field(
         default=None, description="Bytes of the tensor after the JSON, instead of `data`."
     )
-    shared_memory_region: str | None = Field(default=None, description="Not supported.")
-    shared_memory_byte_size: Any = Field(default=None, description="Not supported.")
-    shared_memory_offset: Any = Field(default=None, description="Not supported.")
 
 
 class InputTensor(BaseModel):
@@ -56,7 +62,7 @@ class InputTensor(BaseModel):
     )
 
 
-class OutputParameters(BaseModel):
+class OutputParameters(SharedMemory):
     """How an output is to be answered."""
 
     binary_data: StrictBool | None = Field(
@@ -64,9 +70,6 @@ class OutputParameters(BaseModel):
         description="Whether after the JSON; if absent, as `binary_data_output` of the request.",
     )
     classification: Any = Field(default=None, description="Not supported.")
-    shared_memory_region: str | None = Field(default=None, description="Not supported.")
-    shared_memory_byte_size: Any = Field(default=None, description="Not supported.")
-    shared_memory_offset: Any = Field(default=None, description="Not supported.")
 
 
 class RequestedOutput(BaseModel):
@@ -123,8 +126,6 @@ NAMES = Names(
         QUERY: {},
     }
 )
-
-
 FORM = Form(NAMES.levels, nested={"inputs[].data"})
 
 
@@ -230,6 +231,7 @@ class InferenceError(BaseModel):
 
 PLATFORM = "onnxruntime_onnx"
 
+# An axis whose length may vary.
 _FREE = -1
 _DATATYPES: dict[ElementType, str] = {"float32": "FP32", "int64": "INT64"}
 
@@ -242,10 +244,9 @@ def describe(model: Model, versions: list[str]) -> ModelMetadata:
         versions: Those of its name that are loaded.
     """
     manifest = model.manifest
-    inputs, outputs = input_shapes(manifest), output_shapes(manifest)
     # Only runs with attention have these.
     attention = [
-        _tensor(each.name, _DATATYPES[each.type], *(size or _FREE for size in each.shape))
+        _tensor(each.name, [size or _FREE for size in each.shape], _DATATYPES[each.type])
         for stage in manifest.attention
         for each in stage.outputs
     ]
@@ -253,19 +254,31 @@ def describe(model: Model, versions: list[str]) -> ModelMetadata:
         name=model.name,
         versions=versions,
         platform=PLATFORM,
-        inputs=[_tensor(name, "FP32", *shape) for name, shape in inputs.items()],
-        outputs=[*(_tensor(name, "FP32", *shape) for name, shape in outputs.items()), *attention],
+        inputs=[_tensor(*each) for each in input_shapes(manifest).items()],
+        outputs=[*(_tensor(*each) for each in output_shapes(manifest).items()), *attention],
     )
 
 
+def _tensor(name: str, shape: Sequence[int], datatype: str = "FP32") -> TensorMetadata:
+    return TensorMetadata(name=name, datatype=datatype, shape=[_FREE, *shape])
+
+
 def configuration(model: Model, settings: Settings) -> dict[str, Any]:
-    """What is true of a model of Triton's ModelConfig.
+    """The fields of Triton's ModelConfig that are true of a model.
 
     Args:
         model: The model.
         settings: Limits.
     """
-    metadata = describe(model, [model.version])
+    described = describe(model, [model.version])
+    # The batch axis is left out where there is a largest batch.
+    inputs, outputs = (
+        [
+            {"name": each.name, "data_type": f"TYPE_{each.datatype}", "dims": each.shape[1:]}
+            for each in tensors
+        ]
+        for tensors in (described.inputs, described.outputs)
+    )
     return {
         "name": model.name,
         "platform": PLATFORM,
@@ -273,24 +286,11 @@ def configuration(model: Model, settings: Settings) -> dict[str, Any]:
         "version_policy": {"specific": {"versions": [int(model.version)]}},
         # Of a request: larger ones than fit a batch are split.
         "max_batch_size": settings.max_inputs,
-        "input": [_configured(tensor) for tensor in metadata.inputs],
-        "output": [_configured(tensor) for tensor in metadata.outputs],
+        "input": inputs,
+        "output": outputs,
         "dynamic_batching": {
             "preferred_batch_size": [model.max_batch],
             "max_queue_delay_microseconds": 0,
         },
         "parameters": {"provider": {"string_value": model.provider}},
-    }
-
-
-def _tensor(name: str, datatype: str, *shape: int) -> TensorMetadata:
-    return TensorMetadata(name=name, datatype=datatype, shape=[_FREE, *shape])
-
-
-def _configured(tensor: TensorMetadata) -> dict[str, Any]:
-    # Where there is a largest batch, its axis is left out.
-    return {
-        "name": tensor.name,
-        "data_type": f"TYPE_{tensor.datatype}",
-        "dims": tensor.shape[1:],
     }
