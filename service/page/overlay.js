@@ -139,7 +139,7 @@ function Picture({ picture, group }) {
  */
 export const Failure = ({ name, said }) =>
   html`<p class="trouble" role="alert">
-    ${name}: ${said}. <a href="#/forecast">Mend the data</a>
+    ${name}: ${said}. <a href="#/forecast">Fix the data</a>
   </p>`;
 
 /** The props of a channel's chart. */

@@ -157,7 +157,7 @@ def test_what_keeps_rows_from_a_backtest_is_named(page: Page, watch: Watch, serv
     # Before what the models read for a forecast.
     open_rows(page, server, missing=100)
     page.get_by_role("link", name="Compare").click()
-    said = re.compile("^patchtst: row 101, temperature: a value is missing.*Mend the data$")
+    said = re.compile("^patchtst: row 101, temperature: a value is missing.*Fix the data$")
     expect(page.get_by_role("alert").filter(has_text="patchtst")).to_have_text(said)
     expect(page.locator(".chart")).to_have_count(len(CHANNELS))
 

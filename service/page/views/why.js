@@ -52,7 +52,7 @@ function Unready({ card, data, refusal }) {
       There is nothing to explain yet: <a href="#/forecast">choose data to forecast</a>.
     </p>`;
   }
-  return html`<p>This cannot be forecast yet: ${refusal}. <a href="#/forecast">Mend it</a>.</p>`;
+  return html`<p>This cannot be forecast yet: ${refusal}. <a href="#/forecast">Fix it</a>.</p>`;
 }
 
 function Without({ card }) {

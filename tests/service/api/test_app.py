@@ -153,7 +153,7 @@ def test_a_compressed_body_that_does_not_say_so(
 
 
 @pytest.mark.parametrize("path", ["/models", "/openapi.json", "/metrics"])
-def test_large_answers_are_compressed_for_those_who_ask(client: Client, path: str) -> None:
+def test_large_answers_are_compressed_for_clients_that_accept_it(client: Client, path: str) -> None:
     for accepted, encoding in (("gzip, deflate", "gzip"), ("identity", None), ("gzip;q=0", None)):
         answer = client.request("GET", path, headers={"Accept-Encoding": accepted})
         assert answer.is_success
@@ -226,18 +226,18 @@ def test_headers_that_promise_something_else(client: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    ("header", "value", "told", "accepted"),
+    ("header", "value", "header_sent", "accepted"),
     [
         ("content_type", "text/csv", "accept", f"{forms.JSON}, {forms.ARROW}"),
         ("content_encoding", "br", "accept-encoding", "gzip, deflate, zstd"),
     ],
 )
 def test_media_that_are_not_read(
-    client: Client, header: str, value: str, told: str, accepted: str
+    client: Client, header: str, value: str, header_sent: str, accepted: str
 ) -> None:
     answer = client.send(b"{}", **{header: value})
     assert (answer.status_code, answer.json()["error"]["type"]) == (415, "unsupported_media")
-    assert answer.headers[told] == accepted
+    assert answer.headers[header_sent] == accepted
 
 
 def test_a_body_that_comes_too_slowly(client: Client) -> None:
@@ -325,7 +325,7 @@ def test_an_answer_counts_until_it_is_taken(models: Path, path: str, limit: int)
                     await wait()
 
             scope = {"type": "http", "method": "POST", "path": path, "query_string": b""}
-            # Its caller neither hangs up nor reads.
+            # Its client neither disconnects nor reads.
             extensions = {EXTENSION: ClientConnection(lambda: None)}
             await client.app({**scope, "headers": [], "extensions": extensions}, receive, send)
             return statuses[0], pieces

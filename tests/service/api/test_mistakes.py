@@ -1,4 +1,4 @@
-"""Names that are nearly right, made from the OpenAPI document: none passes silently at any door."""
+"""Names that are nearly right, made from the OpenAPI document: no route takes them silently."""
 
 from __future__ import annotations
 
@@ -114,16 +114,16 @@ def ask(client: Client, path: str, body: Document) -> Any:
     return client.request("POST", path, json=body, headers={"X-API-Key": "secret"})
 
 
-def told(answer: Any) -> list[str | None]:
+def named(answer: Any) -> list[str | None]:
     """The places that an answer is not silent about."""
-    said = answer.json()
+    body = answer.json()
     if answer.status_code == 422:
-        error = said["error"]
+        error = body["error"]
         return [error["param"] if isinstance(error, dict) else error.partition(": ")[0]]
     assert answer.status_code == 200, answer.text
-    warnings = said.get("warnings", [])
-    if isinstance(said, dict) and "warnings" in said.get("parameters", {}):
-        warnings = json.loads(said["parameters"]["warnings"])
+    warnings = body.get("warnings", [])
+    if isinstance(body, dict) and "warnings" in body.get("parameters", {}):
+        warnings = json.loads(body["parameters"]["warnings"])
     return [warning["param"] for warning in warnings if warning["type"] == "ignored_field"]
 
 
@@ -157,11 +157,11 @@ def test_they_are_many(document: Document) -> None:
 
 @pytest.mark.parametrize("path", BASES)
 def test_in_a_body(client: Client, document: Document, path: str) -> None:
-    assert not path.startswith("/v2/models") or told(ask(client, path, BASES[path])) == []
+    assert not path.startswith("/v2/models") or named(ask(client, path, BASES[path])) == []
     silent, unsure = [], []
     for mistake in of_the_body(document, path):
         answer = ask(client, path, placed(BASES[path], mistake))
-        if not any(place and place.endswith(mistake.name) for place in told(answer)):
+        if not any(place and place.endswith(mistake.name) for place in named(answer)):
             silent.append(mistake)
         if mistake.certain and answer.status_code == 200:
             unsure.append(mistake)
@@ -173,7 +173,7 @@ def test_in_the_url_of_a_request_in_json(client: Client, document: Document) -> 
     names = {each["name"] for each in document["paths"]["/forecast"]["post"]["parameters"]}
     for name in names | {each.name for each in of_the_url(document)}:
         answer = ask(client, f"/forecast?{name}=1", BASES["/forecast"])
-        assert told(answer) == [f"query.{name}"]
+        assert named(answer) == [f"query.{name}"]
         assert answer.status_code == 422 or name not in names
 
 
@@ -200,7 +200,7 @@ def test_in_the_columns_of_a_table(client: Client, column: str) -> None:
         answer = send(client, renamed)
         assert answer.status_code == 422, wrong
         assert wrong in json.dumps(answer.json())
-        # Where what is meant is there too, the other is told to be left out.
+        # Where what is meant is there too, the other one is to be left out.
         beside = send(client, {**TABLE, wrong: TABLE[column]})
         notes = json.loads(ipc.open_stream(beside.content).schema.metadata[b"foretell"])
         assert [each["message"] for each in notes["warnings"]] == [

@@ -37,7 +37,7 @@ def test_every_reference_resolves(document: dict[str, Any]) -> None:
         assert reference.removeprefix("#/components/schemas/") in document["components"]["schemas"]
 
 
-def test_the_door_names_its_body_and_every_status(document: dict[str, Any]) -> None:
+def test_a_route_names_its_body_and_every_status(document: dict[str, Any]) -> None:
     for path in ("/forecast", "/v1/timeseries/forecast"):
         operation = document["paths"][path]["post"]
         assert operation["requestBody"]["required"]
@@ -97,7 +97,7 @@ def test_a_wrong_example_would_be_found(document: dict[str, Any]) -> None:
         test_every_example_is_what_its_schema_says(document)
 
 
-def test_every_door_shows_requests_and_errors(document: dict[str, Any]) -> None:
+def test_every_route_shows_requests_and_errors(document: dict[str, Any]) -> None:
     for path, operation in operations(document):
         assert all("example" in parameter for parameter in operation.get("parameters", ()))
         if "requestBody" in operation:

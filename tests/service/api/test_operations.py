@@ -63,12 +63,12 @@ def test_a_model_says_what_it_is_worth_and_why_it_has_no_quantiles(tmp_path: Pat
     reason = "its validation split holds 4 windows, a calibration needs at least 20"
     write_bundle(tmp_path, Spec(changes={"test": test, "calibration_missing": reason}))
     with Client(tmp_path) as client:
-        said = (
+        expected = (
             "better in MAE alone than repeating the last value (MSE 1 against 1, MAE 0.5 against 1)"
         )
-        assert client.get("/models").json()[0]["verdict"] == said
+        assert client.get("/models").json()[0]["verdict"] == expected
         report = client.get("/models/repeat").json()
-        assert (report["verdict"], report["calibration_missing"]) == (said, reason)
+        assert (report["verdict"], report["calibration_missing"]) == (expected, reason)
         body = {"inputs": [{"series": [1.0] * 8}], "options": {"quantiles": [0.5]}}
         assert client.error(body)["message"] == f"repeat has no quantiles: {reason}"
 
@@ -98,23 +98,29 @@ def test_a_refused_bundle_and_a_stop_are_not_ready(tmp_path: Path) -> None:
         assert refused.json()["error"]["type"] == "not_ready"
 
 
-def test_strangers_are_not_told_why(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_only_clients_with_a_key_get_reasons(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     write_bundle(tmp_path, Spec(name="good"))
     (write_bundle(tmp_path, Spec(name="bad")) / layout.WEIGHTS).write_bytes(b"x")
     damage = "bad/1/weights.bin: sha256 differs"
     for name in ("api_keys", "admin_keys"):
         settings: dict[str, Any] = {name: "mine"}
         with Client(tmp_path, **settings) as client:
-            for key, told in (("", "unavailable"), ("wrong", "unavailable"), ("mine", damage)):
+            for key, reason_shown in (
+                ("", "unavailable"),
+                ("wrong", "unavailable"),
+                ("mine", damage),
+            ):
                 headers = {"X-API-Key": key}
                 answer = client.request("GET", "/readyz", headers=headers)
                 assert (answer.status_code, answer.json()["ready"]) == (503, False)
                 assert answer.json()["models"]["good@1"] == "ready"
-                assert answer.json()["models"]["bad@1"].startswith(told)
+                assert answer.json()["models"]["bad@1"].startswith(reason_shown)
                 index = client.request("POST", "/v2/repository/index", headers=headers)
                 if index.is_success:
                     reasons = [entry["reason"] for entry in index.json()]
-                    assert reasons[0].startswith(told)
+                    assert reasons[0].startswith(reason_shown)
                     assert reasons[1] == ""
                 else:
                     assert (name, key == "mine") == ("api_keys", False)

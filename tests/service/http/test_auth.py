@@ -81,7 +81,7 @@ def test_admin_keys_alone_leave_forecasts_open() -> None:
         keys.require_admin({})
 
 
-def test_errors_are_explained_to_those_who_have_a_key() -> None:
+def test_errors_are_explained_to_clients_with_a_key() -> None:
     assert Keys().knows({})
     for keys in (KEYS, Keys(admin=["boss"])):
         assert [keys.knows(headers) for headers in ({}, bearer("three"), bearer("boss"))] == [
@@ -202,7 +202,7 @@ def test_keys_without_files_need_no_looking_after() -> None:
 
 
 def logged(models: Path, log: Path) -> set[str]:
-    """What two doors log of the callers with the keys `one` and `two`, in both doors the same."""
+    """What two HTTP workers log about the keys `one` and `two`: both the same."""
     with Server(models, log, workers=2, api_keys="one,two") as server:
         keys: dict[int, set[str]] = {}
 

@@ -44,7 +44,7 @@ def later() -> float:
 
 
 def request(*messages: dict[str, Any], **headers: str) -> Request:
-    """A request whose caller sends the messages and then nothing more."""
+    """A request whose client sends the messages and then nothing more."""
     coming = list(messages)
 
     async def receive() -> dict[str, Any]:
@@ -196,7 +196,7 @@ def test_a_body_that_came_with_its_head_is_not_late() -> None:
     assert run(read(sent, LIMIT, soon(), reserve)) == b"01"
 
 
-def test_a_sender_who_hangs_up() -> None:
+def test_a_disconnect_while_the_body_is_read() -> None:
     with pytest.raises(ClientDisconnectedError):
         run(read(request(part(b"0", more=True), GONE), LIMIT, later(), reserve))
 
@@ -221,14 +221,14 @@ def test_a_deadline_cancels_what_is_queued() -> None:
     assert queued.cancelled()
 
 
-def test_a_caller_who_hangs_up_cancels_what_is_queued() -> None:
+def test_a_disconnect_cancels_what_is_queued() -> None:
     queued: Future[int] = Future()
     with pytest.raises(ClientDisconnectedError):
         waited(queued, gone=True)
     assert queued.cancelled()
 
 
-def test_a_result_that_comes_on_the_loop_wakes_who_waits_for_it() -> None:
+def test_a_result_that_comes_on_the_loop_ends_the_wait() -> None:
     running: Future[int] = Future()
 
     async def wait() -> int:
@@ -255,21 +255,21 @@ def test_a_result_that_comes_on_a_thread_wakes_the_loop() -> None:
 
 
 def waited(future: Future[int], *, deadline: float = math.inf, gone: bool = False) -> int:
-    """The outcome of a future, after which nobody watches its caller."""
-    caller = ClientConnection(lambda: None)
+    """The outcome of a future, after which nothing watches its client."""
+    client = ClientConnection(lambda: None)
 
     async def wait() -> int:
         if gone:
-            asyncio.get_running_loop().call_soon(caller.disconnect)
-        return await wait_for_result(future, caller, min(deadline, later()))
+            asyncio.get_running_loop().call_soon(client.disconnect)
+        return await wait_for_result(future, client, min(deadline, later()))
 
     try:
         return asyncio.run(wait())
     finally:
-        assert not caller.watched
+        assert not client.watched
 
 
-def test_callers_may_only_shorten_the_time() -> None:
+def test_clients_may_only_shorten_the_time() -> None:
     assert deadline_of({}, 30, 7) == 37
     assert deadline_of({"x-timeout-ms": "1500"}, 30, 7) == 8.5
     assert deadline_of({"x-timeout-ms": "900000"}, 30, 7) == 37

@@ -8,76 +8,76 @@ from starlette.requests import Request
 from foretell.service.http.protocol import EXTENSION, ClientConnection, connection_of
 
 
-def test_who_watches_is_told() -> None:
+def test_watchers_are_called() -> None:
     listened: list[str] = []
-    told: list[str] = []
-    caller = ClientConnection(lambda: listened.append("."))
+    called: list[str] = []
+    client = ClientConnection(lambda: listened.append("."))
 
     def first() -> None:
-        told.append("first")
-        caller.unwatch(second)
+        called.append("first")
+        client.unwatch(second)
 
     def second() -> None:
-        told.append("second")
+        called.append("second")
 
-    caller.watch(second)
-    caller.unwatch(second)
-    caller.watch(first)
+    client.watch(second)
+    client.unwatch(second)
+    client.watch(first)
     assert listened == [".", "."]
-    caller.disconnect()
-    assert caller.disconnected
-    assert told == ["first"]
+    client.disconnect()
+    assert client.disconnected
+    assert called == ["first"]
 
 
-def test_who_watches_too_late_is_told_at_once() -> None:
-    told: list[bool] = []
-    caller = ClientConnection(lambda: None)
-    caller.disconnect()
-    caller.watch(lambda: told.append(True))
-    assert told == [True]
+def test_a_late_watcher_is_called_at_once() -> None:
+    called: list[bool] = []
+    client = ClientConnection(lambda: None)
+    client.disconnect()
+    client.watch(lambda: called.append(True))
+    assert called == [True]
 
 
-def test_the_servers_own_word_is_taken() -> None:
-    caller = ClientConnection(lambda: None)
-    request = Request({"type": "http", "extensions": {EXTENSION: caller}})
-    assert connection_of(request) is caller
+def test_the_client_of_our_own_server_is_used() -> None:
+    client = ClientConnection(lambda: None)
+    request = Request({"type": "http", "extensions": {EXTENSION: client}})
+    assert connection_of(request) is client
 
 
-def test_another_server_is_asked() -> None:
+def test_another_server_is_asked_by_receive() -> None:
     async def ask() -> list[str]:
         gone = asyncio.Event()
-        told: list[str] = []
+        called: list[str] = []
 
         async def receive() -> dict[str, Any]:
             await gone.wait()
             return {"type": "http.disconnect"}
 
-        caller = connection_of(Request({"type": "http"}, receive))
-        caller.watch(lambda: told.append("early"))
+        client = connection_of(Request({"type": "http"}, receive))
+        client.watch(lambda: called.append("early"))
         await asyncio.sleep(0)
-        assert not told
+        assert not called
         gone.set()
         async with asyncio.timeout(60):
-            while not caller.disconnected:
+            while not client.disconnected:
                 await asyncio.sleep(0)
 
         def never() -> None:
-            told.append("never")
+            called.append("never")
 
         unwatched = connection_of(Request({"type": "http"}, receive))
         unwatched.watch(never)
         unwatched.unwatch(never)
         for _ in range(5):
             await asyncio.sleep(0)
-        return told
+        return called
 
     assert asyncio.run(ask()) == ["early"]
 
 
-def test_several_may_watch_a_caller_of_another_server() -> None:
+def test_several_may_watch_a_client_of_another_server() -> None:
     async def ask() -> list[str]:
         waiting: list[asyncio.Future[None]] = []
-        told: list[str] = []
+        called: list[str] = []
 
         async def receive() -> dict[str, Any]:
             waiting.append(asyncio.get_running_loop().create_future())
@@ -85,22 +85,22 @@ def test_several_may_watch_a_caller_of_another_server() -> None:
             return {"type": "http.disconnect"}
 
         def first() -> None:
-            told.append("first")
+            called.append("first")
 
         def second() -> None:
-            told.append("second")
+            called.append("second")
 
-        caller = connection_of(Request({"type": "http"}, receive))
-        caller.watch(first)
-        caller.watch(second)
-        caller.unwatch(first)
+        client = connection_of(Request({"type": "http"}, receive))
+        client.watch(first)
+        client.watch(second)
+        client.unwatch(first)
         await asyncio.sleep(0)
-        # They share one ear.
+        # They share one task.
         (gone,) = waiting
         gone.set_result(None)
         async with asyncio.timeout(60):
-            while not told:
+            while not called:
                 await asyncio.sleep(0)
-        return told
+        return called
 
     assert asyncio.run(ask()) == ["second"]

@@ -1,4 +1,4 @@
-"""Answers that callers get who are still sending when they are refused."""
+"""Answers to clients that are still sending when they are refused."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def server(
 @contextmanager
 def connected(server: Server) -> Iterator[socket.socket]:
     url = httpx.URL(server.url)
-    with closing(socket.create_connection((url.host, url.port or 80), timeout=60)) as caller:
-        yield caller
+    with closing(socket.create_connection((url.host, url.port or 80), timeout=60)) as client:
+        yield client
 
 
-def read_to_end(caller: socket.socket) -> bytes:
+def read_to_end(client: socket.socket) -> bytes:
     """All that comes until the other end closes; a reset is an error."""
-    return b"".join(iter(lambda: caller.recv(1 << 16), b""))
+    return b"".join(iter(lambda: client.recv(1 << 16), b""))
 
 
 def is_answer(received: bytes, status: int) -> bool:
@@ -74,33 +74,33 @@ def is_answer(received: bytes, status: int) -> bool:
         (b"CONNECT x:80 HTTP/1.1\r\n", 400),
     ],
 )
-def test_who_is_refused_while_sending_gets_the_answer(
+def test_a_client_that_is_refused_while_sending_gets_the_answer(
     server: Server, sent: bytes, status: int
 ) -> None:
-    with connected(server) as caller:
+    with connected(server) as client:
         # All is sent before anything is read, as many clients do.
-        caller.sendall(sent + b"Host: x\r\n\r\n")
-        caller.sendall(bytes(_LARGE))
-        assert is_answer(read_to_end(caller), status)
+        client.sendall(sent + b"Host: x\r\n\r\n")
+        client.sendall(bytes(_LARGE))
+        assert is_answer(read_to_end(client), status)
 
 
 def test_headers_without_end_are_answered(server: Server) -> None:
-    with connected(server) as caller:
-        caller.sendall(b"GET / HTTP/1.1\r\n")
-        caller.sendall(b"A: b\r\n" * (_LARGE // 6))
-        assert is_answer(read_to_end(caller), 431)
+    with connected(server) as client:
+        client.sendall(b"GET / HTTP/1.1\r\n")
+        client.sendall(b"A: b\r\n" * (_LARGE // 6))
+        assert is_answer(read_to_end(client), 431)
 
 
 def test_what_is_no_request_does_not_take_the_answer_before_it(server: Server) -> None:
-    with connected(server) as caller:
-        caller.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\nno request\r\n\r\n")
-        caller.sendall(bytes(_LARGE))
-        assert is_answer(read_to_end(caller), 200)
+    with connected(server) as client:
+        client.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\nno request\r\n\r\n")
+        client.sendall(bytes(_LARGE))
+        assert is_answer(read_to_end(client), 200)
 
 
 @pytest.fixture
 def narrow(models: Path, tmp_path: Path) -> Callable[..., Server]:
-    """Makes servers that give callers hours where they are not told otherwise."""
+    """Makes servers that give clients hours unless settings say otherwise."""
 
     def serve(**settings: object) -> Server:
         hours = {"header_timeout_seconds": "24h", "grace_seconds": "24h"}
@@ -112,19 +112,19 @@ def narrow(models: Path, tmp_path: Path) -> Callable[..., Server]:
 _UNREAD = b"POST /forecast HTTP/1.1\r\nX-Timeout-Ms: no\r\n" + _CLOSE + _LENGTH + b"\r\n"
 
 
-def test_a_connection_too_many_is_answered_while_its_caller_sends(
+def test_a_connection_too_many_is_answered_while_its_client_sends(
     narrow: Callable[..., Server],
 ) -> None:
     with narrow(max_connections=1) as server, connected(server) as first:
         first.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
         assert first.recv(1000)
-        with connected(server) as caller:
-            caller.sendall(_UNREAD)
-            caller.sendall(bytes(_LARGE))
-            assert is_answer(read_to_end(caller), 503)
+        with connected(server) as client:
+            client.sendall(_UNREAD)
+            client.sendall(bytes(_LARGE))
+            assert is_answer(read_to_end(client), 503)
 
 
-def test_who_was_one_too_many_takes_no_place_of_others(narrow: Callable[..., Server]) -> None:
+def test_a_refused_connection_takes_no_place_of_others(narrow: Callable[..., Server]) -> None:
     with narrow(max_connections=1) as server, connected(server) as first:
         first.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
         assert first.recv(1000)
@@ -136,14 +136,14 @@ def test_who_was_one_too_many_takes_no_place_of_others(narrow: Callable[..., Ser
             until(lambda: httpx.get(f"{server.url}/healthz").is_success)
 
 
-def test_nobody_holds_a_connection_that_is_over(narrow: Callable[..., Server]) -> None:
-    with narrow(header_timeout_seconds=0.2) as server, connected(server) as caller:
-        caller.sendall(_UNREAD)
-        assert is_answer(read_to_end(caller), 422)
+def test_a_client_cannot_keep_an_ended_connection_open(narrow: Callable[..., Server]) -> None:
+    with narrow(header_timeout_seconds=0.2) as server, connected(server) as client:
+        client.sendall(_UNREAD)
+        assert is_answer(read_to_end(client), 422)
 
         def is_closed() -> bool:
             try:
-                caller.sendall(b"x")
+                client.sendall(b"x")
             except OSError:
                 return True
             return False
@@ -151,23 +151,23 @@ def test_nobody_holds_a_connection_that_is_over(narrow: Callable[..., Server]) -
         until(is_closed)
 
 
-def test_a_connection_that_is_over_counts_until_its_caller_closes_it(
+def test_a_connection_that_is_over_counts_until_its_client_closes_it(
     narrow: Callable[..., Server],
 ) -> None:
     with narrow(max_connections=1) as server:
-        with connected(server) as caller:
-            caller.sendall(_UNREAD)
-            assert is_answer(read_to_end(caller), 422)
+        with connected(server) as client:
+            client.sendall(_UNREAD)
+            assert is_answer(read_to_end(client), 422)
             assert httpx.get(f"{server.url}/healthz").status_code == 503
         until(lambda: httpx.get(f"{server.url}/healthz").is_success)
 
 
-def test_a_server_that_stops_does_not_wait_for_callers_that_were_answered(
+def test_a_server_that_stops_does_not_wait_for_clients_that_were_answered(
     narrow: Callable[..., Server],
 ) -> None:
-    with narrow() as server, connected(server) as caller:
-        caller.sendall(_UNREAD)
-        assert is_answer(read_to_end(caller), 422)
+    with narrow() as server, connected(server) as client:
+        client.sendall(_UNREAD)
+        assert is_answer(read_to_end(client), 422)
         assert server.stop() == 0
 
 
@@ -189,7 +189,7 @@ def test_nobody_sends_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     assert asyncio.run(send()) == [False, False, True]
 
 
-def test_who_has_sent_all_is_not_waited_for() -> None:
+def test_a_connection_closes_at_once_after_a_whole_request() -> None:
     wire = Wire()
 
     async def send() -> None:

@@ -57,7 +57,7 @@ def test_every_request_is_one_line(client: Client, caplog: pytest.LogCaptureFixt
     ]
 
 
-def test_the_callers_trace_is_logged(client: Client, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_clients_trace_is_logged(client: Client, caplog: pytest.LogCaptureFixture) -> None:
     trace = "4bf92f3577b34da6a3ce929d0e0e4736"
     with caplog.at_level(logging.INFO, "foretell.access"):
         client.forecast(BODY, traceparent=f"00-{trace}-00f067aa0ba902b7-01")
@@ -106,7 +106,7 @@ def test_an_answer_that_has_begun_is_followed_by_no_other(
     scope = {"type": "http", "method": "GET", "path": "/forecast", "headers": []}
     asking = RequestMiddleware(app, metrics)(scope, receive, send)
     if isinstance(error, asyncio.CancelledError):
-        # The connection is told.
+        # The connection gets it.
         with pytest.raises(asyncio.CancelledError):
             asyncio.run(asking)
     else:

@@ -108,7 +108,7 @@ def test_no_place_to_cut_matters(
 
 
 @offers
-def test_who_waits_to_send_a_body_is_told_to_go_on(offer: bytes) -> None:
+def test_a_client_that_expects_100_continue_gets_it(offer: bytes) -> None:
     head, _, body = post(offer + b"Expect: 100-continue\r\n", b"body", 0).partition(b"body")
     seen, wire = asyncio.run(exchange([head, b"body" + body]))
     assert seen == [("POST", "/forecast", b"body")]

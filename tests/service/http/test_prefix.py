@@ -47,7 +47,7 @@ def test_the_page_has_a_slash_at_its_end(behind: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "told"),
+    ("path", "named"),
     [
         ("/a/partial", "/a/partial"),
         ("/a", "/a"),
@@ -55,10 +55,10 @@ def test_the_page_has_a_slash_at_its_end(behind: Client) -> None:
         ("/a/part/a/part/healthz", "/a/part/healthz"),
     ],
 )
-def test_what_only_looks_like_it_is_no_prefix(behind: Client, path: str, told: str) -> None:
+def test_what_only_looks_like_it_is_no_prefix(behind: Client, path: str, named: str) -> None:
     answer = behind.request("GET", path, headers={"X-API-Key": "one"})
     assert answer.status_code == 404
-    assert f"GET {told};" in answer.text
+    assert f"GET {named};" in answer.text
 
 
 def test_links_begin_with_it(behind: Client, client: Client) -> None:

@@ -149,7 +149,7 @@ def test_headers_without_end(server: Server, connect: Connect) -> None:
         (b"POST /forecast HTTP/1.1\r\nA: ", dict),
     ],
 )
-def test_too_many_headers_are_told_as_the_path_has_it(begin: bytes, kind: type) -> None:
+def test_too_many_headers_are_refused_in_the_form_of_the_path(begin: bytes, kind: type) -> None:
     wire = Wire()
 
     async def send() -> bytes:
@@ -208,7 +208,7 @@ def test_all_that_is_no_body_is_limited(
     assert metrics.counts.count(*HEADERS) == 1
 
 
-def test_a_body_whose_length_is_told_is_handed_on_as_it_came(
+def test_a_body_with_a_length_is_handed_on_as_it_came(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     body = b"0123456789" * 20_000
@@ -249,13 +249,13 @@ def test_a_body_whose_length_is_told_is_handed_on_as_it_came(
     assert b"".join(taken) == 2 * body
 
 
-@pytest.mark.parametrize("told", [0, 8, 200_000])
-def test_headers_behind_a_body_whose_length_is_told_are_limited(told: int) -> None:
+@pytest.mark.parametrize("length", [0, 8, 200_000])
+def test_headers_after_a_body_with_a_length_are_limited(length: int) -> None:
     metrics = Metrics()
-    first = b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % told + b"x" * told
+    first = b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % length + b"x" * length
     second = b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 15_000 + b"\r\n"
     seen, wire = asyncio.run(exchange([first, second], metrics))
-    assert [request[2] for request in seen] == [b"x" * told]
+    assert [request[2] for request in seen] == [b"x" * length]
     assert b"HTTP/1.1 431 " in wire.written
     assert metrics.counts.count(*HEADERS) == 1
 
@@ -348,7 +348,7 @@ def test_nothing_is_written_into_or_after_an_answer(begin: bytes, more_body: boo
     assert metrics.counts.count(*HEADERS) == 1
 
 
-def test_an_application_is_told_when_all_of_a_body_is_here() -> None:
+def test_the_scope_names_a_body_that_is_complete() -> None:
     seen: list[list[bool]] = []
 
     async def look(scope: Any, receive: Any, send: Any) -> None:
@@ -451,14 +451,14 @@ def test_a_refusal_is_no_answer_to_the_requests_before_it(rest: bytes, reason: s
     assert metrics.counts.count("foretell_connections_cut_off", reason) == 1
 
 
-def test_what_is_no_request_is_told_so() -> None:
+def test_invalid_bytes_are_refused() -> None:
     _, wire = asyncio.run(exchange([REQUEST, b"?"]))
     head, _, body = wire.written.split(b"HTTP/1.1 400 ")[1].partition(b"\r\n\r\n")
     assert b"connection: close" in head
     assert json.loads(body)["error"]["type"] == "malformed"
 
 
-def test_who_is_answered_before_his_body_is_here_is_kept_all_the_same() -> None:
+def test_a_connection_answered_before_the_body_is_complete_is_kept() -> None:
     async def send() -> None:
         wire = Wire()
         connection = opened(no_content, wire)
@@ -468,7 +468,7 @@ def test_who_is_answered_before_his_body_is_here_is_kept_all_the_same() -> None:
             while connection.tasks:
                 await asyncio.sleep(0)
             wire.sent.clear()
-            # Whoever sends no more of it is cut off, and who has sent it all is as others.
+            # The slow are cut off; after a whole body the connection is idle like others.
             connection.data_received(b"2")
             assert connection.timeout_keep_alive_task is not None
             for seconds in (0.0, 1000.0):
@@ -486,7 +486,7 @@ def test_who_is_answered_before_his_body_is_here_is_kept_all_the_same() -> None:
     asyncio.run(send())
 
 
-def test_a_caller_who_hangs_up_is_noticed_after_a_large_body() -> None:
+def test_a_disconnect_is_noticed_after_a_large_body() -> None:
     wire = Wire()
     size = 1_000_000
     seen: list[tuple[int, bool]] = []
@@ -499,12 +499,12 @@ def test_a_caller_who_hangs_up_is_noticed_after_a_large_body() -> None:
             if not message["more_body"]:
                 break
         gone = asyncio.Event()
-        caller = connection_of(Request(scope, receive))
-        caller.watch(gone.set)
+        client = connection_of(Request(scope, receive))
+        client.watch(gone.set)
         # Without it the end of the connection would not be read either.
         seen.append((read, wire.reading))
         await gone.wait()
-        seen.append((read, caller.disconnected))
+        seen.append((read, client.disconnected))
 
     async def send() -> None:
         connection = opened(wait, wire)
@@ -566,7 +566,7 @@ def test_answers_that_nobody_reads(server: Server) -> None:
         until(lambda: cut_off(server, "slow_reader") == 1)
 
 
-def test_who_takes_an_answer_slowly_is_kept_and_who_takes_nothing_is_not() -> None:
+def test_a_slow_reader_is_kept_and_one_that_reads_nothing_is_not() -> None:
     metrics = Metrics()
     size = 64 * 1024 * 1024
 
@@ -577,9 +577,9 @@ def test_who_takes_an_answer_slowly_is_kept_and_who_takes_nothing_is_not() -> No
 
     async def scene() -> list[bool]:
         loop = asyncio.get_running_loop()
-        with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket() as caller:
-            caller.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            caller.connect(listener.getsockname())
+        with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.connect(listener.getsockname())
             accepted, _ = listener.accept()
             transport, connection = await loop.connect_accepted_socket(
                 lambda: unconnected(answer, metrics), accepted
@@ -591,7 +591,7 @@ def test_who_takes_an_answer_slowly_is_kept_and_who_takes_nothing_is_not() -> No
                 fcntl.ioctl(own, termios.TIOCOUTQ, number)
                 return number[0]
 
-            caller.sendall(REQUEST)
+            client.sendall(REQUEST)
             before = None
             while not queued() or before != (transport.get_write_buffer_size(), queued()):
                 before = transport.get_write_buffer_size(), queued()
@@ -601,7 +601,7 @@ def test_who_takes_an_answer_slowly_is_kept_and_who_takes_nothing_is_not() -> No
             connection.check(0.0)
             for now in (50.0, 100.0):
                 while queued() >= sent:
-                    caller.recv(1000)
+                    client.recv(1000)
                     await asyncio.sleep(0)
                 sent = queued()
                 connection.check(now)

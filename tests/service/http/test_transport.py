@@ -57,7 +57,7 @@ def test_what_is_held_goes_out_before_the_end() -> None:
         lambda writing: writing.write(b"body"),
     ],
 )
-def test_nothing_is_written_once_the_caller_is_gone(
+def test_nothing_is_written_after_a_disconnect(
     then: Callable[[Transport], object],
 ) -> None:
     wire = Wire()
