@@ -93,12 +93,10 @@ _SMALL_ANSWER = 64 * 1024
 
 
 def response_of(content: bytes, budget: MemoryBudget, headers: Mapping[str, str]) -> Response:
-    """An answer; a large one stays reserved until the client has taken nearly all of it.
+    """An answer, with headers by their names in lower case.
 
-    Args:
-        content: Its body.
-        budget: Refuses a large answer, when it is to be sent, if there is no room.
-        headers: Its headers, by their names in lower case.
+    A large one is reserved until the client has taken nearly all of it. It raises as
+    `Share.reserve` when it is to be sent.
     """
     if len(content) <= _SMALL_ANSWER:
         return Response(content, headers=headers)
@@ -156,13 +154,9 @@ class Offload:
     ) -> _Result:
         """Call a function on a thread.
 
-        Args:
-            deadline: On the clock of `time.monotonic`. A call that waits for a thread is dropped
-                then. One that has begun is waited for, since it cannot be interrupted: its memory
-                is in use.
-            function: Does not wait for anything.
-            arguments: Passed on.
-            options: Passed on.
+        At the deadline, on the clock of `time.monotonic`, a call that waits for a thread is
+        dropped. One that has begun is waited for: it cannot be interrupted, and its memory is in
+        use.
 
         Raises:
             DeadlineExceededError: it did not end in time.
@@ -207,12 +201,9 @@ _FRAMING = 64 * 1024
 
 
 def deadline_of(headers: Mapping[str, str], timeout_seconds: float, started: float) -> float:
-    """When a request must be answered, on the clock of `time.monotonic`.
+    """When a request that started then must be answered, on the clock of `time.monotonic`.
 
-    Args:
-        headers: The request's; `X-Timeout-Ms` may shorten the time.
-        timeout_seconds: The server's limit.
-        started: When the request began, on the same clock.
+    The header `X-Timeout-Ms` may shorten the server's limit.
 
     Raises:
         InvalidInputError: the header is no whole number from 1.
@@ -229,14 +220,10 @@ def deadline_of(headers: Mapping[str, str], timeout_seconds: float, started: flo
 
 
 def media_type(headers: Mapping[str, str], *accepted: str) -> str:
-    """The media type of a request's body.
-
-    Args:
-        headers: The request's.
-        accepted: Media types; the first is assumed where the headers name none.
+    """The media type of a request's body; the first accepted one where the headers name none.
 
     Raises:
-        UnsupportedMediaError: it is none of them.
+        UnsupportedMediaError: it is not accepted.
     """
     given = headers.get("content-type", accepted[0]).partition(";")[0].strip().lower()
     if given not in accepted:
@@ -260,9 +247,9 @@ async def read_body(
     Args:
         request: Its pieces come from there.
         headers: The request's.
-        limit: Most bytes once decompressed; they are counted as they come.
+        limit: Most bytes once decompressed.
         deadline: When the whole body must be here.
-        reserve: Reserves the bytes as they come.
+        reserve: Called with the number of bytes of each piece, before it is kept.
 
     Raises:
         BuffersFullError: there is no room for them now.

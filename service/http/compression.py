@@ -36,13 +36,7 @@ _BYTE_ORDER_MARKS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, 
 
 
 def unreadable(message: str, body: Body | memoryview, param: str | None = None) -> UnreadableError:
-    """The error of a body that cannot be read; says what to do if it is compressed or has a mark.
-
-    Args:
-        message: What is wrong.
-        body: As it was read.
-        param: Where it is wrong.
-    """
+    """The error of an unreadable body; says what to do if it is compressed or has a mark."""
     for name, magic in _MAGIC.items():
         if body[: len(magic)] == magic:
             message += f"; it looks like {name}: send the header Content-Encoding: {name}"
@@ -141,11 +135,7 @@ class Decompressor:
             ) from None
 
     def finish(self) -> None:
-        """Say that no more bytes come.
-
-        Raises:
-            UnreadableError: some are missing.
-        """
+        """End the body; raises `UnreadableError` if bytes are missing."""
         if self._stream is not None and not self._stream.eof:
             raise UnreadableError(f"the {self._name} body ends too early", param="Content-Encoding")
         self._stream = None
@@ -165,12 +155,7 @@ def choose_encoding(accepted: str, offered: Sequence[str]) -> str | None:
 
 
 def compress(encoding: str, parts: Iterable[bytes | memoryview]) -> bytes:
-    """Compress parts into one body.
-
-    Args:
-        encoding: One of `NAMES`.
-        parts: Bytes.
-    """
+    """Compress parts into one body, by one of `NAMES`."""
     if encoding == "zstd":
         compressor = zstd.ZstdCompressor(_LEVEL)
         return b"".join([*map(compressor.compress, parts), compressor.flush()])

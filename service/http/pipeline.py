@@ -44,10 +44,10 @@ _Content = TypeVar("_Content")
 
 
 class Parsed(Generic[_Content]):
-    """A request, read as far as it can be without its model.
+    """A request, parsed, whose model is not known yet.
 
     Args:
-        content: What was read.
+        content: What was parsed.
         reference: The model that the request names, as `Registry.find` takes it.
         work: How much there is to decode, as `LARGE` counts it.
         memory: About how many bytes decoding takes that are not reserved yet.
@@ -59,31 +59,25 @@ class Parsed(Generic[_Content]):
         self, content: _Content, reference: str | None, work: int, memory: int = 0
     ) -> None:
         self._content: _Content | None = content
-        self.reference = reference
-        self.work = work
-        self.memory = memory
+        self.reference, self.work, self.memory = reference, work, memory
 
     def find(self, registry: Registry) -> Model:
         """The model that the request means; raises as `Registry.find`."""
         return registry.find(self.reference)
 
     def release(self) -> _Content:
-        """What was read, which this holds no longer."""
+        """The content, which this holds no longer."""
         content, self._content = self._content, None
         assert content is not None  # noqa: S101 - it is released once
         return content
 
     def drop(self) -> None:
-        """Free what was read, which may take long."""
+        """Free the content, which may take long."""
         self._content = None
 
 
 class Decoded(Protocol):
     """A request that was checked against its model and can be run."""
-
-    @property
-    def model(self) -> Model:
-        """The model that runs it."""
 
     @property
     def windows(self) -> int:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import orjson
@@ -32,7 +32,6 @@ from foretell.service.inference.wire import (
     MOST_OUTPUTS,
     NAMES,
     InferRequest,
-    RequestedOutput,
 )
 from foretell.service.settings import Settings
 from foretell.service.validation import QUERY, UnknownFields, shown, validate
@@ -61,7 +60,7 @@ class Output:
 
 @dataclass(frozen=True)
 class Inference:
-    """A decoded request.
+    """A decoded request; see `pipeline.Decoded`.
 
     Attributes:
         model: Runs it.
@@ -70,7 +69,7 @@ class Inference:
         outputs: What to answer.
         timeout: Seconds the whole request may take, if it says so.
         held: Bytes of the body.
-        notices: Warnings of what the request holds.
+        notices: Warnings of unknown fields.
     """
 
     coverage: ClassVar[Mapping[float, tuple[int, int]]] = MappingProxyType({})
@@ -94,34 +93,22 @@ class Inference:
         return [output.name for output in self.outputs if output.attention]
 
     async def run(self, deadline: float, wait: Wait) -> Arrays:
-        """Run the model once; see `Decoded.run`."""
+        """Run the model once."""
         attention = self.attention
         return await wait(self.model.submit(self.feeds, attention=attention, deadline=deadline))
 
 
-@dataclass(frozen=True)
-class _Content:
-    """A parsed request.
-
-    Attributes:
-        request: The JSON; None of a body that holds the only input of a model and no JSON.
-        body: All of it.
-        text: Bytes of the JSON.
-        notices: Warnings of unknown fields.
-    """
+class _Content(NamedTuple):
+    """A parsed request; without JSON, its body is the model's only input."""
 
     request: InferRequest | None
     body: Body
-    text: int
+    tensors: memoryview
     notices: list[Notice]
 
 
 class InferenceCodec:
-    """Tensors; see `Codec`.
-
-    Args:
-        settings: Limits.
-    """
+    """Tensors; see `pipeline.Codec`."""
 
     # Clients send no content type, or any.
     media_type = None
@@ -142,12 +129,7 @@ class InferenceCodec:
         return parsing_bytes(memoryview(body)[: _text_bytes(body, request)])
 
     def parse(self, body: Body, request: Request) -> Parsed[_Content]:
-        """Read the JSON.
-
-        Raises:
-            UnreadableError: it is none, or not as long as the header says.
-            InvalidInputError: it does not fit the interface.
-        """
+        """Read the JSON, if it is as long as the header says."""
         name, version = request.path_params["model"], request.path_params.get("version")
         length, text = request.headers.get(HEADER), _text_bytes(body, request)
         if length is not None and not (_is_length(length) and int(length) <= len(body)):
@@ -166,29 +148,23 @@ class InferenceCodec:
             asked = validate(InferRequest, value)
         if request.scope["query_string"]:
             NAMES.sift(QUERY, request.query_params, QUERY, unknown)
-        content = _Content(asked, body, text, ignored_fields(unknown))
+        content = _Content(asked, body, memoryview(body)[text:], ignored_fields(unknown))
         reference = name if version is None else f"{name}@{version}"
         work = reading_work(body, text) + (len(body) - text) // _TENSOR_BYTES
         return Parsed(content, reference, work)
 
     def decode(self, parsed: Parsed[_Content], model: Model) -> Inference:
-        """Read the tensors, which may be views of the body.
-
-        Raises:
-            InvalidInputError: the request does not fit the model.
-            NotSupportedError: the server or the model cannot do it.
-        """
-        content, manifest, timeout = parsed.release(), model.manifest, None
-        request, body = content.request, content.body
-        inputs = Inputs(manifest, self._settings.max_inputs, memoryview(body)[content.text :])
+        """Read the tensors, which may be views of the body."""
+        request, body, tensors, notices = parsed.release()
+        inputs = Inputs(model.manifest, self._settings.max_inputs, tensors)
+        name, timeout = None, None
         if request is None:
-            feeds, outputs = inputs.read_raw(), _defaults(manifest, binary=True)
+            feeds, outputs = inputs.read_raw(), _defaults(model.manifest, binary=True)
         else:
-            outputs = _requested(request, manifest)
-            timeout = request.parameters.timeout / 1e6 or None
+            name, timeout = request.id, request.parameters.timeout / 1e6 or None
+            outputs = _requested(request, model.manifest)
             feeds = inputs.read(request.inputs)
-        name = None if request is None else request.id
-        decoded = Inference(model, name, feeds, outputs, timeout, len(body), content.notices)
+        decoded = Inference(model, name, feeds, outputs, timeout, len(body), notices)
         _check_size(decoded, self._settings)
         return decoded
 
@@ -201,11 +177,7 @@ class InferenceCodec:
         return work
 
     def encode(self, decoded: Inference, outputs: Arrays) -> tuple[bytes, dict[str, str]]:
-        """Write the answer.
-
-        Raises:
-            InvalidInputError: an output is not finite.
-        """
+        """Write the answer, if all outputs are finite."""
         parts: list[memoryview] = []
         described: list[dict[str, Any]] = []
         for output in decoded.outputs:
@@ -290,7 +262,12 @@ def _requested(request: InferRequest, manifest: Manifest) -> list[Output]:
             )
         if wanted.name in outputs:
             raise InvalidInputError(f"{wanted.name} is asked for twice", param=f"{place}.name")
-        _check_supported(wanted, place)
+        for extension in ("classification", "shared_memory_region"):
+            if getattr(wanted.parameters, extension) is not None:
+                raise NotSupportedError(
+                    f"{extension.removesuffix('_region').replace('_', ' ')} is not supported",
+                    param=f"{place}.parameters.{extension}",
+                )
         own = wanted.parameters.binary_data
         outputs[wanted.name] = Output(
             wanted.name,
@@ -299,17 +276,6 @@ def _requested(request: InferRequest, manifest: Manifest) -> list[Output]:
             binary=binary if own is None else own,
         )
     return list(outputs.values())
-
-
-def _check_supported(wanted: RequestedOutput, place: str) -> None:
-    if wanted.parameters.classification is not None:
-        raise NotSupportedError(
-            "classification is not supported", param=f"{place}.parameters.classification"
-        )
-    if wanted.parameters.shared_memory_region is not None:
-        raise NotSupportedError(
-            "shared memory is not supported", param=f"{place}.parameters.shared_memory_region"
-        )
 
 
 def _check_size(decoded: Inference, settings: Settings) -> None:

@@ -51,11 +51,8 @@ _ANY = ("timegpt", "azureai")
 def find(registry: Registry, name: str, frequency: Frequency) -> Model:
     """The model that a request means.
 
-    Args:
-        registry: What is served.
-        name: A model's, which may have `@version`; or one of TimeGPT's, which the client sends by
-            default: then the only model served, or the only one of the frequency.
-        frequency: Of the series.
+    For one of TimeGPT's names, which the client sends by default, the only model that is served or
+    the only one of the frequency; for another one, which may have `@version`, as `Registry.find`.
 
     Raises:
         InvalidInputError: several models may be meant; otherwise as `Registry.find`.
@@ -83,12 +80,7 @@ def find(registry: Registry, name: str, frequency: Frequency) -> Model:
 
 
 def check_model(model: Model, frequency: Frequency) -> None:
-    """Refuse what a model cannot forecast.
-
-    Raises:
-        InvalidInputError: the frequency is not the model's.
-        NotSupportedError: the model reads more than one value a step.
-    """
+    """Refuse a model of several channels (`NotSupportedError`) or of another frequency."""
     manifest = model.manifest
     if len(manifest.channels) != 1:
         raise NotSupportedError(
@@ -122,13 +114,7 @@ _Run = TypeVar("_Run", bound=Job | Backtest)
 
 
 class _Decoded(Generic[_Run]):
-    """A decoded request.
-
-    Args:
-        request: As it was parsed; it is not kept.
-        bounds: The quantiles that it asks for, by their names in the answer, such as `lo-80`.
-        job: What it runs.
-    """
+    """A decoded request: what it runs, and its quantiles by their names in the answer (`lo-80`)."""
 
     timeout: ClassVar[float | None] = None
     coverage: ClassVar[Mapping[float, tuple[int, int]]] = MappingProxyType({})
@@ -143,11 +129,7 @@ class _Decoded(Generic[_Run]):
 
 
 class _Codec(ABC, JsonBody):
-    """What both codecs share; see `Codec`.
-
-    Args:
-        settings: Limits.
-    """
+    """What both codecs share; see `pipeline.Codec`."""
 
     kind: type[ForecastRequest]
 
@@ -300,10 +282,7 @@ _EXACTLY = replace(BACKTESTING, plan=_plan)
 
 
 def _check_history(job: Job, sizes: Sequence[int], horizon: int) -> None:
-    """Refuse series of which a whole context is missing somewhere.
-
-    The client takes the forecasts for the last rows of each series, with no row left out.
-    """
+    """Refuse series with a gap of a whole context: the client has no place for rows left out."""
     assert job.past is not None  # noqa: S101 - it is a backtest
     for number, (size, origins) in enumerate(zip(sizes, job.past.origins, strict=True)):
         if origins[0] + len(origins) * horizon != size:

@@ -91,12 +91,7 @@ class CrossValidationRequest(ForecastRequest):
 
 
 def parse(body: Body, kind: type[ForecastRequest], max_inputs: int) -> ForecastRequest:
-    """Read a request, and refuse what no model here does.
-
-    Args:
-        body: JSON.
-        kind: What is asked for.
-        max_inputs: Most series.
+    """Read a request of a kind, with at most `max_inputs` series.
 
     Raises:
         UnreadableError: the body is no JSON.
@@ -160,11 +155,7 @@ def _check_supported(request: Request) -> None:
 
 
 def inputs_of(request: Request) -> list[dict[str, Any]]:
-    """The series as inputs of `POST /forecast`.
-
-    Raises:
-        InvalidInputError: the lists do not fit each other.
-    """
+    """The series as inputs of `POST /forecast`, if the lists fit each other."""
     series, ends = request.series, [*accumulate(request.series.sizes)]
     starts, count = series.start_datetime, len(series.sizes)
     for place, values, expected, what in (
