@@ -41,7 +41,7 @@ from foretell.service.engine.model import Model
 from foretell.service.forecast.job import Job
 from foretell.service.forecast.options import FORECASTING
 from foretell.service.forecast.routes import ARROW, ArrowCodec, JsonCodec
-from foretell.service.forecast.table import write_table
+from foretell.service.forecast.stream import write_table
 from foretell.service.http.body import JSON
 from foretell.service.metrics import Metrics
 from foretell.service.settings import Settings

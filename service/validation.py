@@ -1,4 +1,4 @@
-"""What does not fit the wire types, as domain errors that name the exact place."""
+"""Check requests: errors name the path of the value that does not fit."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ from foretell.bundle.nearness import nearest, plain
 from foretell.service.errors import InvalidInputError
 
 _Model = TypeVar("_Model", bound=BaseModel)
+# Most characters of a text in a message.
 _LONGEST = 60
-# What pydantic misses, in the words of the other messages.
+# Items of a list that one call looks at: it keeps the interpreter's lock meanwhile.
+_PIECE = 64 * 1024
+# What to expect, by pydantic's type of error.
 _EXPECTED = {
     "bool_type": "true or false",
     "dict_type": "an object",
@@ -38,29 +41,23 @@ _EXPECTED = {
 }
 
 
-def validate(kind: type[_Model], value: object, place: str = "") -> _Model:
-    """Read a wire type.
-
-    Args:
-        kind: The wire type.
-        value: Parsed JSON.
-        place: Where the value stands in the request.
+def validate(kind: type[_Model], value: object, path: str = "") -> _Model:
+    """Make a wire type of parsed JSON, which is at a path in the request.
 
     Raises:
-        InvalidInputError: the value does not fit; `param` is the place of the first problem.
+        InvalidInputError: the value does not fit; `param` is the path of the first problem.
     """
     try:
         return kind.model_validate(value)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        where = place
         for part in first["loc"]:
-            where += f"[{part}]" if isinstance(part, int) else f".{part}" if where else part
-        raise InvalidInputError(_message(first), param=where or None) from None
+            path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else part
+        raise InvalidInputError(_message(first), param=path or None) from None
 
 
 def at_most(count: int) -> BeforeValidator:
-    """Refuses a longer list before its items are looked at, as `max_length` does after that."""
+    """Refuse a longer list before its items are validated; `max_length` does so afterwards."""
 
     def check(value: object) -> object:
         if isinstance(value, list) and len(value) > count:
@@ -72,25 +69,18 @@ def at_most(count: int) -> BeforeValidator:
 
 
 def check_list(value: object) -> object:
-    """Make sure that a value is a list, whose items are checked in bulk, and which is not copied.
+    """Accept any list as it is: its items are checked later, all at once.
 
     Raises:
-        PydanticKnownError: it is none.
+        PydanticKnownError: the value is no list.
     """
     if not isinstance(value, list):
         raise PydanticKnownError("list_type")
     return value
 
 
-_PIECE = 64 * 1024
-
-
-def check_texts(values: list[Any], place: str) -> None:
-    """Make sure that a long list holds strings.
-
-    Args:
-        values: The list.
-        place: Where it stands in the request.
+def check_texts(values: list[Any], path: str) -> None:
+    """Check that a list, at a path in the request, holds strings only.
 
     Raises:
         InvalidInputError: an item is something else.
@@ -100,7 +90,7 @@ def check_texts(values: list[Any], place: str) -> None:
         if set(map(type, piece)) != {str}:
             index = next(index for index, value in enumerate(piece) if type(value) is not str)
             raise InvalidInputError(
-                f"expected a string, got {shown(piece[index])}", param=f"{place}[{start + index}]"
+                f"expected a string, got {shown(piece[index])}", param=f"{path}[{start + index}]"
             )
 
 
@@ -113,63 +103,58 @@ def _message(error: ErrorDetails) -> str:
     return f"expected {expected.format(**error.get('ctx', {}))}, got {shown(error['input'])}"
 
 
-# Of different names that are not known, in one request: each is compared with those that are.
-MOST_IGNORED = 64
-# Names that nobody reads, by level and name: where each came first.
+# Most different unknown fields of one request: each is compared with the known ones.
+MOST_UNKNOWN = 64
+# By level and name: the path of the first field that is unknown there. Nothing reads them.
 UnknownFields = dict[tuple[str, str], str]
-
-
-# The level of the URL's parameters, of which a request in JSON reads none.
+# The level of the parameters of the URL.
 QUERY = "query"
 
 
-class Names:
-    """The names that the objects of a request may have, wherever they stand.
+class KnownFields:
+    """The fields that the objects of a request may have.
 
     Args:
-        levels: The wire type's fields by level, such as `inputs[]`; the request's own are at ``.
-
-    Attributes:
-        levels: As given.
+        levels: Known fields by level; `inputs[]` is an object in `inputs`, `` the request itself.
     """
 
     def __init__(self, levels: Mapping[str, Mapping[str, Any]]) -> None:
         self.levels = levels
 
-    def sift(self, level: str, given: Iterable[str], place: str, ignored: UnknownFields) -> None:
-        """Refuse a name that is near a known one, and note one that is not.
+    def check(self, level: str, given: Iterable[str], path: str, unknown: UnknownFields) -> None:
+        """Refuse unknown fields that look like a known one; collect the others.
 
         Args:
-            level: Of the object.
-            given: Its names, known or not.
-            place: Where it stands in the request.
-            ignored: Takes what is noted.
+            level: The level of the object.
+            given: Its fields.
+            path: The object's path in the request.
+            unknown: Takes the unknown fields.
 
         Raises:
-            InvalidInputError: a name is misspelt or misplaced, or too many are not known.
+            InvalidInputError: a field is misspelt or at the wrong level, or too many are unknown.
         """
         for name in given:
-            if name in self.levels[level] or (level, name) in ignored:
+            if name in self.levels[level] or (level, name) in unknown:
                 continue
-            where = ".".join(filter(None, (place, name[:_LONGEST])))
-            if len(ignored) >= MOST_IGNORED:
+            param = ".".join(filter(None, (path, name[:_LONGEST])))
+            if len(unknown) >= MOST_UNKNOWN:
                 raise InvalidInputError(
-                    f"unknown, as are {MOST_IGNORED} names before it", param=where
+                    f"unknown, as are {MOST_UNKNOWN} names before it", param=param
                 )
             if hint := self._hint(level, name):
-                raise InvalidInputError(f"unknown; {hint}", param=where)
-            ignored[level, name] = where
+                raise InvalidInputError(f"unknown; {hint}", param=param)
+            unknown[level, name] = param
 
     def _hint(self, level: str, name: str) -> str | None:
-        for there, known in self.levels.items():
+        for other, known in self.levels.items():
             if name in known:
-                return f"{name!r} belongs {_within(there)}"
+                return f"{name!r} belongs {_within(other)}"
         if meant := nearest(name, self.levels[level]):
             return f"did you mean {meant!r}?"
         given = plain(name)
-        for there, known in self.levels.items():
+        for other, known in self.levels.items():
             if meant := next((each for each in known if plain(each) == given), None):
-                return f"did you mean {meant!r} {_within(there)}?"
+                return f"did you mean {meant!r} {_within(other)}?"
         return None
 
 
@@ -178,7 +163,7 @@ def _within(level: str) -> str:
 
 
 def shown(value: object) -> str:
-    """A JSON value in an error message: short, and in JSON's words."""
+    """A JSON value in an error message, in JSON's words and short."""
     match value:
         case None:
             return "null"

@@ -47,8 +47,8 @@ LIBRARIES: dict[str, set[str]] = {
 }
 # What only the files of tables need: it takes its time and memory to load.
 TABLES = {
-    "service/forecast/table.py": {"flatbuffers", "pyarrow"},
-    "service/forecast/read_table.py": {"pyarrow"},
+    "service/forecast/stream.py": {"flatbuffers", "pyarrow"},
+    "service/forecast/table.py": {"pyarrow"},
     "service/forecast/arrow.py": {"pyarrow"},
 }
 HEAVY = {"torch", "onnx", "onnxruntime", "fastapi", "pandas", "matplotlib"}
@@ -261,7 +261,7 @@ def test_a_door_holds_no_model() -> None:
 
 
 def test_the_scheduler_knows_neither_models_nor_runtimes() -> None:
-    known = {"arrays", "errors", "gil", "engine.fairness", "engine.queues", "engine.run"}
+    known = {"arrays", "errors", "engine.fairness", "engine.queues", "engine.run"}
     for name in ("scheduler", "queues", "fairness", "run"):
         path = ROOT / "service" / "engine" / f"{name}.py"
         own = {each for each in ours(path) if is_module(ROOT / "service" / each.replace(".", "/"))}

@@ -22,11 +22,10 @@ from foretell.bundle.timestamps import Timestamps, check_years
 from foretell.bundle.zones import offsets_at
 from foretell.service.engine.registry import Model
 from foretell.service.errors import InvalidInputError, ServiceError
-from foretell.service.forecast.clocks import FixedClock, ZoneClock
 from foretell.service.forecast.options import FORECASTING, Plan
-from foretell.service.forecast.read_table import read_request
 from foretell.service.forecast.requests import ForecastOptions
-from foretell.service.forecast.table import ID, TIME, Times, moments_of, read_times
+from foretell.service.forecast.table import ID, TIME, Times, moments_of, read_request, read_times
+from foretell.service.forecast.times import FixedClock, ZoneClock
 from foretell.service.settings import Settings
 from foretell.service.validation import shown
 

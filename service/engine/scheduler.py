@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from weakref import WeakSet
 
-from foretell.service.arrays import DISTRIBUTION, FORECAST, MARGIN, Arrays
+from foretell.service.arrays import DISTRIBUTION, FORECAST, MARGIN, Arrays, joined
 from foretell.service.engine.fairness import Slice
 from foretell.service.engine.queues import Batch, Limits, Observer, Queue, Root
 from foretell.service.engine.run import notify
@@ -26,7 +26,6 @@ from foretell.service.errors import (
     ServiceError,
     kept,
 )
-from foretell.service.gil import joined
 
 _Call = tuple[Callable[[int], None], Future[None]]
 

@@ -15,12 +15,12 @@ from foretell.service.arrays import FORECAST, MARGIN, Arrays
 from foretell.service.engine.registry import Model
 from foretell.service.errors import InvalidInputError, ServiceError, error_object
 from foretell.service.forecast.encode import not_finite, quantiles_of
-from foretell.service.forecast.inputs import Series
 from foretell.service.forecast.job import Job, warn
 from foretell.service.forecast.options import Operation
-from foretell.service.forecast.read_table import NOTES, read_request
 from foretell.service.forecast.requests import TableOptions
-from foretell.service.forecast.table import ID, TIME, moments_of, read_table, write_table
+from foretell.service.forecast.series import Series
+from foretell.service.forecast.stream import read_table, write_table
+from foretell.service.forecast.table import ID, NOTES, TIME, moments_of, read_request
 from foretell.service.forecast.warnings import outside
 from foretell.service.http.body import ALWAYS
 from foretell.service.http.compression import Body

@@ -18,7 +18,6 @@ from foretell.service.arrays import DISTRIBUTION, FORECAST, Arrays
 from foretell.service.engine.registry import Model
 from foretell.service.errors import InvalidInputError
 from foretell.service.forecast.encode import respond
-from foretell.service.forecast.inputs import Series
 from foretell.service.forecast.job import Job, gaps, warn
 from foretell.service.forecast.options import (
     Operation,
@@ -27,13 +26,14 @@ from foretell.service.forecast.options import (
     check_options,
     form_of,
 )
-from foretell.service.forecast.origins import LIMITS, RollingOrigins, room
+from foretell.service.forecast.origins import LIMITS, RollingOrigins, max_origins
 from foretell.service.forecast.requests import (
     BACKTEST_NAMES,
     BacktestEnvelope,
     BacktestOptions,
     TableBacktestOptions,
 )
+from foretell.service.forecast.series import Series
 from foretell.service.forecast.warnings import Notice, notice, outside
 from foretell.service.settings import Settings
 
@@ -50,7 +50,7 @@ def plan(options: BacktestOptions, inputs: int, model: Model, settings: Settings
     """Read the options of a request; see `options.plan`."""
     manifest = model.manifest
     horizon, passes, quantiles = check_options(options, model, settings)
-    most = room(inputs, horizon, passes, len(quantiles), manifest, settings)
+    most = max_origins(inputs, horizon, passes, len(quantiles), manifest, settings)
     if quantiles and (searched := model.intervals.most) is not None:
         values = inputs * horizon * len(manifest.targets) * len(quantiles)
         most = min(most, searched // values)

@@ -16,8 +16,8 @@ from foretell.bundle.recalibration import stride_of
 from foretell.service.arrays import DISTRIBUTION, FORECAST, MARGIN, Arrays
 from foretell.service.errors import InvalidInputError, ServiceError, error_object, kept
 from foretell.service.forecast.attention import describe
-from foretell.service.forecast.inputs import Series
 from foretell.service.forecast.job import PAST, Job, warn
+from foretell.service.forecast.series import Series
 from foretell.service.forecast.times import write_labels
 from foretell.service.forecast.warnings import Notice, outside
 from foretell.service.http.body import ALWAYS

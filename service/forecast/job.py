@@ -22,11 +22,12 @@ from foretell.service.arrays import (
 )
 from foretell.service.engine.registry import Model, Pending
 from foretell.service.errors import InvalidInputError, ServiceError
-from foretell.service.forecast.inputs import Inputs, Series
+from foretell.service.forecast.inputs import read_inputs
 from foretell.service.forecast.options import FORECASTING, Operation, Plan
-from foretell.service.forecast.origins import Past
+from foretell.service.forecast.origins import BacktestWindows
 from foretell.service.forecast.pieces import echoed
 from foretell.service.forecast.requests import BacktestEnvelope, Envelope
+from foretell.service.forecast.series import Series
 from foretell.service.forecast.warnings import Notice, ignored_fields, notice
 from foretell.service.settings import Settings
 from foretell.service.validation import UnknownFields
@@ -62,7 +63,7 @@ class Job:
     calendar: NDArray[np.float32] | None
     metadata: bytes | None
     notices: list[Notice] = field(default_factory=list)
-    past: Past | None = None
+    past: BacktestWindows | None = None
     table: object | None = None
     # These requests name their timeout in a header, and are compared with nothing.
     timeout: ClassVar[float | None] = None
@@ -89,7 +90,7 @@ class Job:
                 return index, entry
         raise IndexError(row)
 
-    def of_past(self, past: Past) -> Job:
+    def of_past(self, past: BacktestWindows) -> Job:
         """The forecasts of backtest windows, as a job."""
         plan = replace(self.plan, attention=None)
         return Job(self.model, plan, [], past.history, past.calendar, None)
@@ -121,7 +122,7 @@ class Job:
             return outputs
         return await self._run_later_passes(outputs, deadline, wait)
 
-    async def _run_with_past(self, past: Past, deadline: float, wait: Wait) -> Arrays:
+    async def _run_with_past(self, past: BacktestWindows, deadline: float, wait: Wait) -> Arrays:
         """Forecast both side by side: they share batches."""
         jobs = replace(self, past=None), self.of_past(past)
         runs = [asyncio.ensure_future(job.run(deadline, wait)) for job in jobs]
@@ -198,12 +199,12 @@ def decode(
         )
     plan = operation.plan(envelope.options, count, model, settings)
     metadata = None if envelope.metadata is None else echoed(envelope.metadata)
-    inputs = Inputs(model.manifest, plan, count, ignored, operation.names)
-    entries, history, calendar = inputs.read(envelope.inputs)
+    entries, history, calendar, past = read_inputs(
+        envelope.inputs, model.manifest, plan, operation.names, ignored
+    )
     if not len(history):
         raise next(entry for entry in entries if isinstance(entry, ServiceError))
     notices = ignored_fields(ignored) if ignored else []
-    past = None if plan.rolling is None else inputs.past()
     return Job(model, plan, entries, history, calendar, metadata, notices, past)
 
 

@@ -14,7 +14,7 @@ from foretell.bundle.recalibration import LEAST_ORIGINS, MOST_ORIGINS, stride_of
 from foretell.service.engine.registry import Model
 from foretell.service.errors import InvalidInputError, NotSupportedError
 from foretell.service.forecast.attention import Selection, select
-from foretell.service.forecast.origins import LIMITS, RollingOrigins, room
+from foretell.service.forecast.origins import LIMITS, RollingOrigins, max_origins
 from foretell.service.forecast.pieces import Form
 from foretell.service.forecast.requests import (
     NAMES,
@@ -25,7 +25,7 @@ from foretell.service.forecast.requests import (
     TableOptions,
 )
 from foretell.service.settings import Settings
-from foretell.service.validation import Names, shown
+from foretell.service.validation import KnownFields, shown
 
 _CORRECTED = "options.calibration"
 
@@ -174,7 +174,7 @@ def _rolling(
     """The origins whose errors correct quantiles."""
     check_corrected(quantiles, model)
     # The forecasts themselves wait with them.
-    most = room(inputs, horizon, passes, len(quantiles), model.manifest, settings, beside=1)
+    most = max_origins(inputs, horizon, passes, len(quantiles), model.manifest, settings, beside=1)
     if most < LEAST_ORIGINS:
         raise InvalidInputError(
             f"{inputs} inputs leave room for {most} origins of each, and it takes {LEAST_ORIGINS} "
@@ -218,14 +218,14 @@ class Operation:
     name: str
     description: str
     envelope: type[Any]
-    names: Names
+    names: KnownFields
     form: Form
     query: type[TableOptions]
     options: type[BaseModel]
     plan: Planner
 
 
-def form_of(names: Names) -> Form:
+def form_of(names: KnownFields) -> Form:
     """What is read of a request that may have these names."""
     return Form(names.levels, texts={"inputs[].timestamps"}, numbers={"inputs[].series"})
 

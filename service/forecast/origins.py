@@ -1,4 +1,4 @@
-"""Rolling origins: rows that a request holds, forecast again from those before them."""
+"""Rolling origins: rows that a request holds are forecast again from the rows before them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from foretell.service.forecast.times import Timeline
 from foretell.service.settings import Settings
 
 Floats = NDArray[np.float32]
-_BYTES = 4
-# What bounds them, by the settings' names.
+# The settings that limit the origins of a request.
 LIMITS = "max_origins, max_queue, max_queue_bytes, max_answer_values"
 
 
@@ -28,8 +27,8 @@ class RollingOrigins:
     Attributes:
         stride: Rows from an origin to the next.
         least: Fewest origins of a series.
-        most: Most of them, the latest.
-        is_asked: Whether the request says how many.
+        most: Most origins of a series, the latest.
+        is_asked: Whether the request names the number of origins.
     """
 
     stride: int
@@ -38,7 +37,7 @@ class RollingOrigins:
     is_asked: bool = False
 
 
-def room(
+def max_origins(
     inputs: int,
     horizon: int,
     passes: int,
@@ -51,35 +50,35 @@ def room(
 
     Args:
         inputs: Series of the request.
-        horizon: Steps forecast.
-        passes: Runs that takes.
-        quantiles: Of each forecast.
+        horizon: Steps of each forecast.
+        passes: Runs of the model that a forecast takes.
+        quantiles: Quantiles of each forecast.
         manifest: The model's.
         settings: Limits.
-        beside: Other windows of each series that wait at the same time.
+        beside: Other windows of each series that are in the queue at the same time.
     """
     channels = len(manifest.channels)
     features = 0 if manifest.calendar is None else len(manifest.calendar.features)
     steps = manifest.context + passes * manifest.horizon
-    size = _BYTES * (steps * (channels + features))
+    size = np.dtype(np.float32).itemsize * steps * (channels + features)
     values = horizon * len(manifest.targets) * (1 + quantiles)
-    waiting = min(settings.max_queue, settings.max_queue_bytes // size) // inputs
-    others = min(settings.max_origins, settings.max_answer_values // values) // inputs
-    return max(0, min(waiting - beside, others))
+    queued = min(settings.max_queue, settings.max_queue_bytes // size) // inputs
+    answered = min(settings.max_origins, settings.max_answer_values // values) // inputs
+    return max(0, min(queued - beside, answered))
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class BacktestWindows:
     """Windows whose future is known.
 
     Attributes:
-        history: `[windows, context, channels]`, series by series, each from its oldest origin.
+        history: `[windows, context, channels]`, series by series, each from its oldest origin on.
         calendar: `[windows, context + passes * horizon, features]`, if the model reads them.
-        future: `[windows, horizon, channels]`, what followed; NaN where that is missing.
-        spans: By the row of a series among those of its request: its windows.
-        origins: Likewise, the row of the history that each of them forecasts first.
-        left_out: Origins that the rows hold, and that are over the limits.
-        filled: Missing values of the rows that the windows are of.
+        future: `[windows, horizon, channels]`, the rows that follow; NaN where a value is missing.
+        spans: For each series that was read, its windows.
+        origins: For each series that was read, the row that each window forecasts first.
+        left_out: Origins of the rows that are over the limits.
+        filled: Missing values of the rows that the windows read.
     """
 
     history: Floats
@@ -94,15 +93,15 @@ class Past:
         return len(self.history)
 
 
-class Origins:
+class WindowCutter:
     """Cuts the windows of rolling origins out of histories.
 
     Args:
         manifest: The model's.
-        horizon: Steps whose forecasts are compared with what followed.
-        steps: Of a window and all of its future that the model is told the times of.
-        rolling: Which rows.
-        missing: What becomes of missing values; of a window, as if it had been sent alone.
+        horizon: Steps of each forecast.
+        steps: Steps of a window and its future for which the model reads calendar features.
+        rolling: Which rows are forecast again.
+        missing: How gaps are filled: from the rows before each origin alone.
     """
 
     def __init__(
@@ -119,6 +118,7 @@ class Origins:
         self._steps = steps
         self._rolling = rolling
         self._missing = missing
+        # Of the rows that the model reads, the last ones: each channel needs a value in them.
         self._needed = manifest.needed_steps(missing)
         self._histories: list[Floats] = []
         self._calendars: list[Floats] = []
@@ -126,57 +126,61 @@ class Origins:
         self._origins: list[NDArray[np.int64]] = []
         self._left_out = self._filled = 0
 
-    def add(self, values: NDArray[np.float64], timeline: Timeline | None, place: str) -> None:
-        """Take the windows of the next series.
+    def add(self, values: NDArray[np.float64], timeline: Timeline | None, path: str) -> None:
+        """Cut the windows of the next series.
 
         Args:
-            values: `[rows, channels]` in the model's order, NaN where one is missing.
-            timeline: When they are.
-            place: Where they stand in the request.
+            values: `[rows, channels]` in the model's order, NaN where a value is missing.
+            timeline: The times of the rows, if there are any.
+            path: Path of the series in the request.
 
         Raises:
-            InvalidInputError: the rows are too few, or too many of them are missing, or the times
-                of some cannot be told.
+            InvalidInputError: there are too few rows, or too many gaps, or a time is outside the
+                years 1 to 9999.
         """
         rolling, context = self._rolling, self._context
-        last = len(values) - self._horizon
-        origins = np.arange(last, context - 1, -rolling.stride)[::-1]
-        known = _Known(values, self._missing, context, self._needed)
-        hollow = len(origins)
-        origins = known.sound(origins)
-        hollow -= len(origins)
+        every = np.arange(len(values) - self._horizon, context - 1, -rolling.stride)[::-1]
+        last_known = None
+        is_known = ~np.isnan(values)
+        given = values
+        if not is_known.all():
+            last_known = latest(is_known)
+            if self._missing != "mask":
+                values = filled(values, self._missing)
+        origins = self._sound(every, values, last_known)
         if len(origins) < rolling.least:
             least = f"{context} to read and {self._horizon} that follow"
             if rolling.least > 1:
                 least += f", for each of {rolling.least} origins {rolling.stride} apart"
+            hollow = len(every) - len(origins)
             gaps = f"; {hollow} origins have nothing but gaps in a channel" if hollow else ""
             rows = context + (rolling.least - 1) * rolling.stride + self._horizon
             raise InvalidInputError(
-                f"expected at least {rows} rows ({least}), got {len(values)}{gaps}", param=place
+                f"expected at least {rows} rows ({least}), got {len(values)}{gaps}", param=path
             )
         left_out = max(0, len(origins) - rolling.most)
         origins = origins[left_out:]
         if self._calendar is not None and timeline is not None:
-            # From the first row that the first of them reads.
+            # From the first row that the first origin reads.
             first, count = int(origins[0]) - context, int(origins[-1] - origins[0]) + self._steps
             try:
                 walls, _ = timeline.read(first - len(values), count)
                 check_years(walls)
             except TimestampError as error:
-                raise InvalidInputError(str(error), param=place) from None
+                raise InvalidInputError(str(error), param=path) from None
             features = _cut(self._calendar.encode(walls), origins - origins[0], self._steps)
             self._calendars.append(features)
         self._left_out += left_out
-        self._filled += int(np.isnan(values[origins[0] - context : origins[-1]]).sum())
-        self._histories.append(known.windows(origins))
-        self._futures.append(_cut(values, origins, self._horizon))
+        self._filled += int(np.isnan(given[origins[0] - context : origins[-1]]).sum())
+        self._histories.append(self._read(origins, values, last_known))
+        self._futures.append(_cut(given, origins, self._horizon))
         self._origins.append(origins)
 
-    def past(self) -> Past:
+    def windows(self) -> BacktestWindows:
         """The windows of all series."""
         ends = np.cumsum([len(origins) for origins in self._origins])
-        spans = [slice(end - len(own), end) for end, own in zip(ends, self._origins, strict=True)]
-        return Past(
+        spans = [slice(end - len(each), end) for end, each in zip(ends, self._origins, strict=True)]
+        return BacktestWindows(
             np.concatenate(self._histories),
             np.concatenate(self._calendars) if self._calendars else None,
             np.concatenate(self._futures),
@@ -186,52 +190,36 @@ class Origins:
             self._filled,
         )
 
+    def _sound(
+        self,
+        origins: NDArray[np.int64],
+        values: NDArray[np.float64],
+        last_known: NDArray[np.int64] | None,
+    ) -> NDArray[np.int64]:
+        """The origins whose windows can be read.
 
-class _Known:
-    """A history whose gaps are filled, for each origin from what came before it alone, or left.
-
-    Args:
-        values: `[rows, channels]`, NaN where one is missing.
-        method: How; with `error` there is no gap.
-        context: Rows before an origin that the model reads.
-        needed: Of these the last ones, in which each channel needs a value.
-    """
-
-    def __init__(
-        self, values: NDArray[np.float64], method: Missing, context: int, needed: int
-    ) -> None:
-        self._context = context
-        self._needed = needed
-        self._keeps_gaps = method == "mask"
-        self._values = values
-        self._latest: NDArray[np.int64] | None = None
-        is_known = ~np.isnan(values)
-        if is_known.all():
-            return
-        self._latest = latest(is_known)
-        if method != "mask":
-            self._values = filled(values, method)
-
-    def sound(self, origins: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Those of origins whose windows can be read: every channel has a value where it needs one,
-        and with `ffill` one before each gap.
+        Every channel has a value where it needs one, and with `ffill` one before each gap.
         """
-        if self._latest is None or not len(origins):
+        if last_known is None or not len(origins):
             return origins
-        sound = (self._latest[origins - 1] >= (origins - self._needed)[:, None]).all(axis=1)
-        if not self._keeps_gaps:
-            # What is filled has no gap after the first value it has.
-            sound &= ~np.isnan(self._values[origins - self._context]).any(axis=1)
+        sound = (last_known[origins - 1] >= (origins - self._needed)[:, None]).all(axis=1)
+        if self._missing != "mask":
+            # Filled values have no gap after the first value.
+            sound &= ~np.isnan(values[origins - self._context]).any(axis=1)
         return origins[sound]
 
-    def windows(self, origins: NDArray[np.int64]) -> Floats:
-        """The rows before origins `[origins, context, channels]`."""
+    def _read(
+        self,
+        origins: NDArray[np.int64],
+        values: NDArray[np.float64],
+        last_known: NDArray[np.int64] | None,
+    ) -> Floats:
+        """The windows before origins `[origins, context, channels]`."""
         starts = origins - self._context
-        if self._latest is None or self._keeps_gaps:
-            return _cut(self._values, starts, self._context)
-        read = rows_before(starts[:, None] + np.arange(self._context), self._latest[origins - 1])
-        columns = np.arange(self._values.shape[1])
-        windows: Floats = self._values.astype(np.float32)[read, columns]
+        if last_known is None or self._missing == "mask":
+            return _cut(values, starts, self._context)
+        rows = rows_before(starts[:, None] + np.arange(self._context), last_known[origins - 1])
+        windows: Floats = values.astype(np.float32)[rows, np.arange(values.shape[1])]
         return windows
 
 

@@ -113,7 +113,7 @@ def parse(
         if not isinstance(found, dict) or level not in names.levels:
             break
         if not found.keys() <= names.levels[level].keys():
-            names.sift(level, found, level, ignored)
+            names.check(level, found, level, ignored)
         found = found.get(inner)
     return validate(operation.envelope, request), ignored
 

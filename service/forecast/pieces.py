@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from pydantic_core import from_json
 
 from foretell.service.errors import InvalidInputError
-from foretell.service.forecast.series import NULL, pack
+from foretell.service.forecast.values import NULL, pack
 from foretell.service.http.compression import Body
-from foretell.service.validation import MOST_IGNORED
+from foretell.service.validation import MOST_UNKNOWN
 
 # Bytes of a piece: it takes at most 2 ms to parse.
 _PIECE = 64 * 1024
@@ -397,7 +397,7 @@ class _Members(_Skipped):
     def put(self, name: str, value: Any) -> None:  # noqa: ANN401 - as above
         if name in self.known:
             self._value[name] = value
-        elif self._unknown <= MOST_IGNORED and name not in self._value:
+        elif self._unknown <= MOST_UNKNOWN and name not in self._value:
             self._value[name] = None
             self._unknown += 1
 

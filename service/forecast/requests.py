@@ -20,7 +20,7 @@ from pydantic_core import PydanticKnownError
 from foretell.bundle.bounds import Bounds
 from foretell.bundle.gaps import Missing
 from foretell.bundle.manifest import CalibrationReport, TestResult, Verification
-from foretell.service.validation import QUERY, Names, at_most, check_list
+from foretell.service.validation import QUERY, KnownFields, at_most, check_list
 
 SeriesType = Literal["univariate_time_series", "multivariate_time_series"]
 Calibrated = Literal["stored", "history"]
@@ -37,7 +37,7 @@ def _check_rows(value: object) -> object:
     return value
 
 
-# Numbers are checked in bulk by `foretell.service.forecast.series`, not one by one here.
+# Numbers are checked in bulk by `foretell.service.forecast.values`, not one by one here.
 Rows = Annotated[
     list[Any] | NDArray[np.float64],
     PlainValidator(_check_rows),
@@ -280,7 +280,7 @@ class BacktestRequest(BacktestEnvelope):
     inputs: Annotated[list[SeriesInput], Field(min_length=1)]
 
 
-NAMES = Names(
+NAMES = KnownFields(
     {
         "": Envelope.model_fields,
         "options": ForecastOptions.model_fields,
@@ -289,7 +289,7 @@ NAMES = Names(
         QUERY: {},
     }
 )
-BACKTEST_NAMES = Names(
+BACKTEST_NAMES = KnownFields(
     {
         "": BacktestEnvelope.model_fields,
         "options": BacktestOptions.model_fields,

@@ -96,7 +96,7 @@ class JsonCodec(JsonBody):
         """Read all but the inputs."""
         envelope, unknown = parse(body, self._operation, self._settings.max_inputs)
         if request.scope["query_string"]:
-            self._operation.names.sift(QUERY, request.query_params, QUERY, unknown)
+            self._operation.names.check(QUERY, request.query_params, QUERY, unknown)
         work, memory = _decoding_work(envelope, len(body)), 0
         if work >= LARGE and reading_work(body, len(body)) < LARGE:
             # It is kept while it waits for a thread, as others may.

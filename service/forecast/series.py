@@ -1,192 +1,251 @@
-"""The numbers of a history: checked in bulk, and searched for the culprit only if there is one."""
+"""The one reader of series: their values, gaps and times become rows of batch arrays.
+
+What reads a format (`inputs` for JSON, `table` for Arrow) makes of each series its values
+`[time, channels]` and its times; what follows is the same for all.
+"""
 
 from __future__ import annotations
 
-import math
-import struct
-from collections.abc import Sequence
-from itertools import chain
-from typing import Any, NoReturn
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from foretell.bundle.nearness import listed
-from foretell.service.errors import InvalidInputError
-from foretell.service.gil import ordinary
-from foretell.service.validation import shown
+from foretell.bundle.gaps import Missing
+from foretell.bundle.gaps import fill as fill_gaps
+from foretell.bundle.manifest import Manifest
+from foretell.bundle.timestamps import check_years
+from foretell.service.arrays import assign
+from foretell.service.errors import InvalidInputError, ServiceError, kept
+from foretell.service.forecast.options import Plan
+from foretell.service.forecast.origins import BacktestWindows, WindowCutter
+from foretell.service.forecast.times import Timeline
 
-_LARGEST = float(np.finfo(np.float32).max)
-_NUMBERS = {float, int}
-# `struct` takes the values as arguments, which are one more list of them.
-_PIECE = 64 * 1024
-# What a missing value is in arrays, so that a refusal can tell it from NaN.
-NULL = -math.nan
-
-Rows = list[Any] | NDArray[np.float64]
+Values = NDArray[np.float64]
+Filled = dict[str, int]
 
 
-def read_values(
-    rows: Rows, channels: Sequence[str], place: str, *, gaps: bool = False
-) -> NDArray[np.float64]:
-    """Turn parsed JSON into an array.
+class Path(Protocol):
+    """Tells paths in a request: of a series, or of one of its values."""
+
+    def __call__(self, row: int | None = None, column: int = 0) -> str:
+        """The path of the series, or of the value at a row and column of it."""
+
+
+@dataclass(slots=True)
+class Series:
+    """A series that will be forecast.
+
+    Attributes:
+        name: Its name in the request.
+        row: The row of its window in the batch arrays.
+        univariate: Whether it was sent, and is answered, as `[time]`.
+        columns: The model's channel of each of its columns, if not in the model's order.
+        timeline: Its times, if the request has them.
+        filled: How many missing values of its window were filled or masked, by channel.
+    """
+
+    name: str
+    row: int
+    univariate: bool
+    columns: list[int] | None
+    timeline: Timeline | None
+    filled: Filled
+
+
+class SeriesRows(NamedTuple):
+    """The series of a request, in batch arrays.
+
+    Attributes:
+        entries: Each series, or why it could not be read.
+        history: `[windows, context, channels]`, of the series that were read.
+        calendar: `[windows, context + passes * horizon, features]`, if the model reads them: of the
+            history's steps and of all that follow.
+        past: The windows of rolling origins, if the request asks for them and a series was read.
+    """
+
+    entries: list[Series | ServiceError]
+    history: NDArray[np.float32]
+    calendar: NDArray[np.float32] | None
+    past: BacktestWindows | None
+
+
+class SeriesReader:
+    """Reads the series of a request into batch arrays.
 
     Args:
-        rows: `[time]` or `[time][channel]`, oldest first; numbers and `NULL` may be an array.
+        manifest: The model's.
+        plan: What the request asks for.
+        count: How many series it has.
+    """
+
+    def __init__(self, manifest: Manifest, plan: Plan, count: int) -> None:
+        self._manifest = manifest
+        self._plan = plan
+        self._count = count
+        self._windows = 0
+        self._steps = manifest.context + plan.passes * manifest.horizon
+        self._history = np.empty((count, manifest.context, len(manifest.channels)), np.float32)
+        self._calendar: NDArray[np.float32] | None = None
+        if manifest.calendar is not None:
+            features = len(manifest.calendar.features)
+            self._calendar = np.empty((count, self._steps, features), np.float32)
+        # By the id of a timeline, which series may share: the row of the first of them.
+        self._timelines: dict[int, int] = {}
+        self._cutter: WindowCutter | None = None
+        if plan.rolling is not None:
+            self._cutter = WindowCutter(
+                manifest, plan.horizon, self._steps, plan.rolling, plan.missing
+            )
+
+    def read(self, read_one: Callable[[int], Series]) -> SeriesRows:
+        """Read all series; a bad one does not sink the others.
+
+        Args:
+            read_one: Reads the series of an index, by `add`.
+        """
+        entries: list[Series | ServiceError] = []
+        for index in range(self._count):
+            try:
+                entries.append(read_one(index))
+            except ServiceError as error:
+                entries.append(kept(error))
+        windows = self._windows
+        calendar = None if self._calendar is None else self._calendar[:windows]
+        past = self._cutter.windows() if self._cutter is not None and windows else None
+        return SeriesRows(entries, self._history[:windows], calendar, past)
+
+    def check_length(self, rows: int, path: Path) -> None:
+        """Check that a series has rows enough.
+
+        Raises:
+            InvalidInputError: it has fewer than the model's context.
+        """
+        if rows < self._manifest.context:
+            raise InvalidInputError(
+                f"expected at least {self._manifest.context} rows, the model's context, got {rows}",
+                param=path(),
+            )
+
+    def add(
+        self,
+        name: str,
+        values: Values,
+        timeline: Timeline | None,
+        path: Path,
+        *,
+        columns: list[int] | None = None,
+        univariate: bool = False,
+        gaps: bool = True,
+    ) -> Series:
+        """Read a series whose length was checked into the next row of the arrays.
+
+        Args:
+            name: Its name.
+            values: `[time, channels]`, finite in float32, or NaN where a value is missing.
+            timeline: Its times, if it has any.
+            path: Tells its path, and those of its values.
+            columns: The model's channel of each column, if not in the model's order.
+            univariate: Whether it is answered as `[time]`.
+            gaps: Whether a value may be missing.
+
+        Raises:
+            InvalidInputError: gaps cannot be filled, or there are too few rows for a backtest.
+            TimestampError: a time is outside the years 1 to 9999.
+        """
+        manifest, context, missing = self._manifest, self._manifest.context, self._plan.missing
+        filled: Filled = {}
+        known = values
+        if gaps:
+            names = manifest.channels
+            if columns is not None:
+                names = tuple([names[column] for column in columns])
+            needed = manifest.needed_steps(missing)
+            known, filled = fill(values, missing, context, names, path, needed)
+        window = self._history[self._windows]
+        if columns is None:
+            assign(window, known[-context:])
+        else:
+            window[:, columns] = known[-context:]
+        if timeline is not None:
+            self._read_times(timeline)
+        if self._cutter is not None:
+            # Each window is filled by itself, as if it had been sent alone.
+            rows = values if columns is None else values[:, np.argsort(columns)]
+            self._cutter.add(rows, timeline, path())
+        if timeline is not None:
+            self._timelines.setdefault(id(timeline), self._windows)
+        series = Series(name, self._windows, univariate, columns, timeline, filled)
+        self._windows += 1
+        return series
+
+    def _read_times(self, timeline: Timeline) -> None:
+        """Check the years of all times, and write the calendar features."""
+        manifest, calendar = self._manifest, self._calendar
+        if (same := self._timelines.get(id(timeline))) is not None:
+            if calendar is not None:
+                calendar[self._windows] = calendar[same]
+        elif manifest.calendar is None and not timeline.varies:
+            # Times follow each other: those before the last one are in range as well.
+            check_years(timeline.read(max(self._plan.horizon, manifest.horizon) - 1, 1)[0])
+        else:
+            walls, _ = timeline.read(-manifest.context, self._steps)
+            check_years(walls)
+            if manifest.calendar is not None and calendar is not None:
+                calendar[self._windows] = manifest.calendar.encode(walls)
+
+
+def fill(
+    values: Values,
+    method: Missing,
+    window: int,
+    channels: Sequence[str],
+    path: Callable[[int, int], str],
+    needed: int | None = None,
+) -> tuple[Values, Filled]:
+    """Fill the gaps of a history's window, its last rows (see `foretell.bundle.gaps`).
+
+    Rows before the window may help, and stay as they are. With `mask` the gaps stay as well: the
+    model reads them.
+
+    Args:
+        values: `[time, channels]`, NaN where a value is missing; they are left as they are.
+        method: How; `error` is for histories without gaps.
+        window: Rows of the window.
         channels: Names of the columns.
-        place: Where the rows stand in the request, for errors.
-        gaps: Whether values may be missing: null or NaN.
+        path: Tells the path of the value at a row and column.
+        needed: Rows at the end in which each channel needs a value; the window's if not given.
 
     Returns:
-        `[time, channels]`, every value finite in float32; NaN where it is missing.
+        The filled values, and how many values of the window were missing, by channel.
 
     Raises:
-        InvalidInputError: a row or value is not what it should be; `param` is its place.
+        InvalidInputError: a channel has no value where it needs one, or none before a gap that
+            `ffill` is to fill.
     """
-    if not isinstance(rows, np.ndarray):
-        return _read_list(rows, channels, place, gaps=gaps)
-    numbers = rows.reshape(len(rows), -1)
-    if numbers.shape[1] != len(channels) or not len(rows):
-        # The first row tells; of none, nothing is wrong.
-        return _read_list(_plain(rows[:1]), channels, place, gaps=gaps)
-    if not _in_range(numbers, gaps=gaps):
-        is_wrong = ~(np.abs(numbers) <= _LARGEST)
-        if gaps:
-            is_wrong &= ~np.isnan(numbers)
-        row, column = divmod(int(is_wrong.argmax()), len(channels))
-        where = f"{place}[{row}]" + (f"[{column}]" if rows.ndim > 1 else "")
-        _check_value(_plain(numbers[row, column : column + 1])[0], where, gaps=gaps)
-    return numbers
-
-
-def _plain(values: NDArray[np.float64]) -> list[Any]:
-    """An array as parsed JSON; whole numbers are floats."""
-    found = values.astype(object)
-    found[np.isnan(values) & np.signbit(values)] = None
-    plain: list[Any] = found.tolist()
-    return plain
-
-
-def _read_list(
-    rows: list[Any], channels: Sequence[str], place: str, *, gaps: bool
-) -> NDArray[np.float64]:
-    width = len(channels)
-    flat = rows
-    if is_multivariate(rows):
-        flat = _flatten(rows, channels, place)
-    elif width != 1:
-        raise InvalidInputError(
-            f"expected a list of {width} values at every time ({listed(channels)}), "
-            f"got {shown(rows[0]) if rows else 'an empty list'}",
-            param=f"{place}[0]" if rows else place,
-        )
-    values = pack(flat, "d")
-    if values is None:
-        values = _numbers_and_gaps(flat) if gaps else None
-    if values is None or not _in_range(values, gaps=gaps):
-        if is_multivariate(rows):
-            _check_rows(rows, channels, place)
-        _refuse_value(rows, place, gaps=gaps)
-    return values.reshape(-1, width)
-
-
-def pack(flat: list[Any], code: str) -> NDArray[Any] | None:
-    """Turn parsed JSON into an array.
-
-    Args:
-        flat: The values.
-        code: The type, as `struct` and numpy call it; little-endian.
-
-    Returns:
-        `[values]`; None if one of them is no number, or none of that type.
-    """
-    values = np.empty(len(flat), f"<{code}")
-    for start in range(0, len(flat), _PIECE):
-        part, packed = flat[start : start + _PIECE], values[start : start + _PIECE]
-        try:
-            # Checks and converts, in a fifth of the time that numpy takes to convert.
-            struct.pack_into(f"<{len(part)}{code}", packed.data, 0, *part)
-        except (struct.error, OverflowError):
-            return None
-        # It takes true for 1 and false for 0.
-        if ((packed == 0) | (packed == 1)).any() and bool in set(map(type, part)):
-            return None
-    return values
-
-
-def is_multivariate(rows: Rows) -> bool:
-    """Whether the shape is `[time][channel]`, as the first row tells."""
-    if isinstance(rows, np.ndarray):
-        return rows.ndim > 1
-    return bool(rows) and isinstance(rows[0], list)
-
-
-def _flatten(rows: list[Any], channels: Sequence[str], place: str) -> list[Any]:
-    """The values of rows of the right length.
-
-    Of a row that is no list but has that length, a text or an object, these are texts, no numbers.
-    """
-    flat: list[Any] = []
-    for start in range(0, len(rows), _PIECE):
-        part = rows[start : start + _PIECE]
-        try:
-            fits = set(map(len, part)) == {len(channels)}
-        except TypeError:
-            fits = False
-        if not fits:
-            _check_rows(rows, channels, place)
-        flat.extend(chain.from_iterable(part))
-    return flat
-
-
-def _numbers_and_gaps(flat: list[Any]) -> NDArray[np.float64] | None:
-    """The values, NaN for null, if each is a number or null."""
-    values = np.empty(len(flat))
-    for start in range(0, len(flat), _PIECE):
-        part = flat[start : start + _PIECE]
-        if not {*_NUMBERS, type(None)}.issuperset(map(type, part)):
-            return None
-        try:
-            values[start : start + _PIECE] = part
-        except OverflowError:
-            return None
-    return values
-
-
-def _in_range(values: NDArray[np.float64], *, gaps: bool) -> bool:
-    if not values.size or ordinary(values):
-        return True
-    largest = np.fmax.reduce(np.abs(values)) if gaps else np.abs(values).max()
-    return bool(largest <= _LARGEST or (gaps and np.isnan(largest)))
-
-
-def _check_rows(rows: list[Any], channels: Sequence[str], place: str) -> None:
-    expected = f"expected a list of {len(channels)} values ({listed(channels)})"
-    for index, row in enumerate(rows):
-        if not isinstance(row, list) or len(row) != len(channels):
-            raise InvalidInputError(f"{expected}, got {shown(row)}", param=f"{place}[{index}]")
-
-
-def _refuse_value(rows: list[Any], place: str, *, gaps: bool) -> NoReturn:
-    multivariate = is_multivariate(rows)
-    for index, row in enumerate(rows):
-        for column, value in enumerate(row if multivariate else [row]):
-            where = f"{place}[{index}]" + (f"[{column}]" if multivariate else "")
-            _check_value(value, where, gaps=gaps)
-    raise AssertionError("no value is wrong")
-
-
-def _check_value(value: object, place: str, *, gaps: bool) -> None:
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        if gaps:
-            return
-        raise InvalidInputError(
-            f"a value is missing ({shown(value)}), and options.missing is 'error'", param=place
-        )
-    if type(value) not in _NUMBERS:
-        raise InvalidInputError(f"expected a number, got {shown(value)}", param=place)
-    # Compared as they came: an integer may be too large even for float64.
-    if not -_LARGEST <= value <= _LARGEST:  # type: ignore[operator]
-        raise InvalidInputError(
-            f"expected a finite number of at most 3.4e38 (float32), got {shown(value)}", param=place
-        )
+    missing = np.isnan(values)
+    first, needed = len(values) - window, needed or window
+    columns = np.flatnonzero(missing[first:].any(axis=0)).tolist()
+    counts: Filled = {}
+    if columns and method != "mask":
+        values = values.copy()
+    for column in columns:
+        name = channels[column]
+        holes = first + np.flatnonzero(missing[first:, column])
+        if missing[-needed:, column].all():
+            what = "the model's context" if needed == window else "by which the model scales it"
+            raise InvalidInputError(
+                f"{name!r} has no value in the last {needed} rows, {what}",
+                param=path(len(values) - needed, column),
+            )
+        if method == "ffill" and missing[: holes[0], column].all():
+            raise InvalidInputError(
+                f"no value of {name!r} comes before it to be carried on",
+                param=path(int(holes[0]), column),
+            )
+        if method != "mask":
+            fill_gaps(values[:, column], holes, method)
+        counts[name] = len(holes)
+    return values, counts

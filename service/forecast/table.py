@@ -1,98 +1,41 @@
-"""From the bytes of an Arrow stream to a table that can be trusted, and back.
-
-https://arrow.apache.org/docs/format/Columnar.html#ipc-streaming-format
-"""
+"""Tables of series in long form: from columns to the values and times of each series."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import islice
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from flatbuffers import encode, packer
-from flatbuffers.table import Table as FlatTable
 from numpy.typing import NDArray
-from pyarrow import ipc
+from pydantic import BaseModel
 
 from foretell.bundle.errors import TimestampError
 from foretell.bundle.frequency import Frequency
+from foretell.bundle.manifest import Manifest
 from foretell.bundle.nearness import listed, nearest
-from foretell.bundle.timestamps import Timestamps
+from foretell.bundle.timestamps import Timestamps, check_years
 from foretell.bundle.zones import offsets_at
-from foretell.service.errors import InvalidInputError, ServiceError, TooLargeError, UnreadableError
-from foretell.service.forecast.clocks import Clock, FixedClock, ZoneClock, find_zone
-from foretell.service.forecast.times import Timeline
-from foretell.service.http.compression import Body, unreadable
-
-# Positions of fields in the flatbuffers of Message.fbs.
-_HEADER = 8
-_DICTIONARY_DATA = 6
-_COMPRESSION = 10
-
-
-def read_table(body: Body, most_rows: int) -> pa.Table:
-    """Read a stream.
-
-    Args:
-        body: The stream.
-        most_rows: Most rows it may have.
-
-    Raises:
-        UnreadableError: the bytes are no stream, or one that should not be trusted.
-        TooLargeError: it has more rows.
-    """
-    buffer = pa.py_buffer(body)
-    try:
-        _refuse_compression(buffer)
-        with ipc.open_stream(buffer) as reader:
-            table = reader.read_all()
-        if table.num_rows > most_rows:
-            raise TooLargeError(f"expected at most {most_rows} rows, got {table.num_rows}")
-        # Offsets that point outside their buffers would be followed otherwise.
-        table.validate(full=True)
-        # Names that are no text raise when they are looked at: here, and not later.
-        for field in table.schema:
-            _ = field.name, getattr(field.type, "tz", None)
-    except ServiceError:
-        raise
-    # Damaged bytes make Arrow raise anything, UnicodeDecodeError and IndexError among them.
-    except Exception as error:
-        said = f"the body is not a sound Arrow stream: {str(error)[:200]}"
-        raise unreadable(said, body) from None
-    return table
-
-
-def write_table(table: pa.Table) -> bytes:
-    """Write a stream."""
-    sink = pa.BufferOutputStream()
-    with ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    written: bytes = sink.getvalue().to_pybytes()
-    return written
-
-
-def _refuse_compression(buffer: pa.Buffer) -> None:
-    """A few bytes of compressed buffers could unfold to any size; only their header tells."""
-    for message in ipc.MessageReader.open_stream(buffer):
-        if message.type == "schema":
-            continue
-        raw = message.metadata.to_pybytes()
-        batch = _child(FlatTable(raw, encode.Get(packer.uoffset, raw, 0)), _HEADER)
-        if message.type == "dictionary":
-            batch = _child(batch, _DICTIONARY_DATA)
-        if batch.Offset(_COMPRESSION):
-            raise UnreadableError(
-                "compressed record batches are not accepted; "
-                "compress the whole body instead (Content-Encoding: zstd or gzip)"
-            )
-
-
-def _child(table: FlatTable, field: int) -> FlatTable:
-    return FlatTable(table.Bytes, table.Indirect(table.Offset(field) + table.Pos))
-
+from foretell.service.engine.registry import Model
+from foretell.service.errors import InvalidInputError
+from foretell.service.forecast.job import Job
+from foretell.service.forecast.options import Operation
+from foretell.service.forecast.series import Series, SeriesReader
+from foretell.service.forecast.times import (
+    Clock,
+    FixedClock,
+    Timeline,
+    ZoneClock,
+    find_zone,
+    timeline_of,
+)
+from foretell.service.forecast.warnings import Notice, notice
+from foretell.service.settings import Settings
+from foretell.service.validation import KnownFields
 
 ID, TIME, TARGET = "unique_id", "ds", "y"
 
@@ -106,9 +49,16 @@ _ADD_ID = (
     "one series needs it too, with the same value in every row: df.assign(unique_id='a'), in "
     "polars df.with_columns(unique_id=pl.lit('a'))"
 )
-# Of ids that are looked at together.
+# Rows whose ids are encoded at a time.
 _PIECE_ROWS = 64 * 1024
 _LARGEST = float(np.finfo(np.float32).max)
+# The key of the schema's metadata under which answers hold, as JSON, what no column tells.
+NOTES = b"foretell"
+_METADATA = "schema.metadata"
+# Other common names of a column of times, in lower case.
+_TIMES = {TIME, "date", "dates", "datetime", "time", "times", "timestamp", "timestamps"}
+# Most keys of the metadata that are compared with the names of options.
+_MOST_COMPARED = 64
 
 
 @dataclass(frozen=True)
@@ -134,15 +84,23 @@ class Groups:
         start, end = self.starts[series : series + 2]
         return np.arange(start, end) if self.rows is None else self.rows[start:end]
 
+    def sort(self, column: NDArray[Any]) -> NDArray[Any]:
+        """A column series by series."""
+        return column if self.rows is None else column[self.rows]
+
+    def row(self, position: int) -> int:
+        """The table's row at a position in a sorted column."""
+        return position if self.rows is None else int(self.rows[position])
+
 
 @dataclass(frozen=True)
 class Times:
     """The column of timestamps.
 
     Attributes:
-        steps: `[rows]`, as the clock takes them; NaT where one is missing.
+        steps: `[rows]`, as the clock counts them; NaT where one is missing.
         clock: Tells their wall-clock times.
-        kind: The column's type, for the answer.
+        kind: The type of the column.
     """
 
     steps: Timestamps
@@ -151,11 +109,7 @@ class Times:
 
 
 def read_groups(table: pa.Table, most: int) -> Groups:
-    """Find the series.
-
-    Args:
-        table: The table.
-        most: Most series it may have.
+    """Find the series of a table, which may have `most`.
 
     Raises:
         InvalidInputError: the column is missing, has nulls or a type that names nothing, or the
@@ -181,14 +135,14 @@ def read_groups(table: pa.Table, most: int) -> Groups:
     starts = np.append(0, 1 + np.flatnonzero(codes[1:] != codes[:-1]))
     rows = None
     if len(starts) > series:
-        # Numbers as short as can be are sorted at once.
+        # Of short numbers numpy's sort is a radix sort.
         short = codes.astype(np.min_scalar_type(len(encoded.dictionary)))
         rows = np.argsort(short, kind="stable")
         starts = np.append(0, 1 + np.flatnonzero(np.diff(short[rows])))
     firsts = starts if rows is None else rows[starts]
     ids = encoded.take(pa.array(firsts)).dictionary_decode()
     if ids.null_count:
-        # A dictionary may hold one.
+        # A dictionary may hold a null.
         raise InvalidInputError("expected a value in every row, got null", param=ID)
     return Groups(ids, rows, np.append(starts, len(codes)))
 
@@ -196,7 +150,7 @@ def read_groups(table: pa.Table, most: int) -> Groups:
 def _merge(
     codes: NDArray[np.integer], dictionary: pa.Array, used: NDArray[np.intp]
 ) -> tuple[NDArray[np.integer], int]:
-    """Codes of which each is of another value, and how many; a dictionary may hold one twice."""
+    """Codes of distinct values, and how many: a dictionary may hold a value twice."""
     values = dictionary.take(pa.array(used)).dictionary_encode("encode")
     if (count := len(values.dictionary)) == len(used):
         return codes, count
@@ -206,7 +160,7 @@ def _merge(
 
 
 def _encode(column: pa.ChunkedArray, most: int) -> pa.ChunkedArray:
-    """The column as dictionaries, of which none that is made here has too many values."""
+    """Encode the column as dictionaries; stop as soon as one has too many values."""
     # Arrow has no dictionaries of views.
     if pa.types.is_dictionary(column.type):
         if not pa.types.is_string_view(column.type.value_type):
@@ -231,14 +185,10 @@ def _too_many(most: int) -> InvalidInputError:
 
 
 def read_times(table: pa.Table, frequency: Frequency) -> Times | None:
-    """The timestamps, if the table has any.
-
-    Args:
-        table: The table.
-        frequency: The model's.
+    """Read the column of times, if there is one, for a model of a frequency.
 
     Raises:
-        InvalidInputError: the column is of another type, or of a time zone nobody knows.
+        InvalidInputError: the column is of another type, or of an unknown time zone.
     """
     if TIME not in table.column_names:
         return None
@@ -272,7 +222,7 @@ def read_times(table: pa.Table, frequency: Frequency) -> Times | None:
 
 
 def moments_of(timeline: Timeline, horizon: int, kind: pa.DataType) -> Timestamps:
-    """Forecast steps `[horizon]` as a column of a type has them: in UTC where it has a zone."""
+    """The times of forecast steps `[horizon]`, in UTC if the type of the column has a zone."""
     walls, offset = timeline.read(0, horizon)
     if offset is None or getattr(kind, "tz", None) is None:
         return walls
@@ -282,9 +232,9 @@ def moments_of(timeline: Timeline, horizon: int, kind: pa.DataType) -> Timestamp
 
 
 def _to_times(field: pa.Field) -> str:
-    """How a client makes times of a column that holds none."""
+    """How a client converts a column to times."""
     kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
-    # A server without pandas knows of its extension by the metadata alone.
+    # Without pandas, only the metadata name its extension type.
     given = (field.metadata or {}).get(b"ARROW:extension:name", b"")
     if b"pandas.period" in (given, getattr(kind, "extension_name", "").encode()):
         how = "df['ds'].dt.to_timestamp()"
@@ -333,10 +283,9 @@ def _values(table: pa.Table, name: str, channels: Sequence[str]) -> NDArray[np.f
 
 
 def _column(table: pa.Table, name: str, channels: Collection[str] = ()) -> pa.ChunkedArray:
-    """The column of a name; none of the `channels` is told to be it under another name."""
+    """The column of a name; none of the `channels` is suggested in its place."""
     if table.column_names.count(name) != 1:
         found = listed(table.column_names) or "none"
-        # Those that are compared, however many there are.
         others = set(table.column_names[:1000]) - {name, *channels}
         meant = nearest(name, sorted(others))
         hint = f"; did you mean {meant!r}?" if meant else ""
@@ -361,3 +310,152 @@ def _clock(zone: str | None, frequency: Frequency) -> Clock:
             offset = timedelta(hours=int(hours), minutes=int(minutes))
             return FixedClock(-offset if zone[0] == "-" else offset)
     return ZoneClock(find_zone(zone, TIME), in_utc=frequency.sub_daily)
+
+
+@dataclass(frozen=True)
+class Request:
+    """A table, checked.
+
+    Attributes:
+        job: What to do.
+        ids: `[series]`, one for every entry of the job.
+        times: The type of the table's timestamps, if it has any.
+    """
+
+    job: Job
+    ids: pa.Array
+    times: pa.DataType | None
+
+
+def read_request(
+    table: pa.Table, task: Operation, options: BaseModel, model: Model, settings: Settings
+) -> Request:
+    """Read a table of which any series, and all of them, may be bad.
+
+    Args:
+        table: Rows of every series in order of time; the series may be mixed.
+        task: The operation.
+        options: Its options.
+        model: The model.
+        settings: Limits.
+
+    Raises:
+        InvalidInputError: the table does not fit the model; `NotSupportedError` likewise.
+    """
+    manifest = model.manifest
+    groups = read_groups(table, settings.max_inputs)
+    plan = task.plan(options, len(groups), model, settings)
+    notices = _unread(table, manifest.channels, task)
+    times = read_times(table, manifest.step)
+    if times is None and manifest.calendar is not None:
+        raise InvalidInputError(f"required: {manifest.name} uses calendar features", param=TIME)
+    columns = read_values(table, manifest.channels)
+    reader = SeriesReader(manifest, plan, len(groups))
+    has_gaps = plan.missing != "error"
+    rows = reader.read(_Rows(groups, times, columns, manifest, reader, has_gaps=has_gaps).read)
+    # The job keeps nothing of the table, which may be the body itself.
+    job = Job(model, plan, rows.entries, rows.history, rows.calendar, None, notices, rows.past)
+    return Request(job, groups.ids, None if times is None else times.kind)
+
+
+def _unread(table: pa.Table, channels: tuple[str, ...], task: Operation) -> list[Notice]:
+    """Warnings of what is not read; refuses times and options where none are read."""
+    found = table.column_names
+    is_read = {ID, TIME, *channels}
+    if len(channels) == 1 and channels[0] not in found:
+        is_read.add(TARGET)
+    others = [field for field in table.schema if field.name not in is_read]
+    for field in others if TIME not in found else ():
+        is_time = pa.types.is_timestamp(field.type) or pa.types.is_date(field.type)
+        if is_time or field.name.lower() in _TIMES:
+            raise InvalidInputError(
+                f"times are read from a column named {TIME!r}, and the table has none; rename this "
+                "one, or leave it out",
+                param=field.name[:60],
+            )
+    # pandas adds its index as a column: the caller did not mean it to be read.
+    others = [field for field in others if not field.name.startswith("__index_level_")]
+    notices = []
+    if others:
+        names = listed([field.name[:60] for field in others])
+        notices.append(notice("ignored_field", f"columns that are not read: {names}", None))
+    metadata = table.schema.metadata or {}
+    known = KnownFields({_METADATA: {}, "the URL": task.query.model_fields})
+    for name in islice(metadata, _MOST_COMPARED):
+        known.check(_METADATA, [name.decode(errors="replace")], _METADATA, {})
+    if NOTES in metadata:
+        place = f"{_METADATA}.{NOTES.decode()}"
+        text = "not read: what is an option in JSON is a parameter of the URL"
+        notices.append(notice("ignored_field", text, place))
+    return notices
+
+
+class _Rows:
+    """The series of a table, in columns that are sorted by series."""
+
+    def __init__(
+        self,
+        groups: Groups,
+        times: Times | None,
+        columns: list[NDArray[np.float64]],
+        manifest: Manifest,
+        reader: SeriesReader,
+        *,
+        has_gaps: bool,
+    ) -> None:
+        self._groups = groups
+        self._starts: list[int] = groups.starts.tolist()
+        self._names = list(map(str, groups.ids.to_pylist()))
+        self._clock = None if times is None else times.clock
+        self._steps = None if times is None else groups.sort(times.steps)
+        self._values = np.empty((self._starts[-1], len(columns)))
+        self._is_hollow = np.zeros(self._starts[-1], np.bool_)
+        for channel, column in enumerate(columns):
+            self._values[:, channel] = in_order = groups.sort(column)
+            self._is_hollow |= np.isnan(in_order)
+        self._manifest = manifest
+        self._reader = reader
+        self._has_gaps = has_gaps
+        # Series with the same times share a timeline: each is checked once.
+        self._timelines: dict[bytes, Timeline] = {}
+
+    def read(self, index: int) -> Series:
+        """Read a series; raises a `ServiceError` if it is wrong."""
+        start, end = self._starts[index : index + 2]
+
+        def path(row: int | None = None, column: int = 0) -> str:
+            if row is None:
+                return f"{ID}[{self._groups.row(start)}]"
+            return f"{self._manifest.channels[column]}[{self._groups.row(start + row)}]"
+
+        values, gaps = self._values[start:end], bool(self._is_hollow[start:end].any())
+        self._reader.check_length(len(values), path)
+        try:
+            timeline = self._timeline(start, end)
+            if gaps and not self._has_gaps:
+                channel, row = np.argwhere(np.isnan(values.T))[0].tolist()
+                raise InvalidInputError(
+                    "a value is missing, and missing is 'error'", param=path(row, channel)
+                )
+            return self._reader.add(self._names[index], values, timeline, path, gaps=gaps)
+        except TimestampError as error:
+            at = self._groups.row(start)
+            raise InvalidInputError(str(error), param=f"{TIME}[{at}]") from None
+
+    def _timeline(self, start: int, end: int) -> Timeline | None:
+        if self._steps is None or self._clock is None:
+            return None
+        steps = self._steps[start:end]
+        key = steps.tobytes()
+        if key not in self._timelines:
+
+            def path(row: int) -> str:
+                return f"{TIME}[{self._groups.row(start + row)}]"
+
+            if np.isnat(steps).any():
+                row = int(np.isnat(steps).argmax())
+                raise InvalidInputError("expected a timestamp, got null", param=path(row))
+            timeline = timeline_of(steps, self._clock, self._manifest.step, path)
+            check_years(steps)
+            self._timelines[key] = timeline
+        return self._timelines[key]

@@ -1,4 +1,8 @@
-"""Whether a request means the model's frequency."""
+"""The times of a series: its frequency, its clock, and the time of each step.
+
+A *step* of a series is a time as its clock counts it: the wall-clock time, or the moment in UTC
+where the clock changes between steps that are equal stretches of time.
+"""
 
 from __future__ import annotations
 
@@ -10,44 +14,19 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import orjson
 
-from foretell.bundle import timestamps
+from foretell.bundle import timestamps, zones
 from foretell.bundle.errors import FrequencyError, RowError, TimestampError
 from foretell.bundle.frequency import MONTHS_IN, Frequency
 from foretell.bundle.regularity import first_irregularity, origin
 from foretell.bundle.timestamps import Offsets, Timestamp, Timestamps, offset_suffix, render
-from foretell.bundle.zones import moments_of, offsets_at
+from foretell.bundle.zones import moments_of, offsets_at, offsets_of
 from foretell.service.errors import InvalidInputError
-from foretell.service.forecast.clocks import (
-    Clock,
-    FixedClock,
-    ListedClock,
-    Reading,
-    ZoneClock,
-)
 
-# What KServe's time-series API lets a caller say: a unit, and no multiple of it.
+# Wall-clock times `[time]` and their UTC offset: one, one for each time, or None if unknown.
+Reading = tuple[Timestamps, timedelta | Offsets | None]
+
+# KServe's time-series API names a unit with these, and no multiple of it.
 _KSERVE_NAMES = {*"STHDWMQY", "second", "minute", "hour", "day", "week", "month", "quarter", "year"}
-
-
-def check_frequency(text: str, frequency: Frequency, place: str) -> None:
-    """Make sure that a request means the model's frequency.
-
-    A pandas alias must say all of it; KServe's letters and words only name the model's unit.
-
-    Raises:
-        InvalidInputError: the text names no frequency, or another one.
-    """
-    try:
-        given = Frequency.parse(text)
-    except FrequencyError as error:
-        raise InvalidInputError(str(error), param=place) from None
-    names_unit = text in _KSERVE_NAMES and given.kserve == frequency.kserve
-    if not names_unit and not given.agrees_with(frequency):
-        raise InvalidInputError(
-            f"expected the model's frequency, {frequency}, got {text[:40]!r}", param=place
-        )
-
-
 _IRREGULAR = {
     "gap": "steps are missing before it",
     "duplicate": "it repeats the one before it",
@@ -56,77 +35,197 @@ _IRREGULAR = {
 }
 
 
+@dataclass(frozen=True)
+class FixedClock:
+    """A clock that never changes, with its UTC offset if that is known."""
+
+    offset: timedelta | None
+
+    def read(self, steps: Timestamps, first: int) -> Reading:  # noqa: ARG002 - as other clocks
+        """Read the clock at steps `[time]`, the first of which is of row `first`."""
+        return steps, self.offset
+
+
+@dataclass(frozen=True, eq=False)
+class ListedClock:
+    """A clock with a known UTC offset for each row of the history; the last one goes on.
+
+    Attributes:
+        offsets: `[rows]`.
+        in_utc: Whether steps are moments in UTC.
+    """
+
+    offsets: Offsets
+    in_utc: bool
+
+    def read(self, steps: Timestamps, first: int) -> Reading:
+        """Read the clock at steps `[time]`, the first of which is of row `first`."""
+        rows = np.arange(first, first + len(steps))
+        offsets = self.offsets[np.clip(rows, 0, len(self.offsets) - 1)]
+        return (steps + offsets if self.in_utc else steps), offsets
+
+
+@dataclass(frozen=True)
+class ZoneClock:
+    """The clock of a time zone; `in_utc` says whether steps are moments in UTC."""
+
+    zone: ZoneInfo
+    in_utc: bool
+
+    def read(self, steps: Timestamps, first: int) -> Reading:  # noqa: ARG002 - as other clocks
+        """Read the clock at steps `[time]`, the first of which is of row `first`."""
+        if not self.in_utc:
+            return steps, offsets_of(steps, self.zone)
+        offsets = offsets_at(steps, self.zone)
+        return steps + offsets, offsets
+
+
+Clock = FixedClock | ListedClock | ZoneClock
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """The times of a history and of the steps that follow it.
+
+    Attributes:
+        frequency: The spacing of the steps.
+        start: The step of row `row` of the history.
+        row: That row.
+        rows: Rows of the history; the first forecast step follows them.
+        clock: Tells the wall-clock times of steps.
+    """
+
+    frequency: Frequency
+    start: np.datetime64
+    row: int
+    rows: int
+    clock: Clock
+
+    def read(self, first: int, count: int) -> Reading:
+        """Wall-clock times `[count]` from step `first` on, and their UTC offsets.
+
+        Step 0 is the first forecast step.
+
+        Raises:
+            TimestampError: a time of a time zone's clock is beyond the year 9999.
+        """
+        row = self.rows + first
+        steps = self.frequency.steps_from(self.start, count, first=row - self.row)
+        return self.clock.read(steps, row)
+
+    @property
+    def varies(self) -> bool:
+        """Whether its UTC offset may change."""
+        return not isinstance(self.clock, FixedClock)
+
+    def labels(self, first: int, count: int) -> list[str]:
+        """As `read`, in ISO 8601.
+
+        Raises:
+            TimestampError: a time is beyond the year 9999.
+        """
+        return render(*self.read(first, count))
+
+
+def check_frequency(text: str, frequency: Frequency, path: str) -> None:
+    """Check that a request names the model's frequency.
+
+    A pandas alias must name all of it; KServe's letters and words name its unit alone.
+
+    Raises:
+        InvalidInputError: the text names no frequency, or another one.
+    """
+    try:
+        given = Frequency.parse(text)
+    except FrequencyError as error:
+        raise InvalidInputError(str(error), param=path) from None
+    names_unit = text in _KSERVE_NAMES and given.kserve == frequency.kserve
+    if not names_unit and not given.agrees_with(frequency):
+        raise InvalidInputError(
+            f"expected the model's frequency, {frequency}, got {text[:40]!r}", param=path
+        )
+
+
+def find_zone(name: str, path: str) -> ZoneInfo:
+    """The time zone of a name.
+
+    Raises:
+        InvalidInputError: the IANA database has none.
+    """
+    try:
+        return zones.find_zone(name)
+    except TimestampError as error:
+        raise InvalidInputError(str(error), param=path) from None
+
+
 def read_timeline(
-    start_timestamp: str | None,
+    start: str | None,
     listed: Sequence[str] | None,
     zone: ZoneInfo | None,
     frequency: Frequency,
     rows: int,
-    place: str,
+    path: str,
 ) -> Timeline | None:
-    """Read the times of a history.
+    """Read the times of an input.
 
     Args:
-        start_timestamp: Time of the first row.
-        listed: Time of every row.
-        zone: Whose clock they are about, if the request says so.
+        start: Its `start_timestamp`, the time of the first row.
+        listed: Its `timestamps`, the time of every row.
+        zone: Its time zone.
         frequency: The model's.
         rows: Rows of the history.
-        place: Where the input stands in the request, for errors.
+        path: Path of the input in the request.
 
     Returns:
-        None if the request gives no times.
+        None if the input has no times.
 
     Raises:
         InvalidInputError: a timestamp is malformed or not where the frequency puts it.
+        TimestampError: a time of the zone's clock is outside the years 1 to 9999.
     """
-    field = f"{place}.{'start_timestamp' if listed is None else 'timestamps'}"
-    try:
-        if listed is None:
-            if start_timestamp is None:
-                return None
-            return timeline_from(start_timestamp, zone, frequency, rows, field)
-        if start_timestamp is not None:
-            _check_start(start_timestamp, listed, place)
-        return _from_list(listed, zone, frequency, rows, field)
-    except TimestampError as error:
-        raise InvalidInputError(str(error), param=field) from None
-
-
-def _check_start(start_timestamp: str, listed: Sequence[str], place: str) -> None:
-    start = parse_timestamp(start_timestamp, f"{place}.start_timestamp")
-    if listed and start != parse_timestamp(listed[0], f"{place}.timestamps[0]"):
-        raise InvalidInputError(
-            f"{start_timestamp!r} is not the first of timestamps, {listed[0]!r}",
-            param=f"{place}.start_timestamp",
-        )
+    if listed is None:
+        if start is None:
+            return None
+        return timeline_from(start, zone, frequency, rows, f"{path}.start_timestamp")
+    if start is not None:
+        first = parse_timestamp(start, f"{path}.start_timestamp")
+        if listed and first != parse_timestamp(listed[0], f"{path}.timestamps[0]"):
+            raise InvalidInputError(
+                f"{start!r} is not the first of timestamps, {listed[0]!r}",
+                param=f"{path}.start_timestamp",
+            )
+    return _from_list(listed, zone, frequency, rows, f"{path}.timestamps")
 
 
 def _from_list(
-    listed: Sequence[str], zone: ZoneInfo | None, frequency: Frequency, rows: int, place: str
+    listed: Sequence[str], zone: ZoneInfo | None, frequency: Frequency, rows: int, path: str
 ) -> Timeline:
     if len(listed) != rows:
         raise InvalidInputError(
             f"expected {rows} timestamps, one for every row of series, got {len(listed)}",
-            param=place,
+            param=path,
         )
     if zone is None:
-        plain = timeline_from(listed[0], None, frequency, rows, f"{place}[0]")
-        if _is_written_by(plain, listed):
-            return plain
-    parsed = [parse_timestamp(text, f"{place}[{row}]") for row, text in enumerate(listed)]
+        regular = timeline_from(listed[0], None, frequency, rows, f"{path}[0]")
+        if _writes(regular, listed):
+            return regular
+    parsed = [parse_timestamp(text, f"{path}[{row}]") for row, text in enumerate(listed)]
     walls = np.array([stamp.wall for stamp in parsed])
-    offsets = _offsets(parsed, listed, place)
+    offsets = _offsets(parsed, listed, path)
+
+    def path_of(row: int) -> str:
+        return f"{path}[{row}]"
+
     steps, clock = walls, _clock(offsets, parsed[0], zone, frequency)
     if isinstance(clock, ZoneClock):
-        steps = steps_in_zone(walls, offsets, clock, frequency, lambda row: f"{place}[{row}]")
+        steps = steps_in_zone(walls, offsets, clock, frequency, path_of)
     elif isinstance(clock, ListedClock) and clock.in_utc:
         steps = walls - clock.offsets
-    return timeline_of(steps, clock, frequency, lambda row: f"{place}[{row}]", listed)
+    return timeline_of(steps, clock, frequency, path_of, listed)
 
 
-def _is_written_by(timeline: Timeline, listed: Sequence[str]) -> bool:
-    """Whether the texts are those of a regular series, letter by letter: no need to read them."""
+def _writes(timeline: Timeline, listed: Sequence[str]) -> bool:
+    """Whether the texts are exactly those of this timeline, and need not be parsed."""
     try:
         labels = timeline.labels(-timeline.rows, timeline.rows)
     except TimestampError:
@@ -136,7 +235,7 @@ def _is_written_by(timeline: Timeline, listed: Sequence[str]) -> bool:
     return labels == listed
 
 
-def _offsets(parsed: list[Timestamp], listed: Sequence[str], place: str) -> Offsets | None:
+def _offsets(parsed: list[Timestamp], listed: Sequence[str], path: str) -> Offsets | None:
     """UTC offsets `[rows]`, if the timestamps have them."""
     first = parsed[0].utc_offset
     for row, stamp in enumerate(parsed):
@@ -144,7 +243,7 @@ def _offsets(parsed: list[Timestamp], listed: Sequence[str], place: str) -> Offs
             raise InvalidInputError(
                 "expected a UTC offset at every timestamp or at none, got "
                 f"{listed[0]!r} and {listed[row]!r}",
-                param=f"{place}[{row}]",
+                param=f"{path}[{row}]",
             )
     return None if first is None else np.array([stamp.utc_offset for stamp in parsed], "m8[us]")
 
@@ -159,76 +258,31 @@ def _clock(
     return ListedClock(offsets, in_utc=frequency.sub_daily)
 
 
-@dataclass(frozen=True)
-class Timeline:
-    """The times of a history and what follows it.
-
-    Attributes:
-        frequency: The spacing of the steps.
-        start: The step of one row of the history, as the clock takes it.
-        row: That row.
-        rows: Rows of the history; the first forecast step follows them.
-        clock: Tells the wall-clock times of steps.
-    """
-
-    frequency: Frequency
-    start: np.datetime64
-    row: int
-    rows: int
-    clock: Clock
-
-    def read(self, first: int, count: int) -> Reading:
-        """Wall-clock times `[count]` from step `first` on, and their UTC offsets (see `Clock`).
-
-        Step 0 is the first forecast one.
-
-        Raises:
-            TimestampError: a time lies beyond the year 9999 (of a time zone's clock alone).
-        """
-        row = self.rows + first
-        steps = self.frequency.steps_from(self.start, count, first=row - self.row)
-        return self.clock.read(steps, row)
-
-    @property
-    def varies(self) -> bool:
-        """Whether its UTC offset may change."""
-        return not isinstance(self.clock, FixedClock)
-
-    def labels(self, first: int, count: int) -> list[str]:
-        """The same as ISO 8601 texts.
-
-        Raises:
-            TimestampError: a time lies beyond the year 9999.
-        """
-        return timestamps.render(*self.read(first, count))
-
-
 def timeline_from(
-    text: str, zone: ZoneInfo | None, frequency: Frequency, rows: int, place: str
+    text: str, zone: ZoneInfo | None, frequency: Frequency, rows: int, path: str
 ) -> Timeline:
-    """The times of a history, from that of its first row.
+    """The times of a history, from the time of its first row.
 
     Args:
-        text: The time.
-        zone: Whose clock it is about, if the request says so.
+        text: That time.
+        zone: The time zone, if one is given.
         frequency: The model's.
         rows: Rows of the history.
-        place: Where the text stands in the request.
+        path: Path of the text in the request.
 
     Raises:
         InvalidInputError: the text is no timestamp, or no step falls on it.
-        TimestampError: the zone's clock lies outside the years 1 to 9999.
+        TimestampError: the zone's clock is outside the years 1 to 9999.
     """
-    stamp = parse_timestamp(text, place)
+    stamp = parse_timestamp(text, path)
+    clock: Clock
     if zone is None:
-        clock: Clock = FixedClock(stamp.utc_offset)
-        step = stamp.wall
+        clock, step = FixedClock(stamp.utc_offset), stamp.wall
     else:
         clock = ZoneClock(zone, in_utc=frequency.sub_daily)
-        walls = np.array([stamp.wall])
         offsets = None if stamp.utc_offset is None else np.array([stamp.utc_offset], "m8[us]")
-        step = steps_in_zone(walls, offsets, clock, frequency, lambda _: place)[0]
-    check_first(step, clock, frequency, place)
+        step = steps_in_zone(np.array([stamp.wall]), offsets, clock, frequency, lambda _: path)[0]
+    check_first(step, clock, frequency, path)
     return Timeline(frequency, step, 0, rows, clock)
 
 
@@ -236,32 +290,32 @@ def timeline_of(
     steps: Timestamps,
     clock: Clock,
     frequency: Frequency,
-    place: Callable[[int], str],
+    path: Callable[[int], str],
     listed: Sequence[str] | None = None,
 ) -> Timeline:
-    """The times of a history, from those of all its rows.
+    """The times of a history, from the steps of all its rows.
 
     Args:
-        steps: `[rows]`, as the clock takes them.
-        clock: Tells their wall-clock times.
+        steps: `[rows]`.
+        clock: Their clock.
         frequency: The model's.
-        place: Where each stands in the request.
-        listed: The texts that they came as, if they did.
+        path: Tells the path of a row's time in the request.
+        listed: The texts of the times, if they are texts.
 
     Raises:
-        InvalidInputError: one is not where the frequency puts it.
+        InvalidInputError: a step is not where the frequency puts it.
     """
-    check_first(steps[0], clock, frequency, place(0))
+    check_first(steps[0], clock, frequency, path(0))
     if (wrong := first_irregularity(frequency, steps)) is not None:
         step, hint = steps[wrong.index], ""
-        found = repr(listed[wrong.index]) if listed else shown_step(step, clock, wrong.index)
+        given = repr(listed[wrong.index]) if listed else shown_step(step, clock, wrong.index)
         is_hour_off = abs(step - wrong.expected) == np.timedelta64(1, "h")
         if listed and is_hour_off and clock == FixedClock(None):
             hint = "; where a local clock changes, times need their UTC offsets, or `time_zone`"
         raise InvalidInputError(
             f"expected {shown_step(wrong.expected, clock, wrong.index)} (frequency {frequency}), "
-            f"got {found}: {_IRREGULAR[wrong.kind]}{hint}",
-            param=place(wrong.index),
+            f"got {given}: {_IRREGULAR[wrong.kind]}{hint}",
+            param=path(wrong.index),
         )
     row = origin(frequency, steps)
     return Timeline(frequency, steps[row], row, len(steps), clock)
@@ -272,21 +326,21 @@ def steps_in_zone(
     offsets: Offsets | None,
     clock: ZoneClock,
     frequency: Frequency,
-    place: Callable[[int], str],
+    path: Callable[[int], str],
 ) -> Timestamps:
-    """Steps `[time]`, as the clock takes them, of timestamps in any form.
+    """Steps `[time]` of timestamps on the clock of a time zone.
 
     Args:
         walls: `[time]`, as they were written.
-        offsets: `[time]`, the UTC offsets they were written with; without any, they are what the
-            zone's clock shows.
-        clock: The clock of their zone.
+        offsets: `[time]`, the UTC offsets that they were written with, if any. Without one a time
+            is what the zone's clock shows.
+        clock: The zone's.
         frequency: The spacing that they should have.
-        place: Where each stands in the request.
+        path: Tells the path of a row's time in the request.
 
     Raises:
-        InvalidInputError: the clock never shows a time, or twice.
-        TimestampError: a time lies outside the years 1 to 9999.
+        InvalidInputError: the clock never shows a time, or shows it twice.
+        TimestampError: a time is outside the years 1 to 9999.
     """
     if offsets is None:
         if not clock.in_utc:
@@ -295,13 +349,13 @@ def steps_in_zone(
         try:
             return moments_of(walls, clock.zone, step)
         except RowError as error:
-            raise InvalidInputError(str(error), param=place(error.row)) from None
+            raise InvalidInputError(str(error), param=path(error.row)) from None
     moments = walls - offsets
     return moments if clock.in_utc else moments + offsets_at(moments, clock.zone)
 
 
-def check_first(step: np.datetime64, clock: Clock, frequency: Frequency, place: str) -> None:
-    """Make sure that a history may begin there.
+def check_first(step: np.datetime64, clock: Clock, frequency: Frequency, path: str) -> None:
+    """Check that a history may begin at a step.
 
     Raises:
         InvalidInputError: the frequency's edge or anchor, or a weekend, forbids it.
@@ -310,30 +364,30 @@ def check_first(step: np.datetime64, clock: Clock, frequency: Frequency, place: 
         return
     nearest = frequency.steps_from(step, 1)[0]
     if nearest != step:
-        told = ""
+        hint = ""
         if frequency.edge is not None and frequency.unit in MONTHS_IN:
-            own = shown_step(_same_period(step, frequency), clock, 0)
+            same = shown_step(_same_period(step, frequency), clock, 0)
             unit = frequency.unit.name.lower()
-            told = f"; send the {frequency.day_words} of each {unit}, here {own}"
+            hint = f"; send the {frequency.day_words} of each {unit}, here {same}"
         raise InvalidInputError(
             f"no step of frequency {frequency} falls on it; the next one is "
-            f"{shown_step(nearest, clock, 0)}{told}",
-            param=place,
+            f"{shown_step(nearest, clock, 0)}{hint}",
+            param=path,
         )
 
 
 def _same_period(step: np.datetime64, frequency: Frequency) -> np.datetime64:
-    """The step of the month, quarter or year that a time lies in."""
+    """The step of the month, quarter or year that a time is in."""
     starts, size = frequency.edge == "start", MONTHS_IN[frequency.unit]
     month, day = step.astype("M8[M]"), step.astype("M8[D]")
     ahead = ((frequency.anchor or (1 if starts else 12)) - 1 - int(month.astype(np.int64))) % size
     month = month + np.timedelta64(ahead - size if starts and ahead else ahead, "M")
-    (own,) = frequency.edge_days(np.array([month]))
-    moment: np.datetime64 = own + (step - day)
+    (edge,) = frequency.edge_days(np.array([month]))
+    moment: np.datetime64 = edge + (step - day)
     return moment
 
 
-def parse_timestamp(text: str, place: str) -> Timestamp:
+def parse_timestamp(text: str, path: str) -> Timestamp:
     """Read a timestamp.
 
     Raises:
@@ -342,7 +396,7 @@ def parse_timestamp(text: str, place: str) -> Timestamp:
     try:
         return timestamps.parse(text)
     except TimestampError as error:
-        raise InvalidInputError(str(error), param=place) from None
+        raise InvalidInputError(str(error), param=path) from None
 
 
 def shown_step(step: np.datetime64, clock: Clock, row: int) -> str:
@@ -354,15 +408,15 @@ def shown_step(step: np.datetime64, clock: Clock, row: int) -> str:
 
 
 def write_labels(timeline: Timeline, steps: int) -> bytes:
-    """A JSON list of the first forecast steps' times, `Timeline.labels(0, steps)`."""
+    """`Timeline.labels(0, steps)` as a JSON list."""
     walls, offset = timeline.read(0, steps)
     if isinstance(offset, np.ndarray):
         return orjson.dumps(render(walls, offset))
     try:
-        # Without a Python object a step, in a quarter of the time.
+        # This takes a quarter of the time: it makes no Python object for each step.
         labels = orjson.dumps(walls, option=orjson.OPT_SERIALIZE_NUMPY)
     except orjson.JSONEncodeError:
-        # On the last day of the year 9999.
+        # orjson refuses the last day of the year 9999.
         return orjson.dumps(render(walls, offset))
     if offset is None:
         return labels

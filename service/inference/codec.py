@@ -144,10 +144,10 @@ class InferenceCodec:
             value = read_json(memoryview(body)[:text], FORM, MOST_OUTPUTS)
             for level, found, place in _objects(value):
                 if isinstance(found, dict) and not found.keys() <= NAMES.levels[level].keys():
-                    NAMES.sift(level, found, place, unknown)
+                    NAMES.check(level, found, place, unknown)
             asked = validate(InferRequest, value)
         if request.scope["query_string"]:
-            NAMES.sift(QUERY, request.query_params, QUERY, unknown)
+            NAMES.check(QUERY, request.query_params, QUERY, unknown)
         content = _Content(asked, body, memoryview(body)[text:], ignored_fields(unknown))
         reference = name if version is None else f"{name}@{version}"
         work = reading_work(body, text) + (len(body) - text) // _TENSOR_BYTES

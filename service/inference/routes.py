@@ -37,7 +37,7 @@ from foretell.service.inference.wire import (
     describe,
 )
 from foretell.service.statistics import StatisticsReport
-from foretell.service.validation import Names, validate
+from foretell.service.validation import KnownFields, validate
 
 _MODEL = "/v2/models/{model}"
 _VERSION = _MODEL + "/versions/{version}"
@@ -245,9 +245,9 @@ def control_router(shared: Shared, keys: Keys) -> APIRouter:
     return router
 
 
-_NAMES: dict[type[BaseModel], Names] = {
-    IndexRequest: Names({"": IndexRequest.model_fields}),
-    ChangeRequest: Names(
+_NAMES: dict[type[BaseModel], KnownFields] = {
+    IndexRequest: KnownFields({"": IndexRequest.model_fields}),
+    ChangeRequest: KnownFields(
         {"": ChangeRequest.model_fields, "parameters": ChangeParameters.model_fields}
     ),
 }
@@ -263,5 +263,5 @@ async def _read(request: Request, shared: Shared, kind: type[_Body]) -> _Body:
     for level in _NAMES[kind].levels if isinstance(value, dict) else ():
         inner = value.get(level) if level else value
         if isinstance(inner, dict):
-            _NAMES[kind].sift(level, inner, level, {})
+            _NAMES[kind].check(level, inner, level, {})
     return validate(kind, value)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from foretell.bundle.manifest import Manifest
 from foretell.service.arrays import HISTORY, Arrays, input_shapes
 from foretell.service.errors import InvalidInputError, NotSupportedError
-from foretell.service.forecast.series import pack
+from foretell.service.forecast.values import pack
 from foretell.service.inference.wire import InputTensor
 from foretell.service.validation import shown
 

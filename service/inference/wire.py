@@ -21,7 +21,7 @@ from foretell.service.arrays import input_shapes, output_shapes
 from foretell.service.engine.registry import Model
 from foretell.service.forecast.pieces import Form
 from foretell.service.settings import Settings
-from foretell.service.validation import QUERY, Names, at_most, check_list
+from foretell.service.validation import QUERY, KnownFields, at_most, check_list
 
 # Most outputs of a request.
 MOST_OUTPUTS = 1024
@@ -115,7 +115,7 @@ class InferRequest(BaseModel):
     )
 
 
-NAMES = Names(
+NAMES = KnownFields(
     {
         "": InferRequest.model_fields,
         "parameters": RequestParameters.model_fields,

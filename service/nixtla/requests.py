@@ -20,7 +20,7 @@ from foretell.service.forecast.parse import read_json
 from foretell.service.forecast.pieces import Form
 from foretell.service.forecast.requests import MOST_INTEGER, Calibrated, Rows, Texts
 from foretell.service.http.compression import Body
-from foretell.service.validation import MOST_IGNORED, at_most, check_texts, shown, validate
+from foretell.service.validation import MOST_UNKNOWN, at_most, check_texts, shown, validate
 
 Positive = Annotated[StrictInt, Field(ge=1, le=MOST_INTEGER)]
 # Percent that an interval is to cover: nearer to 100 it would have no bounds.
@@ -130,10 +130,10 @@ def _check_counts(request: dict[str, Any], known: Container[str], most: int) -> 
 
 def _check_names(names: Iterable[str], known: Container[str], place: str = "") -> None:
     """Refuse more unknown fields than an answer warns of."""
-    unknown = islice((name for name in names if name not in known), MOST_IGNORED, None)
+    unknown = islice((name for name in names if name not in known), MOST_UNKNOWN, None)
     if (name := next(unknown, None)) is not None:
         raise InvalidInputError(
-            f"unknown, as are {MOST_IGNORED} names before it", param=f"{place}{name[:60]}"
+            f"unknown, as are {MOST_UNKNOWN} names before it", param=f"{place}{name[:60]}"
         )
 
 

@@ -38,7 +38,7 @@ from foretell.models.training.refits import refit_errors
 from foretell.models.training.train import train
 from foretell.models.training.trainer import Trainer
 from foretell.service.errors import InvalidInputError
-from foretell.service.forecast.inputs import fill
+from foretell.service.forecast.series import fill
 from foretell.subject import load_subject
 
 Method = Literal["interpolate", "ffill"]
@@ -78,9 +78,9 @@ def reading(method: Method) -> Reading:
 
 def requested(values: Floats, method: Method, origin: int) -> Floats | None:
     """What a request with the rows before an origin has a model read; None where it is refused."""
-    known = values[:origin].copy()
+    names = [*map(str, range(values.shape[1]))]
     try:
-        fill(known, method, CONTEXT, [*map(str, range(values.shape[1]))], lambda *_: "")
+        known, _ = fill(values[:origin], method, CONTEXT, names, lambda *_: "")
     except InvalidInputError:
         return None
     return known[-CONTEXT:]

@@ -14,7 +14,7 @@ import pytest
 from pyarrow import ipc
 
 from foretell.service.forecast.routes import ARROW
-from foretell.service.forecast.table import write_table
+from foretell.service.forecast.stream import write_table
 from tests.service.client import Client
 
 Path_ = tuple[str | int, ...]

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import numpy as np
 
-from foretell.service.forecast.clocks import FixedClock, ListedClock, ZoneClock, find_zone
+from foretell.service.forecast.times import FixedClock, ListedClock, ZoneClock, find_zone
 
 HOURS = np.datetime64("2024-03-31T00:00", "us") + np.arange(4) * np.timedelta64(1, "h")
 OFFSETS = np.array([timedelta(hours=1), timedelta(hours=2)], "m8[us]")

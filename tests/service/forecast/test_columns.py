@@ -11,8 +11,8 @@ import pytest
 
 from foretell.bundle.frequency import Frequency
 from foretell.service.errors import InvalidInputError
-from foretell.service.forecast.clocks import FixedClock
 from foretell.service.forecast.table import read_groups, read_times, read_values
+from foretell.service.forecast.times import FixedClock
 
 HOURLY, DAILY = Frequency.parse("h"), Frequency.parse("D")
 

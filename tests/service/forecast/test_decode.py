@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from foretell.service.errors import ServiceError
-from foretell.service.forecast.inputs import Series
 from foretell.service.forecast.job import Job, decode
 from foretell.service.forecast.options import FORECASTING, Plan
 from foretell.service.forecast.parse import parse
 from foretell.service.forecast.routes import JsonCodec
+from foretell.service.forecast.series import Series
 from tests.service.client import Client, request_of
 
 EIGHT = [float(n) for n in range(8)]

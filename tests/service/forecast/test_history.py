@@ -19,7 +19,7 @@ from foretell.service.errors import DeadlineExceededError
 from foretell.service.forecast.job import decode
 from foretell.service.forecast.parse import parse
 from foretell.service.forecast.routes import ARROW
-from foretell.service.forecast.table import write_table
+from foretell.service.forecast.stream import write_table
 from tests.service.bundles import Spec, softmax_stage, write_bundle
 from tests.service.client import Client
 from tests.service.forecast.test_timeseries import EIGHT, body

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from foretell.service.errors import ServiceError
-from foretell.service.forecast.inputs import Series
+from foretell.service.forecast.series import Series
 from tests.service.client import Client
 from tests.service.conftest import CALENDAR
 from tests.service.forecast.test_decode import EIGHT, PAIRS, job, only
@@ -82,3 +82,12 @@ def test_what_was_filled_is_told_by_channel(client: Client) -> None:
     with pytest.raises(ServiceError) as error:
         job(client, entry, model="multi")
     assert error.value.param == "inputs[0].series[0][0]"
+
+
+@pytest.mark.parametrize("field", ["start_timestamp", "timestamps"])
+def test_times_that_a_zone_cannot_have(client: Client, field: str) -> None:
+    hours = [f"0001-01-01T{hour:02}:00Z" for hour in range(8)]
+    times = {field: hours[0] if field == "start_timestamp" else hours}
+    with pytest.raises(ServiceError, match="years 1 to 9999") as error:
+        job(client, {"series": EIGHT, "time_zone": "America/New_York", **times})
+    assert error.value.param == f"inputs[0].{field}"

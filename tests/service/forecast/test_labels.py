@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretell.bundle.frequency import Frequency
-from foretell.service.forecast.clocks import find_zone
-from foretell.service.forecast.times import timeline_from, write_labels
+from foretell.service.forecast.times import find_zone, timeline_from, write_labels
 
 ENDS = ("", "Z", "+05:45", "-09:30", "+00:53:28")
 

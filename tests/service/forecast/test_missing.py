@@ -7,15 +7,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretell.service.errors import InvalidInputError
-from foretell.service.forecast.inputs import fill
 from foretell.service.forecast.requests import Missing
+from foretell.service.forecast.series import fill
 
 NAN = np.nan
 
 
 def filled(values: list[float], method: Missing, window: int = 5) -> tuple[list[float], int]:
-    array = np.array(values)[:, None]
-    counts = fill(array, method, window, ["load"], lambda row, _: f"s[{row}]")
+    given = np.array(values)[:, None]
+    array, counts = fill(given, method, window, ["load"], lambda row, _: f"s[{row}]")
+    np.testing.assert_array_equal(given[:, 0], values)
     return array[:, 0].tolist(), counts.get("load", 0)
 
 
@@ -75,8 +76,7 @@ def test_fills_as_pandas_does(data: st.DataObject, window: int, before: int, cha
     values[-1][np.isnan(values[before:]).all(axis=0)] = 0.0
     names = [f"c{index}" for index in range(channels)]
     expected = pd.DataFrame(values).interpolate(limit_direction="both").to_numpy()
-    found = values.copy()
-    counts = fill(found, "interpolate", window, names, lambda row, _: f"s[{row}]")
+    found, counts = fill(values, "interpolate", window, names, lambda row, _: f"s[{row}]")
     np.testing.assert_allclose(found[before:], expected[before:], atol=1e-9)
     missing = np.isnan(values[before:]).sum(axis=0)
     assert counts == {name: int(n) for name, n in zip(names, missing, strict=True) if n}

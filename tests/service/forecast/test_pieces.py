@@ -15,7 +15,7 @@ from pydantic_core import from_json
 from foretell.service.errors import InvalidInputError
 from foretell.service.forecast import pieces
 from foretell.service.forecast.pieces import Form, read_pieces
-from foretell.service.validation import MOST_IGNORED
+from foretell.service.validation import MOST_UNKNOWN
 
 FORM = Form(
     {
@@ -216,7 +216,7 @@ def test_of_unknown_names_the_first_are_kept_without_values() -> None:
     text = json.dumps({f"z{index}": [index, "a"] for index in range(300)} | {"model": "m"})
     found = read(text)
     assert found.pop("model") == "m"
-    assert [*found] == [f"z{index}" for index in range(MOST_IGNORED + 1)]
+    assert [*found] == [f"z{index}" for index in range(MOST_UNKNOWN + 1)]
     assert set(map(str, found.values())) == {"None"}
 
 

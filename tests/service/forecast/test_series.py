@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretell.service.errors import InvalidInputError
-from foretell.service.forecast.series import read_values
+from foretell.service.forecast.values import read_values
 
 TWO = ("load", "wind")
 

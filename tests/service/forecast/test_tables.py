@@ -19,7 +19,7 @@ from pyarrow import ipc
 
 from foretell.service.forecast.options import FORECASTING
 from foretell.service.forecast.routes import ARROW, ArrowCodec
-from foretell.service.forecast.table import write_table
+from foretell.service.forecast.stream import write_table
 from tests.service.client import Client, request_of
 
 START = datetime(2024, 1, 1)
@@ -89,6 +89,32 @@ def test_the_same_forecasts_as_json(client: Client) -> None:
         "errors": [],
         "rolled_from": 4,
     }
+
+
+def test_series_with_the_same_times_share_their_calendar_features(client: Client) -> None:
+    starts = {"a": 0, "b": 0, "c": 5, "d": 0, "e": 5}
+    values = {name: np.random.default_rng(ord(name)).normal(size=8) for name in starts}
+    # No window can be made of `b`, whose times are those of the next ones.
+    values["b"][4:] = np.nan
+    table = pa.table(
+        {
+            "unique_id": np.repeat([*starts], 8),
+            "ds": pa.array([hour + timedelta(hours=n) for n in starts.values() for hour in HOURS]),
+            "load": np.concatenate([*values.values()]),
+        }
+    )
+    found = forecast(client, table, "?model=calendar")
+    inputs = [
+        {
+            "series": [None if np.isnan(value) else value for value in values[name]],
+            "start_timestamp": (START + timedelta(hours=start)).isoformat(),
+        }
+        for name, start in starts.items()
+    ]
+    outputs = client.forecast({"model": "calendar", "inputs": inputs}).json()["outputs"]
+    expected = [one["content"][0]["mean_forecast"] for one in outputs if one["content"]]
+    assert len(expected) == 4
+    np.testing.assert_array_equal(found["load"].to_numpy(), np.float32(expected).ravel())
 
 
 def test_a_frame_of_pandas(client: Client) -> None:

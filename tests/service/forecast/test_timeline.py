@@ -9,8 +9,13 @@ from hypothesis import strategies as st
 from foretell.bundle.errors import TimestampError
 from foretell.bundle.frequency import Frequency
 from foretell.service.errors import InvalidInputError
-from foretell.service.forecast.clocks import FixedClock, find_zone
-from foretell.service.forecast.times import Timeline, check_first, timeline_from
+from foretell.service.forecast.times import (
+    FixedClock,
+    Timeline,
+    check_first,
+    find_zone,
+    timeline_from,
+)
 
 ZONES = ("Europe/Berlin", "America/New_York", "Asia/Kolkata", "Australia/Lord_Howe", "UTC")
 

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from foretell.bundle.errors import TimestampError
 from foretell.bundle.frequency import Frequency
 from foretell.service.errors import InvalidInputError
-from foretell.service.forecast.clocks import find_zone
-from foretell.service.forecast.times import Timeline, read_timeline
+from foretell.service.forecast.times import Timeline, find_zone, read_timeline
 from tests.service.forecast.test_timeline import ZONES
 
 
@@ -162,5 +162,5 @@ def test_local_times_of_which_nothing_tells_the_moment() -> None:
 
 def test_the_end_of_time_in_a_zone() -> None:
     for given_as in ({"start": "0001-01-01T00:00Z"}, {"listed": ["0001-01-01T00:00Z"]}):
-        with pytest.raises(InvalidInputError, match="years 1 to 9999"):
+        with pytest.raises(TimestampError, match="years 1 to 9999"):
             read(**given_as, frequency="D", zone="America/New_York")  # type: ignore[arg-type]

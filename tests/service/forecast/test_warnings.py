@@ -13,7 +13,7 @@ from pyarrow import ipc
 from foretell.bundle.manifest import Manifest, Scaler
 from foretell.service.forecast.answers import ForecastResponse
 from foretell.service.forecast.routes import ARROW
-from foretell.service.forecast.table import write_table
+from foretell.service.forecast.stream import write_table
 from foretell.service.forecast.warnings import Notice, outside
 from tests import golden
 from tests.service.client import Client

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from foretell.service.gil import assign, joined, ordinary
+from foretell.service.arrays import assign, joined, ordinary
 
 RANDOM = np.random.default_rng(0)
 VALUES = RANDOM.normal(size=(336, 7))
