@@ -60,7 +60,7 @@ class Forecaster:
 
     Attributes:
         model: The model.
-        plan: What the options come to.
+        options: The options, checked.
 
     Raises:
         BundleError: as `Model`.
@@ -76,8 +76,8 @@ class Forecaster:
         observer = Metrics().observer(bundle.parent.name, bundle.name)
         self.model = Model(bundle, runtime, self._batcher, capacity, observer, anywhere=True)
         settings = unlimited(bundle)
-        self.plan = FORECASTING.plan(options, 1, self.model, settings)
-        self._reader = Reader(self.model, options, settings, self.plan)
+        self.options = FORECASTING.read_options(options, 1, self.model, settings)
+        self._reader = Reader(self.model, options, settings, self.options)
         # `asyncio.run` would make and end one for every chunk.
         self._loop = asyncio.new_event_loop()
 
@@ -111,7 +111,7 @@ class Forecaster:
             given = windows.of(np.append(np.arange(count), count - 1))
         # All that a job asks of a model.
         here = cast("Model", _Here(model))
-        job = Job(here, self.plan, [], given.history, given.calendar, None)
+        job = Job(here, self.options, [], given.history, given.calendar, None)
         try:
             outputs = self._loop.run_until_complete(job.run(math.inf, _wait))
             return [(windows, {name: rows[:count] for name, rows in outputs.items()})]
@@ -125,12 +125,12 @@ class Forecaster:
             return [each for half in halves for each in self._run(half, rejected)]
 
     def _forecasts(self, windows: Windows, outputs: Arrays, rejected: list[Rejected]) -> Forecasts:
-        model, plan = self.model, self.plan
-        values = outputs[FORECAST][:, : plan.horizon]
+        model, options = self.model, self.options
+        values = outputs[FORECAST][:, : options.horizon]
         layers = values[None]
-        if plan.quantiles:
+        if options.quantiles:
             quantiles = model.intervals.quantiles(
-                windows.history, values, plan.quantiles, outputs.get(DISTRIBUTION)
+                windows.history, values, options.quantiles, outputs.get(DISTRIBUTION)
             )
             layers = np.concatenate([layers, quantiles])
         unsure = np.zeros(len(values), np.bool_)

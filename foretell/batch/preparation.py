@@ -138,7 +138,7 @@ def _check(options: ForecastOptions, bundle: Path, about: Manifest) -> None:
     intervals = Intervals(about, calibration.read(bundle, about))
     described = SimpleNamespace(manifest=about, name=about.name, intervals=intervals)
     # All that is asked of a model here, which is loaded elsewhere.
-    FORECASTING.plan(options, 1, cast("Model", described), unlimited(bundle))
+    FORECASTING.read_options(options, 1, cast("Model", described), unlimited(bundle))
 
 
 def _tables(asked: Asked, files: Sequence[File], about: Manifest) -> Tables:

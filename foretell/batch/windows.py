@@ -22,7 +22,7 @@ from foretell.bundle.timestamps import Timestamps, check_years
 from foretell.bundle.zones import offsets_at
 from foretell.service.engine.registry import Model
 from foretell.service.errors import InvalidInputError, ServiceError
-from foretell.service.forecast.options import FORECASTING, Plan
+from foretell.service.forecast.options import FORECASTING, Options
 from foretell.service.forecast.requests import ForecastOptions
 from foretell.service.forecast.table import ID, TIME, Times, moments_of, read_request, read_times
 from foretell.service.forecast.times import FixedClock, ZoneClock
@@ -81,16 +81,16 @@ class Reader:
         model: Who forecasts.
         options: What of every series.
         settings: Limits, of which none is met.
-        plan: What `options` come to.
+        checked: The options, checked.
     """
 
     def __init__(
-        self, model: Model, options: ForecastOptions, settings: Settings, plan: Plan
+        self, model: Model, options: ForecastOptions, settings: Settings, checked: Options
     ) -> None:
         self._model = model
         self._options = options
         self._settings = settings
-        self._plan = plan
+        self._checked = checked
         self._steps = _Steps(model.manifest)
 
     def read(self, chunk: pa.Table) -> tuple[Windows, list[Rejected]]:
@@ -148,14 +148,14 @@ class Reader:
         except TimestampError:
             # Likewise.
             return none
-        moments = self._steps.after(steps[good, -1], 1, self._plan.horizon)
+        moments = self._steps.after(steps[good, -1], 1, self._checked.horizon)
         if isinstance(times.clock, FixedClock) and times.clock.offset:
             moments = moments - np.timedelta64(times.clock.offset)
         return Windows(series[good], history[good], calendar, moments)
 
     def _are_good(self, history: NDArray[np.float32]) -> NDArray[np.bool_]:
         """Which windows the model can read as they are."""
-        if self._plan.missing != "mask":
+        if self._checked.missing != "mask":
             return np.asarray(np.isfinite(history).all(axis=(1, 2)))
         needed = history[:, -self._model.manifest.needed_steps("mask") :]
         hollow = np.asarray(np.isnan(needed).all(axis=1)).any(axis=1)
@@ -167,7 +167,7 @@ class Reader:
         Raises:
             TimestampError: a time lies outside the years that can be written.
         """
-        manifest, passes = self._model.manifest, self._plan.passes
+        manifest, passes = self._model.manifest, self._checked.passes
         ends, which = np.unique(last, return_inverse=True)
         steps = self._steps.after(ends, 1 - manifest.context, passes * manifest.horizon)
         walls = steps.ravel()
@@ -213,7 +213,7 @@ class Reader:
                 continue
             good.append(at)
             if entry.timeline is not None and request.times is not None:
-                moments.append(moments_of(entry.timeline, self._plan.horizon, request.times))
+                moments.append(moments_of(entry.timeline, self._checked.horizon, request.times))
         if good:
             stacked = np.stack(moments) if moments else None
             job = request.job

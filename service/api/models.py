@@ -42,7 +42,7 @@ def models_router(engine: Engine, settings: Settings) -> APIRouter:
     async def models(request: Request) -> Response:
         """Every served model: what a client needs to build a request."""
         nonlocal cards
-        registry = await engine.find(lambda registry: registry)
+        registry = engine.registry
         if cards[0] is not registry:
             cards = registry, await asyncio.to_thread(_cards, registry, settings)
         accepted = request.headers.get("accept-encoding", "")
@@ -55,8 +55,9 @@ def models_router(engine: Engine, settings: Settings) -> APIRouter:
     )
     async def one(request: Request) -> ModelReport:
         """A model, with what was measured of it in the test split and when it was verified."""
-        model = await engine.find(lambda registry: registry.find(request.path_params["model"]))
-        return _card(model, engine.registry, settings)
+        registry = engine.registry
+        model = registry.find(request.path_params["model"])
+        return _card(model, registry, settings)
 
     @router.get(
         "/models/{model}/example",
@@ -72,7 +73,7 @@ def models_router(engine: Engine, settings: Settings) -> APIRouter:
 
         A bundle that was exported without data has none.
         """
-        model = await engine.find(lambda registry: registry.find(request.path_params["model"]))
+        model = engine.registry.find(request.path_params["model"])
         found = await model.example()
         if found is None:
             raise NoExampleError(

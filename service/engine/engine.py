@@ -1,12 +1,11 @@
-"""The engine as an HTTP worker sees it, and the engine of its own process."""
+"""What a door talks to: the engine of its own process, or one in another (`remote`)."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, Self
 
 from pydantic import BaseModel
 
@@ -21,11 +20,9 @@ from foretell.service.statistics import statistics
 _THREADS = 2
 _LAST_RUNS_SECONDS = 0.5
 
-_Found = TypeVar("_Found")
-
 
 class Workers(BaseModel):
-    """HTTP workers.
+    """Processes that take requests.
 
     Attributes:
         wanted: How many there should be.
@@ -41,7 +38,7 @@ class Status(BaseModel):
 
     Attributes:
         ready: Whether every model does, and the server is not stopping.
-        workers: The HTTP workers.
+        workers: Who takes requests.
         models: State of every version, by `name@version`: `ready`, or why it is not.
     """
 
@@ -60,7 +57,7 @@ class Engine(Protocol):
     """Models that come and go, their queues and what is counted; for one event loop.
 
     Attributes:
-        metrics: Where this process counts.
+        metrics: Where a door counts.
     """
 
     metrics: Metrics
@@ -76,28 +73,18 @@ class Engine(Protocol):
     async def start(self) -> None:
         """Wait until it is known what is served; to be called before anything else."""
 
-    async def find(self, lookup: Callable[[Registry], _Found]) -> _Found:
-        """Look up what a request names, knowing every load and unload that was answered.
-
-        Args:
-            lookup: Looks it up in what is served now; may be called twice.
-
-        Raises:
-            ServiceError: as `lookup`.
-        """
-
     async def index(self) -> list[IndexEntry]:
         """Every version that is loaded, was refused, or is on disk; by name, oldest first."""
 
     async def load(self, name: str, version: str | None) -> None:
-        """Load a version for all HTTP workers, as `Repository.load` does.
+        """See `Repository.load`; every door serves it once this returns, but one that is stuck.
 
         Raises:
-            ServiceError: as `Repository.load`; `NotReadyError` once the server is stopping, too.
+            ServiceError: likewise; `NotReadyError` once the server is stopping, too.
         """
 
     async def unload(self, name: str, version: str | None) -> None:
-        """Unload a version, as `Repository.unload` does; raises as `load`."""
+        """See `Repository.unload` and `load`."""
 
     async def statistics(self, name: str | None, version: str | None) -> bytes:
         """A `StatisticsReport` of what is loaded, as JSON.
@@ -117,8 +104,8 @@ class Engine(Protocol):
         """Finish what was accepted, and stop; every request was answered or cut off."""
 
 
-class LocalEngine(Engine):
-    """The engine of this process.
+class LocalEngine:
+    """The engine of this process; see `Engine`.
 
     Args:
         repository: Its models, closed with it.
@@ -134,57 +121,54 @@ class LocalEngine(Engine):
 
     @property
     def registry(self) -> Registry:
-        """What is served now."""
+        """See `Engine.registry`."""
         return self.repository.versions.registry
 
     @property
     def status(self) -> Status:
-        """Whether the server can answer."""
-        snapshot = self.repository.snapshot
+        """See `Engine.status`."""
+        repository = self.repository
+        snapshot = repository.snapshot
         return Status.of(self.metrics, snapshot.report, ready=snapshot.ready)
 
-    async def start(self) -> None:
-        """The repository has been started."""
+    @property
+    def changing(self) -> bool:
+        """Whether a load or unload is going on; nothing interrupts it, and Python waits for it."""
+        return any(change.running() for change in [*self._changes])
 
-    async def find(self, lookup: Callable[[Registry], _Found]) -> _Found:
-        """Look up what a request names."""
-        return lookup(self.repository.versions.registry)
+    async def start(self) -> None:
+        """See `Engine.start`: the repository has been started."""
 
     async def index(self) -> list[IndexEntry]:
-        """Every version that is loaded, was refused, or is on disk."""
+        """See `Engine.index`."""
         return await asyncio.to_thread(self.repository.index)
 
     async def load(self, name: str, version: str | None) -> None:
-        """Load a version."""
-        await self._change(partial(self.repository.load, name, version))
+        """See `Engine.load`."""
+        await self._change(self.repository.load, name, version)
 
     async def unload(self, name: str, version: str | None) -> None:
-        """Unload a version."""
-        await self._change(partial(self.repository.unload, name, version))
+        """See `Engine.unload`."""
+        await self._change(self.repository.unload, name, version)
 
     async def statistics(self, name: str | None, version: str | None) -> bytes:
-        """A `StatisticsReport` of what is loaded, as JSON."""
+        """See `Engine.statistics`."""
         return await asyncio.to_thread(self._statistics, name, version)
 
     async def render(self) -> bytes:
-        """The metrics of all processes, in Prometheus' text format."""
+        """See `Engine.render`."""
         return await asyncio.to_thread(self._render)
 
     def drain(self) -> None:
-        """Say that the server is stopping."""
+        """See `Engine.drain`."""
         self.repository.drain()
         self._draining.set()
 
     async def close(self) -> None:
-        """Finish what was accepted, and close the models."""
+        """See `Engine.close`."""
         self.drain()
         self._pool.shutdown(wait=False, cancel_futures=True)
         await asyncio.to_thread(self.repository.close, _LAST_RUNS_SECONDS)
-
-    @property
-    def changing(self) -> bool:
-        """Whether a load or unload goes on; nothing interrupts it."""
-        return any(change.running() for change in [*self._changes])
 
     def _render(self) -> bytes:
         repository = self.repository
@@ -202,29 +186,28 @@ class LocalEngine(Engine):
         versions = [key for key in loaded if name in (None, key[0]) and version in (None, key[1])]
         return statistics(self.metrics, versions).model_dump_json().encode()
 
-    async def _change(self, change: Callable[[], None]) -> None:
-        """Call what may take long, on a thread that nothing else waits for."""
+    async def _change(
+        self, change: Callable[[str, str | None], None], name: str, version: str | None
+    ) -> None:
+        """Call what may wait for long, on a thread that nothing else waits for.
+
+        Raises:
+            NotReadyError: the server is stopping, and does not wait for the change to end.
+        """
         if self._draining.is_set():
             raise NotReadyError("the server is stopping")
-        begun = self._pool.submit(change)
+        stopping = asyncio.ensure_future(self._draining.wait())
+        begun = self._pool.submit(change, name, version)
         self._changes.add(begun)
         begun.add_done_callback(self._changes.discard)
-        await unless_stopping(asyncio.wrap_future(begun), self._draining)
-
-
-async def unless_stopping(change: asyncio.Future[_Found], draining: asyncio.Event) -> _Found:
-    """Wait for a change, which is cancelled if it has not begun when the server stops.
-
-    Raises:
-        NotReadyError: the server is stopping.
-    """
-    stopping = asyncio.ensure_future(draining.wait())
-    try:
-        both: set[asyncio.Future[Any]] = {change, stopping}
-        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        if not change.done():
-            raise NotReadyError("the server is stopping")
-        return change.result()
-    finally:
-        stopping.cancel()
-        change.cancel()
+        changing = asyncio.wrap_future(begun)
+        try:
+            both: set[asyncio.Future[Any]] = {changing, stopping}
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            if not changing.done():
+                raise NotReadyError("the server is stopping")
+            changing.result()
+        finally:
+            # Nobody waits any more; what has not begun never will.
+            stopping.cancel()
+            changing.cancel()

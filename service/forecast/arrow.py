@@ -100,19 +100,19 @@ def encode(job: Job, outputs: Arrays) -> bytes:
         ServiceError: no series has a forecast; it is the first one's error.
     """
     ids, times = cast("_Columns", job.table)
-    forecast = outputs[FORECAST][:, : job.plan.horizon]
+    forecast = outputs[FORECAST][:, : job.options.horizon]
     layers = [forecast]
-    if job.plan.quantiles:
+    if job.options.quantiles:
         layers.extend(quantiles_of(job, outputs))
     good, failures = _outcomes(job, np.asarray(np.isfinite(layers).all(axis=(0, 2, 3))))
     if not good:
         raise next(iter(failures.values()))
     indices = np.array([index for index, _ in good])
     rows = np.array([series.row for _, series in good])
-    columns = {ID: ids.take(pa.array(np.repeat(indices, job.plan.horizon)))}
+    columns = {ID: ids.take(pa.array(np.repeat(indices, job.options.horizon)))}
     if times is not None:
-        columns[TIME] = _times([series for _, series in good], job.plan.horizon, times)
-    names = ["", *(f"_q{level}" for level in job.plan.quantiles)]
+        columns[TIME] = _times([series for _, series in good], job.options.horizon, times)
+    names = ["", *(f"_q{level}" for level in job.options.quantiles)]
     for suffix, layer in zip(names, layers, strict=True):
         for channel, name in enumerate(job.model.manifest.targets):
             columns[name + suffix] = pa.array(layer[rows, :, channel].ravel())
@@ -171,13 +171,13 @@ def _notes(
             for index, error in failures.items()
         ],
     }
-    if job.plan.passes > 1:
+    if job.options.passes > 1:
         notes["rolled_from"] = job.model.manifest.horizon
     if job.past is not None:
         origins = {series.name: len(job.past.origins[series.row]) for _, series in good}
         notes["calibration"] = {"method": "history", "origins": origins}
     if filled := {series.name: series.filled for _, series in good if series.filled}:
-        notes[job.plan.of_gaps] = filled
+        notes[job.options.of_gaps] = filled
     bound = job.model.manifest.margin_bound
     if bound is not None:
         notes["ill_conditioned"] = [
@@ -186,7 +186,7 @@ def _notes(
     far = outside(
         job.model.manifest,
         job.history,
-        outputs[FORECAST][:, : job.plan.horizon],
+        outputs[FORECAST][:, : job.options.horizon],
         lambda row: f"unique_id={job.entry_of(row)[1].name[:60]}",
     )
     if warnings := warn(job, far):

@@ -21,7 +21,7 @@ from foretell.service.forecast.encode import respond
 from foretell.service.forecast.job import Job, gaps, warn
 from foretell.service.forecast.options import (
     Operation,
-    Plan,
+    Options,
     check_corrected,
     check_options,
     form_of,
@@ -34,7 +34,7 @@ from foretell.service.forecast.requests import (
     TableBacktestOptions,
 )
 from foretell.service.forecast.series import Series
-from foretell.service.forecast.warnings import Notice, notice, outside
+from foretell.service.forecast.warnings import AnswerWarning, outside, warning
 from foretell.service.settings import Settings
 
 Floats = NDArray[np.floating]
@@ -46,19 +46,19 @@ _MOST_CORRECTED = 2 * MOST_ORIGINS
 _MOST_ERRORS = 32_000_000
 
 
-def plan(options: BacktestOptions, inputs: int, model: Model, settings: Settings) -> Plan:
-    """Read the options of a request; see `options.plan`."""
+def read_options(asked: BacktestOptions, inputs: int, model: Model, settings: Settings) -> Options:
+    """Read the options of a request; as `options.read_options` does."""
     manifest = model.manifest
-    horizon, passes, quantiles = check_options(options, model, settings)
+    horizon, passes, quantiles = check_options(asked, model, settings)
     most = max_origins(inputs, horizon, passes, len(quantiles), manifest, settings)
     if quantiles and (searched := model.intervals.most) is not None:
         values = inputs * horizon * len(manifest.targets) * len(quantiles)
         most = min(most, searched // values)
-    stride, least = options.stride or horizon, 1
-    is_corrected = options.calibration == "history"
+    stride, least = asked.stride or horizon, 1
+    is_corrected = asked.calibration == "history"
     if is_corrected:
         check_corrected(quantiles, model)
-        stride = options.stride or stride_of(horizon)
+        stride = asked.stride or stride_of(horizon)
         # So many that one has enough before it whose steps are known there.
         least = LEAST_ORIGINS - (-horizon // stride)
         if least > _MOST_CORRECTED:
@@ -68,21 +68,21 @@ def plan(options: BacktestOptions, inputs: int, model: Model, settings: Settings
                 f"{LEAST_ORIGINS} before it whose {horizon} steps are known there, got {stride}",
                 param="options.stride",
             )
-        if options.origins is not None and options.origins < least:
+        if asked.origins is not None and asked.origins < least:
             raise InvalidInputError(
                 f"expected at least {least}, so that one has {LEAST_ORIGINS} to be corrected by, "
-                f"got {options.origins}",
+                f"got {asked.origins}",
                 param="options.origins",
             )
-    if most < (wanted := options.origins or least):
+    if most < (wanted := asked.origins or least):
         raise InvalidInputError(
             f"{inputs} inputs leave room for {most} origins of each, got {wanted} ({LIMITS}); send "
             "fewer inputs, or ask for fewer origins, steps or quantiles",
-            param="options" if options.origins is None else "options.origins",
+            param="options" if asked.origins is None else "options.origins",
         )
-    most = min(options.origins or most, _MOST_CORRECTED if is_corrected else most)
-    rolling = RollingOrigins(stride, least, most, is_asked=options.origins is not None)
-    return Plan(horizon, passes, options.missing, quantiles, None, rolling, is_corrected)
+    most = min(asked.origins or most, _MOST_CORRECTED if is_corrected else most)
+    rolling = RollingOrigins(stride, least, most, is_asked=asked.origins is not None)
+    return Options(horizon, passes, asked.missing, quantiles, None, rolling, is_corrected)
 
 
 class Backtest:
@@ -101,11 +101,11 @@ class Backtest:
     timeout: ClassVar[float | None] = None
 
     def __init__(self, request: Job) -> None:
-        assert request.past is not None  # noqa: S101 - `plan` has it made
+        assert request.past is not None  # noqa: S101 - its options have windows
         self._request = request
         self.past = request.past
         self.job = request.of_past(request.past)
-        self.plan = self.job.plan
+        self.options = self.job.options
         self.model, self.windows, self.held = request.model, len(request.past), request.held
         self.run = self.job.run
         self.coverage: dict[float, tuple[int, int]] = {}
@@ -119,11 +119,11 @@ class Backtest:
         content = partial(self._content, outputs)
         return respond(self._request, "backtest", content, self.warnings(outputs))
 
-    def warnings(self, outputs: Arrays) -> list[Notice]:
+    def warnings(self, outputs: Arrays) -> list[AnswerWarning]:
         """What the answer warns of; of windows and forecasts, those of the latest origins."""
         job, past = self.job, self.past
         latest = [span.stop - 1 for span in past.spans]
-        forecast = outputs[FORECAST][latest, : job.plan.horizon]
+        forecast = outputs[FORECAST][latest, : job.options.horizon]
         far = outside(
             job.model.manifest,
             past.history[latest],
@@ -131,15 +131,15 @@ class Backtest:
             lambda row: self._place(*self._request.entry_of(row)),
         )
         # Of a forecast's window it would count what is filled.
-        warnings = warn(replace(job, notices=self._request.notices), far)
+        warnings = warn(replace(job, warnings=self._request.warnings), far)
         if past.filled:
-            warnings.append(gaps(past.filled, job.plan))
-        if past.left_out and not (job.plan.rolling and job.plan.rolling.is_asked):
+            warnings.append(gaps(past.filled, job.options))
+        if past.left_out and not (job.options.rolling and job.options.rolling.is_asked):
             text = (
                 f"there was no room for {past.left_out} earlier origins that the rows hold "
                 f"({LIMITS}); with a longer stride they reach further back"
             )
-            warnings.append(notice("origins_left_out", text, "options.stride"))
+            warnings.append(warning("origins_left_out", text, "options.stride"))
         return warnings
 
     def _place(self, index: int, series: Series) -> str:
@@ -151,7 +151,7 @@ class Backtest:
     def _content(self, outputs: Arrays, index: int, series: Series) -> dict[str, Any]:
         job, span = self.job, self.past.spans[series.row]
         origins = self.past.origins[series.row]
-        forecast = outputs[FORECAST][span, : job.plan.horizon]
+        forecast = outputs[FORECAST][span, : job.options.horizon]
         if not np.isfinite(forecast).all():
             raise InvalidInputError(
                 "a forecast from these rows is not finite: their values are too far from those "
@@ -161,16 +161,16 @@ class Backtest:
         manifest = job.model.manifest
         history, future = job.history[span], self.past.future[span]
         quantiles, notes = None, {}
-        if job.plan.is_corrected:
+        if job.options.is_corrected:
             quantiles = self._corrected(history, forecast, future, origins)
             notes["calibration"] = {"method": "history", "origins": quantiles.shape[1]}
-        elif job.plan.quantiles:
+        elif job.options.quantiles:
             further = outputs[DISTRIBUTION][span] if DISTRIBUTION in outputs else None
             quantiles = job.model.intervals.quantiles(
-                history, forecast, job.plan.quantiles, further
+                history, forecast, job.options.quantiles, further
             )
         results = _results(history, forecast, future, quantiles, job)
-        if not job.plan.is_corrected:
+        if not job.options.is_corrected:
             # Beside what the stored offsets held of the test split.
             self._count(results, future)
         names, order = manifest.targets, series.columns
@@ -179,8 +179,8 @@ class Backtest:
         first, last = self._named(series, origins)
         return {
             "name": series.name,
-            "horizon": job.plan.horizon,
-            "stride": job.plan.rolling and job.plan.rolling.stride,
+            "horizon": job.options.horizon,
+            "stride": job.options.rolling and job.options.rolling.stride,
             "origins": len(origins),
             "first_origin": first,
             "last_origin": last,
@@ -213,19 +213,19 @@ class Backtest:
             `[levels, latest origins, horizon, targets]`: those with enough of others before them,
             as far as it does not take too long.
         """
-        plan, intervals = self.job.plan, self.job.model.intervals
-        assert plan.rolling is not None  # noqa: S101 - as above
+        options, intervals = self.job.options, self.job.model.intervals
+        assert options.rolling is not None  # noqa: S101 - as above
         errors = intervals.errors(history, forecast, future)
-        known = np.searchsorted(origins, origins - plan.horizon, side="right")
+        known = np.searchsorted(origins, origins - options.horizon, side="right")
         most = _MOST_ERRORS // (MOST_ORIGINS * errors[0].size * len(self.past.spans))
         first = np.searchsorted(known, LEAST_ORIGINS)
         latest = slice(int(max(first, len(origins) - max(1, most))), None)
         return intervals.corrected(
             history[latest],
             forecast[latest],
-            plan.quantiles,
+            options.quantiles,
             [errors[max(0, end - MOST_ORIGINS) : end] for end in known[latest]],
-            plan.rolling.stride,
+            options.rolling.stride,
         )
 
     def _named(self, series: Series, origins: NDArray[np.int64]) -> list[str | int]:
@@ -249,7 +249,7 @@ def _results(
         quantiles: `[levels, latest origins, horizon, targets]`, if any are asked for.
         job: What was done.
     """
-    manifest, steps = job.model.manifest, np.arange(job.plan.horizon)
+    manifest, steps = job.model.manifest, np.arange(job.options.horizon)
     season = season_of(manifest.step, manifest.context)
     if manifest.columns is not None:
         history, future = history[..., manifest.columns], future[..., manifest.columns]
@@ -267,7 +267,7 @@ def _results(
             result["seasonal_naive"] = {**seasonal, "season": season}
         if quantiles is not None:
             latest = actual[-quantiles.shape[1] :]
-            result |= _held(quantiles[..., channel], latest, job.plan.quantiles)
+            result |= _held(quantiles[..., channel], latest, job.options.quantiles)
         found.append(result)
     return found
 
@@ -340,5 +340,5 @@ BACKTESTING = Operation(
     form_of(BACKTEST_NAMES),
     TableBacktestOptions,
     BacktestOptions,
-    plan,
+    read_options,
 )

@@ -19,7 +19,7 @@ from foretell.service.forecast.attention import describe
 from foretell.service.forecast.job import PAST, Job, warn
 from foretell.service.forecast.series import Series
 from foretell.service.forecast.times import write_labels
-from foretell.service.forecast.warnings import Notice, outside
+from foretell.service.forecast.warnings import AnswerWarning, outside
 from foretell.service.http.body import ALWAYS
 from foretell.service.http.middleware import new_identifier
 
@@ -35,18 +35,18 @@ _SORTED = 8
 
 def encoding_work(job: Job, outputs: Arrays) -> int:
     """How much there is to do to write the answer, as bytes of numbers that it might hold."""
-    if job.plan.quantiles and job.model.intervals.most is not None:
+    if job.options.quantiles and job.model.intervals.most is not None:
         # Even a few that are searched for take milliseconds.
         return ALWAYS
-    size = len(job.plan.quantiles) * outputs[FORECAST].nbytes
+    size = len(job.options.quantiles) * outputs[FORECAST].nbytes
     for rows in outputs.values():
         size += rows.nbytes
     if job.past is not None:
         size += _SORTED * outputs[PAST].nbytes
-    if job.plan.attention is not None:
+    if job.options.attention is not None:
         # A whole map is made of a few lags or keys.
         channels = len(job.model.manifest.channels)
-        size += 4 * len(job.entries) * job.plan.attention.values(channels)
+        size += 4 * len(job.entries) * job.options.attention.values(channels)
     if job.metadata is not None:
         size += len(job.metadata)
     for entry in job.entries:
@@ -54,7 +54,7 @@ def encoding_work(job: Job, outputs: Arrays) -> int:
         if isinstance(entry, Series):
             size += len(entry.name)
             if entry.timeline and entry.timeline.varies:
-                size += _LABEL * job.plan.horizon
+                size += _LABEL * job.options.horizon
     return size
 
 
@@ -68,11 +68,11 @@ def encode(job: Job, outputs: Arrays) -> bytes:
     Raises:
         ServiceError: no input has a forecast; it is the first input's error.
     """
-    quantiles = quantiles_of(job, outputs) if job.plan.quantiles else None
+    quantiles = quantiles_of(job, outputs) if job.options.quantiles else None
     far = outside(
         job.model.manifest,
         job.history,
-        outputs[FORECAST][:, : job.plan.horizon],
+        outputs[FORECAST][:, : job.options.horizon],
         lambda row: f"inputs[{job.entry_of(row)[0]}].series",
     )
     content = partial(_forecast, job, outputs, quantiles, is_sound=far is None)
@@ -80,7 +80,10 @@ def encode(job: Job, outputs: Arrays) -> bytes:
 
 
 def respond(
-    job: Job, kind: str, content: Callable[[int, Series], dict[str, Any]], warnings: list[Notice]
+    job: Job,
+    kind: str,
+    content: Callable[[int, Series], dict[str, Any]],
+    warnings: list[AnswerWarning],
 ) -> bytes:
     """Write an answer with an output for every input.
 
@@ -141,10 +144,10 @@ def _forecast(
 ) -> dict[str, Any]:
     # Further outputs that the answer is made of: others need not be finite.
     used = [] if job.model.manifest.margin_bound is None else [MARGIN]
-    if job.plan.attention is not None:
-        used.extend(job.plan.attention.outputs)
+    if job.options.attention is not None:
+        used.extend(job.options.attention.outputs)
     order = series.columns if job.model.manifest.columns is None else None
-    own = {FORECAST: outputs[FORECAST][series.row, : job.plan.horizon]}
+    own = {FORECAST: outputs[FORECAST][series.row, : job.options.horizon]}
     for name in used:
         own[name] = outputs[name][series.row]
     if quantiles is not None:
@@ -166,7 +169,7 @@ def _forecast(
     if Frequency.parse(frequency.kserve) != frequency:
         answer["frequency_alias"] = str(frequency)
     if series.timeline is not None:
-        times = write_labels(series.timeline, job.plan.horizon)
+        times = write_labels(series.timeline, job.options.horizon)
         answer["start_timestamp"] = orjson.Fragment(times[1 : times.index(b'"', 2) + 1])
         answer["timestamps"] = orjson.Fragment(times)
     return answer | _notes(job, series, own, order)
@@ -185,27 +188,27 @@ def _notes(job: Job, series: Series, own: Arrays, order: list[int] | None) -> di
     """What only some answers have."""
     manifest = job.model.manifest
     notes: dict[str, Any] = {}
-    if job.plan.quantiles:
+    if job.options.quantiles:
         notes["quantiles"] = {
             str(level): _shaped(values, series, order)
-            for level, values in zip(job.plan.quantiles, own[_QUANTILES], strict=True)
+            for level, values in zip(job.options.quantiles, own[_QUANTILES], strict=True)
         }
     if job.past is not None:
         origins = len(job.past.origins[series.row])
         notes["calibration"] = {"method": "history", "origins": origins}
-    if job.plan.passes > 1:
+    if job.options.passes > 1:
         notes["rolled_from"] = manifest.horizon
     if series.filled:
-        notes[job.plan.of_gaps] = series.filled
+        notes[job.options.of_gaps] = series.filled
     if manifest.margin_bound is not None:
         notes["ill_conditioned"] = bool(own[MARGIN] < manifest.margin_bound)
     if manifest.columns is not None:
         notes["channels"] = manifest.targets
     elif series.columns is not None:
         notes["channels"] = [manifest.channels[column] for column in series.columns]
-    if job.plan.attention is not None:
+    if job.options.attention is not None:
         notes["attention"] = describe(
-            job.plan.attention, own, series.timeline, manifest, series.columns
+            job.options.attention, own, series.timeline, manifest, series.columns
         )
     return notes
 
@@ -224,16 +227,16 @@ def quantiles_of(job: Job, outputs: Arrays) -> Floats:
         job: The request, which asks for some.
         outputs: `[windows, …]` by output name.
     """
-    plan, intervals, past = job.plan, job.model.intervals, job.past
-    forecast = outputs[FORECAST][:, : plan.horizon]
+    options, intervals, past = job.options, job.model.intervals, job.past
+    forecast = outputs[FORECAST][:, : options.horizon]
     if past is None:
         further = outputs.get(DISTRIBUTION)
-        return intervals.quantiles(job.history, forecast, plan.quantiles, further)
-    errors = intervals.errors(past.history, outputs[PAST][:, : plan.horizon], past.future)
+        return intervals.quantiles(job.history, forecast, options.quantiles, further)
+    errors = intervals.errors(past.history, outputs[PAST][:, : options.horizon], past.future)
     return intervals.corrected(
         job.history,
         forecast,
-        plan.quantiles,
+        options.quantiles,
         [errors[span] for span in past.spans],
-        stride_of(plan.horizon),
+        stride_of(options.horizon),
     )

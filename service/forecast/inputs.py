@@ -8,7 +8,7 @@ from foretell.bundle.errors import TimestampError
 from foretell.bundle.manifest import Manifest
 from foretell.bundle.nearness import listed
 from foretell.service.errors import InvalidInputError
-from foretell.service.forecast.options import Plan
+from foretell.service.forecast.options import Options
 from foretell.service.forecast.requests import SeriesInput
 from foretell.service.forecast.series import Series, SeriesReader, SeriesRows
 from foretell.service.forecast.times import Timeline, check_frequency, find_zone, read_timeline
@@ -17,19 +17,23 @@ from foretell.service.validation import KnownFields, UnknownFields, check_texts,
 
 
 def read_inputs(
-    inputs: list[Any], manifest: Manifest, plan: Plan, known: KnownFields, unknown: UnknownFields
+    inputs: list[Any],
+    manifest: Manifest,
+    options: Options,
+    known: KnownFields,
+    unknown: UnknownFields,
 ) -> SeriesRows:
     """Read the inputs of a request.
 
     Args:
         inputs: Parsed JSON; they are not validated yet.
         manifest: The model's.
-        plan: What the request asks for.
+        options: What the request asks for.
         known: The fields that a request may have.
         unknown: Takes unknown fields of the inputs.
     """
-    reader = SeriesReader(manifest, plan, len(inputs))
-    return reader.read(_Inputs(inputs, manifest, plan, known, unknown, reader).read)
+    reader = SeriesReader(manifest, options, len(inputs))
+    return reader.read(_Inputs(inputs, manifest, options, known, unknown, reader).read)
 
 
 class _Inputs:
@@ -37,14 +41,14 @@ class _Inputs:
         self,
         inputs: list[Any],
         manifest: Manifest,
-        plan: Plan,
+        options: Options,
         known: KnownFields,
         unknown: UnknownFields,
         reader: SeriesReader,
     ) -> None:
         self._inputs = inputs
         self._manifest = manifest
-        self._has_gaps = plan.missing != "error"
+        self._has_gaps = options.missing != "error"
         self._known = known
         self._unknown = unknown
         self._reader = reader

@@ -23,12 +23,12 @@ from foretell.service.arrays import (
 from foretell.service.engine.registry import Model, Pending
 from foretell.service.errors import InvalidInputError, ServiceError
 from foretell.service.forecast.inputs import read_inputs
-from foretell.service.forecast.options import FORECASTING, Operation, Plan
+from foretell.service.forecast.options import FORECASTING, Operation, Options
 from foretell.service.forecast.origins import BacktestWindows
 from foretell.service.forecast.pieces import echoed
 from foretell.service.forecast.requests import BacktestEnvelope, Envelope
 from foretell.service.forecast.series import Series
-from foretell.service.forecast.warnings import Notice, ignored_fields, notice
+from foretell.service.forecast.warnings import AnswerWarning, unknown_fields, warning
 from foretell.service.settings import Settings
 from foretell.service.validation import UnknownFields
 
@@ -43,7 +43,7 @@ class Job:
 
     Attributes:
         model: The model that forecasts.
-        plan: What is asked for of every input.
+        options: What is asked for of every input.
         entries: For every input what was read, or why it could not be; none of a job of backtest
             windows.
         history: `[windows, context, channels]`, a window for every input that was read; NaN where a
@@ -51,18 +51,18 @@ class Job:
         calendar: `[windows, context + passes * horizon, features]`, if the model reads them: of
             the history's steps and of all that follow.
         metadata: To be echoed, as JSON.
-        notices: Warnings of what the request holds.
+        warnings: Warnings of what the request holds.
         past: Backtest windows, to be forecast as well, if any.
         table: What the answer takes over from a request in Arrow's format.
     """
 
     model: Model
-    plan: Plan
+    options: Options
     entries: list[Series | ServiceError]
     history: NDArray[np.float32]
     calendar: NDArray[np.float32] | None
     metadata: bytes | None
-    notices: list[Notice] = field(default_factory=list)
+    warnings: list[AnswerWarning] = field(default_factory=list)
     past: BacktestWindows | None = None
     table: object | None = None
     # These requests name their timeout in a header, and are compared with nothing.
@@ -92,8 +92,8 @@ class Job:
 
     def of_past(self, past: BacktestWindows) -> Job:
         """The forecasts of backtest windows, as a job."""
-        plan = replace(self.plan, attention=None)
-        return Job(self.model, plan, [], past.history, past.calendar, None)
+        options = replace(self.options, attention=None)
+        return Job(self.model, options, [], past.history, past.calendar, None)
 
     async def run(self, deadline: float, wait: Wait) -> Arrays:
         """Forecast all steps.
@@ -115,10 +115,10 @@ class Job:
         """
         if self.past is not None:
             return await self._run_with_past(self.past, deadline, wait)
-        attention = () if self.plan.attention is None else self.plan.attention.outputs
+        attention = () if self.options.attention is None else self.options.attention.outputs
         feeds = self._feeds(0, self.history, slice(None))
         outputs = await wait(self.model.submit(feeds, attention=attention, deadline=deadline))
-        if self.plan.passes == 1:
+        if self.options.passes == 1:
             return outputs
         return await self._run_later_passes(outputs, deadline, wait)
 
@@ -138,12 +138,12 @@ class Job:
         horizon = self.model.manifest.horizon
         context = self.history.shape[1]
         windows, _, channels = first[FORECAST].shape
-        forecast = np.full((windows, self.plan.passes * horizon, channels), np.nan, np.float32)
+        forecast = np.full((windows, self.options.passes * horizon, channels), np.nan, np.float32)
         forecast[:, :horizon] = first[FORECAST]
         outputs = first | {FORECAST: forecast}
         if MARGIN in first:
             outputs[MARGIN] = first[MARGIN].copy()
-        for number in range(1, self.plan.passes):
+        for number in range(1, self.options.passes):
             passed = forecast[:, : number * horizon]
             steps = np.concatenate([self.history, passed], axis=1)
             # A history may be NaN where a value is missing.
@@ -197,38 +197,38 @@ def decode(
         raise InvalidInputError(
             f"expected at most {settings.max_inputs} inputs, got {count}", param="inputs"
         )
-    plan = operation.plan(envelope.options, count, model, settings)
+    options = operation.read_options(envelope.options, count, model, settings)
     metadata = None if envelope.metadata is None else echoed(envelope.metadata)
     entries, history, calendar, past = read_inputs(
-        envelope.inputs, model.manifest, plan, operation.names, ignored
+        envelope.inputs, model.manifest, options, operation.names, ignored
     )
     if not len(history):
         raise next(entry for entry in entries if isinstance(entry, ServiceError))
-    notices = ignored_fields(ignored) if ignored else []
-    return Job(model, plan, entries, history, calendar, metadata, notices, past)
+    warnings = unknown_fields(ignored) if ignored else []
+    return Job(model, options, entries, history, calendar, metadata, warnings, past)
 
 
-def warn(job: Job, far: list[Notice] | None) -> list[Notice]:
+def warn(job: Job, far: list[AnswerWarning] | None) -> list[AnswerWarning]:
     """The warnings of an answer.
 
     Args:
         job: The request.
         far: Of what is `outside` of the training's range.
     """
-    plan, warnings = job.plan, job.notices + (far or [])
-    if plan.passes > 1:
+    options, warnings = job.options, job.warnings + (far or [])
+    if options.passes > 1:
         steps = job.model.manifest.horizon
         text = f"the steps from {steps} on, counted from 0, are forecast from forecasts"
-        warnings.append(notice("rolled", text, "options.horizon"))
-    if plan.missing != "error":
+        warnings.append(warning("rolled", text, "options.horizon"))
+    if options.missing != "error":
         series = [entry for entry in job.entries if isinstance(entry, Series)]
         if count := sum([sum(entry.filled.values()) for entry in series]):
-            warnings.append(gaps(count, plan))
+            warnings.append(gaps(count, options))
     return warnings
 
 
-def gaps(count: int, plan: Plan) -> Notice:
+def gaps(count: int, options: Options) -> AnswerWarning:
     """The warning of so many missing values."""
-    done = "left out" if plan.of_gaps == "masked" else "filled in"
-    text = f"{count} missing values of what the model read were {done} ({plan.missing})"
-    return notice(plan.of_gaps, text, "options.missing")
+    done = "left out" if options.of_gaps == "masked" else "filled in"
+    text = f"{count} missing values of what the model read were {done} ({options.missing})"
+    return warning(options.of_gaps, text, "options.missing")

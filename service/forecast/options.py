@@ -32,7 +32,7 @@ _CORRECTED = "options.calibration"
 
 # One each is made of every request and input: frozen ones take three times as long.
 @dataclass(slots=True)
-class Plan:
+class Options:
     """What to forecast of every input.
 
     Attributes:
@@ -59,14 +59,11 @@ class Plan:
         return "masked" if self.missing == "mask" else "filled"
 
 
-Planner = Callable[[Any, int, Model, Settings], Plan]
-
-
-def plan(options: ForecastOptions, inputs: int, model: Model, settings: Settings) -> Plan:
+def read_options(asked: ForecastOptions, inputs: int, model: Model, settings: Settings) -> Options:
     """Read the options of a request.
 
     Args:
-        options: The options.
+        asked: The options as they came.
         inputs: How many inputs the request has.
         model: Who forecasts.
         settings: Limits.
@@ -75,7 +72,7 @@ def plan(options: ForecastOptions, inputs: int, model: Model, settings: Settings
         InvalidInputError: an option does not fit the model, or the answer would be too large.
         NotSupportedError: the model cannot do it.
     """
-    horizon, passes, quantiles = check_options(options, model, settings)
+    horizon, passes, quantiles = check_options(asked, model, settings)
     forecasts, most = inputs * horizon * len(model.manifest.targets), model.intervals.most
     values = forecasts * (1 + len(quantiles))
     if values > settings.max_answer_values:
@@ -91,12 +88,12 @@ def plan(options: ForecastOptions, inputs: int, model: Model, settings: Settings
             param="options.quantiles",
         )
     attention = None
-    if options.attention is not None:
-        attention = _check_attention(options.attention, inputs, model, settings)
+    if asked.attention is not None:
+        attention = _check_attention(asked.attention, inputs, model, settings)
     rolling = None
-    if options.calibration == "history":
+    if asked.calibration == "history":
         rolling = _rolling(horizon, passes, quantiles, inputs, model, settings)
-    return Plan(horizon, passes, options.missing, quantiles, attention, rolling)
+    return Options(horizon, passes, asked.missing, quantiles, attention, rolling)
 
 
 def most_steps(manifest: Manifest, settings: Settings) -> int:
@@ -212,7 +209,7 @@ class Operation:
         form: What of it is read.
         query: What the URL says to a table.
         options: The same as in JSON.
-        plan: Reads the options.
+        read_options: Checks the options.
     """
 
     name: str
@@ -222,7 +219,7 @@ class Operation:
     form: Form
     query: type[TableOptions]
     options: type[BaseModel]
-    plan: Planner
+    read_options: Callable[[Any, int, Model, Settings], Options]
 
 
 def form_of(names: KnownFields) -> Form:
@@ -238,5 +235,5 @@ FORECASTING = Operation(
     form_of(NAMES),
     TableOptions,
     ForecastOptions,
-    plan,
+    read_options,
 )

@@ -19,7 +19,7 @@ from foretell.bundle.manifest import Manifest
 from foretell.bundle.timestamps import check_years
 from foretell.service.arrays import assign
 from foretell.service.errors import InvalidInputError, ServiceError, kept
-from foretell.service.forecast.options import Plan
+from foretell.service.forecast.options import Options
 from foretell.service.forecast.origins import BacktestWindows, WindowCutter
 from foretell.service.forecast.times import Timeline
 
@@ -77,16 +77,16 @@ class SeriesReader:
 
     Args:
         manifest: The model's.
-        plan: What the request asks for.
+        options: What the request asks for.
         count: How many series it has.
     """
 
-    def __init__(self, manifest: Manifest, plan: Plan, count: int) -> None:
+    def __init__(self, manifest: Manifest, options: Options, count: int) -> None:
         self._manifest = manifest
-        self._plan = plan
+        self._options = options
         self._count = count
         self._windows = 0
-        self._steps = manifest.context + plan.passes * manifest.horizon
+        self._steps = manifest.context + options.passes * manifest.horizon
         self._history = np.empty((count, manifest.context, len(manifest.channels)), np.float32)
         self._calendar: NDArray[np.float32] | None = None
         if manifest.calendar is not None:
@@ -95,9 +95,9 @@ class SeriesReader:
         # By the id of a timeline, which series may share: the row of the first of them.
         self._timelines: dict[int, int] = {}
         self._cutter: WindowCutter | None = None
-        if plan.rolling is not None:
+        if options.rolling is not None:
             self._cutter = WindowCutter(
-                manifest, plan.horizon, self._steps, plan.rolling, plan.missing
+                manifest, options.horizon, self._steps, options.rolling, options.missing
             )
 
     def read(self, read_one: Callable[[int], Series]) -> SeriesRows:
@@ -155,7 +155,7 @@ class SeriesReader:
             InvalidInputError: gaps cannot be filled, or there are too few rows for a backtest.
             TimestampError: a time is outside the years 1 to 9999.
         """
-        manifest, context, missing = self._manifest, self._manifest.context, self._plan.missing
+        manifest, context, missing = self._manifest, self._manifest.context, self._options.missing
         filled: Filled = {}
         known = values
         if gaps:
@@ -189,7 +189,7 @@ class SeriesReader:
                 calendar[self._windows] = calendar[same]
         elif manifest.calendar is None and not timeline.varies:
             # Times follow each other: those before the last one are in range as well.
-            check_years(timeline.read(max(self._plan.horizon, manifest.horizon) - 1, 1)[0])
+            check_years(timeline.read(max(self._options.horizon, manifest.horizon) - 1, 1)[0])
         else:
             walls, _ = timeline.read(-manifest.context, self._steps)
             check_years(walls)

@@ -33,7 +33,7 @@ from foretell.service.forecast.times import (
     find_zone,
     timeline_of,
 )
-from foretell.service.forecast.warnings import Notice, notice
+from foretell.service.forecast.warnings import AnswerWarning, warning
 from foretell.service.settings import Settings
 from foretell.service.validation import KnownFields
 
@@ -328,13 +328,13 @@ class Request:
 
 
 def read_request(
-    table: pa.Table, task: Operation, options: BaseModel, model: Model, settings: Settings
+    table: pa.Table, operation: Operation, options: BaseModel, model: Model, settings: Settings
 ) -> Request:
     """Read a table of which any series, and all of them, may be bad.
 
     Args:
         table: Rows of every series in order of time; the series may be mixed.
-        task: The operation.
+        operation: The operation.
         options: Its options.
         model: The model.
         settings: Limits.
@@ -344,21 +344,23 @@ def read_request(
     """
     manifest = model.manifest
     groups = read_groups(table, settings.max_inputs)
-    plan = task.plan(options, len(groups), model, settings)
-    notices = _unread(table, manifest.channels, task)
+    checked = operation.read_options(options, len(groups), model, settings)
+    warnings = _unread(table, manifest.channels, operation)
     times = read_times(table, manifest.step)
     if times is None and manifest.calendar is not None:
         raise InvalidInputError(f"required: {manifest.name} uses calendar features", param=TIME)
     columns = read_values(table, manifest.channels)
-    reader = SeriesReader(manifest, plan, len(groups))
-    has_gaps = plan.missing != "error"
+    reader = SeriesReader(manifest, checked, len(groups))
+    has_gaps = checked.missing != "error"
     rows = reader.read(_Rows(groups, times, columns, manifest, reader, has_gaps=has_gaps).read)
     # The job keeps nothing of the table, which may be the body itself.
-    job = Job(model, plan, rows.entries, rows.history, rows.calendar, None, notices, rows.past)
+    job = Job(model, checked, rows.entries, rows.history, rows.calendar, None, warnings, rows.past)
     return Request(job, groups.ids, None if times is None else times.kind)
 
 
-def _unread(table: pa.Table, channels: tuple[str, ...], task: Operation) -> list[Notice]:
+def _unread(
+    table: pa.Table, channels: tuple[str, ...], operation: Operation
+) -> list[AnswerWarning]:
     """Warnings of what is not read; refuses times and options where none are read."""
     found = table.column_names
     is_read = {ID, TIME, *channels}
@@ -375,19 +377,19 @@ def _unread(table: pa.Table, channels: tuple[str, ...], task: Operation) -> list
             )
     # pandas adds its index as a column: the caller did not mean it to be read.
     others = [field for field in others if not field.name.startswith("__index_level_")]
-    notices = []
+    warnings = []
     if others:
         names = listed([field.name[:60] for field in others])
-        notices.append(notice("ignored_field", f"columns that are not read: {names}", None))
+        warnings.append(warning("ignored_field", f"columns that are not read: {names}", None))
     metadata = table.schema.metadata or {}
-    known = KnownFields({_METADATA: {}, "the URL": task.query.model_fields})
+    known = KnownFields({_METADATA: {}, "the URL": operation.query.model_fields})
     for name in islice(metadata, _MOST_COMPARED):
         known.check(_METADATA, [name.decode(errors="replace")], _METADATA, {})
     if NOTES in metadata:
         place = f"{_METADATA}.{NOTES.decode()}"
         text = "not read: what is an option in JSON is a parameter of the URL"
-        notices.append(notice("ignored_field", text, place))
-    return notices
+        warnings.append(warning("ignored_field", text, place))
+    return warnings
 
 
 class _Rows:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from foretell.bundle.manifest import Manifest
 from foretell.service.validation import UnknownFields
 
-Notice = dict[str, str | None]
+AnswerWarning = dict[str, str | None]
 Floats = NDArray[np.float32]
 
 # Standard deviations in training, of a mean over time: docs/requests.md says how they were chosen.
@@ -25,19 +25,19 @@ _QUIET = copy_context()
 _QUIET.run(np.seterr, invalid="ignore", over="ignore")
 
 
-def notice(kind: str, message: str, param: str | None) -> Notice:
+def warning(kind: str, message: str, param: str | None) -> AnswerWarning:
     """A warning, as answers have it."""
     return {"type": kind, "message": message, "param": param}
 
 
-def ignored_fields(ignored: UnknownFields) -> list[Notice]:
+def unknown_fields(ignored: UnknownFields) -> list[AnswerWarning]:
     """Of names that nobody reads."""
-    return [notice("ignored_field", "not known, and not read", at) for at in ignored.values()]
+    return [warning("ignored_field", "not known, and not read", at) for at in ignored.values()]
 
 
 def outside(
     manifest: Manifest, history: Floats, forecast: Floats, place: Callable[[int], str]
-) -> list[Notice] | None:
+) -> list[AnswerWarning] | None:
     """Of windows that are far, on average over their time, from what the model was trained on.
 
     Args:
@@ -100,7 +100,7 @@ def _spread(mean: tuple[float, ...], std: tuple[float, ...]) -> NDArray[np.float
 
 def _describe(
     manifest: Manifest, values: Floats, place: Callable[[int], str], *, is_forecast: bool
-) -> Iterator[Notice]:
+) -> Iterator[AnswerWarning]:
     if is_forecast:
         kind, what, limit = "forecast_outside_training_range", "its forecast", _FORECAST
         names, known = manifest.targets, manifest.target_scaler.training
@@ -122,6 +122,6 @@ def _describe(
             f"({mean[most]:.4g}, standard deviation {std[most]:.3g}): is its unit another one, or "
             "is it another channel?"
         )
-        yield notice(kind, text, place(int(rows[at])))
+        yield warning(kind, text, place(int(rows[at])))
     if len(far) > _MOST:
-        yield notice(kind, f"so it is with {len(far) - _MOST} more series", None)
+        yield warning(kind, f"so it is with {len(far) - _MOST} more series", None)

@@ -243,7 +243,7 @@ class _Pipeline:
         if parsed.memory:
             reserve(parsed.memory)
         try:
-            model = await self._engine.find(parsed.find)
+            model = parsed.find(self._engine.registry)
         except ServiceError:
             if work >= LARGE:
                 with suppress(DeadlineExceededError):

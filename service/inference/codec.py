@@ -22,7 +22,7 @@ from foretell.service.arrays import FORECAST, HISTORY, Arrays, output_shapes
 from foretell.service.engine.registry import Model
 from foretell.service.errors import InvalidInputError, NotSupportedError
 from foretell.service.forecast.parse import parsing_bytes, read_json, reading_work
-from foretell.service.forecast.warnings import Notice, ignored_fields, outside
+from foretell.service.forecast.warnings import AnswerWarning, outside, unknown_fields
 from foretell.service.http.body import JSON
 from foretell.service.http.compression import Body, unreadable
 from foretell.service.http.pipeline import Parsed, Wait
@@ -69,7 +69,7 @@ class Inference:
         outputs: What to answer.
         timeout: Seconds the whole request may take, if it says so.
         held: Bytes of the body.
-        notices: Warnings of unknown fields.
+        warnings: Warnings of unknown fields.
     """
 
     coverage: ClassVar[Mapping[float, tuple[int, int]]] = MappingProxyType({})
@@ -80,7 +80,7 @@ class Inference:
     outputs: list[Output]
     timeout: float | None = None
     held: int = 0
-    notices: list[Notice] = field(default_factory=list)
+    warnings: list[AnswerWarning] = field(default_factory=list)
 
     @property
     def windows(self) -> int:
@@ -104,7 +104,7 @@ class _Content(NamedTuple):
     request: InferRequest | None
     body: Body
     tensors: memoryview
-    notices: list[Notice]
+    warnings: list[AnswerWarning]
 
 
 class InferenceCodec:
@@ -148,14 +148,14 @@ class InferenceCodec:
             asked = validate(InferRequest, value)
         if request.scope["query_string"]:
             NAMES.check(QUERY, request.query_params, QUERY, unknown)
-        content = _Content(asked, body, memoryview(body)[text:], ignored_fields(unknown))
+        content = _Content(asked, body, memoryview(body)[text:], unknown_fields(unknown))
         reference = name if version is None else f"{name}@{version}"
         work = reading_work(body, text) + (len(body) - text) // _TENSOR_BYTES
         return Parsed(content, reference, work)
 
     def decode(self, parsed: Parsed[_Content], model: Model) -> Inference:
         """Read the tensors, which may be views of the body."""
-        request, body, tensors, notices = parsed.release()
+        request, body, tensors, warnings = parsed.release()
         inputs = Inputs(model.manifest, self._settings.max_inputs, tensors)
         name, timeout = None, None
         if request is None:
@@ -164,7 +164,7 @@ class InferenceCodec:
             name, timeout = request.id, request.parameters.timeout / 1e6 or None
             outputs = _requested(request, model.manifest)
             feeds = inputs.read(request.inputs)
-        decoded = Inference(model, name, feeds, outputs, timeout, len(body), notices)
+        decoded = Inference(model, name, feeds, outputs, timeout, len(body), warnings)
         _check_size(decoded, self._settings)
         return decoded
 
@@ -193,7 +193,7 @@ class InferenceCodec:
         head: dict[str, Any] = {} if decoded.id is None else {"id": decoded.id}
         head |= {"model_name": model.name, "model_version": model.version}
         far = outside(model.manifest, history, outputs[FORECAST], lambda row: f"{HISTORY}[{row}]")
-        if warnings := decoded.notices + (far or []):
+        if warnings := decoded.warnings + (far or []):
             # Parameters are strings, numbers or booleans.
             head["parameters"] = {"warnings": orjson.dumps(warnings).decode()}
         head["outputs"] = described

@@ -137,30 +137,29 @@ def models_router(shared: Shared) -> APIRouter:
     """The routes of models."""
     router, engine = APIRouter(tags=["inference"]), shared.engine
 
-    async def find(request: Request) -> Model:
+    def find(request: Request) -> Model:
         name, version = request.path_params["model"], request.path_params.get("version")
-        reference = name if version is None else f"{name}@{version}"
-        return await engine.find(lambda registry: registry.find(reference))
+        return engine.registry.find(name if version is None else f"{name}@{version}")
 
     async def about(request: Request) -> ModelMetadata:
         """What a model takes and returns; outputs of attention are answered if they are named."""
-        model = await find(request)
+        model = find(request)
         return describe(model, engine.registry.loaded(model.name))
 
     async def ready(request: Request) -> ModelHealth:
         """Whether a model answers."""
-        model = await find(request)
+        model = find(request)
         if model.failure is not None:
             raise ModelFailedError(f"{model.name} has failed; /readyz says why")
         return ModelHealth(name=model.name, ready=True)
 
     async def config(request: Request) -> dict[str, Any]:
         """What is true of a model of Triton's ModelConfig."""
-        return configuration(await find(request), shared.settings)
+        return configuration(find(request), shared.settings)
 
     async def stats(request: Request) -> Response:
         """Counts of every version of a model that is loaded, or of one."""
-        model = await find(request)
+        model = find(request)
         version = model.version if "version" in request.path_params else None
         return Response(await engine.statistics(model.name, version), media_type=JSON)
 

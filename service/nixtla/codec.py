@@ -21,7 +21,7 @@ from foretell.service.errors import InvalidInputError, NotSupportedError, Servic
 from foretell.service.forecast.backtest import BACKTESTING, Backtest
 from foretell.service.forecast.encode import encoding_work, not_finite, quantiles_of
 from foretell.service.forecast.job import Job, decode, warn
-from foretell.service.forecast.options import FORECASTING, Operation, Plan
+from foretell.service.forecast.options import FORECASTING, Operation, Options
 from foretell.service.forecast.parse import JsonBody, parsing_bytes, reading_work
 from foretell.service.forecast.requests import (
     BacktestEnvelope,
@@ -29,7 +29,7 @@ from foretell.service.forecast.requests import (
     Envelope,
     ForecastOptions,
 )
-from foretell.service.forecast.warnings import Notice, notice, outside
+from foretell.service.forecast.warnings import AnswerWarning, outside, warning
 from foretell.service.http.body import ALWAYS, JSON, LARGE
 from foretell.service.http.compression import Body
 from foretell.service.http.pipeline import Parsed
@@ -194,9 +194,9 @@ class ForecastCodec(_Codec):
     def encode(self, decoded: _Decoded[Job], outputs: Arrays) -> tuple[bytes, dict[str, str]]:
         """Write the forecasts of all series as one list."""
         job = decoded.job
-        forecast = outputs[FORECAST][:, : job.plan.horizon]
+        forecast = outputs[FORECAST][:, : job.options.horizon]
         _check_finite(forecast, np.arange(len(forecast)))
-        quantiles = quantiles_of(job, outputs) if job.plan.quantiles else None
+        quantiles = quantiles_of(job, outputs) if job.options.quantiles else None
         answer = {
             "mean": forecast.ravel(),
             "intervals": _intervals(decoded, quantiles),
@@ -250,12 +250,12 @@ class CrossValidationCodec(_Codec):
     def encode(self, decoded: _Decoded[Backtest], outputs: Arrays) -> tuple[bytes, dict[str, str]]:
         """Write the forecasts of all windows as one list, and the rows that they are of."""
         job, past, sizes = decoded.job.job, decoded.job.past, decoded.sizes
-        forecast = outputs[FORECAST][:, : job.plan.horizon]
+        forecast = outputs[FORECAST][:, : job.options.horizon]
         owner = np.repeat(np.arange(len(past.spans)), [len(rows) for rows in past.origins])
         _check_finite(forecast, owner)
         rows = np.concatenate(past.origins)[:, None] + np.arange(forecast.shape[1])
         quantiles = None
-        if levels := job.plan.quantiles:
+        if levels := job.options.quantiles:
             parameters = outputs.get(DISTRIBUTION)
             quantiles = job.model.intervals.quantiles(job.history, forecast, levels, parameters)
         first = np.cumsum([0, *sizes[:-1]])
@@ -270,15 +270,17 @@ class CrossValidationCodec(_Codec):
         return _written(answer, decoded, decoded.job.warnings(outputs))
 
 
-def _plan(options: BacktestOptions, inputs: int, model: Model, settings: Settings) -> Plan:
-    """The plan of a backtest, in which no series has fewer windows than are asked for."""
-    plan = BACKTESTING.plan(options, inputs, model, settings)
-    if plan.rolling is not None and options.origins is not None:
-        plan.rolling = replace(plan.rolling, least=options.origins)
-    return plan
+def _exact_options(
+    asked: BacktestOptions, inputs: int, model: Model, settings: Settings
+) -> Options:
+    """Those of a backtest in which no series has fewer windows than are asked for."""
+    options = BACKTESTING.read_options(asked, inputs, model, settings)
+    if options.rolling is not None and asked.origins is not None:
+        options.rolling = replace(options.rolling, least=asked.origins)
+    return options
 
 
-_EXACTLY = replace(BACKTESTING, plan=_plan)
+_EXACTLY = replace(BACKTESTING, read_options=_exact_options)
 
 
 def _check_history(job: Job, sizes: Sequence[int], horizon: int) -> None:
@@ -306,16 +308,16 @@ def _intervals(
     """Quantiles `[levels, windows, horizon, 1]` as one list each, by name."""
     if quantiles is None or not decoded.bounds:
         return None
-    levels = decoded.job.plan.quantiles
+    levels = decoded.job.options.quantiles
     return {name: quantiles[levels.index(level)].ravel() for name, level in decoded.bounds.items()}
 
 
 def _written(
     answer: dict[str, Any],
     decoded: _Decoded[Job] | _Decoded[Backtest],
-    warnings: list[Notice],
+    warnings: list[AnswerWarning],
 ) -> tuple[bytes, dict[str, str]]:
-    unknown = [notice("ignored_field", "not known, and not read", at) for at in decoded.unknown]
+    unknown = [warning("ignored_field", "not known, and not read", at) for at in decoded.unknown]
     if warnings := unknown + warnings:
         answer["warnings"] = [
             {name: text and with_own_places(text) for name, text in each.items()}

@@ -9,7 +9,7 @@ import pytest
 
 from foretell.service.errors import ServiceError
 from foretell.service.forecast.job import Job, decode
-from foretell.service.forecast.options import FORECASTING, Plan
+from foretell.service.forecast.options import FORECASTING, Options
 from foretell.service.forecast.parse import parse
 from foretell.service.forecast.routes import JsonCodec
 from foretell.service.forecast.series import Series
@@ -45,7 +45,7 @@ def only(decoded: Job) -> Series:
 def test_a_minimal_request(client: Client) -> None:
     decoded = job(client, {"series": EIGHT})
     assert only(decoded) == Series("series-0", 0, True, None, None, {})
-    assert decoded.plan == Plan(4, 1, "error", (), None)
+    assert decoded.options == Options(4, 1, "error", (), None)
     assert decoded.calendar is None
     np.testing.assert_array_equal(decoded.history, np.array(EIGHT)[None, :, None])
     assert decoded.history.dtype == np.float32

@@ -44,7 +44,7 @@ def test_the_calendar_reaches_to_the_end_of_the_last_pass(
         model="calendar",
         options={"horizon": horizon},
     )
-    assert decoded.plan.passes == passes
+    assert decoded.options.passes == passes
     assert decoded.calendar is not None
     assert decoded.calendar.shape == (1, 8 + 4 * passes, 4)
 

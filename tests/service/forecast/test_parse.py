@@ -58,7 +58,7 @@ def outcome(client: Client, body: bytes, read: Any) -> Any:
     ]
     calendar = None if job.calendar is None else job.calendar.tobytes()
     metadata = None if job.metadata is None else json.loads(job.metadata)
-    return job.plan, entries, job.history.tobytes(), calendar, metadata, job.notices
+    return job.options, entries, job.history.tobytes(), calendar, metadata, job.warnings
 
 
 @settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.too_slow])

@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 
 from foretell.service.errors import InvalidInputError, NotSupportedError, ServiceError
-from foretell.service.forecast.options import Plan, plan
+from foretell.service.forecast.options import Options, read_options
 from foretell.service.forecast.requests import ForecastOptions
 from tests.service.client import Client
 
 
-def made(client: Client, name: str = "calibrated", inputs: int = 1, **options: Any) -> Plan:
+def made(client: Client, name: str = "calibrated", inputs: int = 1, **options: Any) -> Options:
     read = ForecastOptions.model_validate(options)
-    return plan(read, inputs, client.repository.registry.find(name), client.settings)
+    return read_options(read, inputs, client.repository.registry.find(name), client.settings)
 
 
 def refused(client: Client, name: str = "calibrated", inputs: int = 1, **options: Any) -> Any:
@@ -22,7 +22,7 @@ def refused(client: Client, name: str = "calibrated", inputs: int = 1, **options
 
 
 def test_defaults(client: Client) -> None:
-    assert made(client) == Plan(4, 1, "error", (), None)
+    assert made(client) == Options(4, 1, "error", (), None)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from foretell.bundle.manifest import Manifest
 from foretell.service.arrays import Arrays
 from foretell.service.errors import DeadlineExceededError
 from foretell.service.forecast.job import Job
-from foretell.service.forecast.options import Plan
+from foretell.service.forecast.options import Options
 
 CONTEXT, HORIZON, CHANNELS, FEATURES = 5, 3, 2, 2
 MANIFEST = Manifest.model_construct(name="m", horizon=HORIZON, context=CONTEXT)
@@ -62,7 +62,7 @@ def job(model: Model, horizon: int, windows: int = 4, *, calendar: bool = True) 
     features = RANDOM.normal(size=(windows, CONTEXT + passes * HORIZON, FEATURES))
     return Job(
         model,  # type: ignore[arg-type]
-        Plan(horizon, passes, "error", (), None),
+        Options(horizon, passes, "error", (), None),
         [],
         history,
         features.astype(np.float32) if calendar else None,
@@ -82,7 +82,7 @@ def by_hand(rolled: Job, model: Model, window: int) -> Arrays:
     """What a caller gets who sends each forecast back as history, one window at a time."""
     history = rolled.history[window]
     margins: list[np.float32] = []
-    for number in range(rolled.plan.passes):
+    for number in range(rolled.options.passes):
         feeds = {"history": history[None, -CONTEXT:]}
         if rolled.calendar is not None:
             calendar = rolled.calendar[window, number * HORIZON :][None]
@@ -101,7 +101,7 @@ def test_equals_what_a_caller_would_get_by_hand(horizon: int, calendar: bool) ->
     model = Model()
     rolled = job(model, horizon, calendar=calendar)
     outputs = outputs_of(rolled)
-    assert outputs["forecast"].shape == (4, rolled.plan.passes * HORIZON, CHANNELS)
+    assert outputs["forecast"].shape == (4, rolled.options.passes * HORIZON, CHANNELS)
     for window in range(4):
         expected = by_hand(rolled, model, window)
         np.testing.assert_array_equal(outputs["forecast"][window], expected["forecast"])
@@ -115,7 +115,7 @@ class Selected:
 def test_only_the_first_pass_is_explained_and_has_to_be_admitted() -> None:
     model = Model()
     rolled = job(model, 8)
-    explained = Plan(8, 3, "error", (), attention=Selected())  # type: ignore[arg-type]
+    explained = Options(8, 3, "error", (), attention=Selected())  # type: ignore[arg-type]
     outputs = outputs_of(
         Job(model, explained, [], rolled.history, rolled.calendar, None)  # type: ignore[arg-type]
     )

@@ -14,7 +14,7 @@ from foretell.bundle.manifest import Manifest, Scaler
 from foretell.service.forecast.answers import ForecastResponse
 from foretell.service.forecast.routes import ARROW
 from foretell.service.forecast.stream import write_table
-from foretell.service.forecast.warnings import Notice, outside
+from foretell.service.forecast.warnings import AnswerWarning, outside
 from tests import golden
 from tests.service.client import Client
 from tests.service.inference.bodies import infer, request, tensor
@@ -30,11 +30,11 @@ def manifest_of(client: Client, channels: tuple[str, ...], scaler: Scaler) -> Ma
     return own.model_copy(update={"channels": channels, "scaler": scaler})
 
 
-def warned(client: Client, body: dict[str, Any]) -> list[Notice]:
+def warned(client: Client, body: dict[str, Any]) -> list[AnswerWarning]:
     answer = client.forecast(body)
     assert answer.status_code == 200, answer.text
     ForecastResponse.model_validate(answer.json())
-    found: list[Notice] = answer.json().get("warnings", [])
+    found: list[AnswerWarning] = answer.json().get("warnings", [])
     return found
 
 
@@ -184,10 +184,10 @@ def send(client: Client, columns: dict[str, Any], metadata: dict[str, str] | Non
     return client.request("POST", path, content=body, headers={"Content-Type": ARROW})
 
 
-def notes(answer: Any) -> list[Notice]:
+def notes(answer: Any) -> list[AnswerWarning]:
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = json.loads(ipc.open_stream(answer.content).schema.metadata[b"foretell"])
-    warnings: list[Notice] = found.get("warnings", [])
+    warnings: list[AnswerWarning] = found.get("warnings", [])
     return warnings
 
 
